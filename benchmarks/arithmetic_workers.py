@@ -11,10 +11,11 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.costs import parts_of
 from dsort.data.columns import Int64s

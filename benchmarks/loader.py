@@ -24,12 +24,12 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 
 BATCH = 64
 MANIFEST = ".dsort/bench/manifest.json"

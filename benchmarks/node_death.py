@@ -9,12 +9,15 @@ coordinator has it made again by the nodes that are left.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import heapq
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import count
+
+from msgspec.structs import replace
 
 from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale
 from benchmarks.simulation import simulate
@@ -197,7 +200,7 @@ def main() -> None:
         nodes=parsed.nodes,
         workers_a_node=16,
     )
-    print(json.dumps(asdict(simulate_death(scale, share=parsed.share))))
+    print(json.dumps(dataclasses.asdict(simulate_death(scale, share=parsed.share))))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dsort.data.columns import Bools
 from dsort.data.key_set import KeySet, lines_of
@@ -47,8 +48,7 @@ _OF_THE_JOB: Final = (
 """Fields of a spec that are about one job alone, and not about its records."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundKeys:
+class FoundKeys(Struct, frozen=True):
     """Which shards of a result have some keys. ``records``: how many records do. ``missing``: the
     keys that none has."""
 
@@ -57,8 +57,7 @@ class FoundKeys:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(Struct, frozen=True):
     """What a removal did. ``job``: None where no record had such a key, and nothing was done."""
 
     found: FoundKeys

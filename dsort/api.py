@@ -7,10 +7,11 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from dsort.errors import (
     CodeRefusedError,

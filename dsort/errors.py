@@ -47,8 +47,9 @@ help. Exit codes are class attributes, so that the command line needs no table o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 __all__ = [
     "ChangedInputError",
@@ -129,8 +130,7 @@ def _rebuild(
     return error
 
 
-@dataclass(frozen=True, slots=True)
-class SpecProblem:
+class SpecProblem(Struct, frozen=True):
     """One thing wrong with a spec: where (a dotted field path), what, and what would help."""
 
     path: str

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from dsort.settings import Settings, load_settings, resolve_ref
 from dsort.storage.network_policy import FetchPolicy
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RunOptions", "default_options", "open_result", "open_with_settings"]
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True):
     """How to run a job: everything that must not change its result."""
 
     root: Path  # the directory that bare bucket names are under
@@ -48,7 +49,7 @@ class RunOptions:
         for name in ("root", "scratch"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Path):
-                object.__setattr__(self, name, Path(given))
+                force_setattr(self, name, Path(given))
 
     @property
     def output_fetch(self) -> FetchPolicy | None:

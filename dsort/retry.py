@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from dsort.errors import InvariantError
 
@@ -24,8 +25,7 @@ JITTER: Final = random.SystemRandom().uniform
 _DOUBLINGS_MAX = 32  # far beyond any delay_s_max
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """How often, how long and how soon something that failed is tried again.
 
     Delays are exponential with "full jitter" (AWS architecture blog, "Exponential Backoff And
@@ -93,8 +93,7 @@ class RetryPolicy:
         return min(self.delay_s_max, doubled_s)
 
 
-@dataclass(slots=True)
-class Failures:
+class Failures(Struct):
     """The failures in a row of one thing that is tried as ``policy`` says. For one thread, and for
     what cannot be an action of :meth:`RetryPolicy.call`, such as a stream."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.inspect import ShardSummary, summarise
@@ -40,8 +40,7 @@ DECODING_BYTES: Final = 128 << 20
 NAMES_COMPARED_MAX: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class ShardPart:
+class ShardPart(Struct, frozen=True):
     """Members of a shard: of one record, or one of them. ``others``: how many later records have
     the same key."""
 

@@ -7,8 +7,9 @@ same. Otherwise shards made from the same spec would differ in length.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
+
+from msgspec import Struct
 
 __all__ = ["Bytes", "Percent", "format_bytes", "format_count", "parse_quantity", "parse_size_bytes"]
 
@@ -21,8 +22,7 @@ _PERCENT = re.compile(r"([0-9]+)%")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-@dataclass(frozen=True, slots=True)
-class Percent:
+class Percent(Struct, frozen=True):
     """A share of what a job may use: ``percent`` is a whole number from 1 to 99."""
 
     percent: int
@@ -31,8 +31,7 @@ class Percent:
         return f"{self.percent}%"
 
 
-@dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(Struct, frozen=True):
     """A fixed amount of bytes, at least 1."""
 
     bytes: int

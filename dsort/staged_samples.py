@@ -18,13 +18,13 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
+from msgspec.structs import replace
 
 from dsort import api
 from dsort.containers.tar.scan import END_OF_ARCHIVE

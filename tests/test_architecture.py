@@ -50,8 +50,8 @@ ROOMS = (
     {"stop_flag"},
     {"html_tables", "registry"},
     {
-        *("bounds", "closing", "durations", "installation", "late_methods", "process_end"),
-        *("retry", "sizes", "tracebacks"),
+        *("bounds", "closing", "durations", "installation", "process_end", "retry"),
+        *("sizes", "tracebacks"),
     },
     {"errors", "log_lines", "version"},
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from msgspec import Struct
 
 from dsort.cli import options
 from dsort.cli.find import bucket_uri
@@ -26,8 +26,7 @@ _FIELD = re.compile(r"\bingest\.(layout|key|dots|unusable): (\w+)")
 _NAMED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LooseFiles:
+class LooseFiles(Struct, frozen=True, kw_only=True):
     """The options that select loose files and decide how they become records."""
 
     layout: Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +18,7 @@ from dsort.cli.stopping import stoppable
 __all__ = ["MadeJob", "run_made_spec"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeJob(options.RunArguments):
+class MadeJob(options.RunArguments, frozen=True, kw_only=True):
     """The options of each verb that makes a spec: where and how the job runs."""
 
     root: options.Root = None

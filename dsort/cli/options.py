@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints, overload
 
 import typer
+from msgspec import Struct
 
 from dsort.cli.progress import ProgressStyle
 from dsort.durations import format_duration, parse_duration_s
@@ -431,8 +431,7 @@ def size_bytes(text: str, option: str, *, least: int = 0) -> int:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunArguments:
+class RunArguments(Struct, frozen=True, kw_only=True):
     """The options of each verb that runs a job, as given on the command line."""
 
     workers: Workers = None
@@ -443,8 +442,7 @@ class RunArguments:
     ray_address: RayAddress = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineArguments(RunArguments):
+class EngineArguments(RunArguments, frozen=True, kw_only=True):
     """The same, with options that only few jobs need."""
 
     move: Move = "auto"
@@ -452,19 +450,21 @@ class EngineArguments(RunArguments):
     ray_labels: RayLabels = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(Struct, frozen=True, kw_only=True):
     """The service that the command is for, and the token."""
 
     server: Server = None
     token_file: TokenFile = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOrHere(Service):
+class ServiceOrHere(Service, frozen=True, kw_only=True):
     """The same, for verbs that also work without a service."""
 
     local: Local = False
+
+
+def _is_group(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
 @overload
@@ -478,12 +478,12 @@ def grouped(
 def grouped(
     verb: Callable[..., None] | None = None, *, without: Collection[str] = ()
 ) -> Callable[..., Any]:
-    """Let a verb take groups of options. A parameter whose type is one of the dataclasses above
+    """Let a verb take groups of options. A parameter whose type is one of the structs above
     becomes one option for each of its fields, except those in ``without``."""
     if verb is None:
         return partial(grouped, without=without)
     hints = get_type_hints(verb, include_extras=True)
-    groups: dict[str, Any] = {name: each for name, each in hints.items() if is_dataclass(each)}
+    groups: dict[str, Any] = {name: each for name, each in hints.items() if _is_group(each)}
     parameters: list[Parameter] = []
     fields_of: dict[str, list[str]] = {}
     for name, parameter in signature(verb).parameters.items():
@@ -493,16 +493,17 @@ def grouped(
             )
             continue
         field_hints = get_type_hints(groups[name], include_extras=True)
-        given = [each for each in fields(groups[name]) if each.name not in without]
-        fields_of[name] = [each.name for each in given]
+        names = groups[name].__struct_fields__
+        defaults = dict(zip(names, groups[name].__struct_defaults__, strict=True))
+        fields_of[name] = [each for each in names if each not in without]
         parameters += [
             Parameter(
-                each.name,
+                each,
                 Parameter.KEYWORD_ONLY,
-                default=each.default,
-                annotation=field_hints[each.name],
+                default=defaults[each],
+                annotation=field_hints[each],
             )
-            for each in given
+            for each in fields_of[name]
         ]
 
     @wraps(verb)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from dsort.errors import SpecError, SpecProblem
 
@@ -15,8 +15,7 @@ NAMES = "shard-%06d"
 SHARD_SIZE = "1GB"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputShards:
+class OutputShards(Struct, frozen=True, kw_only=True):
     """The options of each verb that writes shards with names and sizes of its own."""
 
     names: Annotated[

@@ -7,7 +7,6 @@ when stderr has no reader any more, because the job matters more.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -15,6 +14,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TextIO
+
+from msgspec.structs import asdict
 
 from dsort.cli import output
 from dsort.cli.progress_text import begin_text, done_text, progress_text, started_text
@@ -158,7 +159,7 @@ class JsonReporter(Reporter):
             if event.phase == self._phase and now - self._shown_at < JSON_INTERVAL_S:
                 return
             self._phase, self._shown_at = event.phase, now
-        self.line(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}))
+        self.line(json.dumps({"event": type(event).__name__, **asdict(event)}))
 
     def log_line(self, text: str) -> None:
         super().log_line(json.dumps({"event": "LogLine", "text": text}))

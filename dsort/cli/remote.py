@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import shlex
 import signal
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
+from msgspec import Struct
 
 from dsort.cli import output, summary
 from dsort.cli.progress import JsonReporter, ProgressStyle, Reporter, make_reporter
@@ -147,8 +147,7 @@ def _given(context: typer.Context, name: str) -> str:
     return str(option.opts[0]) if option.param_type_name == "option" else ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """A job that a verb submits to a service."""
 
     fields: Mapping[str, Any]

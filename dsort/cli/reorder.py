@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from dsort.cli import options
 from dsort.cli.find import bucket_uri
@@ -25,8 +25,7 @@ Destination = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class Records(Struct, frozen=True, kw_only=True):
     """The options that select records, and the containers that hold them."""
 
     filter: Annotated[

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from dsort.cli import options, output
 from dsort.cli.find import FoundJob, find_job, opener, scratch_bases

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from msgspec import Struct
 
 __all__ = [
     "Allow",
@@ -230,8 +230,7 @@ UrlFile = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class Log(Struct, frozen=True, kw_only=True):
     """What the service writes to stderr."""
 
     access_log: Annotated[

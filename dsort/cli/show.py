@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from dsort.cli import options, output, summary
 from dsort.cli.find import FoundJob, find_job
@@ -35,8 +35,7 @@ SHARDS_SHOWN = 10
 CLASSES_SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListOptions:
+class ListOptions(Struct, frozen=True, kw_only=True):
     """The options of the list of a service's jobs."""
 
     state: Annotated[

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from dsort.cli import options
 from dsort.cli.find import bucket_uri
@@ -22,8 +22,7 @@ __all__ = ["Change", "InputShards", "read_definition", "transform"]
 STORE_VERBS = ("add", "ls", "show", "rm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """The options that define the change of records: exactly one of the first three is given."""
 
     use: Annotated[
@@ -84,8 +83,7 @@ class Change:
         return {"steps": steps}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputShards:
+class InputShards(Struct, frozen=True, kw_only=True):
     """The options that select the shards to read."""
 
     template: Annotated[

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from dsort.cli import output
 from dsort.cli.find import FoundJob
@@ -31,8 +32,7 @@ def _why_dead(standing: Standing) -> str:
     return reasons.get(standing, "")
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Struct, frozen=True):
     """A job without a manifest, with its lease and the state in its journal (None: unknown, for the
     reason in ``problem``)."""
 

@@ -7,11 +7,11 @@ import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from os import PathLike
 from typing import Any, TypeVar
 
 import httpx
+from msgspec import Struct
 
 from dsort.client.client import DsortClient
 from dsort.client.transport import Patience, Query, Transport, UnavailableError
@@ -22,8 +22,7 @@ __all__ = ["AsyncTransport"]
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(Struct, frozen=True):
     """A request that a method of the client makes."""
 
     method: str

@@ -8,11 +8,11 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
+from msgspec import Struct
 
 from dsort.client.problems import WaitTimeoutError
 from dsort.client.transport import Transport, UnavailableError
@@ -40,8 +40,7 @@ RECONNECT_DELAY_MAX_S = 5.0
 log = logger_of("client")
 
 
-@dataclass(frozen=True, slots=True)
-class StateChanged:
+class StateChanged(Struct, frozen=True):
     """The job is now queued, running, finished, failed or stopped."""
 
     job_id: str
@@ -50,16 +49,14 @@ class StateChanged:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogText:
+class LogText(Struct, frozen=True):
     """A piece of the job's log."""
 
     job_id: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnded:
+class JobEnded(Struct, frozen=True):
     """The job has ended; no more events follow."""
 
     job_id: str
@@ -80,8 +77,7 @@ _KINDS: Mapping[str, type[Event] | type[StateChanged] | type[LogText] | type[Job
 }
 
 
-@dataclass(frozen=True, slots=True)
-class JobEvent:
+class JobEvent(Struct, frozen=True):
     """One event. ``number``: grows from event to event; pass it as ``events(after=...)`` to get the
     following events. ``value``: of the class for its ``kind``; the data as received if only a newer
     service knows the kind."""

@@ -9,13 +9,13 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from msgspec import Struct
 
 from dsort.client.problems import error_of
 from dsort.closing import ClosesOnExit
@@ -36,8 +36,7 @@ SHOWN_CHARS_MAX = 200
 log = logger_of("client")
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """How long a client waits for a service that does not answer at once.
 
     ``attempts``: of a request that may be sent twice; ``delay_s``: the longest pause before the

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import MISSING, FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
+from msgspec import Struct
 from pydantic import (
     BeforeValidator,
     ConfigDict,
@@ -42,7 +43,7 @@ from dsort.model.report import PhaseView
 from dsort.model.schedule import RunView, ScheduleView
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    pass
 
 __all__ = [
     "Identity",
@@ -56,7 +57,7 @@ __all__ = [
     "report_of",
 ]
 
-Value = TypeVar("Value", bound="DataclassInstance")
+Value = TypeVar("Value", bound=Struct)
 Json = Mapping[str, Any]
 
 ENDED = frozenset(("finished", "failed", "stopped"))
@@ -67,14 +68,10 @@ def known(kind: type[Value], document: Any, /, **made: Any) -> Value:
     given. ``ServiceError`` if a field without a default is missing."""
     if not isinstance(document, Mapping):
         raise ServiceError(f"the service answered {type(document).__name__}, not {kind.__name__}")
-    values = {
-        each.name: document[each.name] for each in fields(kind) if each.name in document
-    } | made
-    missing = [
-        each.name
-        for each in fields(kind)
-        if each.name not in values and each.default is MISSING and each.default_factory is MISSING
-    ]
+    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+    values = {name: document[name] for name in names if name in document} | made
+    needed = names[: len(names) - len(defaults)]
+    missing = [name for name in needed if name not in values]
     if missing:
         raise ServiceError(
             f"the service's {kind.__name__} lacks {', '.join(missing)}",

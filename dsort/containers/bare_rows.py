@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
@@ -55,8 +56,7 @@ class Hop(NamedTuple):
     name: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class OddityKind:
+class OddityKind(Struct, frozen=True):
     """One thing that may be odd about a shard, and all texts about it.
 
     ``note``: the attribute of the shard's ``ScanNotes`` that counts it: a number, or the rows that
@@ -166,8 +166,7 @@ class Payloads(Protocol):
         them."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputFile(Struct, frozen=True):
     """An output shard as it is stored. ``name``: in its directory. ``xxh3``: of all its bytes, in
     hexadecimal digits. ``container_bytes``: its length once it is decoded."""
 
@@ -179,8 +178,7 @@ class OutputFile:
     xxh3: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerOptions:
+class ContainerOptions(Struct, frozen=True):
     """The settings of a job for reading and writing shards; each container uses some of them.
 
     ``key_field``: the place of a record's key, for containers without names of members: a JSON

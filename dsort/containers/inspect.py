@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Final, overload
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dsort.containers.base import Container, oddities_in
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
@@ -36,8 +37,7 @@ AT_ONCE: Final = 1 << 14
 DUPLICATE_KEYS: Final = "records with the key of an earlier record"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSummary:
+class RecordSummary(Struct, frozen=True):
     """One record: its key, the extensions of its members in order, the bytes of their payload."""
 
     key: str
@@ -53,8 +53,7 @@ class RecordSummary:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Oddity:
+class Oddity(Struct, frozen=True):
     """Something about a shard that a plain shard does not have. ``count`` is in members, pieces or
     bytes, as named in ``text``."""
 
@@ -98,8 +97,7 @@ class RecordSummaries(Sequence[RecordSummary], ABC):
     __hash__ = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardSummary:
+class ShardSummary(Struct, frozen=True):
     """One shard. Names that are not UTF-8 have surrogate escapes. ``record_bytes``: the payload of
     the smallest record, of the largest, and of all."""
 

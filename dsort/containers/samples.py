@@ -7,10 +7,11 @@ extensions of the members, and ``__key__`` for the key. All records must have th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.offset_table import SHARD_BYTES_MAX
 from dsort.data.columns import BytesColumn, Int64s
@@ -68,8 +69,7 @@ def packed_samples(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(Struct, frozen=True):
     """``names``: the columns of all records but their keys, sorted. ``order``: an order of the
     members in which those of each record lie in the order of its columns."""
 

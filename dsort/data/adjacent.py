@@ -7,9 +7,8 @@ begins another record, and so does a repeated name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Int64s, are_all_rows, row_numbers
 from dsort.data.members import MemberKind, MemberTable
@@ -17,8 +16,7 @@ from dsort.data.records import split_names, starts_record
 from dsort.data.repeated_names import names_come_again, repeated_names
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AdjacentRecords:
+class AdjacentRecords(Struct, frozen=True, eq=False):
     """The records of a shard, in its order. ``rows``: the rows of the member table that are files,
     shape ``(m,)``. Record ``i`` has ``rows[offsets[i]:offsets[i + 1]]``; the first ``key_bytes[i]``
     bytes of the name of its first member are the key. ``offsets``: shape ``(n + 1,)``."""

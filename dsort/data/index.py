@@ -7,10 +7,10 @@ source: the input shard, or the spill of a partition.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
@@ -71,8 +71,7 @@ BLOCK_ROWS: Final[Name[Int64s]] = Numbers("block_rows", "<i8")
 """The number of rows in a block of a table. Blocks of bytes have no such column."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SortKeys:
+class SortKeys(Struct, frozen=True, eq=False):
     """The values that the algorithm compares, row by row: ``group``, ``rank``, ``words``, ``text``.
 
     ``group`` is the ordinal of the record's template under an external key map (None: all are in

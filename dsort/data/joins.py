@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRule:
+class JoinRule(Struct, frozen=True):
     """How records are joined. ``inputs``: their names, in order; ``nonmatch``: for each input, the
     reaction to a record that has no piece in it: ``error``, ``skip`` (the record is left out) or
     ``none`` (the record is joined without it). ``drops_later``: if several records of one input

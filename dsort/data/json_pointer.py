@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Bools, Int64s, UInt8s
 
@@ -45,8 +45,7 @@ _VALUE: Final = re.compile(
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'"\\{}'
 
 
-@dataclass(frozen=True, slots=True)
-class JsonPointer:
+class JsonPointer(Struct, frozen=True):
     """The place of a value in a document: names of fields and places in lists, from the top.
     ``text``: as the user wrote it."""
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
+
+from msgspec import Struct
 
 INDENT = 2
 ROWS_AT_ONCE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """A list in the content for :func:`json_bytes`; ``rows`` is iterated once."""
 
     rows: Iterable[object]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows, equal_ranges
 from dsort.data.numbered import hash_column
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeySet:
+class KeySet(Struct, frozen=True, eq=False):
     """Keys in the order of their hashes (XXH3, 64 bits). ``twins``: the keys whose hash another key
     of the set has, too."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn, Int64s, UInt8s
 from dsort.data.row_bytes import RowBytes, column_of
@@ -24,8 +25,7 @@ class MemberKind(IntEnum):
     HARDLINK = 4  # only if its target is not in this shard; a resolved one is a FILE
 
 
-@dataclass(frozen=True, slots=True)
-class ScanNotes:
+class ScanNotes(Struct, frozen=True):
     """Oddities of a shard that did not stop it from being read whole.
 
     ``OddityKind`` has the sentences. A container with more notes makes a subclass of this."""
@@ -44,13 +44,12 @@ class ScanNotes:
     mended: tuple[int, ...] = ()  # rows whose headers had numbers that some reader stops at
     long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
     unsafe_prefixes: tuple[int, ...] = ()  # rows that some readers unpack elsewhere than named
-    shortfall: str = field(default="", compare=False)
+    shortfall: str = ""
     """Why members may be missing from the shard, in the words of its container; "" if there is no
     sign of it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MemberTable:
+class MemberTable(Struct, frozen=True, eq=False):
     """The members of one shard, one row each, in shard order.
 
     Row ``i`` is stored in an output shard as ``literals.get(i, b"")`` followed by

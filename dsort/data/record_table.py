@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows
 from dsort.data.members import MemberTable
@@ -16,8 +17,7 @@ from dsort.data.row_bytes import side_by_side
 from dsort.data.tally import FITS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordTable:
+class RecordTable(Struct, frozen=True, eq=False):
     """The records of the shard ``shard``. ``read``: the content of a member, by table and row;
     ``read_many``: of several members, if that costs less than one after the other. ``input``: the
     spec's name for the input of the shard; "" for an input without a name. ``first``: the number of

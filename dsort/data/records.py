@@ -23,10 +23,11 @@ means (warn or abort).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.data.columns import (
@@ -52,8 +53,7 @@ from dsort.data.text_rows import as_table, marks_stand_alike, rows_equal_earlier
 _SLASH, _DOT = 0x2F, 0x2E
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SplitNames:
+class SplitNames(Struct, frozen=True, eq=False):
     """For each member name: the length of the record key in bytes; whether it is a stray.
 
     The extension is ``name[key_bytes + 1:]``, empty for strays. Shapes ``(n,)``.
@@ -107,8 +107,7 @@ STRAY_SALT = np.uint64(0x5BD1E9955BD1E995)
 """Makes the hash of a stray ``a`` differ from that of a record with key ``a``."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FormedRecords:
+class FormedRecords(Struct, frozen=True, eq=False):
     """The records of one shard, rows ``(n,)``, and the members in them, rows ``(m,)``.
 
     ``member_rows`` are row numbers of the member table, grouped by record in order of appearance;
@@ -278,8 +277,7 @@ def form_records(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Grouped:
+class _Grouped(Struct, frozen=True, eq=False):
     """Records ``(n,)``, and the member rows ``(m,)`` in them, by record."""
 
     rows: Int64s
@@ -427,8 +425,7 @@ def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesCol
     return cut_rows(names.blob, names.offsets[:-1][rows], lengths)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Merged:
+class _Merged(Struct, frozen=True, eq=False):
     first: Int64s  # the first piece of each record, which names it, in input order
     record_of: Int64s  # the record of each piece
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import (
@@ -27,8 +27,7 @@ from dsort.data.row_bytes import column_of, side_by_side
 Rows = NDArray[np.integer]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NewNames:
+class NewNames(Struct, frozen=True, eq=False):
     """Names that are written over the names in the headers of members, by record.
 
     Record ``i`` has the names ``offsets[i]:offsets[i + 1]``; ``at``, shape ``(m,)``, is the offset
@@ -73,8 +72,7 @@ class NewNames:
         return NewNames(np.zeros(records + 1, np.int64), none, BytesColumn.of([]))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Segments:
+class Segments(Struct, frozen=True, eq=False):
     """The byte ranges of each record: rows ``offsets[i]:offsets[i + 1]`` of ``start``/``length``.
 
     A negative start ``-1 - p`` means bytes ``p`` onwards of ``literals`` (headers that replace

@@ -4,11 +4,11 @@ each record, which depend on a hash of its key."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Int64s, UInt64s
 from dsort.data.hashes import mix, shard_seed
@@ -20,8 +20,7 @@ def lots_of(key_hash: UInt64s, seed: str, input_name: str) -> UInt64s:
     return mix(key_hash ^ np.uint64(shard_seed(f"mix {seed}", input_name)))
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRule:
+class CopyRule(Struct, frozen=True):
     """Each record of a shard comes out ``least`` times, and once more if its lot is below ``below``
     (2**64: always), or if its lot equals ``below`` and its ordinal is below ``tied_before``."""
 

@@ -7,10 +7,10 @@ array that has two names is stored, read, taken and joined only once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, are_row_numbers, numbers_at, row_numbers
@@ -44,8 +44,7 @@ class Arrays(Protocol):
         """The identity of an array: two names with the same place share its bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Name(Generic[C]):
+class Name(Struct, Generic[C], frozen=True):
     """The name of a column, with the type of its values."""
 
     text: str
@@ -63,8 +62,7 @@ class Name(Generic[C]):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers(Name[NDArray[Any]]):
+class Numbers(Name[NDArray[Any]], frozen=True):
     """The name of an array of numbers. ``dtype``: as NumPy writes it."""
 
     dtype: str
@@ -82,8 +80,7 @@ class Numbers(Name[NDArray[Any]]):
         return np.zeros(0, self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Texts(Name[BytesColumn]):
+class Texts(Name[BytesColumn], frozen=True):
     """The name of a column of byte strings. In scratch, numbered texts are stored as numbers."""
 
     def is_in(self, file: Arrays) -> bool:
@@ -106,8 +103,7 @@ class Texts(Name[BytesColumn]):
         return BytesColumn.empty(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges(Name[Segments]):
+class Ranges(Name[Segments], frozen=True):
     """The name of the byte ranges of records."""
 
     def is_in(self, file: Arrays) -> bool:

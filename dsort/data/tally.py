@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 SAMPLES_MAX = 10
 FITS = "fits "
@@ -15,8 +16,7 @@ records came out of it, and how many were dropped and added, and by what."""
 FLOW_READ, FLOW_DROPPED, FLOW_ADDED = f"{FLOW}read", f"{FLOW}dropped ", f"{FLOW}added "
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """Counts by kind. Merged in input order, so that the samples do not depend on workers."""
 
     counts: dict[str, int] = field(default_factory=dict)

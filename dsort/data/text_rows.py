@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, are_all_rows
 
@@ -41,8 +40,7 @@ def rows_equal_earlier(
     return equal
 
 
-@dataclass(frozen=True, slots=True)
-class NameTable:
+class NameTable(Struct, frozen=True):
     """Names of ``width`` bytes, of which the first ``key_bytes`` are the key."""
 
     width: int

@@ -3,8 +3,9 @@ that fit in 64 bits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from dsort.expressions.nodes import Constant, Leaf, Node, Operation
 
@@ -18,8 +19,7 @@ _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _EXACT = 1 << 53  # integers below are floats of the same value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Numbers:
+class _Numbers(Struct, frozen=True, eq=False):
     """Integers, one a record or one for all. ``least``, ``most``: their bounds as integers of
     Python, which have any length, so that no overflow stays undetected."""
 

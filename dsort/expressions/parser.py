@@ -5,8 +5,9 @@ grouped: ``5_000_000``."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dsort.expressions.nodes import (
     Call,
@@ -66,8 +67,7 @@ _RESERVED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(Struct, frozen=True):
     kind: str  # float hex int text name sign end
     text: str
     at: int

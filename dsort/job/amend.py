@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 
 from dsort.data.columns import UInt64s
 from dsort.data.numbered import hash_column

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.job.output_names import OutputNames
@@ -19,8 +20,7 @@ NAMES_CHECKED_EARLY_MAX = 10_000
 read; all names that are used are compared before anything is written."""
 
 
-@dataclass(slots=True, eq=False)
-class BucketIdentity:
+class BucketIdentity(Struct, eq=False):
     """A bucket, and which object each name in it stands for, however the bucket is written."""
 
     bucket: Bucket
@@ -43,8 +43,7 @@ class BucketIdentity:
         return self.identity("") == other.identity("")
 
 
-@dataclass(slots=True, eq=False)
-class InputIdentities:
+class InputIdentities(Struct, eq=False):
     """The buckets of a job's inputs by name ("" if there is only one), and the object that each
     shard is."""
 
@@ -72,8 +71,7 @@ class InputIdentities:
         return found
 
 
-@dataclass(slots=True, eq=False)
-class OutputIdentities:
+class OutputIdentities(Struct, eq=False):
     """The buckets of a job's outputs by place, "" the main one (see ``storage.output_buckets``),
     and the object that each name stands for."""
 

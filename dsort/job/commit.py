@@ -10,12 +10,12 @@ import json
 import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import IO, Any, cast, overload
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.containers.registry import codec_of

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import replace
 
 import numpy  # noqa: F401 - first, at this depth of imports: see docs/design/start.md
+from msgspec.structs import replace
 
 from dsort.data.tally import Tally
 from dsort.errors import DsortError, JobStoppedError, StorageError

@@ -6,9 +6,10 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.data.columns import Int64s
 from dsort.data.packed_texts import TextsByNumber
@@ -88,8 +89,7 @@ class CreatedShards(MutableMapping[int, ShardCreated]):
         return np.array(self._file_bytes, np.int64)
 
 
-@dataclass(slots=True, eq=False)
-class Created:
+class Created(Struct, eq=False):
     """The staged output shards, by ordinal. ``rechecked``: ordinals of shards of an earlier
     attempt, whose bytes are to be read again before they are trusted."""
 

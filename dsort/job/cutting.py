@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.data.columns import Int64s
 from dsort.data.index import ORDINAL, SHARD
@@ -150,8 +151,7 @@ def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:
     return totals
 
 
-@dataclass(frozen=True, slots=True)
-class Equalized:
+class Equalized(Struct, frozen=True):
     """``pieces``: of all output shards, in their order. ``left_out``: how many records are in none
     of them; ``lines``: the names of these records, for ``reactions.jsonl``."""
 

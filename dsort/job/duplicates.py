@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn
 from dsort.data.index import KEYS
@@ -29,8 +30,7 @@ HASH_BYTES = 40
 """Memory of a record in the search for duplicates: hash, positions, and their sorted copies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(Struct, frozen=True):
     """The records to leave out: ``count`` records, listed in the shared file ``file`` ("" if none).
     ``found``: (search, part, node) of the parts of searches that found any, left out or not.
     ``positions``: the content of that file."""
@@ -152,8 +152,7 @@ def _left_out(
     return Dropped(before.count + count, name, tally, parts, positions)
 
 
-@dataclass(frozen=True, slots=True)
-class Renamed:
+class Renamed(Struct, frozen=True):
     """The shared file of the records that get new keys ("" if there are none)."""
 
     file: str = ""
@@ -184,8 +183,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     return Renamed(RENAME_FILE, tally)
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(Struct, frozen=True):
     """One search for equal records. ``name``: of the files that it writes; ``recorded``: the kind
     under which names are logged, "" if they are not; ``without``: the file of records that are left
     out already, or ""; ``known``: where the keys of the result are that records are added to."""

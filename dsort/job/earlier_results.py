@@ -12,9 +12,10 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from dsort.data.tally import Tally
 from dsort.errors import ObjectNotFoundError, ShardEndError, StorageError
@@ -39,8 +40,7 @@ MANIFESTS_READ_MAX: Final = 100
 LATER_MANIFEST_BYTES_MAX: Final = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class KnownOutput:
+class KnownOutput(Struct, frozen=True):
     """An object as the job ``job_id`` wrote it. ``written_ns``: when its manifest was written."""
 
     job_id: str
@@ -198,8 +198,7 @@ def _parsed(text: str) -> datetime | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """A job that committed a result under names of another result. ``names``: of the shards of the
     other result that the later job has replaced, sorted; ``total``: how many shards that result
     had."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from dsort.data.columns import Int64s
 from dsort.job.create import RUNS_A_WORKER
@@ -35,8 +35,7 @@ INPUT_REQUESTS = Counter(head=2, list=1)
 """Requests to find a bucket of inputs, and the manifests in it."""
 
 
-@dataclass(slots=True)
-class _Moved:
+class _Moved(Struct):
     """Bytes and requests so far."""
 
     disk_read: int = 0

@@ -6,11 +6,10 @@ in the order things happen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class JobStarted:
+class JobStarted(Struct, frozen=True):
     """The inputs are known and the way payload moves is chosen; workers start now."""
 
     job_id: str
@@ -21,8 +20,7 @@ class JobStarted:
     where: str = ""  # the addresses that a Ray listens on
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """The progress of one phase. A total of 0 is not known (yet). ``members_done``,
     ``payload_bytes_done``: of extraction; payload without headers and padding."""
 
@@ -38,8 +36,7 @@ class Progress:
     payload_bytes_done: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseDone:
+class PhaseDone(Struct, frozen=True):
     """One phase is over; its totals. ``members``, ``payload_bytes``: as of ``Progress``."""
 
     job_id: str
@@ -52,8 +49,7 @@ class PhaseDone:
     payload_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class JobWarning:
+class JobWarning(Struct, frozen=True):
     """Something the user should know that does not stop the job."""
 
     job_id: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.containers.registry import codec_of
 from dsort.data.tally import FITS, FLOW, FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Tally
@@ -79,8 +80,7 @@ def answers(
         raise ScratchLostError(lost, f"scratch {lost} was lost")
 
 
-@dataclass(slots=True, eq=False)
-class Extraction:
+class Extraction(Struct, eq=False):
     """One pass over the inputs.
 
     ``known``: facts that earlier passes found. ``done``: the facts of each extracted shard, by

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from dsort.data.shares import CopyRule
 from dsort.errors import damaged
@@ -18,8 +19,7 @@ from dsort.transforms.positions import InputPositions
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What the surveys of a job have found. ``copies``: the rule of each input shard; None: each
     record is output once. ``positions``: None if no step needs them. The other fields name files
     that workers read (see ``Stage``), "" if nothing had to be found."""
@@ -34,8 +34,7 @@ class Facts:
     classes: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact(Generic[Value]):
+class Fact(Struct, Generic[Value], frozen=True):
     """One file beside the job. ``parse`` receives its bytes and its name for errors, and checks the
     bytes: others may have written them. ``is_shared``: workers read the file, too."""
 

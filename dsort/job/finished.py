@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from dsort.errors import InputError
@@ -23,7 +22,7 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
             state="finished",
             output_uri=output_uri,
             manifest_name=manifest_name(manifest["job_id"]),
-            totals=Totals(**{each.name: totals[each.name] for each in fields(Totals)}),
+            totals=Totals(**{name: totals[name] for name in Totals.__struct_fields__}),
             run=Run(
                 move=move["way"],
                 workers=move["workers"],

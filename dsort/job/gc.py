@@ -11,11 +11,11 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 import xxhash
+from msgspec import Struct, field
 
 from dsort.containers.registry import container_of
 from dsort.errors import (
@@ -83,8 +83,7 @@ class KeepsUploads(Protocol):
     def abort_upload(self, name: str, upload_id: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Garbage:
+class Garbage(Struct, frozen=True):
     """One thing that a job left behind.
 
     ``kind`` is ``job`` (a job's directory in the bucket), ``file`` (a write that was cut short),
@@ -267,8 +266,7 @@ def _xxh3(bucket: Bucket, name: str) -> str:
     return digest.hexdigest()
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Struct):
     bucket: Bucket
     machine: Machine
     directories: list[JobDirectory]

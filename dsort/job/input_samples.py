@@ -9,7 +9,8 @@ shard is held whole: for a million lines of 66 bytes it takes more than the byte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import Decoding
@@ -27,8 +28,7 @@ RATIO_GUESSED = 3.0
 """For shards that cannot be decoded at their beginning: text has about this ratio."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedBytes:
+class DecodedBytes(Struct, frozen=True):
     """``estimate_bytes``: all inputs, decoded. ``are_encoded``: whether any of them is encoded."""
 
     estimate_bytes: int
@@ -98,8 +98,7 @@ SPARE_SHARE = 8
 sampled."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardTable:
+class ShardTable(Struct, frozen=True):
     """The largest table of a job: that of ``shard``, with about ``records`` records."""
 
     shard: str = ""

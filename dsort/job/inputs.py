@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby, islice
+
+from msgspec import Struct, field
 
 from dsort.containers.registry import container_of, is_called
 from dsort.data.tally import Tally
@@ -266,8 +267,7 @@ def _candidates(
             yield name, None
 
 
-@dataclass(slots=True)
-class _SomeNames:
+class _SomeNames(Struct):
     """The number of names, and the first of them."""
 
     count: int = 0

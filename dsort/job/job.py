@@ -10,11 +10,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import xxhash
+from msgspec import Struct, field
 
 from dsort.containers.base import OddityKind
 from dsort.data.tally import Tally
@@ -62,8 +62,7 @@ PHASES = ("resolve", "extract", "plan", "create", "commit")
 log = logger_of("job")
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseBegan:
+class PhaseBegan(Struct, frozen=True):
     """A phase begins; totals of 0 are not known."""
 
     phase: str
@@ -72,8 +71,7 @@ class PhaseBegan:
     bytes_total: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Advanced:
+class Advanced(Struct, frozen=True):
     """One more piece of the current phase is done."""
 
     shards: int = 0
@@ -83,22 +81,19 @@ class Advanced:
     payload_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """Counts of what was dropped, kept, renamed or odd."""
 
     tally: Tally
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseEnded:
+class PhaseEnded(Struct, frozen=True):
     """The current phase is over."""
 
     at_s: float
 
 
-@dataclass(slots=True)
-class PhaseTotals:
+class PhaseTotals(Struct):
     """The totals of one phase so far. Times are seconds of the coordinator's clock."""
 
     began_s: float
@@ -117,8 +112,7 @@ class PhaseTotals:
         return 0.0 if self.ended_s is None else self.ended_s - self.began_s
 
 
-@dataclass(slots=True)
-class JobState:
+class JobState(Struct):
     """The phases of a job in their order, each at most once (surveys are part of ``extract``)."""
 
     phases: dict[str, PhaseTotals] = field(default_factory=dict)
@@ -222,8 +216,7 @@ WARNING_TEXTS = {  # [singular|plural]
 }
 
 
-@dataclass(slots=True)
-class Job:
+class Job(Struct):
     """One job while it runs. ``on_event`` is called in the thread that runs the job.
 
     ``lease``, ``journal``: None in a dry run. ``before``: the state of earlier attempts, read from

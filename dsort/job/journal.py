@@ -6,8 +6,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
 from dsort.job.journal_entries import JournalEvent, JournalState, decode_segment, encode_segment
@@ -150,8 +151,7 @@ def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class JobDirectory:
+class JobDirectory(Struct, frozen=True):
     """The content of ``.dsort/<job id>/`` of a bucket: its objects, by the part that they belong
     to.
 

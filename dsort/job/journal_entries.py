@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
+
+from msgspec import Struct, field
 
 from dsort.data.tally import Tally, parse_tally
 from dsort.errors import InvariantError, JobConflictError, StorageError, damaged
@@ -51,8 +52,7 @@ class PlannedRow(NamedTuple):
     stored_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobAccepted:
+class JobAccepted(Struct, frozen=True):
     """The job begins. ``spec`` is canonical, with its seed; ``created`` is RFC 3339, UTC."""
 
     job_id: str
@@ -61,15 +61,13 @@ class JobAccepted:
     created: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputsResolved:
+class InputsResolved(Struct, frozen=True):
     """The inputs, in input order; an input's ordinal is its place here."""
 
     inputs: tuple[InputRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MovementChosen:
+class MovementChosen(Struct, frozen=True):
     """How payload moves (see ``pipeline.movement.Movement``)."""
 
     movement: str  # map | range | spill
@@ -81,16 +79,14 @@ class MovementChosen:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """The cut: all output shards in order. ``digest``: the same for two plans that are the same."""
 
     digest: str
     shards: tuple[PlannedRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Committing:
+class Committing(Struct, frozen=True):
     """From here on output shards get their names."""
 
 
@@ -126,8 +122,7 @@ _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
 }
 
 
-@dataclass(slots=True)
-class JournalState:
+class JournalState(Struct):
     """The state that follows from a journal. Changes only in ``apply`` and ``begin_attempt``.
 
     ``extracted``: by input ordinal, without shards of lost nodes. ``created``: by output ordinal.
@@ -259,8 +254,8 @@ def _other_format(version: object) -> JobConflictError:
 
 def _entry(kind: type[JournalEvent], run: Sequence[JournalEvent]) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": kind.__name__, "count": len(run)}
-    for each in fields(kind):
-        entry[each.name] = _column([_plain(getattr(event, each.name)) for event in run])
+    for name in kind.__struct_fields__:
+        entry[name] = _column([_plain(getattr(event, name)) for event in run])
     return entry
 
 
@@ -269,7 +264,7 @@ def _events(entry: Mapping[str, Any]) -> list[JournalEvent]:
     kind = _KINDS.get(name)
     if kind is None:
         raise ValueError(f"there are no events {name}")
-    known = [each.name for each in fields(kind)]
+    known = kind.__struct_fields__
     if unknown := entry.keys() - {"kind", "count", *known}:
         raise ValueError(f"{name} has {', '.join(sorted(unknown))}")
     types = get_type_hints(kind)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from dsort.job.extraction import answers
 from dsort.job.job import Job
@@ -41,8 +42,7 @@ def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return job.known_keys.located(job)
 
 
-@dataclass(slots=True, eq=False)
-class KnownKeys:
+class KnownKeys(Struct, eq=False):
     """The shards of a result in parts, and the node with the keys of each part."""
 
     parts: Sequence[tuple[tuple[str, int], ...]]

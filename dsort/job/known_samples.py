@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.job.job import Job
@@ -26,8 +27,7 @@ _PARTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSamples:
+class KnownSamples(Struct, frozen=True):
     """A database that others may have written; ``what`` names it in errors."""
 
     database: sqlite3.Connection

@@ -14,11 +14,13 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.errors import (
     JobConflictError,
@@ -49,8 +51,7 @@ TEXT_MAX: Final = 1000
 log = logger_of("job")
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRecord:
+class LeaseRecord(Struct, frozen=True):
     """The lease as its holder wrote it, or a claim, which has the same form. ``token``: different
     in any two claims. ``renewed_at_s``: seconds since 1970, by the holder's clock."""
 
@@ -178,8 +179,7 @@ STOP_REQUEST = b"stop\n"
 LEASE_BYTES_MAX = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class JobHold:
+class JobHold(Struct, frozen=True):
     """The holder of a job: the newest lease or claim, if there is one, and what it means now."""
 
     record: LeaseRecord | None

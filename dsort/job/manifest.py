@@ -61,9 +61,11 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import IO, Any, NamedTuple, TypeVar
+
+from msgspec import Struct, ValidationError, convert, field
+from msgspec.structs import asdict, replace
 
 from dsort.data.json_rows import Rows, json_bytes, write_json
 from dsort.errors import InputError, SpecError
@@ -80,8 +82,7 @@ from dsort.version import dsort_version
 MANIFEST_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestInput:
+class ManifestInput(Struct, frozen=True):
     """One input shard. ``records``: how many it had once strays and the like were settled."""
 
     name: str
@@ -91,8 +92,7 @@ class ManifestInput:
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestOutput:
+class ManifestOutput(Struct, frozen=True):
     """One output shard. ``xxh3``: XXH3 (64 bits) of the file, as ``xxhsum -H3`` prints it.
     ``decoded_bytes``: its size without its codec; None if it has none. ``output``: the name of its
     output; None if there is only one."""
@@ -112,8 +112,7 @@ class ManifestOutput:
         return self.file_bytes if self.decoded_bytes is None else self.decoded_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestSidecar:
+class ManifestSidecar(Struct, frozen=True):
     """A file beside the output shards; ``kind``: as in ``index`` of the spec."""
 
     kind: str
@@ -136,8 +135,7 @@ class StagedSidecar(NamedTuple):
         return ManifestSidecar(self.kind, staged.name, staged.size_bytes, staged.xxh3)
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestPart:
+class ManifestPart(Struct, frozen=True):
     """The part of a result that an earlier job made. ``outputs``: the number of its shards, which
     follow the shards of the part before. ``removed``: files with hashes of keys that were removed
     from these shards since. ``lineage``: of these shards, unless that of a later part has them."""
@@ -150,8 +148,7 @@ class ManifestPart:
     lineage: ManifestSidecar | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The history of a result that several jobs made. ``amends``: the job whose result this job
     amends; ``removed``: as in a part; ``earlier``: the parts of earlier jobs, without that of this
     job."""
@@ -161,8 +158,7 @@ class History:
     earlier: tuple[ManifestPart, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """The content of a manifest. ``totals``: as read from a manifest, so they may be wrong; the
     totals that are written are the sums of ``outputs``."""
 
@@ -242,8 +238,7 @@ class Manifest:
         return [*(each.name for each in self.outputs), *beside]
 
 
-@dataclass(frozen=True, slots=True)
-class Making:
+class Making(Struct, frozen=True):
     """How a job made what its manifest lists. ``parse_manifest`` does not read it."""
 
     move: Mapping[str, Any]
@@ -365,8 +360,8 @@ def _mixing(mixing: Mapping[str, object]) -> dict[str, object]:
     return {**mixing, "counts": Rows(counts)}
 
 
-def _rows(kind: type, shards: Sequence[object]) -> Rows:
-    names = [field.name for field in fields(kind)]
+def _rows(kind: type[Struct], shards: Sequence[object]) -> Rows:
+    names = kind.__struct_fields__
     values = attrgetter(*names)
     rows = (zip(names, values(shard), strict=True) for shard in shards)
     return Rows({name: value for name, value in row if value is not None} for row in rows)
@@ -391,7 +386,6 @@ def _summed(
 
 
 _Row = TypeVar("_Row", ManifestInput, ManifestOutput, ManifestSidecar)
-_TYPES: Mapping[str, type] = {"int": int, "str": str, "int | None": int, "str | None": str}
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -503,12 +497,11 @@ def _stored_rows(content: Mapping[str, Any], name: str, kind: type[_Row]) -> tup
         where = f"{name}[{position}]"
         if not isinstance(row, dict):
             raise _no_manifest(f"{where} is no object")
-        values = {
-            each.name: _field(row, each.name, _TYPES[str(each.type)], where)
-            for each in fields(kind)
-            if each.name in row or each.default is MISSING
-        }
-        made.append(kind(**values))
+        try:
+            made.append(convert(row, kind))
+        except ValidationError as error:
+            problem, _, path = str(error).partition(" - at `$")
+            raise _no_manifest(f"{where}{path.rstrip('`')}: {problem}") from None
     return tuple(made)
 
 

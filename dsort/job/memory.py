@@ -11,14 +11,14 @@ import contextlib
 import re
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from dsort.errors import StorageError
 
 
-@dataclass(frozen=True, slots=True)
-class JobMemory:
+class JobMemory(Struct, frozen=True):
     """The memory that a whole job may use on this node, in bytes.
 
     ``most_bytes``: the smaller of what is available in this container and the user's
@@ -32,8 +32,7 @@ class JobMemory:
 _CGROUP_MOUNT = PurePosixPath("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
+class MemoryLimits(Struct, frozen=True):
     """Memory in bytes; ``available_bytes`` <= ``limit_bytes`` <= ``total_bytes``.
 
     ``total_bytes``: of the machine. ``limit_bytes``: how much of it control groups leave to this
@@ -46,8 +45,7 @@ class MemoryLimits:
     available_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Generation:
+class _Generation(Struct, frozen=True):
     """The files and keys of one generation of control groups that are read here."""
 
     limits: tuple[str, ...]  # files with a limit each; the smallest counts
@@ -70,8 +68,7 @@ _V2 = _Generation(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(Struct, frozen=True):
     """One line of mountinfo about control groups; ``root``: the part of the tree that is
     mounted."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.errors import InvariantError
 from dsort.job.extraction import Extraction, answers
@@ -20,8 +22,7 @@ FREED_SHARE = 32
 so that scratch shrinks as the outputs grow."""
 
 
-@dataclass(slots=True, eq=False)
-class Ordering:
+class Ordering(Struct, eq=False):
     """All partitions of one extraction. ``drop``: the shared file of records to leave out, or "".
 
     ``facts``: what is known of each partition, for good; ``_scratch_nodes``: the node that has it

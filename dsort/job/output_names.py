@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.containers.registry import codec_of, container_of
 from dsort.naming.names import archive_extension, check_output_name, with_extension
@@ -25,8 +27,7 @@ class TemplateExhaustedError(ValueError):
     """A template has fewer names than there are output shards."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputNames:
+class OutputNames(Struct, frozen=True):
     """The templates of a job's outputs, one a group, each with its own counter.
 
     ``totals``: how many names each template makes, for ``{total}``; None until the outputs are
@@ -238,13 +239,12 @@ def kept_name(name: str, extension: str) -> str:
     return f"{name.removesuffix(suffix)}{extension}"
 
 
-@dataclass(frozen=True, slots=True)
-class KeptNames(OutputNames):
+class KeptNames(OutputNames, frozen=True):
     """One group, whose shard of number ``n`` is called as input ``n``. Its only template stands for
     all names: it has their common prefix and their number."""
 
     listed: tuple[str, ...] = ()
-    numbers: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    numbers: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of_inputs(cls, inputs: Iterable[str], extension: str) -> Self:

@@ -7,9 +7,9 @@ positions. Records whose key an earlier record has are found by ranges of the ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import xxhash
+from msgspec import Struct
 
 from dsort.data.packed_texts import PackedTexts
 from dsort.errors import DsortError, InvariantError, SpecError, SpecProblem, StorageError
@@ -56,8 +56,7 @@ OVERHEAD_IGNORED_BYTES = 4 * 10_240
 bytes) is mostly header and padding, whatever its size counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The shuffle plan: every output shard with its name. The order of the records is in
     scratch."""
 

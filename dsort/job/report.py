@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field, to_builtins
 
 from dsort.job.timeline import Sample
 from dsort.order.mixing import Mixing
@@ -31,8 +32,7 @@ PLAN_FORM: Final = (
 """The keys of the flat form of a plan, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """Sums over all shards."""
 
     input_shards: int
@@ -43,8 +43,7 @@ class Totals:
     file_bytes: int  # of all output shards
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """How a job ran. ``move``: map, range or spill; "" if the job did not come so far."""
 
     move: str
@@ -53,8 +52,7 @@ class Run:
     timeline: tuple[Sample, ...] = ()  # of this attempt
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFlow:
+class RecordFlow(Struct, frozen=True):
     """Where all records of a job came from and went. The output has the records ``read``, by input
     ("": the only one), without those ``dropped`` and with those ``added``, by cause."""
 
@@ -78,8 +76,7 @@ class RecordFlow:
         return sum(self.read.values()) - sum(self.dropped.values()) + sum(self.added.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """How records were put in order. ``algorithm``: in words; ``mixing``: None without a plan, or
     without records; ``flow``: None without a plan, in plans, and for a manifest."""
 
@@ -89,8 +86,7 @@ class Order:
     flow: RecordFlow | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReactionCount:
+class ReactionCount(Struct, frozen=True):
     """How often a reaction was needed, with some of the names concerned."""
 
     kind: str
@@ -98,8 +94,7 @@ class ReactionCount:
     samples: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputCount:
+class OutputCount(Struct, frozen=True):
     """The sums of one of several outputs."""
 
     name: str
@@ -109,8 +104,7 @@ class OutputCount:
     file_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedShard:
+class PlannedShard(Struct, frozen=True):
     """One output shard as it would be written."""
 
     name: str
@@ -119,8 +113,7 @@ class PlannedShard:
     file_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderCounts:
+class ReaderCounts(Struct, frozen=True):
     """How many workers can read one output so that each has equally many shards. ``output``: its
     name, "" of the only one; ``records_min``, ``records_max``: the fewest and the most records of
     its shards; ``workers``: the numbers of readers (world size x workers of each) up to 65,536 that
@@ -133,8 +126,7 @@ class ReaderCounts:
     workers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanEstimate:
+class PlanEstimate(Struct, frozen=True):
     """What a job would move. ``disk_*``: files, including those of scratch, whether or not the page
     cache has them; ``store_*``: objects of stores, over the network; ``exchanged_bytes``: between
     nodes.
@@ -150,8 +142,7 @@ class PlanEstimate:
     requests: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """What is known of a job that was only planned."""
 
     shards: tuple[PlannedShard, ...]  # all of them, in order
@@ -162,8 +153,7 @@ class Forecast:
     estimate: PlanEstimate | None = None  # None in plans of older versions
 
 
-@dataclass(frozen=True, slots=True)
-class JobReport:
+class JobReport(Struct, frozen=True):
     """What a job did, or, with a ``plan``, what it would do: then nothing was written."""
 
     job_id: str
@@ -246,7 +236,7 @@ class JobReport:
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types and in its documented form, which is flat."""
-        flat = asdict(self)
+        flat = to_builtins(self)
         for part in ("totals", "run", "order", "plan"):
             flat.update(flat[part] or {})
         if self.plan is not None:

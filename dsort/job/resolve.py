@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError, SpecError, SpecProblem

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.job.memory import JobMemory, process_memory_bytes, usable_memory_bytes
 from dsort.options import RunOptions
@@ -26,8 +28,7 @@ PART_BYTES_MIN = 5 << 20
 PART_BYTES_MAX = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class CodeRoom:
+class CodeRoom(Struct, frozen=True):
     """What user code may use of this machine. ``workers_max``: the most workers with processes of
     user code; None: all. ``gpus``: the GPUs that these share; None: not distributed by dsort."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.tally import parse_names, parse_tally, tally_rows

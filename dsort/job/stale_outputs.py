@@ -8,7 +8,8 @@ all that fits the template reads old and new shards together. Such objects are r
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job.earlier_results import listed_outputs, newest_first
@@ -30,8 +31,7 @@ MANIFESTS_READ_MAX = 100
 MANIFEST_BYTES_MAX = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Stale:
+class _Stale(Struct, frozen=True):
     """Objects that fit the output templates, and that the job does not write. ``ours``: those of
     them that remain of results which the job replaces."""
 
@@ -39,8 +39,7 @@ class _Stale:
     ours: list[ObjectInfo]
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(Struct, frozen=True):
     """An object as listed by a manifest that was written at ``written_ns``, in ns since 1970."""
 
     file_bytes: int

@@ -7,12 +7,12 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, takewhile
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.registry import DEFAULT_EXTENSION, codec_of, container_of
@@ -34,8 +34,7 @@ WRITE_BYTES_MAX = 4 << 20
 MODIFIED_AT_S = 1_700_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRecipe:
+class ShardRecipe(Struct, frozen=True):
     """The content of each shard: ``records`` records with one member for each extension. Empty
     ``extensions``: one that suits the container."""
 
@@ -182,8 +181,7 @@ def _refuse_taken(bucket: Bucket, names: Sequence[str]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SyntheticMember:
+class SyntheticMember(Struct, frozen=True):
     """A member of a record; ``extension`` with its dot."""
 
     key: bytes
@@ -191,8 +189,7 @@ class SyntheticMember:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Payloads:
+class _Payloads(Struct, frozen=True):
     """See ``containers.base.Payloads``."""
 
     are_sealed_later, shard_bytes = False, 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 MOVING_PHASES: Final = frozenset({"extract", "create"})
 
@@ -32,8 +33,7 @@ def _point(elapsed_s: float, phase: str, bytes_done: int, *, border: bool) -> _P
     return _Point(elapsed_s, phase, bytes_done if phase in MOVING_PHASES else 0, border)
 
 
-@dataclass(slots=True)
-class Timeline:
+class Timeline(Struct):
     """Samples at least ``step_s`` apart, and the begin and end of each phase. If there are too
     many, every second one is dropped, and the step doubles. Times do not decrease."""
 

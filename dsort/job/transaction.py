@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct, field
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
@@ -36,8 +37,7 @@ log = logger_of("job")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """The object that had the name of output ``number``. ``etag``: its ETag when it was kept, "" if
     unknown. ``receipt``: for ``Bucket.put_back``. ``published``: the receipt of the output."""
 
@@ -48,8 +48,7 @@ class Kept:
     published: str
 
 
-@dataclass(slots=True)
-class PutBack:
+class PutBack(Struct):
     """What became of the kept objects. ``was_noted``: whether outputs had begun to get their names;
     ``gave_names``: whether this job may have given any. ``kept``: the names of all kept objects;
     ``names``: the names that have their former object again; ``lost``: why the others have not, by

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dsort.containers.codecs.decoding import WINDOW_BYTES_MIN
 from dsort.errors import SpecError, SpecProblem, StorageError

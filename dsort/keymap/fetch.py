@@ -15,10 +15,11 @@ import stat
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
 
 from dsort.errors import InputError, KeyMapError
 from dsort.naming.locations import FileLocation
@@ -33,8 +34,7 @@ FETCH_SECONDS_MAX = 600.0  # altogether
 _CHUNK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class TextKind:
+class TextKind(Struct, frozen=True):
     """The kind of a text, for messages: its name, such as "external key map", the field of the spec
     that names it, an alternative to it, and the error that is raised if it cannot be read."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
 from dsort.errors import InvariantError, KeyMapError
@@ -221,8 +221,7 @@ def _shape_of(key: str) -> tuple[_Shape, str]:
 _LOOKS_AHEAD = r"\$|\\[zbB]"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyMapMatch:
+class KeyMapMatch(Struct, frozen=True, eq=False):
     """The templates of records. All columns have shape ``(records,)``.
 
     ``groups``: the ordinal of each record's template; for records that the map does not place, the
@@ -235,8 +234,7 @@ class KeyMapMatch:
     ambiguous: Bools
 
 
-@dataclass(frozen=True, eq=False)
-class KeyMap:
+class KeyMap(Struct, frozen=True, eq=False, dict=True):
     """An external key map, ready to place records. May be pickled; its patterns are compiled when
     they are needed.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import BytesColumn, Int32s
 from dsort.errors import KeyMapError, SpecError, SpecProblem
@@ -20,8 +20,7 @@ _SHOWN_MAX = 200  # characters of a line that messages show
 _JSON_FORM = '{"template": ["key", ...], ...}'
 
 
-@dataclass(frozen=True, slots=True)
-class MalformedLine:
+class MalformedLine(Struct, frozen=True):
     """A line that is not a key, the separator and a template."""
 
     line_number: int  # from 1
@@ -32,8 +31,7 @@ class MalformedLine:
         return f"malformed line ({self.line_number}) in external key map: {shown}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyMapEntries:
+class KeyMapEntries(Struct, frozen=True, eq=False):
     """The template of each key, one row a key, every key once.
 
     ``groups``: ordinals into ``templates``, shape ``(n,)``. ``templates`` are in the order of their

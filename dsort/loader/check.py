@@ -3,17 +3,15 @@ how well they are mixed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Int64s
 
 __all__ = ["LoaderCheck", "check_batches"]
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderCheck:
+class LoaderCheck(Struct, frozen=True):
     """Figures of the next ``steps`` of all ranks together.
 
     ``records``: the places that were counted. ``coverage``: the share of the epoch's records among

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import xxhash
+from msgspec import Struct
 
 from dsort.data.columns import Int64s
 from dsort.data.permutation import permuted
@@ -33,8 +33,7 @@ _WINDOWS_KEPT: Final = 4
 _SHARDS, _WINDOWS = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class OrderKind:
+class OrderKind(Struct, frozen=True):
     """The kind of order. ``window``: the number of shards that are read side by side; 0: shards in
     the order of the dataset."""
 
@@ -58,26 +57,21 @@ class OrderKind:
         return names.get(self.window, f"window({self.window})")
 
 
-@dataclass(slots=True)
 class EpochOrder:
     """The order of one epoch. ``counts``: the records of each shard, shape ``(shards,)``."""
 
-    counts: Int64s
-    digest: str
-    seed: int
-    epoch: int
-    kind: OrderKind
-    _shards: Int64s = field(init=False)
-    _ends: Int64s = field(init=False)
-    _windows: OrderedDict[int, tuple[Int64s, Int64s]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        count = len(self.counts)
+    def __init__(self, counts: Int64s, digest: str, seed: int, epoch: int, kind: OrderKind) -> None:
+        self.counts = counts
+        self.digest = digest
+        self.seed = seed
+        self.epoch = epoch
+        self.kind = kind
+        count = len(counts)
         self._shards = np.arange(count, dtype=np.int64)
         if self.kind.window:
             self._shards = self._permuted(count, _SHARDS, 0)
         self._ends = np.append(0, np.cumsum(self.counts[self._shards])).astype(np.int64)
-        self._windows = OrderedDict()
+        self._windows: OrderedDict[int, tuple[Int64s, Int64s]] = OrderedDict()
 
     @property
     def records(self) -> int:

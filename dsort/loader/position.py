@@ -14,10 +14,10 @@ the *remainder*:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Int64s
 
@@ -26,16 +26,14 @@ __all__ = ["Position", "Remainder", "Steps"]
 Remainder = Literal["drop_last", "pad", "wrap"]
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """How far a stream was read: ``records_seen`` records of ``epoch``, by all ranks together."""
 
     epoch: int
     records_seen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """The steps of the rest of an epoch of ``records`` records, from ``begin`` on. ``batch_size``:
     samples of one rank and step."""
 

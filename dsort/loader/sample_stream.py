@@ -12,12 +12,12 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Int64s
 from dsort.loader.decode import Decoder, Sample
@@ -38,8 +38,7 @@ PUT_BYTES: Final = 1 << 20
 """The bytes that are put in order at a time where a block has several shards."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """The samples ``rows`` of one shard, and the place ``at`` of each in its block."""
 
     source: ShardSource
@@ -49,8 +48,7 @@ class _Part:
     is_padding: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """Limits. ``block_samples``: the samples of a block, after the first smaller ones;
     ``block_bytes``: the bytes that a block holds at a time, or one sample; ``blocks``: the blocks
     that may be read ahead."""

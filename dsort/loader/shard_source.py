@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import ForwardScanner
@@ -43,8 +44,7 @@ DECODED_BYTES_MAX: Final = 1 << 20
 """About the size of a list of samples of a shard that is decoded; at least one sample."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranges:
+class _Ranges(Struct, frozen=True):
     """Records ``rows`` that are read as one range of bytes, from ``low`` up to ``high``."""
 
     rows: Int64s

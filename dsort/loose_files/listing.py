@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import xxhash
+from msgspec import Struct, field
 
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
@@ -66,8 +66,7 @@ def stamp_of_status(status: os.stat_result) -> int:
 _NAMES = ("utf-8", "surrogateescape")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Listing:
+class Listing(Struct, frozen=True, eq=False):
     """Members in order. ``names``: of members. ``sizes``: of their payload, in bytes. ``inputs``:
     the number of the input of each member, or ``LITERAL``. ``paths``: the object in its bucket, or
     the payload itself. ``stamps``: see ``stamp_of``. ``starts``: where in the object the member

@@ -11,7 +11,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dsort.errors import InputError
 
@@ -47,8 +48,7 @@ def synsets_of(name: str, data: bytes) -> list[tuple[bytes, int]]:
     raise InputError(f"{name} has no struct synsets", hint="ImageNet's meta.mat has it")
 
 
-@dataclass(frozen=True, slots=True)
-class _Matrix:
+class _Matrix(Struct, frozen=True):
     """``kind``: its class in MATLAB. ``rest``: the elements after its name."""
 
     name: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from dsort.naming.patterns import KeyPattern
 
@@ -46,8 +48,7 @@ UNUSABLE: Final[Mapping[str, str]] = {
 """The reasons why a file cannot be a member of a record, in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class NameRules:
+class NameRules(Struct, frozen=True, dict=True):
     """How names of files become keys and extensions. ``at_first_dot``: whether the extension begins
     at the first dot. ``extensions``: the wanted ones, none for all. ``directory_from``: where in a
     path its class begins, a directory that it must have; None if there are no classes.
@@ -59,10 +60,10 @@ class NameRules:
     extensions: Collection[bytes] = ()
     directory_from: int | None = None
     keeps_clutter: bool = False
-    _lower: frozenset[bytes] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_lower", frozenset(each.lower() for each in self.extensions))
+    @cached_property
+    def _lower(self) -> frozenset[bytes]:
+        return frozenset(each.lower() for each in self.extensions)
 
     def member_of(self, path: bytes) -> tuple[bytes, bytes] | str:
         """(key, extension) of the file ``path``, or why it is left out."""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, equal_ranges
 from dsort.data.index import SortKeys
@@ -22,8 +22,7 @@ NAMES_KEPT_MAX = 1_000
 NO_CLASS = -1
 
 
-@dataclass(slots=True)
-class _Texts:
+class _Texts(Struct):
     """A growing column of texts."""
 
     blob: bytearray = field(default_factory=bytearray)
@@ -38,8 +37,7 @@ class _Texts:
         return BytesColumn(np.array(self.offsets, np.int64), np.array(self.blob, np.uint8))
 
 
-@dataclass(slots=True)
-class Members:
+class Members(Struct):
     """Columns with one row for each member, and the files that are left out, by reason: their
     number, and the first of them. About 100 B a member, in any layout. ``class_numbers``: the
     content of ``.cls`` for each class, if there are classes."""

@@ -17,6 +17,7 @@ from typing import (
     get_type_hints,
 )
 
+from msgspec import to_builtins
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -70,9 +71,9 @@ View = TypeVar("View", bound=Model)
 
 
 def view_of(example: object, **words: str) -> Callable[[type[View]], type[View]]:
-    """Gives a model the fields of a dataclass; their examples are the values of ``example``, one of
+    """Gives a model the fields of a struct; their examples are the values of ``example``, one of
     that class. ``words``: descriptions of fields."""
-    types, values = get_type_hints(type(example)), to_jsonable_python(example)
+    types, values = get_type_hints(type(example)), to_jsonable_python(to_builtins(example))
     described: Any = {
         name: (types[name], Field(description=words.get(name), examples=[value]))
         for name, value in values.items()

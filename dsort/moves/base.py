@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from dsort.containers.base import Container
 from dsort.moves.payload_files import PayloadBuffer
@@ -59,8 +60,7 @@ class Move(Protocol):
         """Close files, unmap inputs and end threads."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
+class WorkerParts(Struct, frozen=True):
     """The parts of a worker that a move uses. ``mapped``: the mappings that its extractor leaves.
     ``seals``: converted records get their seals while they are written."""
 

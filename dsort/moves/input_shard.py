@@ -8,12 +8,13 @@ passed on as slices of these views, which the kernel gathers: none is copied to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import xxhash
 from isal import isal_zlib
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.base import Container, drive
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, DecodingRules
@@ -48,8 +49,7 @@ WINDOW_BYTES_MAX = 8 << 20
 that it still has the shard the second time: a memory limit covers both."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """Rows ``row:stop`` lie in ``view``, whose first byte is byte ``base`` of the shard."""
 
     row: int
@@ -430,8 +430,7 @@ _NAMES = ("utf-8", "surrogateescape")
 OPEN_TRIES_MAX = 3
 
 
-@dataclass(frozen=True, slots=True)
-class InputShard:
+class InputShard(Struct, frozen=True):
     """One resolved input shard. ``etag`` pins its content for the length of the job."""
 
     name: str

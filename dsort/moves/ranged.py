@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Int64s, runs_that_fit
 from dsort.data.index import ORDINAL, RANGES, SHARD
@@ -204,8 +204,7 @@ class RangedInputs:
         self._open.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _Turn(Struct, frozen=True):
     """Segments of one run of rows, in output order, that are read together.
 
     ``read_start``, ``read_end``: the aligned bytes of the shard ``source`` that hold each segment;
@@ -226,8 +225,7 @@ class _Turn:
         return int((self.read_end - self.read_start).sum())
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     """A turn whose reads have begun. ``slices``: of its segments; filled once ``batch`` ended."""
 
     run: int

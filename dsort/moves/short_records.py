@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int32s, Int64s, UInt8s
@@ -145,8 +145,7 @@ class Gatherer:
         return self._only
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Wanted:
+class _Wanted(Struct, frozen=True, eq=False):
     """Segments: their places in their views, their lengths, and their places in the result.
     ``view``: the number of each segment's view; None: there is only one view."""
 

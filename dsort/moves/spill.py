@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.data.columns import Int32s, Int64s, runs_that_fit
 from dsort.data.index import (
@@ -447,8 +448,7 @@ def _pieces(view: memoryview, starts: Int64s, lengths: Int64s, base: int) -> lis
     return [gathered({0: view}, np.zeros(len(starts), np.int32), segments, base=base)]
 
 
-@dataclass(frozen=True, slots=True)
-class SpillBlocksOf:
+class SpillBlocksOf(Struct, frozen=True):
     """Requests the places in the spill of the rows of one partition from some shards."""
 
     shards: Int64s

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup
 from dsort.containers.columnar.values import Leaf
@@ -77,8 +77,7 @@ class BlockMemory:
         return self._memory[:size_bytes].data
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _Turn(Struct, frozen=True):
     """Rows ``first:last`` of the output order, without the leaves ``away``. Row ``i`` of the turn
     is row ``rows[i]`` of ``blocks``."""
 

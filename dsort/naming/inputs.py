@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import prod
 from typing import Final, NoReturn
 
 from braceexpand import braceexpand
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.naming.names import shortened, with_extension
 from dsort.naming.templates import NumberRange, ShardTemplate, parse_bash_range, parse_template
@@ -29,8 +30,7 @@ _LETTERS = re.compile(r"[A-Za-z]\.\.[A-Za-z](\.\.[0-9]+)?")
 _GLOB_SIGNS = re.compile(r"[*?\[\]]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Name:
+class _Name(Struct, frozen=True):
     """One name without any range."""
 
     text: str
@@ -50,8 +50,7 @@ class _Name:
         yield ShardTemplate(self.text, "bash", self.text, ())
 
 
-@dataclass(frozen=True, slots=True)
-class Braces:
+class Braces(Struct, frozen=True):
     """Literal texts, alternatives and number ranges in a row, which stand for all combinations of
     them. The pools at even places are one literal text each."""
 
@@ -111,8 +110,7 @@ class Braces:
 Part = ShardTemplate | Braces | _Name
 
 
-@dataclass(frozen=True, slots=True)
-class InputTemplate:
+class InputTemplate(Struct, frozen=True):
     """A parsed input template. Iterating yields its names in order, as written (no extension)."""
 
     text: str

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product, zip_longest
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from dsort.naming.locations import FileLocation
 from dsort.naming.names import archive_extension

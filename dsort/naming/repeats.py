@@ -9,9 +9,10 @@ widths that are next to each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
+
+from msgspec import Struct
 
 from dsort.naming.inputs import Braces, InputTemplate, Part
 from dsort.naming.names import archive_extension, shortened, with_extension
@@ -24,8 +25,7 @@ REPEATS_SHOWN_MAX: Final = 10
 _DIGITS: Final = frozenset("0123456789")
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """The parts ``first`` and ``second`` (which may be the same part) both make ``name``. ``name``
     is "" if they possibly make a common name."""
 

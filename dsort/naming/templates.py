@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from math import prod
 from typing import Final, Literal, NoReturn
+
+from msgspec import Struct
 
 from dsort.naming.names import shortened
 
@@ -52,8 +53,7 @@ _FIELD = re.compile(r"\{([A-Za-z_]\w*(?::[^{}]*)?)\}", re.ASCII)
 _FIELD_WIDTH = re.compile(r"(?::(?:0([0-9]+))?d)?")
 
 
-@dataclass(frozen=True, slots=True)
-class NumberRange:
+class NumberRange(Struct, frozen=True):
     """One counter of a template: ``count`` numbers ``start``, ``start + step``, ..., each padded
     with zeros to ``width`` digits, and the literal text ``gap`` up to the next counter.
 
@@ -71,8 +71,7 @@ class NumberRange:
         return f"{self.start + index * self.step:0{self.width}d}"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardTemplate:
+class ShardTemplate(Struct, frozen=True):
     """A parsed template: ``prefix``, then for each range its number and its gap.
 
     Iterating yields all names in order (without end if ``count`` is None).

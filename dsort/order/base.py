@@ -9,8 +9,10 @@ spec must not load NumPy, so algorithms import it where they use it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
@@ -29,8 +31,7 @@ class OptionError(ValueError):
         self.names_value = names_value
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One option as it is in a spec.
 
     ``type`` and ``default``: of the field of the spec; a default of None: not given. ``check``
@@ -104,8 +105,7 @@ def _seed(value: object) -> object:
     raise OptionError("must be a whole number or text", names_value=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A rule about several ``options`` (their names). ``problems`` gets their values in a spec, and
     yields (name, message, hint). It is skipped if one of the values is known to be wrong."""
 
@@ -133,8 +133,7 @@ class Record(Protocol):
         if it has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SortValue:
+class SortValue(Struct, frozen=True):
     """The value that a record is sorted by, for comparison in Python: records of a lower rank come
     first, then by value (None: equal to all others)."""
 

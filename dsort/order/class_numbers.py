@@ -6,13 +6,13 @@ a survey makes of each shard become one table for all shards; a worker gets the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.data.permutation import permuted
 from dsort.errors import InvariantError
 
@@ -23,8 +23,7 @@ Class = tuple[int, bytes]
 """The output of its records, and the value that they have in common."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ClassCounts:
+class ClassCounts(Struct, frozen=True, eq=False):
     """How many records of each class a shard has; columns of shape ``(n,)``. Over all shards:
     ``first``: how many records of the class come before the shard's, and ``total``: how many there
     are."""
@@ -36,8 +35,7 @@ class ClassCounts:
     total: Int64s
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ClassPlaces:
+class ClassPlaces(Struct, frozen=True, eq=False):
     """For each record: its place among all records of its class, which depends on the seed, and the
     number of these; shapes ``(n,)``."""
 
@@ -68,21 +66,15 @@ def _classes(group: Int32s | None, names: BytesColumn) -> list[Class]:
     return [*zip(groups, names.tolist(), strict=True)]
 
 
-@dataclass(slots=True)
 class ClassCounter:
     """Numbers the records of one shard, some at a time, in input order."""
 
-    shard: str
-    counts: ClassCounts
-    seed: str
-    _rows: Mapping[Class, int] = field(init=False)
-    _seeds: UInt64s = field(init=False)
-    _seen: Int64s = field(init=False)
-
-    def __post_init__(self) -> None:
-        keys = _classes(self.counts.group, self.counts.name)
+    def __init__(self, shard: str, counts: ClassCounts, seed: str) -> None:
+        self.shard = shard
+        self.counts = counts
+        keys = _classes(counts.group, counts.name)
         self._rows = {key: row for row, key in enumerate(keys)}
-        self._seeds = np.array([class_seed(self.seed, *key) for key in keys], np.uint64)
+        self._seeds = np.array([class_seed(seed, *key) for key in keys], np.uint64)
         self._seen = np.zeros(len(keys), np.int64)
 
     def places(self, group: Int32s | None, names: BytesColumn) -> ClassPlaces:

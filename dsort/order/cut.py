@@ -7,11 +7,12 @@ next, so the result does not depend on the number of partitions. Everything here
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.data.columns import Int32s, Int64s
 
@@ -20,8 +21,7 @@ FileBytes = Callable[[int, int, int, int], int]
 entries, and the stored bytes of the records. It never falls when one of them grows."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EncodedSizes:
+class EncodedSizes(Struct, frozen=True, eq=False):
     """The measured size of the encoded global order, in steps.
 
     ``stored``, ``encoded``: the first ``stored[i]`` bytes of records have ``encoded[i]`` bytes once
@@ -52,8 +52,7 @@ class EncodedSizes:
         return EncodedSizes(self.stored[first:last], self.encoded[first:last])
 
 
-@dataclass(frozen=True, slots=True)
-class CutRule:
+class CutRule(Struct, frozen=True):
     """When an output shard closes: at ``size_bytes`` or ``records``, whichever comes first.
 
     ``size_bytes``: once its payload (``counts_file``: headers and padding, too; their encoded size,
@@ -100,8 +99,7 @@ class CutRule:
         return self.records
 
 
-@dataclass(frozen=True, slots=True)
-class OpenShard:
+class OpenShard(Struct, frozen=True):
     """The state of the cut: ``number`` is the shard of ``group`` that takes the next record."""
 
     group: int = 0
@@ -247,8 +245,7 @@ def _group_runs(groups: Int32s | None, count: int, current: int) -> Iterator[tup
             yield int(groups[start]), start, stop
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
+class _Running(Struct, frozen=True):
     """Sums over the first ``i`` rows of a partition, shape ``(n + 1,)``."""
 
     payload: Int64s

@@ -6,9 +6,8 @@ so that hash collisions do not count. The earliest record (by input position) ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
 from dsort.data.hashes import hash_keys
@@ -16,8 +15,7 @@ from dsort.data.records import STRAY_SALT
 from dsort.order.sort import stable_argsort
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Duplicates:
+class Duplicates(Struct, frozen=True, eq=False):
     """The later records of each repeated key, in the order of ``rows``.
 
     ``rows``: row numbers of the searched columns; ``nth``: 1 for the second record of a key, 2 for

@@ -8,10 +8,11 @@ key alone, and ends with the key itself, so that two keys with one hash stay two
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, equal_ranges
 from dsort.data.index import SortKeys
@@ -38,8 +39,7 @@ class LeftOut(IntEnum):
     DUPLICATE = 3  # an earlier record of its input has the key
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Joined:
+class Joined(Struct, frozen=True, eq=False):
     """The rows that stay, record by record, and where records begin in them (shape ``(n + 1,)``).
     ``found``: (kind, number of the input that it is about or -1, rows) of all findings."""
 

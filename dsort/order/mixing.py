@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 P_MIN: Final = 0.001
 """A table that occurs less often by chance is called uneven."""
@@ -16,8 +18,7 @@ P_SHOWN_MIN: Final = 1e-6
 Table = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Mixing:
+class Mixing(Struct, frozen=True):
     """How one job mixed its records.
 
     ``counts[i][o]``: records that came from input bin ``i`` to output bin ``o``, in ``input_bins``
@@ -40,8 +41,8 @@ class Mixing:
     verdict: str
 
     def document(self) -> dict[str, object]:
-        """The form for manifests and journals. ``asdict`` would copy the table count by count."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        """The form for manifests and journals."""
+        return asdict(self)
 
     def __repr__(self) -> str:
         return f"<Mixing {self.verdict}: {self.input_bins} x {self.output_bins} bins>"

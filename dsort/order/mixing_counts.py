@@ -15,11 +15,11 @@ does not change the statistic, because the end of a shard does not depend on lat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int32s, Int64s
@@ -46,8 +46,7 @@ def output_bin_shards(output_shards: int) -> int:
     return size
 
 
-@dataclass(frozen=True, slots=True)
-class MixingGrid:
+class MixingGrid(Struct, frozen=True):
     """The bins for counting one partition. ``output``: ordinal of the output shard that takes the
     next record; ``shift``: output shards ``o`` with the same ``o >> shift`` are one bin."""
 
@@ -67,8 +66,7 @@ class MixingGrid:
         return shard.astype(np.int64) * BINS_MAX // self.input_shards
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MixingPart:
+class MixingPart(Struct, frozen=True, eq=False):
     """The counts of one partition, shape ``(output bins, input bins)``, for the output bins from
     ``first`` on.
 
@@ -81,8 +79,7 @@ class MixingPart:
     output: int
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRuns:
+class OutputRuns(Struct, frozen=True):
     """The begins of output bins in a partition's rows: bin ``first + n`` has the rows
     ``edges[n]:edges[n + 1]``. At most ``BINS_OPEN_MAX`` bins."""
 
@@ -126,8 +123,7 @@ def count_part(
     return MixingPart(runs.shift, runs.first, np.array(counts, np.int64), runs.output)
 
 
-@dataclass(slots=True, eq=False)
-class MixingTally:
+class MixingTally(Struct, eq=False):
     """The counts of all partitions cut so far; parts have to come in the order of the cut."""
 
     input_shards: int
@@ -231,8 +227,7 @@ def counts_in_input_order(from_input: Int64s, to_output: Int64s) -> Int64s:
 # -- the test ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JudgedTable:
+class JudgedTable(Struct, frozen=True, eq=False):
     """The table that is tested. ``cells``: counts, with at least 2 rows and columns;
     ``input_bins``, ``output_bins``: the first and the last bin of each row and each column."""
 

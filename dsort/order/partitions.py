@@ -6,17 +6,15 @@ All other keys are split at values that are picked from a survey of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.index import SortKeys
 from dsort.order.sort import order_rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Splitters:
+class Splitters(Struct, frozen=True, eq=False):
     """Records at which partitions begin: their sort keys, and their input positions to break ties.
 
     Rows are in output order. ``shard`` and ``ordinal``: the position, shapes ``(count - 1,)``.
@@ -27,8 +25,7 @@ class Splitters:
     ordinal: Int64s
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Partitioning:
+class Partitioning(Struct, frozen=True, eq=False):
     """The partition of a record: a monotone function of its place in the output order.
 
     The number of a record's partition is the number of splitters that do not come after it. Without

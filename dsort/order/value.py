@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from msgspec import Struct
+
 from dsort.errors import ContentKeyError
 from dsort.naming.names import readable
 from dsort.order.base import Algorithm, OptionError, Record, SortValue, decreasing_option, option
@@ -104,8 +106,7 @@ class Value(Algorithm):
         return SortValue(1, _bytes(value)) if isinstance(value, str) else SortValue(0, float(value))
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedBy:
+class PlacedBy(Struct, frozen=True):
     """The value of an expression by which a placement puts records into classes, or together by
     number (``is_number``). ``owner``: the option, for messages."""
 

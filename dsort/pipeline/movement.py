@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.errors import SpecError
 from dsort.sizes import format_bytes
@@ -47,8 +49,7 @@ class TooLittleMemoryError(ValueError):
     """The given memory cannot hold the smallest working set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """The facts that the choice of a movement depends on.
 
     ``input_bytes``: of all inputs in the form in which they move; of ``encoded`` inputs, about the
@@ -205,8 +206,7 @@ WAYS: dict[str, Way] = {way.name: way for way in (Map(), Range(), Spill())}
 """The first way that is possible and has a reason is chosen. The last one always qualifies."""
 
 
-@dataclass(frozen=True, slots=True)
-class MovementSizes:
+class MovementSizes(Struct, frozen=True):
     """``memory_bytes``: what the job may use on a node; ``needed_bytes``: what it needs of that,
     including the page cache that ``map`` depends on. ``scratch_bytes``: room that spill and index
     files need. ``payload_bytes``: all inputs in the form in which they move; an estimate if
@@ -219,8 +219,7 @@ class MovementSizes:
     encoded_inputs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
+class Movement(Struct, frozen=True):
     """The ``way`` that payload moves, with its sizes; ``reason`` explains the choice to people.
 
     ``buffer_bytes``: the size of each worker's single payload buffer. ``spill`` reads an input

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from dsort.expressions.expression import Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(Struct, frozen=True):
     """The reaction that the spec wants to each kind of oddity of the inputs."""
 
     duplicated_records: str | None  # abort; ignore | warn: the last one is kept; None: all are kept
@@ -37,8 +38,7 @@ class Policies:
     duplicate_keys: str = "warn"  # ignore | warn | abort | drop | rename
 
 
-@dataclass(frozen=True, slots=True)
-class StepFailures:
+class StepFailures(Struct, frozen=True):
     """What becomes of records at which a payload step fails (see ``dsort.spec.transform``)."""
 
     on_error: str = "fail"  # fail | skip | keep | skip_shard | stop
@@ -52,8 +52,7 @@ class StepFailures:
         return int(Fraction(self.max_errors.removesuffix("%")) / 100 * records)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """How input shards are read. ``names``: of the inputs; ``containers``: one for each input, or a
     single one where all inputs have the same; ``container``: of shards of a job that has one input.
     ``makes_shards``: the inputs are loose files, from which shards are made while they are read.
@@ -86,8 +85,7 @@ class Reading:
         return replace(self, container=container, containers=(container,))
 
 
-@dataclass(frozen=True, slots=True)
-class Deduplication:
+class Deduplication(Struct, frozen=True):
     """Which of several records that are the same stays. ``extensions``: of the members by whose
     content records are compared, empty for all members; ``value``: the field by which records are
     compared."""
@@ -98,8 +96,7 @@ class Deduplication:
     value: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
+class Mix(Struct, frozen=True):
     """How many records of each input are output, by the numbers of the inputs. ``weights``: how
     many times a record is used; ``records``: exact numbers of records. ``total``: the number of
     records of all inputs together, or ``stop``: the input that ends the mix."""
@@ -119,8 +116,7 @@ class Mix:
         return exact or self.total is not None or self.stop is not None
 
 
-@dataclass(frozen=True, slots=True)
-class OutputForm:
+class OutputForm(Struct, frozen=True):
     """How the shards of one output are written. ``is_late``: records are converted to the container
     while they are written."""
 
@@ -145,8 +141,7 @@ class OutputForm:
         return self.target.is_measured
 
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True, dict=True):
     """What a job does to its records. ``carrier``: the container that records travel in; outputs
     without a container of their own are written in it. ``outputs``: the only output, or each of
     several. ``division``: how records are distributed over several outputs; None for one output.

@@ -7,13 +7,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, overload
 
 import numpy as np
 import xxhash
+from msgspec import Struct
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
@@ -214,8 +214,7 @@ def _known_bytes(place: ShardPlace) -> int | None:
     return listed if place.size_bytes is None else place.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(Struct, frozen=True):
     """The files of a shard that may be closed and opened again between two reads."""
 
     dataset: Dataset

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.data.adjacent import adjacent_records
@@ -36,8 +36,7 @@ AT_ONCE: Final = 1 << 14
 _SHOWN_MAX: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRecord:
+class ShardRecord(Struct, frozen=True):
     """One record. ``key``: the common part of the names of its members, without their extensions.
 
     ``members``: content by name (``0001.jpg``), in the order of the shard. ``shard``: the name of

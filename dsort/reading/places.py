@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, is_supported
 from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, StorageError
@@ -32,8 +34,7 @@ _TEMPLATE: Final = re.compile(r"[{@]|%[0-9]*d")
 Where = str | Path | JobReport | Sequence[str | Path]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardPlace:
+class ShardPlace(Struct, frozen=True):
     """A shard to be read. ``size_bytes``, ``records``, ``xxh3`` (of the file): from the manifest,
     None without one. ``info``: its entry in the listing of the bucket, if the bucket was listed."""
 

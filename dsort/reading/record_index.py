@@ -7,11 +7,11 @@ compression and checksums. Only indexes of such shards are kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.adjacent import adjacent_records
 from dsort.data.columns import BytesColumn, Int64s, are_all_rows, cut_rows
@@ -25,8 +25,7 @@ __all__ = ["RecordIndex"]
 _NUMBERS: Final = ("offsets", "key_bytes", "start", "size")
 
 
-@dataclass(frozen=True, eq=False)
-class RecordIndex:
+class RecordIndex(Struct, frozen=True, eq=False, dict=True):
     """Records ``(n,)`` and their files ``(m,)``, in the order of the shard.
 
     Record ``i`` has the files ``offsets[i]:offsets[i + 1]``, shape ``(n + 1,)``; its key is the

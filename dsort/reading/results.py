@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 from dsort.errors import DsortError, InputError, ObjectNotFoundError
 from dsort.job.layout import MANIFEST, REPORT, RESULT, job_directory, manifest_name
@@ -46,8 +47,7 @@ OF_A_JOB = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundJob:
+class FoundJob(Struct, frozen=True):
     """A job that has files in its output bucket. ``document``: the name of its manifest, or of the
     report of its abort; "" if it has neither, because it runs or died. In the bucket of one of
     several outputs, the name of the file that points to the manifest (``_followed``)."""

@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final, Protocol, overload
 
 import numpy as np
 from isal import isal_zlib
+from msgspec import Struct
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container
@@ -62,8 +62,7 @@ them."""
 _SHOWN_MAX: Final = 3
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Contents:
+class _Contents(Struct, frozen=True, eq=False):
     """The records of a shard. ``odd``: the members of the shard if some payload is not a range of
     the shard that is stored unchanged and without a checksum, else None; ``rows``: the row of each
     file in ``odd``."""

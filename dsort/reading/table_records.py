@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.cells import (
@@ -45,8 +46,7 @@ Cells = tuple[str, list[tuple[str, bytes]]]
 """A record: its key, and the name and content of each member."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class Rows(Struct, frozen=True, eq=False):
     """Rows from row ``first`` of a table on, decoded: a record batch of plain types."""
 
     first: int

@@ -16,10 +16,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import LogLine, logger_of, pass_on
@@ -33,7 +34,6 @@ from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 
 BOOTSTRAP = (
     "import gc, json, sys; gc.disable(); sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from dsort.late_methods import compile_methods_late as late; late(); "
     "from dsort.runtime.local_worker import main; main()"
 )
 """A worker imports modules from the same path as its coordinator, wherever that was started."""
@@ -46,8 +46,7 @@ LOST_HINT = "look at that shard, and at the memory that workers have: --max-memo
 log = logger_of("runtime")
 
 
-@dataclass(slots=True, eq=False)
-class _Host:
+class _Host(Struct, eq=False):
     """One worker process."""
 
     process: subprocess.Popen[bytes] | ForkedProcess

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+
+class Holder(Struct, frozen=True):
     """A process. ``boot_id``: of the kernel and the process namespace, so that a process number
     identifies one process; ``pid_start``: when it began, in the kernel's ticks since boot."""
 

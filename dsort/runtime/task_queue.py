@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.errors import DsortError, WorkerLostError
 from dsort.workers.tasks import Task, TaskDone
@@ -22,8 +24,7 @@ LOOKAHEAD_MAX: Final = 64
 W = TypeVar("W", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
+class _Attempt(Struct, frozen=True):
     """One try at a task. ``order``: of the task in its run; ``run``: the number of the run; answers
     to tasks of earlier runs are dropped."""
 

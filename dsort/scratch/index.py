@@ -11,10 +11,10 @@ than one partition."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
@@ -77,8 +77,7 @@ SOMETIMES: Final = (*SORT_KEYS, SHARD, RANGES, CONTENT_HASH, ENTRIES, EXTENSIONS
 BLOCKS: Final = (BLOCK_SHARD, BLOCK_WORKER, BLOCK_START, BLOCK_LENGTH)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartitionRows:
+class PartitionRows(Struct, frozen=True, eq=False):
     """The rows of one partition, in input order (shard ordinal, record ordinal), with the columns
     that ordering needs, and the blocks of the spill with their payload."""
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from json.encoder import encode_basestring_ascii
+
+from msgspec import Struct
 
 from dsort.data.tally import Tally
 from dsort.errors import StorageError
@@ -70,18 +71,14 @@ class LineWriter:
                 self._scratch.unlink(self._name)
 
 
-class ReactionLog(Tally):
+class ReactionLog(Tally, kw_only=True):
     """A tally of the shard ``shard``, whose names are all written by ``writer`` (None: are not).
 
     Names are ``<shard>`` or ``<shard>: <member or record>``, as in the samples.
     """
 
-    __slots__ = ("_shard", "_writer")
-
-    def __init__(self, shard: str, writer: LineWriter | None) -> None:
-        super().__init__()
-        self._shard = shard
-        self._writer = writer
+    shard: str
+    writer: LineWriter | None
 
     def add(self, kind: str, count: int = 1, names: Iterable[str] = ()) -> None:
         """Count ``count`` more of ``kind``, and write all of ``names``."""
@@ -94,13 +91,13 @@ class ReactionLog(Tally):
     def write_names(self, kind: str, names: Sequence[str], count: int) -> None:
         """Write ``names`` without counting them, for callers that count separately. The last line
         has the rest of ``count`` beyond their number."""
-        if self._writer is None:
+        if self.writer is None:
             return
-        start, more = f"{self._shard}: ", max(count - len(names), 0)
-        self._writer.write(
+        start, more = f"{self.shard}: ", max(count - len(names), 0)
+        self.writer.write(
             reaction_line(
                 kind,
-                shard=self._shard,
+                shard=self.shard,
                 name=text.removeprefix(start) if text.startswith(start) else "",
                 count=1 + more if at == len(names) else 1,
             )
@@ -109,8 +106,8 @@ class ReactionLog(Tally):
 
     def close(self) -> Tally:
         """Make the file of names appear; return the counts."""
-        if self._writer is not None:
-            self._writer.close()
+        if self.writer is not None:
+            self.writer.close()
         return Tally(self.counts, self.samples)
 
 
@@ -121,8 +118,7 @@ LOGGED_MAX = 64
 SUFFIX = ".jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardCreated:
+class ShardCreated(Struct, frozen=True):
     """A whole, staged output shard. ``receipt``: the value needed to publish it; ``md5``: "" unless
     requested; ``file_bytes``: its length, -1 if not known."""
 

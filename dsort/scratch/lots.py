@@ -6,10 +6,11 @@ class of each record, and its lot in the class (see ``transforms.borders``)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.index import KEY_HASH, ORDINAL
@@ -52,8 +53,7 @@ class Draws(Protocol):
         """Yield (class, lot, position) of the records of each shard."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexDraws:
+class IndexDraws(Struct, frozen=True):
     """The lots in the index of the survey ``stage``, without those of records at positions in the
     file ``drop`` ("": none)."""
 
@@ -76,8 +76,7 @@ class IndexDraws:
             yield classes, lots, positions_of(shard, ordinal)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyDraws:
+class KeyDraws(Struct, frozen=True):
     """The lots that keys draw in their input; the number of the input is the class. ``inputs``: the
     number of each shard's input; ``names``: of the inputs (see ``data.shares``)."""
 
@@ -101,8 +100,7 @@ class KeyDraws:
             yield classes, lots, positions_of(found[POSITION_SHARD], found[ORDINAL])
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnClasses:
+class DrawnClasses(Struct, frozen=True):
     """Requests (the classes of the records of some shards, ascending; the number of records of
     each). Of more than ``BORDERS_MAX`` classes, only one more than that is returned."""
 
@@ -119,8 +117,7 @@ class DrawnClasses:
         return known, counts
 
 
-@dataclass(frozen=True, slots=True)
-class LotSteps:
+class LotSteps(Struct, frozen=True):
     """Requests, for each border that is searched, how many records of some shards are in each of
     ``2**bits`` steps of ``2**shift`` from ``low`` on. The values are lots; or, for records with the
     lot ``tied``, positions.

@@ -11,7 +11,6 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.errors import ObjectNotFoundError, StorageError
@@ -189,8 +189,7 @@ class ScratchNodes:
         return self._exchange.begin(node, request)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShardLocations:
+class ShardLocations(Struct, frozen=True, eq=False):
     """The node that has the index (and spill) of each shard: ``nodes[node_of[shard]]``.
 
     ``node_of`` has shape ``(shards,)``; -1: the shard has no records, or the index file of another

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int64s
@@ -44,8 +44,7 @@ def sums_of(values: NDArray[Any], offsets: Int64s) -> Int64s:
     return np.add.reduceat(values, offsets[:-1], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OrderedRows:
+class OrderedRows(Struct, frozen=True, eq=False):
     """One partition in output order."""
 
     rows: Table

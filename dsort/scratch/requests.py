@@ -4,10 +4,10 @@ Payload travels in blocks of up to ``spill.BLOCK_BYTES``, never record by record
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
@@ -26,8 +26,7 @@ def known_keys_file(number: int) -> str:
     return f"known-{number}.col"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRowsOf:
+class PartitionRowsOf(Struct, frozen=True):
     """The rows of each of ``partitions`` from some shards; shards without rows are left out."""
 
     stage: str
@@ -43,8 +42,7 @@ FOUND: Final = (KEY_HASH, POSITION_SHARD, ORDINAL, ROW)
 """The columns of the records that a search by hashes finds."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyHashes:
+class KeyHashes(Struct, frozen=True):
     """The records whose key hash is ``low <= hash < high`` (high 0: no upper end)."""
 
     stage: str
@@ -58,8 +56,7 @@ class KeyHashes:
         return Table.concat(found, FOUND)
 
 
-@dataclass(frozen=True, slots=True)
-class SameHashes:
+class SameHashes(Struct, frozen=True):
     """The same for hashes of content (``SAME_HASH``), whose first half is the hash; only records
     that are compared by content."""
 
@@ -74,8 +71,7 @@ class SameHashes:
         return Table.concat(found, (*FOUND, SAME_MORE))
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKeysOf:
+class KnownKeysOf(Struct, frozen=True):
     """Keys that the result already has: the keys with one of the ``hashes``, which are sorted, in
     the files ``numbers``."""
 
@@ -95,8 +91,7 @@ class KnownKeysOf:
         return Table.read(file, (KEY_HASH, KEYS), 0, len(known)).take(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class DistinctKeyHashes:
+class DistinctKeyHashes(Struct, frozen=True):
     """The hashes of all record keys of some shards, each once, in ascending order."""
 
     stage: str
@@ -107,8 +102,7 @@ class DistinctKeyHashes:
         return np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
 
 
-@dataclass(frozen=True, slots=True)
-class PositionsOf:
+class PositionsOf(Struct, frozen=True):
     """The positions in a file that a worker has written."""
 
     name: str
@@ -118,8 +112,7 @@ class PositionsOf:
         return Table.read(file, (*POSITIONS, KEYS), 0, file.count(POSITION_SHARD.text))
 
 
-@dataclass(frozen=True, slots=True)
-class KeysOf:
+class KeysOf(Struct, frozen=True):
     """The record keys of some rows of some shards: ``rows[i]`` are rows of ``shards[i]``."""
 
     stage: str
@@ -133,8 +126,7 @@ class KeysOf:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class KeysAt:
+class KeysAt(Struct, frozen=True):
     """The record keys of a shard at some ``ordinals``, which are ascending. ``file``: the shard
     whose index file has the rows of this one."""
 
@@ -147,8 +139,7 @@ class KeysAt:
         return store.keys_at(self.stage, self.file, self.shard, self.ordinals)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sampled:
+class Sampled(Struct, frozen=True, eq=False):
     """Evenly spaced records of one shard, and the number of bytes that each stands for."""
 
     shard: int
@@ -157,8 +148,7 @@ class Sampled:
     weight_bytes: Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """Up to ``rows_max`` records of each shard."""
 
     stage: str
@@ -174,8 +164,7 @@ class Sample:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ClassCountsOf:
+class ClassCountsOf(Struct, frozen=True):
     """How many records of each class each shard has, from a survey whose sort keys are classes:
     ((output, class), number), in order of appearance."""
 
@@ -191,8 +180,7 @@ class ClassCountsOf:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedRowsOf:
+class OrderedRowsOf(Struct, frozen=True):
     """Rows ``start:stop`` of a partition in output order (stop -1: to the end)."""
 
     partition: int
@@ -203,8 +191,7 @@ class OrderedRowsOf:
         return store.ordered(self.partition, self.start, None if self.stop < 0 else self.stop)
 
 
-@dataclass(frozen=True, slots=True)
-class LineageOf:
+class LineageOf(Struct, frozen=True):
     """The origins of rows ``start:stop`` of a partition in output order."""
 
     partition: int
@@ -215,8 +202,7 @@ class LineageOf:
         return store.lineage_rows(self.partition, self.start, self.stop)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBytesOf:
+class StoredBytesOf(Struct, frozen=True):
     """The bytes that rows ``start:stop`` of a partition, in output order, take in an output
     shard."""
 
@@ -228,8 +214,7 @@ class StoredBytesOf:
         return store.stored_bytes(self.partition, self.start, self.stop)
 
 
-@dataclass(frozen=True, slots=True)
-class Indexed:
+class Indexed(Struct, frozen=True):
     """Whether each of some shards has a whole index file on this node: an array of booleans."""
 
     stage: str
@@ -240,8 +225,7 @@ class Indexed:
         return np.fromiter(found, np.bool_, len(self.shards))
 
 
-@dataclass(frozen=True, slots=True)
-class Numbered:
+class Numbered(Struct, frozen=True):
     """Whether the keys of each shard's records are only their positions: an array of booleans."""
 
     stage: str
@@ -252,16 +236,14 @@ class Numbered:
         return np.fromiter(found, np.bool_, len(self.shards))
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedLogs:
+class CreatedLogs(Struct, frozen=True):
     """The output shards that workers of this node have staged, in any task."""
 
     def answer(self, store: IndexStore) -> list[ShardCreated]:
         return read_created_logs(store.scratch)
 
 
-@dataclass(frozen=True, slots=True)
-class LineFiles:
+class LineFiles(Struct, frozen=True):
     """The size in bytes of each file of lines (see ``logs``) of one stage, by number."""
 
     stage: str
@@ -275,8 +257,7 @@ class LineFiles:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class LinesOf:
+class LinesOf(Struct, frozen=True):
     """Ranges of files of lines, joined: (file, first byte, number of bytes)."""
 
     ranges: tuple[tuple[str, int, int], ...]
@@ -290,8 +271,7 @@ class LinesOf:
         return b"".join(pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class FreeBytes:
+class FreeBytes(Struct, frozen=True):
     """The free bytes on the file system of the node's scratch, and the number of its device."""
 
     def answer(self, store: IndexStore) -> tuple[int, int]:

@@ -12,9 +12,10 @@ import contextlib
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.closing import ClosesOnExit
@@ -128,8 +129,7 @@ Payload = Sequence[NDArray[np.uint8]]
 """Bytes in pieces, one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpillBlock:
+class SpillBlock(Struct, frozen=True):
     """Requests ranges of one partition's spill files, one after the other: ``sizes`` bytes from
     ``starts`` of the files of ``workers``. At most ``BLOCK_BYTES`` in total."""
 
@@ -148,8 +148,7 @@ class SpillBlock:
         return [block]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveSpill:
+class RemoveSpill(Struct, frozen=True):
     """Requests to remove the spill of partitions whose records are written."""
 
     partitions: tuple[int, ...]
@@ -160,8 +159,7 @@ class RemoveSpill:
             remove_spill(store.scratch, partition, self.workers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(Struct, frozen=True):
     """``size`` bytes from ``start`` of a worker's file. They are to be copied to byte ``at`` of the
     buffer number ``buffer``."""
 
@@ -172,8 +170,7 @@ class _Range:
     at: int
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Struct):
     """Ranges that one node is requested to send together."""
 
     node: str
@@ -204,8 +201,7 @@ class _Batch:
                 used += part
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetch:
+class _Fetch(Struct, frozen=True):
     """Ranges on this node, and batches that were requested from other nodes."""
 
     here: list[_Range]
@@ -353,8 +349,7 @@ class SpillReader:
             block += 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SpillExtents:
+class SpillExtents(Struct, frozen=True, eq=False):
     """Runs of the spill files, shape ``(n,)``: bytes ``begin:end`` of the file of ``worker`` go to
     ``place`` in a buffer of ``size_bytes``. ``begin`` and ``place`` are multiples of 4,096, and the
     buffer has room up to the next multiple behind ``end``.

@@ -8,8 +8,9 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from dsort.errors import StorageError
 from dsort.options import RunOptions
@@ -33,8 +34,7 @@ QUEUED_PER_OWNER_MAX = 1_000
 REQUESTS_PER_MINUTE_MAX = 60_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceConfig:
+class ServiceConfig(Struct, frozen=True, kw_only=True):
     """All settings of a service that its operator decides.
 
     ``run``: how each job is run, as for ``dsort start``; its ``root`` is the data root of the

@@ -11,9 +11,10 @@ a wrong value nor the name that was probably meant.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
@@ -32,8 +33,7 @@ PART_BYTES_MAX: Final = 5 << 30
 PREFIX: Final = "DSORT_"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """How to resolve paths in a text: relative paths start at ``directory``, ``~`` is ``home``."""
 
     directory: Path

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dsort.errors import SpecError
 from dsort.storage.limit import StoreLimits
@@ -18,8 +20,7 @@ AIS_S3_PATH = "/s3"
 """The path of AIStore's S3 interface, relative to its endpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
+class StoreSettings(Struct, frozen=True):
     """The settings for one store, or for one bucket of it; "" and None: not set."""
 
     endpoint_url: str = ""
@@ -34,8 +35,7 @@ class StoreSettings:
         return replace(other, **_given(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """All settings of a user. Made by :func:`load_settings`; ``Settings()`` has none.
 
     ``exchange``: how the nodes of a cluster exchange spill: ``"direct"`` or ``"ray"``;
@@ -112,7 +112,7 @@ class Settings:
 
 
 def _given(settings: Settings | StoreSettings) -> dict[str, Any]:
-    values = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    values = asdict(settings)
     return {name: value for name, value in values.items() if value not in ("", None)}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 __all__ = [
     "ENERGON_FILES",
@@ -41,8 +42,7 @@ ENERGON_FILES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SidecarName:
+class SidecarName(Struct, frozen=True):
     """A sidecar to be written. ``ordinal``: the output shard that it describes; -1: all of them.
     ``moves``: it is in the directory of the shards, if they have one."""
 

@@ -66,7 +66,14 @@ class Part(BaseModel):
     # Validators are built for a whole spec (`JobSpec`), with all its parts inside, and for those
     # parts that each job makes by themselves. To build them for every part takes 5 % of a small
     # job.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+    # ``arbitrary_types_allowed``: values such as a ``BucketRef``, which a validator has made.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        defer_build=True,
+        arbitrary_types_allowed=True,
+    )
 
 
 class Algorithm(Part):

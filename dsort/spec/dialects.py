@@ -8,8 +8,9 @@ older field that contradicts a field with today's name is a problem.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dsort.errors import SpecProblem
 from dsort.spec.hints import describe
@@ -52,8 +53,7 @@ OLDER_NAMES: Final[Mapping[str, str]] = {
 _REMOVED: Final = ("stream_multiplier", "extended_metrics")
 
 
-@dataclass(slots=True)
-class Translation:
+class Translation(Struct):
     """A spec with present names, not yet checked.
 
     ``written`` maps today's paths to the paths that the user wrote, if they differ.

@@ -6,9 +6,9 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec.structs import replace
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
 
+from msgspec import Struct
 from pydantic import Field
 
 from dsort.spec.algorithms import Part
@@ -130,8 +130,7 @@ class Mix(Part):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """One input of a job. ``name``: "" for a single input without a name. ``path``: the path of its
     fields in the spec, with a dot at the end; "" at the top level. ``weight``: how many times a
     record is used, exactly as in the spec. ``records``: how many records it contributes, if the

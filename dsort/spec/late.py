@@ -3,10 +3,10 @@ few parts; to build the models of all takes a tenth of the command of a small jo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
+from msgspec import Struct
 from pydantic import (
     BaseModel,
     GetCoreSchemaHandler,
@@ -18,8 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 __all__ = ["LATE", "Late", "late_part"]
 
 
-@dataclass(frozen=True)
-class Late:
+class Late(Struct, frozen=True):
     """Marks a field whose values are of a model that is built late. ``place``: the module and the
     name of the model; "" for the model that the field names itself."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from dsort.errors import SpecError, SpecProblem
@@ -40,8 +41,7 @@ _SOURCE_HINT: Final = "a spec is a path, - for standard input, or the text itsel
 _CONFIG_FIELDS: Final = tuple(JobConfig.model_fields)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSpec:
+class LoadedSpec(Struct, frozen=True):
     """A spec, and warnings for its writer: older names, fields without effect."""
 
     spec: JobSpec

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from msgspec import Struct, field
 from pydantic import ValidationInfo, model_validator
 
 from dsort.errors import SpecError
@@ -20,8 +20,7 @@ from dsort.transforms.require import Require
 __all__ = ["Draft", "JobSpec", "current_job_spec"]
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """The input of the model from the loader, and the ``warnings`` that the model returns.
 
     ``unusable``: the paths of fields that are already known to be wrong. ``ais_is_there``: whether

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dsort.errors import NotFoundError, SpecError, SpecProblem
 
@@ -29,8 +30,7 @@ _USE: Final = rf"({NAME_PATTERN})(?:@([1-9][0-9]{{0,8}}))?"
 _NAME_HINT: Final = "letters, digits and . _ -, at most 64, and a version: resize, resize@3"
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTransform:
+class NamedTransform(Struct, frozen=True):
     """One version of a transform. ``fields``: the fields of ``transform`` in a spec, without
     ``use``. ``digest``: of its steps. ``created_at``: seconds since 1970. ``owner``: the name of
     the token that registered it at a service, "" for a transform of this machine."""

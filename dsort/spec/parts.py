@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+from msgspec.structs import replace
 from pydantic import BeforeValidator, Field, model_validator
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT

@@ -4,8 +4,9 @@ no effect beside others."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dsort.containers.registry import (
     DEFAULT_EXTENSION,
@@ -52,8 +53,7 @@ _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_coun
 _SIZE_NEEDED = "output shard size must be set (cannot be 0 and cannot be omitted)"
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     fields: tuple[str, ...]
     problems: _Check
 

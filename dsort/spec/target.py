@@ -3,8 +3,10 @@ no pydantic."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.codecs.base import Codec
 from dsort.containers.registry import codec_of
@@ -13,8 +15,7 @@ from dsort.storage.ref import BucketRef
 __all__ = ["MultipleOf", "Target"]
 
 
-@dataclass(frozen=True, slots=True)
-class MultipleOf:
+class MultipleOf(Struct, frozen=True):
     """A multiple of ``number`` shards: the smallest one that sizes allow."""
 
     number: int
@@ -27,8 +28,7 @@ class MultipleOf:
 _TAR_HEADER_BYTES: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """One output of a job. ``name``: "" for a single output. ``path``: the path of its fields in
     the spec, with a dot at the end; "" at the top level. ``template``: None if it has none, or if a
     key map has the names. ``bucket``: its own; None: that of the job. ``extension``: of its shards.

@@ -59,7 +59,7 @@ def _restored(values: dict[str, Any]) -> StepSpec:
     return step_model().model_construct(set(values), **values)
 
 
-class _OfToday(Late):
+class _OfToday(Late, frozen=True):
     """Makes a field use the model of the steps that are registered when a value is checked."""
 
     def model(self, source: Any) -> type[StepSpec]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
+
+from msgspec import Struct
 
 from dsort.errors import InvariantError, StorageError
 from dsort.naming.names import INTERNAL_PART
@@ -44,8 +45,7 @@ _FILE_ETAG = re.compile(r"([0-9a-f]+-[0-9a-f]+-[0-9a-f]+)(-c[0-9a-f]+)?")
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(Struct, frozen=True):
     """One stored object. ``etag`` changes whenever the content does. For files it consists of
     mtime, size, inode and ctime, so that it also changes for a file that was written to and given
     its old mtime. It then changes for new modes, owners and hard links, too, which cannot be told

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, TransientStorageError
@@ -37,8 +38,7 @@ sent with these parts: a shard with a requested size of 64 MiB has a little more
 request."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
+class StoreLimits(Struct, frozen=True):
     """Limits of one process (one worker, or the coordinator).
 
     ``part_bytes``: the part size of a multipart upload. ``part_bytes_max``, if larger, replaces it

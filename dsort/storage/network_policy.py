@@ -8,9 +8,11 @@ of the ranges: the special-purpose registries of IANA (RFC 6890 and its updates)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dsort.naming.patterns import wildcard_match
 
@@ -98,8 +100,7 @@ def _embedded(address: IPv6Address) -> Iterator[IPv4Address]:
         yield IPv4Address(low)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPolicy:
+class FetchPolicy(Struct, frozen=True):
     """What may be reached for a spec from the network. A plain value: picklable, and JSON by
     :meth:`to_json`.
 

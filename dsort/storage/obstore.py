@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from urllib.parse import quote
 import obstore
 import obstore.exceptions
 import obstore.exceptions as obs
+from msgspec.structs import replace
 from obstore.store import AzureStore, GCSStore, HTTPStore
 
 from dsort.closing import ClosesOnExit

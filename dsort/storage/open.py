@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from dsort.errors import SpecError
 from dsort.storage.bucket import Bucket

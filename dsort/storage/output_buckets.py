@@ -9,9 +9,10 @@ name.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from dsort.errors import ObjectNotFoundError
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo, ReadObject, StagedObject

@@ -7,9 +7,10 @@ a user, a password or a query, which may be secrets.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
 
 from dsort.naming.names import INTERNAL_PART, is_internal, shortened
 
@@ -38,8 +39,7 @@ PIPE: Final = "pipe"
 """The scheme of the output of programs. The path is their arguments, as a JSON list."""
 
 
-@dataclass(frozen=True, slots=True)
-class BucketRef:
+class BucketRef(Struct, frozen=True):
     """The address of a bucket. Made by ``dsort.spec.buckets.parse_bucket``, which checks it.
 
     ``scheme`` is one of

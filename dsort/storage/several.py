@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.errors import ObjectNotFoundError
 from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
@@ -15,8 +17,7 @@ from dsort.storage.ref import BucketRef
 __all__ = ["BucketPlace", "SeveralBuckets", "bucket_named", "input_of", "parted"]
 
 
-@dataclass(frozen=True, slots=True)
-class BucketPlace:
+class BucketPlace(Struct, frozen=True):
     """The place of one of several buckets. ``name``: "" for a bucket that is the only one."""
 
     name: str

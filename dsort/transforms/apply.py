@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.transforms.base import Step
 
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Applied", "apply_steps", "step_words"]
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """The result of steps on one shard: the ``records`` that stay; how many records each kind of
     step left out (``left_out``), and each step (``dropped``, by its words in ``step_words``); and
     how many reached each step that needs positions (``counts``)."""

@@ -3,8 +3,9 @@ is a random number that a record draws."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
@@ -27,8 +28,7 @@ def positions_of(shard: int | Int64s, ordinal: Int64s) -> UInt64s:
     return (np.uint64(shard) << np.uint64(ORDINAL_BITS)) | ordinal.astype(np.uint64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Borders:
+class Borders(Struct, frozen=True, eq=False):
     """``classes``: hashes, ascending, shape ``(s,)``. ``lot``, ``position``: the lot and the
     position of the first record of the second output, the third and so on in each class, shape
     ``(s, outputs - 1)``. Records with smaller lots, or with the same lot and smaller positions,

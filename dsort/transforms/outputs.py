@@ -4,8 +4,9 @@ A lot is a random number that a record draws, here made from that hash."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable
@@ -25,8 +26,7 @@ KEY = "key"
 _SALT = "outputs"  # makes these lots independent of those of ``sample`` and of a shuffle
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
+class Division(Struct, frozen=True):
     """How records are distributed to the outputs ``names``.
 
     With ``fractions``: the hash of the value of ``by`` for a record (None: of its key), as a

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, Self
 
 from annotated_types import Ge, Le
+from msgspec import Struct
 from typing_extensions import TypedDict
 
 from dsort.durations import parse_duration_s
@@ -45,8 +46,7 @@ class ResourceOptions(TypedDict):
     sees what its worker sees."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits of a step. ``timeout_s``: for each call. ``processes``: of the step at a time, in the
     whole job; 0: one for each worker. ``memory_bytes``: address space of a process; 0: no limit.
     ``cpus``, ``gpus``: of a process; 0: not set."""

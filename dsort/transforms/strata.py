@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
+
+from msgspec import Struct
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable, shortened
@@ -24,8 +25,7 @@ _CLASS_BYTES_MAX: Final = 1 << 16
 _READ_AT_ONCE: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class MemberClass:
+class MemberClass(Struct, frozen=True):
     """Classes by the content of the member with this extension, without surrounding white space; in
     tables, by the column of that name, in which nulls are a class."""
 
@@ -63,8 +63,7 @@ class MemberClass:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ValueClass:
+class ValueClass(Struct, frozen=True):
     """Classes by the value of an expression."""
 
     value: Expression

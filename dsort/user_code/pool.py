@@ -12,9 +12,10 @@ import select
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from typing_extensions import Buffer
 
 from dsort.errors import TransformError
@@ -46,8 +47,7 @@ class Frame(Protocol):
         unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The results of the records of a frame from ``start`` on. ``sent_from``: the first record of
     the message in which the member numbers of ``results`` count."""
 
@@ -57,8 +57,7 @@ class Done:
     sent_from: int = 0
 
 
-@dataclass(slots=True)
-class _Piece:
+class _Piece(Struct):
     """Records of a frame that one process has or is to receive. ``done``: those with results."""
 
     frame: Frame
@@ -73,8 +72,7 @@ class _Piece:
     failed: str = ""
 
 
-@dataclass(slots=True, eq=False)
-class _Member:
+class _Member(Struct, eq=False):
     process: CodeProcess
     started_s: float
     is_used: bool = False

@@ -15,10 +15,10 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from typing_extensions import Buffer
 
 from dsort.user_code.environment import code_environment
@@ -48,16 +48,14 @@ KEPT_BYTES = 8 << 20
 """Larger memories are cut to this size once less is needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """The process has loaded the user's code, or could not (``error``)."""
 
     description: Mapping[str, Any]
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The place of a process: the frame, the record in it, and since when (monotonic; 0: it is not
     running user code)."""
 

@@ -22,9 +22,10 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dsort.user_code.frames import Sample
 from dsort.user_code.runner import (
@@ -51,8 +52,7 @@ class ProgramError(Exception):
     """A program failed, or could not be run."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
+class _Ended(Struct, frozen=True):
     code: int
     said: str
     output: bytes

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.hashes import mix
@@ -89,8 +90,7 @@ def occurrences(ordered: UInt64s) -> Int64s:
     return np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leftovers:
+class Leftovers(Struct, frozen=True, eq=False):
     """Records without a partner. All but ``missing`` and ``changed_from`` are output rows, each in
     one of the arrays."""
 
@@ -156,8 +156,7 @@ def _among(digests: UInt64s, known: UInt64s) -> Bools:
     return np.array([tuple(row) in both for row in digests.tolist()], np.bool_)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Compares the inputs with the outputs, both already read. Shards are read again only to name
     the records of a problem."""
 
@@ -348,8 +347,7 @@ def _named_outputs(outputs: OutputTable, reader: OutputReader) -> _NamedRows:
     return _NamedRows(outputs.first_rows, lambda at: reader.records(outputs.facts[at].name))
 
 
-@dataclass(frozen=True, slots=True)
-class _Detail:
+class _Detail(Struct, frozen=True):
     """One record in full: its key, and the name and digest of each of its members."""
 
     key: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from dsort.job.output_names import OutputNames
 from dsort.pipeline.compile import written_container
@@ -13,16 +14,14 @@ from dsort.spec.target import Target
 from dsort.verification.findings import Findings
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The ``number``-th shard of the ``group``-th template."""
 
     group: int
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRecord:
+class FirstRecord(Struct, frozen=True):
     """Sizes of the first record of a shard: the record that did not fit in the shard before it."""
 
     records: int = 0
@@ -32,8 +31,7 @@ class FirstRecord:
     entries_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ShardFacts:
+class ShardFacts(Struct, frozen=True):
     """Counts and sizes of the content of an output shard. ``last_payload_bytes``: the payload of
     its last record. ``stored_bytes``: with headers and padding, but without the end marker."""
 

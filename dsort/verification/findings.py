@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+
+from msgspec import Struct, to_builtins
 
 from dsort.html_tables import fields_html, rows_html
 from dsort.job.events import Event, JobWarning, PhaseDone, Progress
@@ -16,8 +17,7 @@ PROBLEMS_MAX = 100
 PHASE = "verify"
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyProblem:
+class VerifyProblem(Struct, frozen=True):
     """One difference between a result and its manifest or its inputs."""
 
     kind: str  # missing_record | doubled_record | changed_bytes | checksum | order | ...
@@ -26,8 +26,7 @@ class VerifyProblem:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(Struct, frozen=True):
     """The report of ``dsort verify``. ``problem_count`` counts all problems, ``problems`` holds the
     first ones."""
 
@@ -67,7 +66,7 @@ class VerifyReport:
 
     def to_dict(self) -> dict[str, object]:
         """The report in JSON types."""
-        return {"ok": self.ok, **asdict(self)}
+        return {"ok": self.ok, **to_builtins(self)}
 
 
 class Findings:

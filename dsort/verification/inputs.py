@@ -6,10 +6,11 @@ Worked out from the shards alone. Decisions of the job are not read, so that a w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.base import refusal
 from dsort.containers.codecs.decoding import DecodingRules
@@ -56,8 +57,7 @@ Renames = dict[int, dict[int, bytes]]
 """Input ordinal → record ordinal → the record's new key."""
 
 
-@dataclass(frozen=True, eq=False)
-class InputTable:
+class InputTable(Struct, frozen=True, eq=False, dict=True):
     """All records of the inputs, in input order; columns have shape ``(n,)``.
 
     About 30 bytes a record: no names, no sort keys.
@@ -148,8 +148,7 @@ _NO_RECORDS = ShardRecords(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _Part(Struct, frozen=True, eq=False):
     """The records of one shard, shape ``(n,)``; see ``InputTable``. Where records are pieces of
     joined ones: ``of_members``, the digests of their members, and ``extensions``, the hashes of
     the extensions of these."""

@@ -5,17 +5,15 @@ Worked out from the keys alone, by other code than that of the job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.joins import JoinRule
 from dsort.order.sort import stable_argsort
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class Pieces(Struct, frozen=True, eq=False):
     """The pieces (records of inputs) of each joined record: record ``i`` consists of the pieces
     ``rows[j]`` for ``j`` from ``offsets[i]`` to ``offsets[i + 1] - 1``, in the order of the inputs.
     Pieces are numbered in input order. ``expected``: which joined records have to be in the result,

@@ -7,9 +7,9 @@ after the other, without the words and partitions that a job sorts with.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Bools
 from dsort.moves.input_shard import ShardBytes
@@ -17,8 +17,7 @@ from dsort.order.base import Algorithm, Record, SortValue
 from dsort.verification.read import ShardRecords
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(Struct, frozen=True):
     """One record of an output shard, as algorithms read it."""
 
     shard: ShardBytes
@@ -54,8 +53,7 @@ def records_read(shard: ShardBytes, records: ShardRecords) -> Iterator[Record]:
         yield _Record(shard, records, row, key)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OrderSeen:
+class OrderSeen(Struct, frozen=True, eq=False):
     """``ties``: records whose sort key equals that of the record before them; ``backwards``: rows
     of records that belong before the record before them."""
 

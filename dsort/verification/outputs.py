@@ -8,9 +8,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
@@ -128,8 +129,7 @@ ROW_BYTES = 64
 _NOTHING = (np.zeros(0, np.uint64), np.zeros((0, 2), np.uint64), np.zeros(0, np.bool_))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OutputTable:
+class OutputTable(Struct, frozen=True, eq=False):
     """All records of the outputs that could be read, in output order; columns have shape
     ``(n,)``."""
 

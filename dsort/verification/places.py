@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.permutation import permuted
@@ -20,8 +20,7 @@ from dsort.order.class_numbers import class_seed
 from dsort.order.placement import WORDS, Placement
 
 
-@dataclass(slots=True)
-class PlaceFacts:
+class PlaceFacts(Struct):
     """The facts of each input record that the placement reads, shard by shard."""
 
     placement: Placement

@@ -7,10 +7,10 @@ mistake there shows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.hashes import hash_keys

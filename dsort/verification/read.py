@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 import xxhash
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
@@ -132,8 +132,7 @@ def joined_digests(digests: UInt64s, offsets: Int64s) -> UInt64s:
     return _columns([xxhash.xxh3_128_digest(blob[a:b]) for a, b in pairwise(bounds)])
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedBytes:
+class ComparedBytes(Struct, frozen=True):
     """What has to be the same in an input record and its output record.
 
     ``converted``: names and payloads only, because headers differ; else all stored bytes.
@@ -270,8 +269,7 @@ class KnownRecords(Protocol):
         """The numbers of members and the digests of the records with that key."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShardRecords:
+class ShardRecords(Struct, frozen=True, eq=False):
     """The records of one shard, rows ``(n,)``; record ``i`` has the members ``member_rows[j]`` for
     ``j`` from ``member_offsets[i]`` to ``member_offsets[i + 1] - 1``."""
 

@@ -4,8 +4,9 @@ are converted to the column types of the result, which may change a value."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dsort.containers.columnar.cell_types import cell_decoders
 from dsort.containers.columnar.cells import cells_of_rows
@@ -25,8 +26,7 @@ from dsort.transforms.join_key import JoinKey
 from dsort.transforms.rekey import Rekey
 
 
-@dataclass(frozen=True, slots=True)
-class RowsAgain:
+class RowsAgain(Struct, frozen=True):
     """Makes the rows of steps again. ``schema``: the plain schema of these rows. ``key_column``: as
     for ``row_contents``."""
 

@@ -39,9 +39,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.data.columns import UInt64s
 from dsort.data.members import MemberTable
@@ -182,8 +183,7 @@ def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> Fil
     return found
 
 
-@dataclass(slots=True)
-class _Shared:
+class _Shared(Struct):
     """Data that the verifications of the parts of a result share. ``whole``: the manifest of the
     result; ``md5``: of each shard that was read; ``key_hashes``: of the records of each part that
     was read."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
@@ -20,8 +20,7 @@ from dsort.scratch.logs import ReactionLog
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class Placed(Struct, frozen=True, eq=False):
     """Where records go, in columns of shape ``(n,)``. ``group``: the output of each record, or its
     template under the key map; -1: the record is dropped; None: there is one output, or the outputs
     are not known yet. ``lots``: the class of each record and its lot (the random number that it
@@ -62,8 +61,7 @@ NOWHERE = Placed()
 """The value for records that have no place yet, or whose job has one output."""
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
+class Batch(Struct, eq=False):
     """``read``: the members as the shard has them; ``members``: the members with all changes so far
     that are in their bytes; ``named``: ``members`` with new names that are not in the headers yet,
     or the same object. ``records``: rows of these tables. ``formed``: how many records were read.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from typing_extensions import Buffer
 
 from dsort.containers.tar.container import TAR
@@ -25,8 +26,7 @@ GAPS_BYTES = 2048
 payloads costs less than one copy of each."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenRecords:
+class GivenRecords(Struct, frozen=True, eq=False):
     """The records of a bare table of ``shard``, and their members in the order of the records.
 
     ``stored``: the same members as rows of a tar; None: the shard is no tar. ``may_name``: for each

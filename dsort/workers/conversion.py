@@ -7,10 +7,10 @@ become literals and tails (see ``MemberTable``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn, Int64s, UInt32s

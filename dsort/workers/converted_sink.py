@@ -8,11 +8,12 @@ the container of the output. The length of the output shard is known only once i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s, runs_that_fit
@@ -40,8 +41,7 @@ END_BYTES = 1024
 """Zeros behind a run of records, so that it ends like a tar."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Struct, frozen=True):
     """Bytes in memory that ``ShardPayloads`` can read like a shard."""
 
     whole: memoryview
@@ -51,8 +51,7 @@ class _Held:
         yield self.whole[start : start + length]
 
 
-@dataclass(frozen=True, slots=True)
-class _Carried:
+class _Carried(Struct, frozen=True):
     """Some records: bare members, whose payloads are ranges of ``held``."""
 
     held: _Held

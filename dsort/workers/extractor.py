@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 
 from dsort.containers.tar.container import TAR
 from dsort.data.columns import BytesColumn, UInt64s, row_numbers
@@ -168,7 +168,7 @@ class Extractor:
         names = None
         if task.stage.name == "index":
             names = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
-        log = ReactionLog(task.name, names)
+        log = ReactionLog(shard=task.name, writer=names)
         if skipped:
             log.add("corrupt_shards", 1, [skipped])
         if changed:

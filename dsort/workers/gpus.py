@@ -13,9 +13,10 @@ import fcntl
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+
+from msgspec import Struct
 
 from dsort.errors import InvariantError
 from dsort.scratch.directory import Scratch
@@ -27,8 +28,7 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")
 PARTS_MAX = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class GpuNeeds:
+class GpuNeeds(Struct, frozen=True):
     """The GPUs that the processes of one worker need. ``total``: a part of one GPU, or whole GPUs.
     ``spans``: for each step, the numbers of its first GPU and of the one behind its last."""
 

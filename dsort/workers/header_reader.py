@@ -15,10 +15,11 @@ import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock
 from typing import Protocol
+
+from msgspec import Struct
 
 from dsort.containers.base import Container, Hop
 from dsort.errors import DsortError
@@ -104,8 +105,7 @@ class _File:
             self.read.set_result(None)
 
 
-@dataclass(slots=True)
-class _Chain:
+class _Chain(Struct):
     """One part of a file."""
 
     file: _File

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.data.columns import Bools, BytesColumn, Int64s, equal_ranges

@@ -3,9 +3,8 @@ members that the join leaves out, and computes the additional columns of the ind
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.data.columns import Bools, BytesColumn, UInt64s, cut_rows
 from dsort.data.index import KEYS, ORDINAL, SortKeys

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.data.hashes import hash_keys
@@ -190,8 +190,7 @@ class Joiner:
         writer.close()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _Found(Struct, frozen=True, eq=False):
     """One joined partition: its rows in order, the joined records, conflicts (pieces with members
     of the same extension), the ordinal of each row, and the names."""
 

@@ -6,10 +6,10 @@ The folder ``order`` makes all decisions. The orderer requests columns from node
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn, Int64s, UInt64s, row_numbers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn
 from dsort.data.index import KEYS, ORDINAL

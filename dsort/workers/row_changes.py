@@ -4,8 +4,9 @@ the column of keys."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dsort.containers.columnar.cell_types import typed_array, typed_value
 from dsort.containers.columnar.cells import KEY_COLUMN
@@ -61,8 +62,7 @@ def asked_columns(steps: Sequence[Step], names: Sequence[str]) -> set[str]:
     return asked
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
+class RowChange(Struct, frozen=True):
     """``columns``: the sources of columns, as in :func:`columns_left`. ``schema``: the plain schema
     of the rows that are left. ``key_at``: the column that gets new keys; -1: keys do not change."""
 

@@ -11,10 +11,11 @@ so that its oddities are reported for that shard.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.index import (
@@ -49,8 +50,7 @@ from dsort.workers.tasks import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Scanned:
+class _Scanned(Struct, frozen=True):
     """A plain shard. ``begin``: where its bytes begin among the bytes of the run."""
 
     task: ExtractTask
@@ -58,8 +58,7 @@ class _Scanned:
     begin: int
 
 
-@dataclass(frozen=True, slots=True)
-class _RunBytes:
+class _RunBytes(Struct, frozen=True):
     """The bytes of a run, which is in the buffer. ``whole``: the bytes of all its shards."""
 
     whole: memoryview
@@ -238,7 +237,7 @@ def _is_plain(members: MemberTable) -> bool:
     """Whether a shard has only names and ranges, and nothing odd."""
     extras = (members.entries, members.record_of, members.compressed_bytes, members.record_bytes)
     return (
-        members.notes == ScanNotes()
+        replace(members.notes, shortfall="") == ScanNotes()
         and len(members) > 0
         and bool((members.kind == MemberKind.FILE).all())
         and not (members.notes.shortfall or members.literals or members.tails or members.schema)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn, Int32s
 from dsort.data.index import SortKeys

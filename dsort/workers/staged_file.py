@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import xxhash
+from msgspec import Struct
 
 from dsort.scratch.logs import CreatedLog, ShardCreated
 from dsort.storage.bucket import Buffer, StagedObject
@@ -165,8 +165,7 @@ class StagedFile:
         self._writeback.abandon(self._staged)
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedShard:
+class FinishedShard(Struct, frozen=True):
     """A written shard, whose receipt may still be pending."""
 
     ordinal: int

@@ -8,10 +8,11 @@ blocks; the place of a row is its number among the rows of the partition.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.blocks import deal_out
@@ -85,8 +86,7 @@ BATCH_SHARE = 8
 BATCH_BYTES_MAX = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(Struct, frozen=True):
     """The rows of some batches after all steps: their keys, and a mask of the rows that stay; None:
     all rows stay."""
 
@@ -126,7 +126,7 @@ class TableExtractor(Extractor):
         names = None
         if task.stage.name == "index":
             names = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
-        log = ReactionLog(task.name, names)
+        log = ReactionLog(shard=task.name, writer=names)
         with open_input(self._inputs, task.name, task.size_bytes, task.etag) as source:
             try:
                 rows, blocks = self._read(task, source, log)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct, field
 
 from dsort.containers.columnar.cells import cell_contents
 from dsort.containers.columnar.schema import is_media, nulls_of
@@ -148,8 +148,7 @@ def _cells(
     return np.array(there, np.int64), [cell for cell in cells if cell is not None]
 
 
-@dataclass(slots=True, eq=False)
-class TableRows:
+class TableRows(Struct, eq=False):
     """The facts about the rows of one shard so far. ``parts``: tables of the rows of some batches,
     with their partitions. ``columns``: the number of columns of the outputs. ``left_out``: how many
     rows steps left out, by kind; ``dropped``: how many rows each step dropped, or went to no
@@ -183,8 +182,7 @@ class TableRows:
         return index.beside(rows.only(name for name in more if name in rows)), rows[PARTITION]
 
 
-@dataclass(slots=True)
-class SpilledBlocks:
+class SpilledBlocks(Struct):
     """The blocks in the spill, in the order of the rows."""
 
     partition: list[int] = field(default_factory=list)

@@ -8,8 +8,9 @@ between processes or nodes, and reads none of them.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
+
+from msgspec import Struct, field
 
 from dsort.containers.base import Container
 from dsort.data.shares import CopyRule
@@ -30,8 +31,7 @@ READ_SCHEMA_FILE = "read-schema.arrow"
 LONG_COLUMNS_FILE = "long-columns.json"
 
 
-@dataclass(frozen=True, slots=True)
-class CodeShare:
+class CodeShare(Struct, frozen=True):
     """How processes of payload steps share a machine. ``workers``: how many workers have such
     processes; ``gpus``: the GPUs of the machine; None: each worker has GPUs of its own."""
 
@@ -39,8 +39,7 @@ class CodeShare:
     gpus: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One attempt at a job. ``number``: 0 in a dry run. ``first_worker``: the number of the first
     worker; lower numbers belong to workers of earlier attempts, which have left spill files.
     ``scratch_before``: scratch nodes that already have extracted shards."""
@@ -50,8 +49,7 @@ class Attempt:
     scratch_before: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSetup:
+class WorkerSetup(Struct, frozen=True):
     """The values that every worker of a job receives once, at its start.
 
     ``scratch``: the scratch directory; on a cluster, the directory in which each node makes its
@@ -79,8 +77,7 @@ class WorkerSetup:
         return is_mapped and self.pipeline.carrier.seal_bytes > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """One pass over all inputs. All tasks of the pass share this value.
 
     ``name``: of the pass and of its index files. ``index`` is the last pass: it writes the record
@@ -112,16 +109,14 @@ class Stage:
         return any(named)
 
 
-class Doable:
+class Doable(Struct, frozen=True):
     """A task of a worker; ``str``: in a user's words. ``phase``: the phase for which the worker
     keeps memory meanwhile: extract, plan, create or seal."""
 
-    __slots__ = ()
     phase: ClassVar[str] = "plan"
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractTask(Doable):
+class ExtractTask(Doable, frozen=True):
     """Read one input shard, in the pass ``stage``.
 
     ``copies``: None: each record comes out once. ``firsts``, ``counts``: for each step that needs
@@ -148,8 +143,7 @@ class ExtractTask(Doable):
         return f"extracting shard {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractRunTask(Doable):
+class ExtractRunTask(Doable, frozen=True):
     """Read a run of small input shards: neighbours in input order, extracted together. ``shards``
     differ only in the values of their shard."""
 
@@ -160,8 +154,7 @@ class ExtractRunTask(Doable):
         return f"extracting shard {self.shards[0].name} or one of those after it"
 
 
-@dataclass(frozen=True, slots=True)
-class ShardExtracted:
+class ShardExtracted(Struct, frozen=True):
     """Facts about one extracted shard. A shard that is left out as corrupt has no records.
     ``node``: has its index and spill. The result of an ``ExtractTask``; in the stage ``index``,
     also an event of the job's journal. ``run_begin``, ``run_shards``: the first shard and the
@@ -187,15 +180,13 @@ class ShardExtracted:
         return self.run_begin if self.run_shards else self.shard
 
 
-@dataclass(frozen=True, slots=True)
-class RunExtracted:
+class RunExtracted(Struct, frozen=True):
     """The result of an ``ExtractRunTask``: its shards, in their order."""
 
     shards: tuple[ShardExtracted, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DuplicatesTask(Doable):
+class DuplicatesTask(Doable, frozen=True):
     """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
 
     ``locations``: the shared file with the node of each shard's index. ``want_rows``: write the
@@ -224,8 +215,7 @@ class DuplicatesTask(Doable):
         return "looking for duplicate keys"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKeysTask(Doable):
+class KnownKeysTask(Doable, frozen=True):
     """Read the keys of some output shards of earlier jobs, and store them in the scratch of the
     node, as ``known-<number>.col``. ``shards``: the name of each shard, and the number of its
     container in ``containers``."""
@@ -238,8 +228,7 @@ class KnownKeysTask(Doable):
         return f"reading the keys of {self.shards[0][0]} and other shards of the result"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKeysDone:
+class KnownKeysDone(Struct, frozen=True):
     """``node`` has the file of these keys; ``records``: how many were read."""
 
     number: int
@@ -247,8 +236,7 @@ class KnownKeysDone:
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class DuplicatesDone:
+class DuplicatesDone(Struct, frozen=True):
     """How many records repeat a key, and the first of them: (shard, record ordinal, key)."""
 
     part: int
@@ -257,8 +245,7 @@ class DuplicatesDone:
     samples: tuple[tuple[int, int, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OrderTask(Doable):
+class OrderTask(Doable, frozen=True):
     """Put one partition's records in output order. ``locations``: as in ``DuplicatesTask``.
     ``drop``: the column file of positions to leave out, or "". In the stage ``join``, only the
     records and members that a join leaves out are stored."""
@@ -272,8 +259,7 @@ class OrderTask(Doable):
         return f"planning partition {self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
-class OrderRunTask(Doable):
+class OrderRunTask(Doable, frozen=True):
     """Put some partitions in output order, on one node: each other node receives one request for
     all of them. ``partitions`` differ only in their number."""
 
@@ -283,8 +269,7 @@ class OrderRunTask(Doable):
         return f"planning partition {self.partitions[0].partition} or one of those after it"
 
 
-@dataclass(frozen=True, slots=True)
-class JoinFinding:
+class JoinFinding(Struct, frozen=True):
     """One kind of finding of a join in one partition: ``kind`` (see ``order.joining``), the number
     of records, the input that it is about ("" if none), and the names of the first records."""
 
@@ -294,8 +279,7 @@ class JoinFinding:
     samples: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JoinDone:
+class JoinDone(Struct, frozen=True):
     """Facts about one joined partition: ``pieces``: of which its records are made; ``left_out``:
     pieces that were left out; ``positions``: records from which something is left out later
     (``left-out-<partition>.col``); and the findings."""
@@ -306,8 +290,7 @@ class JoinDone:
     found: tuple[JoinFinding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OrderDone:
+class OrderDone(Struct, frozen=True):
     """Totals of one ordered partition, and the node that stores it."""
 
     partition: int
@@ -321,15 +304,13 @@ class OrderDone:
     join: JoinDone | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunOrdered:
+class RunOrdered(Struct, frozen=True):
     """The result of an ``OrderRunTask``."""
 
     partitions: tuple[OrderDone, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CutTask(Doable):
+class CutTask(Doable, frozen=True):
     """Cut one ordered partition. ``state``: the open shard at the end of the partition before it.
     ``node``: has the partition; ``mixing``: how to count from which shards records come and to
     which they go. ``encoded``, ``stored_before``: see ``cut_partition``."""
@@ -346,8 +327,7 @@ class CutTask(Doable):
         return f"planning partition {self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
-class CutDone:
+class CutDone(Struct, frozen=True):
     """The pieces of one partition."""
 
     partition: int
@@ -356,8 +336,7 @@ class CutDone:
     mixing: MixingPart
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureTask(Doable):
+class MeasureTask(Doable, frozen=True):
     """Encode runs of records as in an output shard, and report only their encoded length.
 
     ``pieces``: of each run (``ordinal``), as if it were an output shard. The other fields are as in
@@ -374,8 +353,7 @@ class MeasureTask(Doable):
         return "measuring what records come to once they are compressed"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureDone:
+class MeasureDone(Struct, frozen=True):
     """The encoded bytes of each run of a task, in the order of the runs."""
 
     encoded_bytes: tuple[int, ...]
@@ -401,8 +379,7 @@ class OutputPiece(NamedTuple):
     output: int = 0  # the number of the output, from 0 on
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTask(Doable):
+class CreateTask(Doable, frozen=True):
     """Write output shards: their pieces, shard by shard and in their final order.
 
     ``nodes``: (partition, node that has it in order). ``node``: the node that has most of the
@@ -431,8 +408,7 @@ class CreateTask(Doable):
         return f"writing output shards number {span}"
 
 
-@dataclass(frozen=True, slots=True)
-class CreateDone:
+class CreateDone(Struct, frozen=True):
     """All shards of one task."""
 
     shards: tuple[ShardCreated, ...]
@@ -456,8 +432,7 @@ class StagedShard(NamedTuple):
     output: int = 0  # the number of the output
 
 
-@dataclass(frozen=True, slots=True)
-class SealTask(Doable):
+class SealTask(Doable, frozen=True):
     """Check staged output shards, and make them durable. They are in one task because a file system
     writes many syncs to its journal at once."""
 
@@ -470,15 +445,13 @@ class SealTask(Doable):
         return f"sealing output shards from number {self.shards[0].ordinal} on"
 
 
-@dataclass(frozen=True, slots=True)
-class SealDone:
+class SealDone(Struct, frozen=True):
     """Output shards that are ready for their names. ``md5``: by ordinal, if the task wants it."""
 
     md5: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PublishTask(Doable):
+class PublishTask(Doable, frozen=True):
     """Give staged objects of an object store their names."""
 
     objects: tuple[Staged, ...]
@@ -487,15 +460,13 @@ class PublishTask(Doable):
         return f"publishing {self.objects[0].name} and others"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishDone:
+class PublishDone(Struct, frozen=True):
     """How many objects got their names."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchLost:
+class ScratchLost(Struct, frozen=True):
     """Scratch was lost with its node, and with it all shards extracted there. Replaces the result
     of any task that needed the scratch; also an event of the journal."""
 

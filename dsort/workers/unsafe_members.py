@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
@@ -18,8 +19,7 @@ from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, uns
 from dsort.workers.headers import headers_of, with_new_headers
 
 
-@dataclass(frozen=True, slots=True)
-class UnsafeNames:
+class UnsafeNames(Struct, frozen=True):
     """The unsafe members of one shard: ``rows`` with unsafe names, ``targets`` (row → target) of
     unsafe symbolic links, ``others`` (row → name) with unsafe names that only some readers see."""
 

@@ -7,17 +7,18 @@ two workers, are not started, and obey the fixture ``stop``. They are closed aft
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from dsort.errors import (
     CorruptShardError,
@@ -243,7 +244,7 @@ class OneRuntimeSuite:
 
     @pytest.fixture
     def work(self, lasting: tuple[Runtime, Work], tmp_path: Path) -> Work:
-        return replace(lasting[1], directory=tmp_path)
+        return dataclasses.replace(lasting[1], directory=tmp_path)
 
     def test_every_task_is_answered_once_in_every_run(self, runtime: Runtime, work: Work) -> None:
         assert done_shards(list(runtime.run(work.tasks()))) == list(range(SHARDS))

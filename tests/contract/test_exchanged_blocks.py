@@ -8,13 +8,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from dsort.errors import StorageError
 from tests.support.certificates import make_certificate

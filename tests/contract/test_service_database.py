@@ -5,7 +5,6 @@ be alone is, and what is wrong with a URL or a server is said in words."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import socket
 import sqlite3
 import threading
@@ -19,6 +18,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from msgspec.structs import replace
 from sqlalchemy import func, insert, inspect, select, text
 from sqlalchemy.exc import (
     DatabaseError,
@@ -132,7 +132,7 @@ def test_whoever_writes_to_a_new_file_is_waited_for(
 ) -> None:
     """However often SQLite refuses to have the file written ahead: that depends on the machine."""
     refused: list[float] = []
-    impatient = dataclasses.replace(BUSY, sleep=refused.append)
+    impatient = replace(BUSY, sleep=refused.append)
     monkeypatch.setattr("dsort.service.database.engine.BUSY", impatient)
     with (
         contextlib.closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as other,

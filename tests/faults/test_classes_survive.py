@@ -3,11 +3,11 @@ the first attempt counted is kept, and refused where it is damaged."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dsort.errors import StorageError
 from tests.support.coordinators import Coordinators

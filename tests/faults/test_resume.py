@@ -4,14 +4,15 @@ aborted."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dsort import api
 from dsort.errors import ChangedInputError, JobConflictError
@@ -374,7 +375,7 @@ def test_a_key_map_that_changed_since_is_named(
     case = CASES["key map"]
     (tmp_path / "map.txt").write_text("^0000\tlow-%02d\n^0001\thigh-%02d\n")
     fields = {**case.fields, "ekm": None, "ekm_file": str(tmp_path / "map.txt")}
-    named = replace(case, fields=fields)
+    named = dataclasses.replace(case, fields=fields)
     prepare(tmp_path, named)
     points = arm(tmp_path / "points", PointFault("create:end", 2, "kill parent"))
     ended = begun.run(tmp_path, *start_arguments(named), points=points)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dsort.service.jobs.queue import Limits, claim_next, release
 from dsort.service.jobs.store import JobStore

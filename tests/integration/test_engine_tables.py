@@ -3,13 +3,14 @@ and readers that are none of ours read the result."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -110,15 +111,14 @@ def test_long_values_are_the_same_bytes_whether_they_stay_or_are_spilled(tmp_pat
     for shard, table in enumerate(tables):
         options = {} if shard else {"compression": "snappy"}  # that one has to be decoded
         write_plain(tmp_path / "in" / f"in-{shard}.parquet", table, **options)
-    seen = set()
-    moves = [(replace(moved, values_stay=stay), "") for moved in WAYS for stay in (True, False)]
+    seen, stays = set(), (True, False)
+    moves = [(dataclasses.replace(each, values_stay=stay), "") for each in WAYS for stay in stays]
     for at, (moved, verify) in enumerate([*moves, (WAYS[1], "content")]):
         spec = tables_spec(".parquet", output_bck=f"out{at}", row_group_bytes=20_000)
         run_inline(spec | ({"verify": verify} if verify else {}), tmp_path, moved)
         shards = sorted((tmp_path / f"out{at}").glob("*.parquet"))
-        assert rows_of(pa.concat_tables(map(read_table, shards))) == rows_of(
-            pa.concat_tables(tables)
-        )
+        made = pa.concat_tables(map(read_table, shards))
+        assert rows_of(made) == rows_of(pa.concat_tables(tables))
         seen.add(tuple(hashlib.sha256(shard.read_bytes()).hexdigest() for shard in shards))
     assert len(seen) == 1
     columns = ["id", "text", "score", "raw"]
@@ -277,7 +277,7 @@ def test_rows_are_checked_by_their_values_when_they_are_read_back(
         at = rows.light.schema.get_field_index("good")
         turned = pa.array([not value for value in rows.light.column(at).to_pylist()])
         light = rows.light.set_column(at, rows.light.schema.field(at), turned)
-        return replace(rows, light=light)
+        return msgspec.structs.replace(rows, light=light)
 
     monkeypatch.setattr(RowGroup, "taken", changed)
     with pytest.raises(StorageError, match="does not read back as it was read"):
@@ -441,7 +441,7 @@ def test_a_tar_becomes_a_table_and_the_same_members_again(
     everything = some_tars(tmp_path / "in", odd)
     spec = spec_of(output_extension=".parquet", algorithm=SHUFFLE, output_bck="tables")
     made = set()
-    for moved in (*WAYS[:2], replace(WAYS[2], buffer_bytes=2000)):
+    for moved in (*WAYS[:2], dataclasses.replace(WAYS[2], buffer_bytes=2000)):
         run_inline(spec, tmp_path, moved, overwrite=True)
         shards = sorted((tmp_path / "tables").glob("*.parquet"))
         made.add(tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in shards))

@@ -3,7 +3,6 @@ job hangs on it."""
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import dsort
 from dsort.errors import MissingShardError, SpecError
@@ -44,7 +44,7 @@ def spec_of(**hooks: object) -> dsort.JobSpec:
 
 
 def with_commands(options: RunOptions, **commands: tuple[str, ...]) -> RunOptions:
-    return dataclasses.replace(options, settings=Settings(commands=tuple(commands.items())))
+    return replace(options, settings=Settings(commands=tuple(commands.items())))
 
 
 def hook_warnings(events: Iterable[object]) -> list[str]:

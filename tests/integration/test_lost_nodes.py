@@ -3,12 +3,13 @@ other nodes have stays, and so does the cut."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dsort.errors import InvariantError
 from tests.support.datasets import files_of, small_dataset, write_shards
@@ -59,7 +60,7 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 
 def losing(task: str, seed: int, **fields: Any) -> Moved:
-    return replace(SPREAD, losses_in=task, order_seed=seed, **fields)
+    return dataclasses.replace(SPREAD, losses_in=task, order_seed=seed, **fields)
 
 
 @pytest.mark.sample(keep=1)

@@ -12,7 +12,7 @@ import pytest
 
 from dsort import api
 from dsort.containers.columnar.stitched import footer_of
-from dsort.containers.columnar.thrift import BINARY, I32, STRUCT, Struct, written
+from dsort.containers.columnar.thrift import BINARY, I32, STRUCT, ThriftStruct, written
 from dsort.errors import InputError
 from dsort.options import RunOptions
 from tests.support.engine import spec_of
@@ -91,8 +91,8 @@ def leaves(path: Path) -> list[tuple[str, str]]:
     return [(column.path, str(column.logical_type)) for column in columns]
 
 
-def elements(path: Path) -> list[Struct]:
-    found: list[Struct] = footer_of(memoryview(path.read_bytes()))[2][1][1]
+def elements(path: Path) -> list[ThriftStruct]:
+    found: list[ThriftStruct] = footer_of(memoryview(path.read_bytes()))[2][1][1]
     return found
 
 
@@ -115,7 +115,7 @@ def test_types_of_duckdb_come_out_as_they_went_in(tmp_path: Path) -> None:
     ]
 
 
-def annotated(path: Path, column: Any, element: Struct, **options: Any) -> None:
+def annotated(path: Path, column: Any, element: ThriftStruct, **options: Any) -> None:
     """A file of pyarrow's with the columns ``id`` and ``v``, whose element says what it says in
     ``element``."""
     path.parent.mkdir(exist_ok=True)
@@ -133,9 +133,9 @@ def annotated(path: Path, column: Any, element: Struct, **options: Any) -> None:
 
 
 POINT = b"\x01\x01\0\0\0" + bytes(16)
-NOTHING: Struct = {}
-ZONED: Struct = {7: (STRUCT, {1: (1, True), 2: (STRUCT, {2: (STRUCT, NOTHING)})})}
-ANNOTATED: dict[str, tuple[Any, Struct]] = {
+NOTHING: ThriftStruct = {}
+ZONED: ThriftStruct = {7: (STRUCT, {1: (1, True), 2: (STRUCT, {2: (STRUCT, NOTHING)})})}
+ANNOTATED: dict[str, tuple[Any, ThriftStruct]] = {
     "ENUM": (pa.array([b"a", b"b"] * 9), {6: (I32, 4), 10: (STRUCT, {4: (STRUCT, NOTHING)})}),
     "ENUM, converted": (pa.array([b"a", b"b"] * 9), {6: (I32, 4)}),
     "BSON": (pa.array([b"\5\0\0\0\0"] * 9), {6: (I32, 20), 10: (STRUCT, {13: (STRUCT, NOTHING)})}),

@@ -4,11 +4,11 @@ does a job that another attempt has finished."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import files_of, write_shards

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import base64
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from awscrt.checksums import crc32c
 from botocore.exceptions import ClientError
+from msgspec.structs import replace
 
 from dsort.errors import InvariantError, StorageError
 from dsort.storage.s3 import upload as s3_receipt

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import httpx
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from dsort.client import DsortClient
 from dsort.service.database.engine import open_database

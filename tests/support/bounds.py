@@ -255,7 +255,7 @@ def _look(**order: Any) -> Callable[[Path, Path], int]:
     """A look of the service, by the function that its processes call."""
 
     def run(path: Path, directory: Path) -> int:
-        from dataclasses import asdict
+        from msgspec import to_builtins
 
         from dsort.service.objects.shard_main import MEMBERS_FILE, OUT_DIRECTORY, look
         from dsort.settings import Settings
@@ -265,7 +265,7 @@ def _look(**order: Any) -> Callable[[Path, Path], int]:
         around = {
             "root": str(path.parent.parent),
             "indexes": str(directory / "indexes"),
-            "settings": asdict(Settings()),
+            "settings": to_builtins(Settings()),
             "fetch": FetchPolicy(roots=(str(path.parent.parent),)).to_json(),
             "bucket": f"file://{path.parent}",
             "name": path.name,

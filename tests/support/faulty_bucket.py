@@ -13,8 +13,10 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from dsort.errors import StorageAccessError, StorageError, StorageFullError, TransientStorageError
 from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject

@@ -11,9 +11,11 @@ import pickle
 import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from dsort.errors import ScratchLostError
 from dsort.options import RunOptions
@@ -210,10 +212,11 @@ class InlineRuntime:
             shutil.rmtree(self._setup.scratch, ignore_errors=True)
 
 
-class _MovedJob(Job):
+class _MovedJob(Job, kw_only=True):
     """A job that moves payload as it was told to, whatever would have been chosen."""
 
-    __slots__ = ("chosen", "moved")
+    moved: Moved
+    chosen: Movement | None = None
 
     @property
     def movement_chosen(self) -> Movement | None:  # type: ignore[override]
@@ -271,9 +274,8 @@ def _job(
         *(BucketPlace(each.place, each.bucket) for each in parsed.targets if each.bucket),
     )
     spec = with_seed(parsed)
-    job = object.__new__(_MovedJob)
-    job.moved = moved
-    job.__init__(  # type: ignore[misc]
+    job = _MovedJob(
+        moved=moved,
         job_id=new_job_id(),
         spec=spec,
         options=options,

@@ -137,4 +137,4 @@ def _same_in_all_processes(value: object, number: int) -> Hashable:
     """What stands for a parameter's value: the value itself, where its text tells it from all
     others and has no address in it; else its number."""
     plain = isinstance(value, str | bytes | int | float | Enum | None)
-    return repr(value) if plain or hasattr(value, "__dataclass_fields__") else number
+    return repr(value) if plain or hasattr(value, "__struct_fields__") else number

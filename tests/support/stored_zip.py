@@ -28,8 +28,7 @@ LOCAL_MAGIC, ENTRY_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"
 DATE = 33  # 1980-01-01
 
 
-@dataclass(frozen=True, slots=True)
-class ZipNotes(ScanNotes):
+class ZipNotes(ScanNotes, frozen=True):
     """What may be odd about a zip."""
 
     comment_bytes: int = 0

@@ -79,8 +79,7 @@ class FileBytes:
         return store.file_bytes(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedTask(ExtractTask):
+class LocatedTask(ExtractTask, frozen=True):
     """A task that is best done on ``node``."""
 
     node: str = ""

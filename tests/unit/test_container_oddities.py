@@ -51,7 +51,7 @@ def test_the_gravest_reason_says_why_a_shard_falls_short() -> None:
 
 
 def test_every_note_of_a_tar_has_its_sentences() -> None:
-    known = {field for field in ScanNotes.__dataclass_fields__ if field != "shortfall"}
+    known = {field for field in ScanNotes.__struct_fields__ if field != "shortfall"}
     assert {oddity.note for oddity in TABLE} == known
     for oddity in TABLE:
         assert oddity.inspected, oddity.note

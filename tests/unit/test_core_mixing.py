@@ -3,13 +3,13 @@ passes, an order that is none does not, and where there is too little to tell, t
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from tests.support.internals import (
     BINS_MAX,

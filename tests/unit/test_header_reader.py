@@ -8,10 +8,10 @@ import mmap
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dsort.containers.tar.container import TAR
 from dsort.containers.tar.header import BLOCK_BYTES, padded_bytes

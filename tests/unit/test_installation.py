@@ -69,7 +69,11 @@ def run(place: Path, code: str) -> str:
     """What ``code`` prints with the files of the client alone, and without the libraries of the
     engine."""
     needs = {re.split(r"[.>]", each)[0] for each in project(ROOT)["dependencies"]}
-    refused = (needs - {"braceexpand", "pydantic", "rich", "typer"}) | {"lz4", "obstore", "re2"}
+    refused = (needs - {"braceexpand", "msgspec", "pydantic", "rich", "typer"}) | {
+        "lz4",
+        "obstore",
+        "re2",
+    }
     script = NOTHING_ELSE.format(refused=refused, place=str(place), root=str(ROOT)) + code
     environment = {name: value for name, value in os.environ.items() if "DSORT" not in name}
     command = [sys.executable, "-c", script]

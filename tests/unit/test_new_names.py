@@ -6,11 +6,11 @@ import io
 import random
 import tarfile
 import zipfile
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.containers.tar.container import TAR

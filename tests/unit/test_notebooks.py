@@ -6,11 +6,11 @@ import asyncio
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import dsort
 from dsort.html_tables import ROWS_MAX, fields_html, members_html, rows_html

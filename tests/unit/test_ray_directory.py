@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import asdict, replace
 
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import ROOT

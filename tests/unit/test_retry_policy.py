@@ -6,7 +6,6 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -186,7 +185,7 @@ def test_threads_that_share_a_policy_fail_each_for_themselves(clock: FakeClock) 
 def test_a_policy_comes_from_the_limits_and_stays(clock: FakeClock) -> None:
     policy = retry_policy(StoreLimits(tries_max=3, retry_seconds_max=7.0))
     assert (policy.tries_max, policy.seconds_max) == (3, 7.0)
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         policy.tries_max = 4  # type: ignore[misc]
     assert retry_policy(StoreLimits()) == RetryPolicy()
 

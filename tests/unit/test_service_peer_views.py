@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aistore.sdk.dsort.types import JobInfo
+from msgspec.structs import replace
 
 from dsort.service.aistore.answers import (
     ZERO_TIME,

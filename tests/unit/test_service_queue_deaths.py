@@ -64,7 +64,7 @@ def watch(clock: Clock) -> Watch:
 
 
 def row(**more: Any) -> JobRow:
-    values = dict.fromkeys(JobRow.__dataclass_fields__)
+    values = dict.fromkeys(JobRow.__struct_fields__)
     values |= {"job_id": "a", "attempt": 1, "host": HOST.name, "replica": "one", "pid": None}
     return JobRow(**cast("dict[str, Any]", {**values, "heartbeat_at": 5.0, **more}))
 

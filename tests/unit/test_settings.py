@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from dsort.errors import SpecError
 from dsort.settings import Settings, StoreSettings, load_settings, resolve_ref

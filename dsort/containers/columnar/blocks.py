@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.columnar.plain_chunks import LENGTH_PREFIX, ChunkPages, PlainColumn
 from dsort.containers.columnar.schema import array_of
@@ -41,8 +41,7 @@ HEADER = struct.Struct("<QQQQ")
 ALIGNMENT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class DealtBlock:
+class DealtBlock(Struct, frozen=True):
     """The rows of one partition: ``pieces``, with ``size_bytes`` in all."""
 
     partition: int
@@ -241,8 +240,7 @@ def _opened(
     return mask, LightRows(light, tuple(leaves), tuple(values))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRows:
+class GroupRows(Struct, frozen=True):
     """The rows of a row group. ``light`` does not have the values of ``columns``: those are in
     ``pages``."""
 

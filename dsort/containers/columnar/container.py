@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from dsort.containers.base import Container, ContainerOptions, OddityKind, Scanner
 
 if TYPE_CHECKING:
@@ -87,8 +89,7 @@ class Columnar(Container):
         return b""
 
 
-@dataclass(slots=True)
-class CellScanner:
+class CellScanner(Struct):
     """Receives the bytes of a whole shard at once."""
 
     shard: str

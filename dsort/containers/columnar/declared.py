@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from dsort.containers.columnar.footers import Chunk
-from dsort.containers.columnar.thrift import Struct, read_struct
+from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 from dsort.errors import CorruptShardError
 from dsort.sizes import format_bytes
 
@@ -25,7 +26,7 @@ __all__ = [
     "refuse_larger",
 ]
 
-Headers = Callable[[int, int], tuple[Struct, int]]
+Headers = Callable[[int, int], tuple[ThriftStruct, int]]
 """Returns the Thrift struct that begins at a byte of a shard, and where it ends; it ends before
 another byte. ``ValueError`` if there is none."""
 
@@ -55,8 +56,7 @@ def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> N
         )
 
 
-@dataclass(slots=True)
-class ColumnPages:
+class ColumnPages(Struct):
     """The lengths of some pages of a column, once they are inflated: of the longest page, of its
     dictionary, and of the longest page whose values declare how much they share with the values
     before them. ``values``: how many values the column has. ``coded``: how many of them are numbers
@@ -72,7 +72,7 @@ class ColumnPages:
 def headers_in(data: memoryview, start: int = 0) -> Headers:
     """Headers in ``data``, the bytes of a shard from byte ``start`` on."""
 
-    def header(at: int, stop: int) -> tuple[Struct, int]:
+    def header(at: int, stop: int) -> tuple[ThriftStruct, int]:
         if at < start:
             raise ValueError("a header lies before what was read")
         found, end = read_struct(data[: min(stop, at + HEADER_BYTES_MAX) - start], at - start)

@@ -23,7 +23,7 @@ from dsort.containers.columnar.thrift import (
     MAP,
     SET,
     STRUCT,
-    Struct,
+    ThriftStruct,
     read_struct,
 )
 from dsort.naming.names import shortened
@@ -78,7 +78,7 @@ def chunks_of(footer: bytes, groups_max: int = sys.maxsize) -> list[list[Chunk]]
         raise ValueError("the footer is cut off") from None
 
 
-def schema_elements(footer: bytes) -> list[Struct]:
+def schema_elements(footer: bytes) -> list[ThriftStruct]:
     """The elements of the schema of a file, unchanged. ``ValueError`` for an invalid footer."""
     at = number = 0
     try:
@@ -90,7 +90,7 @@ def schema_elements(footer: bytes) -> list[Struct]:
             count, inner, at = _list_head(footer, at)
             if inner != STRUCT:
                 raise ValueError("a footer lists no structs")
-            found, view = list[Struct](), memoryview(footer)
+            found, view = list[ThriftStruct](), memoryview(footer)
             for _ in range(count):
                 element, at = read_struct(view, at)
                 found.append(element)

@@ -9,10 +9,10 @@ pages (``plain_pages``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.columnar.footers import Chunk
 from dsort.containers.columnar.page_checksums import is_intact
@@ -25,7 +25,7 @@ from dsort.containers.columnar.plain_pages import (
     number_of,
     value_bounds,
 )
-from dsort.containers.columnar.thrift import Struct, read_struct
+from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 from dsort.data.columns import Int64s, UInt8s
 
 __all__ = ["INFLATED_CODECS", "InflatedColumn", "IrregularPageError"]
@@ -41,8 +41,7 @@ class IrregularPageError(ValueError):
     """Values of a page are not in the places in which this module expects them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PageAt:
+class _PageAt(Struct, frozen=True):
     """A page whose body is bytes ``start:stop`` of the shard. ``rows``: 0 for a dictionary."""
 
     kind: int
@@ -52,11 +51,10 @@ class _PageAt:
     inflated_bytes: int
     rows: int
     is_coded: bool
-    header: Struct
+    header: ThriftStruct
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
+class _Opened(Struct, frozen=True):
     """Values of some rows, as in :class:`PlacedValues`, but all in ``data``."""
 
     data: memoryview
@@ -182,7 +180,9 @@ class InflatedColumn:
         return _inflate(INFLATED_CODECS[page.codec], data, size_bytes)
 
 
-def _page_at(header: Struct, codec: int, start: int, stop: int, *, has_levels: bool) -> _PageAt:
+def _page_at(
+    header: ThriftStruct, codec: int, start: int, stop: int, *, has_levels: bool
+) -> _PageAt:
     """The page with this header. ``KeyError`` or ``ValueError`` for a page of another kind."""
     kind, inflated_bytes = number_of(header, 1), number_of(header, 2)
     rows, encoding = 0, _PLAIN

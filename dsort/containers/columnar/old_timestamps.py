@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dsort.containers.columnar.schema import list_values
-from dsort.containers.columnar.thrift import Struct
+from dsort.containers.columnar.thrift import ThriftStruct
 from dsort.naming.names import shortened
 
 __all__ = ["int96_columns", "refuse_wrapped"]
@@ -19,7 +19,7 @@ _TYPE, _INT96 = 1, 3  # of an element of the schema
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def int96_columns(elements: Sequence[Struct]) -> set[int]:
+def int96_columns(elements: Sequence[ThriftStruct]) -> set[int]:
     """The numbers of the columns that are INT96, among all stored columns."""
     stored = [each[_TYPE][1] for each in elements if _TYPE in each]
     return {at for at, kind in enumerate(stored) if kind == _INT96}

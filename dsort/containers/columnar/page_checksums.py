@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from isal import isal_zlib
 
-from dsort.containers.columnar.thrift import Struct
+from dsort.containers.columnar.thrift import ThriftStruct
 
 if TYPE_CHECKING:
     from dsort.containers.columnar.declared import Headers
@@ -18,7 +18,7 @@ __all__ = ["is_intact", "torn_page"]
 _STORED_BYTES, _CRC = 3, 4  # fields of a page header
 
 
-def is_intact(header: Struct, page: memoryview | bytes) -> bool:
+def is_intact(header: ThriftStruct, page: memoryview | bytes) -> bool:
     """Whether the bytes of a page, as they are stored, have the CRC-32 in its header. True if the
     header has none. ``TypeError`` for one that is not a number."""
     if _CRC not in header:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dsort.containers.columnar.thrift import I32, LIST, STRUCT, Struct, read_struct, written
+from dsort.containers.columnar.thrift import I32, LIST, STRUCT, ThriftStruct, read_struct, written
 from dsort.errors import InputError
 from dsort.naming.names import shortened
 
@@ -45,13 +45,13 @@ _CONVERTED_LOGICAL = {4: _ENUM, 20: 13}
 _INTERVAL = 21
 
 
-def with_types_of(schema: Any, elements: Sequence[Struct]) -> Any:
+def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
     """The Arrow schema of a file, whose fields also have the annotations of the Parquet
     ``elements`` that Arrow does not have. ``ValueError`` if the elements do not match its
     columns."""
     import pyarrow as pa
 
-    found: list[list[Struct]] = [[] for _ in schema]
+    found: list[list[ThriftStruct]] = [[] for _ in schema]
     for way, element in _ways(elements):
         if way[0] >= len(found):
             raise ValueError("the schema has more columns than it says")
@@ -67,7 +67,7 @@ def with_types_of(schema: Any, elements: Sequence[Struct]) -> Any:
     return pa.schema(fields, schema.metadata)
 
 
-def _ways(elements: Sequence[Struct]) -> Iterator[tuple[tuple[int, ...], Struct]]:
+def _ways(elements: Sequence[ThriftStruct]) -> Iterator[tuple[tuple[int, ...], ThriftStruct]]:
     """Each element except the root, and the way to it. ``ValueError`` if they do not form a
     tree."""
     counts, way = [_children(elements[0]) if elements else 0], [-1]
@@ -84,12 +84,12 @@ def _ways(elements: Sequence[Struct]) -> Iterator[tuple[tuple[int, ...], Struct]
             way.append(-1)
 
 
-def _children(element: Struct) -> int:
+def _children(element: ThriftStruct) -> int:
     count = element.get(_CHILDREN, (I32, 0))[1]
     return count if isinstance(count, int) else 0
 
 
-def _is_own(element: Struct) -> bool:
+def _is_own(element: ThriftStruct) -> bool:
     """Whether pyarrow would write a different annotation."""
     if _LOGICAL not in element:
         converted = element.get(_CONVERTED, (I32, -1))[1]
@@ -100,7 +100,7 @@ def _is_own(element: Struct) -> bool:
     return kind > 0 and kind not in _IN_ARROW
 
 
-def _logical(element: Struct) -> tuple[int, Struct]:
+def _logical(element: ThriftStruct) -> tuple[int, ThriftStruct]:
     """The number of the logical type, and its parameters; -1 if it is invalid."""
     value = element[_LOGICAL][1]
     if not isinstance(value, dict) or len(value) != 1:
@@ -127,11 +127,11 @@ def has_types(schema: Any) -> bool:
     return any(_KEY in (field.metadata or {}) for field in schema)
 
 
-def _types_of(field: Any) -> list[Struct]:
+def _types_of(field: Any) -> list[ThriftStruct]:
     data = (field.metadata or {}).get(_KEY)
     if data is None:
         return []
-    types: list[Struct] = read_struct(memoryview(data), 0)[0][1][1][1]
+    types: list[ThriftStruct] = read_struct(memoryview(data), 0)[0][1][1][1]
     return types
 
 
@@ -151,7 +151,7 @@ def check_same_types(shard: str, field: Any, wanted: Any) -> None:
         )
 
 
-_Meanings = dict[tuple[int, ...], tuple[int, Struct]]
+_Meanings = dict[tuple[int, ...], tuple[int, ThriftStruct]]
 
 
 def _meanings(field: Any) -> _Meanings:
@@ -169,7 +169,7 @@ def _meanings(field: Any) -> _Meanings:
     return found
 
 
-def _is_converted_time(element: Struct) -> bool:
+def _is_converted_time(element: ThriftStruct) -> bool:
     return _LOGICAL not in element and element[_CONVERTED][1] in _CONVERTED_TIMES
 
 
@@ -195,11 +195,11 @@ def refuse_types(schema: Any, suffix: str) -> None:
 # -- in outputs ------------------------------------------------------------------------------------
 
 
-def with_types(footer: Struct, schema: Any) -> set[str]:
+def with_types(footer: ThriftStruct, schema: Any) -> set[str]:
     """Put the types of ``schema`` into the schema of ``footer``, which pyarrow wrote for it.
     Returns the paths of columns that have no order, and so no least value. ``InputError`` for a
     type that has no place there."""
-    elements: list[Struct] = footer[2][1][1]
+    elements: list[ThriftStruct] = footer[2][1][1]
     places = dict(_ways(elements))
     unordered = set()
     for column, field in enumerate(schema):
@@ -226,7 +226,7 @@ def with_types(footer: Struct, schema: Any) -> set[str]:
     return unordered
 
 
-def _has_order(element: Struct) -> bool:
+def _has_order(element: ThriftStruct) -> bool:
     """Whether values of a type have the same order as their stored form."""
     if _LOGICAL in element:
         return _logical(element)[0] == _TIME

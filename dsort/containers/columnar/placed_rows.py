@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.containers.columnar.plain_pages import PlacedValues
@@ -16,8 +16,7 @@ from dsort.containers.columnar.values import Leaf, LightRows, Values, light_sche
 __all__ = ["PlacedLeaf", "with_placed"]
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedLeaf:
+class PlacedLeaf(Struct, frozen=True):
     """The places of the values of a leaf. ``level_max``: the definition level of a value that is
     not null. ``in_nullable``: the whole column may be null."""
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from dsort.containers.columnar.schema import nulls_of
-from dsort.containers.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, written
+from dsort.containers.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, ThriftStruct, written
 from dsort.containers.columnar.values import Leaf
 from dsort.data.columns import Int64s, UInt8s
 from dsort.errors import InputError
@@ -33,8 +33,7 @@ CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6}
 _BYTE_ARRAY, _PLAIN, _RLE, _DATA_PAGE = 6, 0, 3, 0
 
 
-@dataclass(slots=True)
-class PlainChunk:
+class PlainChunk(Struct):
     """One column in one row group, as it was written. ``inflated_bytes``: the size of its pages
     before they are compressed, headers included. ``pages``: (offset, bytes with the header, first
     row) of each."""
@@ -46,8 +45,7 @@ class PlainChunk:
     pages: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class PlainColumn:
+class PlainColumn(Struct, frozen=True):
     """A column that is written here: the column of ``leaf``, by its path. ``codec``: one of
     ``CODECS``."""
 
@@ -72,11 +70,11 @@ class PlainColumn:
             levels[nulls_of(light.column(self.leaf.column))] = 0
         return levels
 
-    def described(self, chunk: PlainChunk) -> Struct:
+    def described(self, chunk: PlainChunk) -> ThriftStruct:
         """The chunk as it is described in a footer: a ``ColumnChunk``."""
         path = [name.encode() for name in self.path]
         stats = {1: (I32, _DATA_PAGE), 2: (I32, _PLAIN), 3: (I32, len(chunk.pages))}
-        metadata: Struct = {
+        metadata: ThriftStruct = {
             1: (I32, _BYTE_ARRAY),
             2: (LIST, (I32, [_PLAIN, _RLE])),
             3: (LIST, (BINARY, path)),
@@ -89,17 +87,16 @@ class PlainColumn:
         }
         return {2: (I64, 0), 3: (STRUCT, metadata)}
 
-    def offset_index(self, chunk: PlainChunk) -> Struct:
+    def offset_index(self, chunk: PlainChunk) -> ThriftStruct:
         """The places of its pages: an ``OffsetIndex``."""
-        pages: list[Struct] = [
+        pages: list[ThriftStruct] = [
             {1: (I64, offset), 2: (I32, size_bytes), 3: (I64, first)}
             for offset, size_bytes, first in chunk.pages
         ]
         return {1: (LIST, (STRUCT, pages)), 2: (LIST, (I64, chunk.value_bytes))}
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(Struct, frozen=True):
     """``parts``: its header and the bytes after it. ``inflated_bytes``: all of them before they
     were compressed. ``value_bytes``: the values only."""
 

@@ -9,12 +9,12 @@ regular are left to pyarrow, which reads them or reports the error: nothing is r
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.columnar.page_checksums import is_intact
-from dsort.containers.columnar.thrift import Struct, read_struct
+from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 from dsort.data.columns import Int64s, UInt8s
 
 __all__ = [
@@ -34,8 +34,7 @@ LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedValues:
+class PlacedValues(Struct, frozen=True):
     """The values of some rows: row ``i`` is ``lengths[i]`` bytes from byte ``starts[i]`` of
     ``data[part[i]]``, no bytes for a null. If ``part`` is None, ``data`` is the whole shard.
     ``levels``: the definition level of each row; None if no value is null."""
@@ -116,7 +115,7 @@ class PlacedPages:
 
 
 def _page(
-    header: Struct, shard: memoryview, at: int, end: int, left: int, level_max: int
+    header: ThriftStruct, shard: memoryview, at: int, end: int, left: int, level_max: int
 ) -> tuple[int, int, UInt8s | None, int] | None:
     """(rows, values, their levels or None if no value is null, where the values begin) of a page
     whose body is bytes ``at:end``; None for a page of another kind."""
@@ -147,7 +146,7 @@ def _page(
     return count, present, levels, at + levels_bytes
 
 
-def number_of(fields: Struct, number: int) -> int:
+def number_of(fields: ThriftStruct, number: int) -> int:
     """A field that is a number. ``KeyError`` or ``TypeError`` if it is missing or not a number."""
     value = fields[number][1]
     if not isinstance(value, int):

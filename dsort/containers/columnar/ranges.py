@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from dsort.containers.columnar.declared import HEADER_BYTES_MAX, Headers, message_bytes
-from dsort.containers.columnar.thrift import Struct, read_struct
+from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 
 __all__ = ["MessageFile", "Source", "SourceFile", "arrow_file", "ranged_headers"]
 
@@ -159,7 +159,7 @@ def ranged_headers(source: Source) -> Headers:
     read twice."""
     held, held_at = memoryview(b""), 0
 
-    def header(at: int, stop: int) -> tuple[Struct, int]:
+    def header(at: int, stop: int) -> tuple[ThriftStruct, int]:
         nonlocal held, held_at
         stop = min(stop, at + HEADER_BYTES_MAX)
         for size in (0, HEADERS_BYTES, HEADER_BYTES_MAX):

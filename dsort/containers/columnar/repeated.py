@@ -4,8 +4,9 @@ many of them: by dictionaries, by shared prefixes, by lists of equal items."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dsort.containers.columnar.declared import ColumnPages
 
@@ -22,8 +23,7 @@ Opened = Callable[..., Any]
 """Opens the shard as a ``ParquetFile``, with its options."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedColumn:
+class DecodedColumn(Struct, frozen=True):
     """The decoded size of a column of a row group. ``row_bytes``: of one row at most, or of lists
     on average. ``list_bytes``: of all items of its lists, 0 if it has none."""
 
@@ -32,8 +32,7 @@ class DecodedColumn:
     list_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnKind:
+class ColumnKind(Struct, frozen=True):
     """The properties of a column that are the same in all row groups. ``width``: bytes of a value,
     0 if they vary."""
 

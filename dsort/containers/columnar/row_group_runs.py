@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dsort.containers.columnar.values import Leaf
 
@@ -12,8 +13,7 @@ __all__ = ["ROWS_A_BATCH_MAX", "RowGroupRun"]
 ROWS_A_BATCH_MAX = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroupRun:
+class RowGroupRun(Struct, frozen=True):
     """Row groups with ``row_bytes`` a row in the widest of them and ``rows`` rows in all, to be
     read ``bytes_max`` at a time. ``stored``: leaves that may stay in their places. ``inflated``:
     leaves that may stay in their inflated pages."""

@@ -8,8 +8,9 @@ between.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dsort.containers.columnar.plain_chunks import PlainChunk, PlainColumn
 from dsort.containers.columnar.thrift import (
@@ -18,7 +19,7 @@ from dsort.containers.columnar.thrift import (
     I64,
     LIST,
     STRUCT,
-    Struct,
+    ThriftStruct,
     read_struct,
     written,
 )
@@ -31,8 +32,7 @@ _OFFSETS = (9, 10, 11)
 """Fields of ``ColumnMetaData`` with the offsets of pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupWritten:
+class GroupWritten(Struct, frozen=True):
     """One row group: the chunks that were written here; pyarrow's chunks are bytes ``start:stop``
     of its own file, and lie ``shift`` bytes further in the shard."""
 
@@ -43,7 +43,7 @@ class GroupWritten:
     shift: int
 
 
-def footer_of(file: memoryview) -> Struct:
+def footer_of(file: memoryview) -> ThriftStruct:
     """The footer of a Parquet file. The end of ``file`` is the end of that file."""
     size_bytes = int.from_bytes(file[-8:-4], "little")
     if bytes(file[-4:]) != MAGIC or size_bytes > len(file) - 8:
@@ -54,7 +54,7 @@ def footer_of(file: memoryview) -> Struct:
 def stitched_end(
     end: memoryview | None,
     end_start: int,
-    whole: Struct,
+    whole: ThriftStruct,
     columns: Sequence[PlainColumn],
     numbers: Sequence[int],
     groups: Sequence[GroupWritten],
@@ -75,7 +75,7 @@ def stitched_end(
     if len(found) != len(groups):
         raise InvariantError(f"pyarrow wrote {len(found)} row groups, and not {len(groups)}")
 
-    def index_bytes(chunk: Struct, offset: int, length: int) -> memoryview:
+    def index_bytes(chunk: ThriftStruct, offset: int, length: int) -> memoryview:
         start = chunk[offset][1] - end_start
         if not 0 <= start <= start + chunk[length][1] <= len(end):
             raise InvariantError("a page index is not where the footer says")
@@ -113,15 +113,15 @@ def stitched_end(
     return bytes(out) + footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
-def _group_without_columns(number: int, made: GroupWritten) -> Struct:
+def _group_without_columns(number: int, made: GroupWritten) -> ThriftStruct:
     """pyarrow's description of a row group without columns."""
-    nothing: Struct = {1: (LIST, (STRUCT, [])), 2: (I64, 0), 3: (I64, made.rows)}
+    nothing: ThriftStruct = {1: (LIST, (STRUCT, [])), 2: (I64, 0), 3: (I64, made.rows)}
     return nothing | {5: (I64, 0), 6: (I64, 0), 7: (I16, number)}
 
 
-def _move(chunk: Struct, made: GroupWritten) -> None:
+def _move(chunk: ThriftStruct, made: GroupWritten) -> None:
     """Set the places in a chunk of pyarrow to its places in the shard."""
-    metadata: Struct = chunk[3][1]
+    metadata: ThriftStruct = chunk[3][1]
     for number in _OFFSETS:
         if number in metadata:
             offset = metadata[number][1]
@@ -132,12 +132,12 @@ def _move(chunk: Struct, made: GroupWritten) -> None:
         chunk[2] = (I64, chunk[2][1] + made.shift)
 
 
-def _first_byte(chunk: Struct) -> int:
-    metadata: Struct = chunk[3][1]
+def _first_byte(chunk: ThriftStruct) -> int:
+    metadata: ThriftStruct = chunk[3][1]
     return min(int(metadata[number][1]) for number in _OFFSETS if number in metadata)
 
 
-def _sorted(group: Struct) -> Struct:
+def _sorted(group: ThriftStruct) -> ThriftStruct:
     """The group with its fields in ascending order, and those of its chunks, too, as most writers
     do."""
     columns = [dict(sorted(chunk.items())) for chunk in group[1][1][1]]

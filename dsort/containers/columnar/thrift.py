@@ -9,18 +9,28 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-__all__ = ["BINARY", "I16", "I32", "I64", "LIST", "STRUCT", "Struct", "read_struct", "written"]
+__all__ = [
+    "BINARY",
+    "I16",
+    "I32",
+    "I64",
+    "LIST",
+    "STRUCT",
+    "ThriftStruct",
+    "read_struct",
+    "written",
+]
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 DEPTH_MAX = 16
 VARINT_BYTES_MAX = 10
 _DOUBLE = struct.Struct("<d")
 
-Struct = dict[int, tuple[int, Any]]
+ThriftStruct = dict[int, tuple[int, Any]]
 """A list is (type of its items, items); a map (types of keys and values, pairs)."""
 
 
-def read_struct(data: memoryview, at: int) -> tuple[Struct, int]:
+def read_struct(data: memoryview, at: int) -> tuple[ThriftStruct, int]:
     """The struct that begins at byte ``at``, and where it ends. ``ValueError`` if it is invalid or
     does not end within ``data``."""
     try:
@@ -29,10 +39,10 @@ def read_struct(data: memoryview, at: int) -> tuple[Struct, int]:
         raise ValueError("a Thrift struct is cut off") from None
 
 
-def _read_struct(data: memoryview, at: int, depth: int) -> tuple[Struct, int]:
+def _read_struct(data: memoryview, at: int, depth: int) -> tuple[ThriftStruct, int]:
     if depth > DEPTH_MAX:
         raise ValueError("a Thrift struct is nested too deep")
-    found: Struct = {}
+    found: ThriftStruct = {}
     number = 0
     while True:
         head = data[at]
@@ -136,14 +146,14 @@ def _signed(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-def written(fields: Struct) -> bytes:
+def written(fields: ThriftStruct) -> bytes:
     """A struct as bytes."""
     out = bytearray()
     _write_struct(out, fields)
     return bytes(out)
 
 
-def _write_struct(out: bytearray, fields: Struct) -> None:
+def _write_struct(out: bytearray, fields: ThriftStruct) -> None:
     last = 0
     for number, (kind, value) in fields.items():
         step = number - last

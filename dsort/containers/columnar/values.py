@@ -9,10 +9,10 @@ their places.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.containers.columnar.schema import (
@@ -53,8 +53,7 @@ LENGTH_BYTES = 8
 """The size of the length that replaces a value in a light batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A column of texts or binaries: number ``column``, or the field ``child`` of that (-1: it is
     the column itself)."""
 
@@ -74,8 +73,7 @@ class Leaf:
         return nulls if self.child < 0 else nulls | nulls_of(batch.column(self.column))
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(Struct, frozen=True):
     """The values of one leaf: row ``i`` is ``lengths[i]`` bytes from ``starts[i]`` of
     ``data[part[i]]``, or of ``data[0]`` if there are no other parts; a null has none. ``prefixed``:
     the 4 bytes before each value are its length. ``in_shard``: the values are prefixed, and
@@ -116,8 +114,7 @@ def slices_of(
     return [data[at][a:b] for at, a, b in places]
 
 
-@dataclass(frozen=True, slots=True)
-class LightRows:
+class LightRows(Struct, frozen=True):
     """Rows with some leaves away: ``light`` has the lengths of these, ``values`` their values."""
 
     light: Any

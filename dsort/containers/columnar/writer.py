@@ -8,10 +8,10 @@ of arrays end.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.columnar.blocks import GroupRows, RowGroup
@@ -31,7 +31,7 @@ from dsort.containers.columnar.schema import (
     plain_schema,
 )
 from dsort.containers.columnar.stitched import MAGIC, GroupWritten, footer_of, stitched_end
-from dsort.containers.columnar.thrift import Struct
+from dsort.containers.columnar.thrift import ThriftStruct
 from dsort.containers.columnar.values import Leaf, leaves_of
 from dsort.data.columns import Int64s
 from dsort.errors import InputError
@@ -108,8 +108,7 @@ def check_types(suffix: str, schema: Any) -> None:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLimits:
+class GroupLimits(Struct, frozen=True):
     """Where row groups end: at ``rows_max`` or ``bytes_max``, or as soon as the group has both
     ``rows_enough`` rows and ``bytes_enough`` bytes."""
 
@@ -367,15 +366,14 @@ def _without_leaves(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
+class _Described(Struct, frozen=True):
     """Parquet's description of a schema: the paths of all columns, those of media, those of
     binaries, the footer of a file without rows, and the paths of columns without an order."""
 
     paths: list[str]
     media: set[str]
     binary: set[str]
-    footer: Struct
+    footer: ThriftStruct
     unordered: set[str]
 
     @classmethod

@@ -6,11 +6,14 @@ line feed that ends the first. So a shard without lines is an empty file.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.containers.base import (
     Container,
@@ -152,8 +155,7 @@ class Lines(Container):
             )
 
 
-@dataclass(slots=True)
-class LonePayload:
+class LonePayload(Struct):
     """Checks a payload that is to be a line of its own."""
 
     record: str
@@ -237,7 +239,7 @@ class JsonLines(Lines):
 
     def with_options(self, options: ContainerOptions) -> JsonLines:
         strips = options.strip_final_newline
-        return replace(self, key_field=options.key_field, strips_final_newline=strips)
+        return dataclasses.replace(self, key_field=options.key_field, strips_final_newline=strips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ class TextLines(Lines):
     member_extension = b".txt"
 
     def with_options(self, options: ContainerOptions) -> TextLines:
-        return replace(self, strips_final_newline=options.strip_final_newline)
+        return dataclasses.replace(self, strips_final_newline=options.strip_final_newline)
 
 
 JSON_LINES = JsonLines()

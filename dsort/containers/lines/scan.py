@@ -7,7 +7,6 @@ windows of any size. If the keys are in the lines, a window holds a line as a wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -53,8 +52,7 @@ _KINDS: Final = {
 _LINE_FEED, _RETURN, _SPACE, _TAB = b"\n\r \t"
 
 
-@dataclass(frozen=True, slots=True)
-class LineNotes(ScanNotes):
+class LineNotes(ScanNotes, frozen=True):
     """The oddities that a file of lines may have."""
 
     empty_lines: int = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 __all__ = ["CONFIG_BYTES_MAX", "NO_COLUMNS", "NUMBER_TYPES", "Columns"]
 
@@ -21,8 +22,7 @@ NUMBER_TYPES: Final = {
 """The encodings that are one number of a fixed size, with their names in NumPy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """Names, encodings and sizes of the columns, in the order of a sample's values. A size is None
     if each sample has its own."""
 

@@ -6,11 +6,14 @@ webdataset's ``cbors``: bytes and texts are payloads, integers are written in de
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Payloads
@@ -282,7 +285,7 @@ class MsgPack(Objects):
         return MSGPACK_SIZES
 
     def with_options(self, options: ContainerOptions) -> MsgPack:
-        return replace(self, key_field=options.key_field)
+        return dataclasses.replace(self, key_field=options.key_field)
 
     def map_head(self, pairs: int) -> bytes:
         if pairs < 16:
@@ -333,7 +336,7 @@ class Cbor(Objects):
         return CBOR_SIZES
 
     def with_options(self, options: ContainerOptions) -> Cbor:
-        return replace(self, key_field=options.key_field)
+        return dataclasses.replace(self, key_field=options.key_field)
 
     def map_head(self, pairs: int) -> bytes:
         return _cbor_head(5, pairs)

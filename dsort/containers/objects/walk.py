@@ -8,8 +8,9 @@ kept for an object is bounded: how deep it is nested, and its fields if it is a 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from dsort.containers.objects.headers import (
     HEADER_BYTES_MAX,
@@ -62,8 +63,7 @@ class Field(NamedTuple):
     content: bytes = b""
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A list or a map that is being read. ``left``: how many items follow; -1: until a break."""
 
     left: int
@@ -79,8 +79,7 @@ class _Open:
         return cls(-1, True, OPEN_MAP - left) if left > _MAP_MIN else cls(left, False)
 
 
-@dataclass(slots=True)
-class ObjectWalk:
+class ObjectWalk(Struct):
     """Finds where the objects of a file of ``size_bytes`` end. ``keeps_all``: all fields are kept,
     else only those called ``wanted``."""
 

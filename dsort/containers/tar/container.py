@@ -5,10 +5,13 @@ The end of a tar is two zero blocks, which list nothing: members have no entries
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec.structs import replace
 
 from dsort.containers.base import Container, Hop, Payloads
 from dsort.containers.named import check_keys_in_names
@@ -54,7 +57,7 @@ class Tar(Container):
     def within(self, decoded_max: float) -> Tar:
         """The same container with a limit on payloads after hard links are resolved, because each
         hard link gets a copy of a payload."""
-        return replace(self, _payload_max=decoded_max)
+        return dataclasses.replace(self, _payload_max=decoded_max)
 
     def hop(self, header: bytes, at: int) -> Hop | None:
         return hop(header, at)

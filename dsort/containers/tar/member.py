@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
@@ -294,8 +294,7 @@ _NEVER_IN_A_GROUP = {
 }
 
 
-@dataclass(slots=True)
-class TarMember:
+class TarMember(Struct):
     """One member: the row of a ``MemberTable``, and what hard links need to be resolved.
 
     ``literal`` replaces the header blocks before ``range_start`` (see ``MemberTable``).
@@ -316,8 +315,7 @@ class TarMember:
     link_headers: bytes = b""  # all header blocks of a hard link, with ``literal`` in front
 
 
-@dataclass(slots=True)
-class _Extensions:
+class _Extensions(Struct):
     """The headers before a member's main header."""
 
     records: PaxRecords

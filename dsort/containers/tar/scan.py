@@ -18,9 +18,9 @@ replace members, because a shorter tar would have the same zeros: nothing in the
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.containers.base import shortfall_in
 from dsort.containers.tar.header import (

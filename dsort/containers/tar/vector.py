@@ -15,10 +15,10 @@ writers use today are read here. Other forms are flagged, and ``member`` reads t
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.containers.tar.fields import HeaderFields, names
@@ -51,8 +51,7 @@ _PATH_MASK, _PATH = _text(b"\xff" * 5), _text(b"path=")
 _ZERO, _BLANK, _EQUALS, _NEWLINE = (np.uint8(ord(byte)) for byte in "0 =\n")
 
 
-@dataclass(slots=True)
-class LongNames:
+class LongNames(Struct):
     """The names in extension headers; columns of shape ``(n,)``.
 
     ``start`` counts bytes from block 0. ``length`` is 0 if the header has no name; in rows that are
@@ -199,8 +198,7 @@ class Blocks:
         return copied
 
 
-@dataclass(slots=True)
-class HeaderRun:
+class HeaderRun(Struct):
     """Members whose headers were read together; columns of shape ``(n,)``, in blocks or bytes.
 
     Of rows that are ``special`` only the extent is valid: the rest has to be read from their

@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 __all__ = ["VALUES_MAX", "ExampleBytes", "Feature", "NoExampleError"]
 
@@ -42,8 +42,7 @@ class NoExampleError(ValueError):
     """The record is not a ``tf.train.Example``."""
 
 
-@dataclass(slots=True)
-class Feature:
+class Feature(Struct):
     """One feature. ``ranges``: of a bytes feature, its values as (start, bytes). ``numbers``: of
     other features, their values."""
 

@@ -7,10 +7,10 @@ each member, and the labels are made one by one.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.containers.base import Payloads

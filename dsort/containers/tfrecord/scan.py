@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.containers.positions import joined_names, position_names
@@ -41,8 +41,7 @@ KeyOf = Callable[[memoryview, int], bytes]
 """Returns the key of a record, given its bytes and its number."""
 
 
-@dataclass(slots=True)
-class _LargeFrame:
+class _LargeFrame(Struct):
     """A frame that is larger than a window."""
 
     start: int

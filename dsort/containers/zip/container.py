@@ -8,10 +8,11 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from isal import isal_zlib
+from msgspec.structs import replace
 
 from dsort.containers.base import Container, Payloads
 from dsort.containers.named import check_keys_in_names

@@ -3,10 +3,10 @@ refused here, by name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Never
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.zip.end import ZipEnd
 from dsort.containers.zip.layout import (
@@ -49,8 +49,7 @@ _LONGEST = 1 << 62
 _MAGIC = int.from_bytes(ENTRY_MAGIC, "little")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Directory:
+class Directory(Struct, frozen=True, eq=False):
     """The entries of a zip, in the order of its central directory; columns of ``(n,)`` rows."""
 
     shard: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dsort.containers.zip.layout import (
     END,
@@ -24,8 +24,7 @@ TAIL_BYTES_MAX = 0xFFFF + END.size + LOCATOR.size + END64.size
 _VERSION_64 = 45
 
 
-@dataclass(frozen=True, slots=True)
-class ZipEnd:
+class ZipEnd(Struct, frozen=True):
     """Where the central directory of a zip is, in the shard."""
 
     directory_start: int

@@ -7,9 +7,8 @@ local header that only has less information is rewritten.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct
 
 from dsort.containers.zip.directory import Directory
 from dsort.containers.zip.layout import (
@@ -37,8 +36,7 @@ _DESCRIPTOR_MAGIC = 0x08074B50
 _MARK_BYTES = 4
 
 
-@dataclass(slots=True, eq=False)
-class Places:
+class Places(Struct, eq=False):
     """The places of entries in the shard; columns of ``(n,)`` rows, in the order of their
     places."""
 
@@ -47,29 +45,23 @@ class Places:
     mended: Bools  # whose local header cannot be copied
 
 
-@dataclass(slots=True)
 class LocalReader:
     """Reads local headers from one window after the other, in their order in the shard.
 
     ``next_offset`` and ``window_bytes_min`` as in ``containers.base.Scanner``.
     """
 
-    directory: Directory
-    order: Int64s = field(init=False)  # rows of the directory, by place
-    places: Places = field(init=False)
-    next_offset: int = -1
-    window_bytes_min: int = 0
-    _awaits_descriptor: bool = False
-    _row: int = 0  # the first in ``order`` that has not been read
-    _start: Int64s = field(init=False)  # by place
-    _limit: Int64s = field(init=False)  # where the next entry begins
-
-    def __post_init__(self) -> None:
-        directory = self.directory
+    def __init__(self, directory: Directory) -> None:
         count = len(directory)
-        self.order = np.argsort(directory.start, kind="stable")
-        self._start = directory.start[self.order]
-        self._limit = np.append(self._start[1:], directory.at)[:count]
+        self.directory = directory
+        self.order: Int64s = np.argsort(directory.start, kind="stable")  # rows, by place
+        self.next_offset = -1
+        self.window_bytes_min = 0
+        self._awaits_descriptor = False
+        self._row = 0  # the first in ``order`` that has not been read
+        self._start: Int64s = directory.start[self.order]  # by place
+        # where the next entry begins
+        self._limit: Int64s = np.append(self._start[1:], directory.at)[:count]
         twice = np.flatnonzero(self._start[1:] == self._start[:-1])
         if len(twice):
             row = int(self.order[twice[0] + 1])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dsort.containers.base import OddityKind
 from dsort.data.members import ScanNotes
 
 __all__ = ["ODDITIES", "ZipNotes"]
 
 
-@dataclass(frozen=True, slots=True)
-class ZipNotes(ScanNotes):
+class ZipNotes(ScanNotes, frozen=True):
     """The oddities of a zip, besides ``mended`` and ``trailing_bytes``."""
 
     leading_zip_bytes: int = 0  # before the first entry, if they begin like an entry

@@ -8,10 +8,10 @@ stored: its local header, its data, and its data descriptor if it has one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.containers.base import shortfall_in
 from dsort.containers.zip.directory import Directory, DirectoryReader

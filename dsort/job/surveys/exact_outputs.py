@@ -7,10 +7,10 @@ number, and the first record of the next output is selected by its lot (``Select
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.data.columns import Int64s, UInt64s
 from dsort.data.shares import shares_in_classes

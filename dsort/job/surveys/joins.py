@@ -4,10 +4,10 @@ refuses what the orderers found as they joined records."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.data.index import KEYS, ORDINAL
 from dsort.data.table import Table

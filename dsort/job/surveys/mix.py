@@ -8,12 +8,13 @@ finds the lot (a random number that a record draws) of the last record that is o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dsort.data.shares import CopyRule, shares_of_stop, shares_of_total
 from dsort.errors import MixError
@@ -33,8 +34,7 @@ LOT_BITS = 64
 ORDINALS = 1 << ORDINAL_BITS
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """How many times the records of one input are output: see ``CopyRule``. Of the records whose
     lot is equal to ``below``, those before the position (``tied_shard``, ``tied_before``) are
     output once more; tied_shard -1: none of them."""

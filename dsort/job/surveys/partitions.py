@@ -4,12 +4,12 @@ duplicates, and the numbers of records in the classes that decide the order."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 
 from dsort.data.index import SortKeys
 from dsort.data.tally import Tally, parse_tally, tally_rows

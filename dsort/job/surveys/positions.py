@@ -7,8 +7,9 @@ the first left.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dsort.job.extraction import Extraction, retry_after_lost_scratch
 from dsort.job.facts import Fact, Facts, json_fact

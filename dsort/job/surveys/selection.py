@@ -6,9 +6,8 @@ grows with the records. Records with the same lot are decided by their positions
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import Int64s, UInt64s
@@ -22,8 +21,7 @@ _STEPS_BITS = 20
 _STEP_BITS_MAX = 16
 
 
-@dataclass(slots=True)
-class Selection:
+class Selection(Struct):
     """One selection among the records of a survey. ``draws``: the class, lot and position of each
     record; ``lot_bits``: the length of a lot in bits."""
 

@@ -16,9 +16,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import psutil
+from msgspec import Struct
 
 from dsort.errors import DsortError
 from dsort.runtime.ray.block_stream import (
@@ -65,8 +65,7 @@ Part = tuple[int, int, int]
 """(worker, start, size) of bytes in a spill file."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockPlace:
+class BlockPlace(Struct, frozen=True):
     """Where servers may listen. ``ports``: first and last; None: any free port. ``network``: listen
     on the node's address in this network; "": on the address by which Ray knows the node."""
 

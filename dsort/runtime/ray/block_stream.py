@@ -28,6 +28,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+from msgspec import Struct
 
 from dsort.scratch.spill import BLOCK_BYTES, SpillBlock
 
@@ -60,8 +61,7 @@ class CutError(ConnectionError):
     """The other end has closed the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Certificates:
+class Certificates(Struct, frozen=True):
     """The files of a Ray cluster with TLS. Each end has a certificate, and checks the other's."""
 
     certificate: Path

@@ -16,8 +16,10 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dsort.errors import StorageError
 from dsort.runtime.machine import Holder, Machine
@@ -35,8 +37,7 @@ YOUNG_S = 60
 """A younger directory without an owner may be about to get one."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftRay:
+class LeftRay(Struct, frozen=True):
     """A directory whose Ray has no owner any more. ``processes``: how many of its processes still
     run."""
 

@@ -15,11 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.errors import InvariantError, WorkerLostError
@@ -60,8 +60,7 @@ IDLE_MAX = 8
 """The most idle connections that are kept for later blocks; there may be hundreds of nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRules:
+class BlockRules(Struct, frozen=True):
     """How blocks of one job travel. ``key`` None: through Ray, like everything else."""
 
     key: BlockKey | None

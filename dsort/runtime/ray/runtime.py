@@ -20,9 +20,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from dsort.errors import DsortError, SpecError, StorageError, TransformError, WorkerLostError
 from dsort.runtime.ray.block_server import BlockPlace
@@ -474,8 +475,7 @@ Node = Mapping[str, Any]
 _ONE_OF = re.compile(r"in\((.*)\)")
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """What a worker needs of its node: ``cpus`` and ``gpus``, and besides:
 
     ``resources``: custom resources that it takes. ``labels``: a label selector of Ray: a value is

@@ -19,11 +19,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+from msgspec import Struct
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import logger_of
@@ -183,8 +183,7 @@ Launch = Callable[[str, str], Any]
 """Starts the agent of (node id, node slot)."""
 
 
-@dataclass(slots=True, eq=False)
-class _Agent:
+class _Agent(Struct, eq=False):
     """``opened``: reference to the id of its scratch node, and to the error if there is none;
     ``scratch_node``: that id, "" until it is known."""
 

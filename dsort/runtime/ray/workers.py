@@ -9,9 +9,10 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dsort.errors import DsortError, WorkerLostError
 from dsort.log_lines import LogLine, about_worker, lines_to_coordinator, logger_of, pass_on
@@ -40,8 +41,7 @@ NODE_ID_SHOWN = 8
 log = logger_of("runtime")
 
 
-@dataclass(slots=True, eq=False)
-class _Host:
+class _Host(Struct, eq=False):
     """One actor. ``location``: None, and ``scratch_node``: "", until they are known; ``is_ready``:
     it has reported that it is ready, and no other worker was lost since."""
 
@@ -234,8 +234,7 @@ class RayWorkers:
         self._doubt(there)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The answer of a worker to a task; ``done`` None: the task ended with an error.
     ``unreachable``: (scratch node, reason) of the nodes whose spill came through Ray instead of
     directly; each once. ``lines``: of the log, since the last answer."""
@@ -245,8 +244,7 @@ class Done:
     lines: tuple[LogLine, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLocation:
+class WorkerLocation(Struct, frozen=True):
     """The place of a worker. ``node``: in words."""
 
     node: str

@@ -10,12 +10,12 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
 from dsort.errors import (

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from msgspec import Struct
 
 from dsort.errors import (
     ChangedInputError,
@@ -238,8 +238,7 @@ class _Looks:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """The options of a request for the bytes of a member. ``is_played``: it has a ticket."""
 
     range_: str | None

@@ -10,10 +10,10 @@ import platform
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Response
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -43,8 +43,7 @@ KINDS_MAX = 100
 JOBS_REMEMBERED_MAX = 10_000
 
 
-@dataclass(slots=True)
-class _Counted:
+class _Counted(Struct):
     """What was already counted of the current phase of a job."""
 
     phase: str

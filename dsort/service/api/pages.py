@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 
 from fastapi import APIRouter, Request, Response
+from msgspec import Struct
 
 from dsort.errors import NotFoundError
 from dsort.service.service import Service
@@ -54,8 +54,7 @@ API_DOCS_POLICY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Struct, frozen=True):
     content: bytes
     headers: Mapping[str, str]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec import Struct, field
 from sqlalchemy import Connection
 
 from dsort.service.database.engine import Database, refuse_undone
@@ -24,8 +24,7 @@ Answer = TypeVar("Answer")
 GROUP_MAX = 64
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     work: Callable[[Connection], Any]
     answer: Any = None
     worked: Future[None] = field(default_factory=Future)  # not committed yet

@@ -12,7 +12,9 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort import api
 from dsort.data.tally import Tally
@@ -51,8 +53,7 @@ MANIFEST_BYTES_MAX = 4 << 30
 log = logger_of("service")
 
 
-@dataclass(frozen=True, slots=True)
-class JobAttempt:
+class JobAttempt(Struct, frozen=True):
     """How to do the job in ``row``. ``spec``: the row's."""
 
     row: JobRow

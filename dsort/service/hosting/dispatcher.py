@@ -14,7 +14,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
@@ -66,8 +68,7 @@ DIED_HINT = "`dsort log` shows its end; once the reason is gone, resume it: what
 log = logger_of("service")
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Durations in seconds: the longest and shortest pause between two looks at the queue; the time
     for which a job whose stop was requested may run on before its process is killed; and the pause
     after a process could not be started."""

@@ -9,9 +9,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
+
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from dsort.job.memory import usable_memory_bytes
 from dsort.job.resources import store_limits
@@ -31,8 +33,7 @@ NOT_FOR_JOBS = ("DSORT_DATABASE_URL", "DSORT_SERVER", "DSORT_TOKEN")
 INSTALLED = ("site-packages", "dist-packages")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnvironment:
+class JobEnvironment(Struct, frozen=True, kw_only=True):
     """How a service runs its jobs. ``state_dir``: the directory of logs. ``run``: see ``options``.
     ``allow``, ``ekm_allow_hosts``: what specs may reach, besides the root. ``environment``: more
     variables for job processes."""
@@ -89,7 +90,7 @@ class JobEnvironment:
     def to_environment(self) -> dict[str, str]:
         """The variables of a job process: ours, this environment as a text, and the path to this
         dsort."""
-        text = json.dumps(asdict(replace(self, environment={})), default=str)
+        text = json.dumps(to_builtins(replace(self, environment={}), enc_hook=str))
         return {**self.path_environment(), VARIABLE: text, **self.environment}
 
     @staticmethod

@@ -16,12 +16,12 @@ import os
 import signal
 import sys
 import traceback
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.errors import (

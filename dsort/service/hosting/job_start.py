@@ -3,9 +3,9 @@ ATTEMPT``."""
 
 from __future__ import annotations
 
+import gc
 import sys
 
-from dsort.late_methods import load_quickly
 from dsort.process_end import end_process
 
 __all__ = ["main"]
@@ -14,7 +14,7 @@ __all__ = ["main"]
 def main() -> int:
     """Import the engine, do the attempt that the command line names, and end the process. Returns
     the exit code if the interpreter has to end the process."""
-    load_quickly()
+    gc.set_threshold(200_000)  # as in dsort/__main__.py
     from dsort.service.hosting.job_main import main as run
 
     code = run(sys.argv[1:])

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from dsort.runtime.machine import Holder, Machine
 from dsort.service.hosting.environment import JobEnvironment, interpreter
@@ -100,8 +101,7 @@ def left_path(state_dir: Path, job_id: str, attempt: int) -> Path:
     return log_path(state_dir, job_id, attempt).with_suffix(".left")
 
 
-@dataclass(slots=True)
-class JobProcess:
+class JobProcess(Struct):
     """The process of an attempt, started by this service. ``oom_kills``: of the machine, at the
     start of the process."""
 
@@ -157,8 +157,7 @@ NEIGHBOUR_S = 5.0
 replica handles it first, within this time, because it may have more information."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExitReason:
+class ExitReason(Struct, frozen=True):
     """``died``: whether the death counts against the job. ``ours``: the process belonged to this
     replica. ``out_of_memory``: the kernel has probably killed the process because memory ran
     out."""

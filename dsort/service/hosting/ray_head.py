@@ -18,10 +18,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import psutil
+from msgspec.structs import replace
 
 from dsort.errors import StorageError, WorkerLostError
 from dsort.log_lines import logger_of

@@ -11,9 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import asdict
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import ClosesOnExit

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection, delete, insert, select, update
 
 from dsort.job.hooks import TEXT_CHARS_MAX
@@ -32,8 +32,7 @@ _HOOK_OF: Final = {"finished": "on_success", "failed": "on_failure", "stopped": 
 """``on_stop``: of a job that was stopped by a limit, see ``JobStore.ask_stop``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """One notice that is due now. ``hook``: one of the two entries of ``Hook.called``."""
 
     number: int

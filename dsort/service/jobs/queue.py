@@ -17,9 +17,9 @@ import json
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
 from dsort.errors import JobConflictError
@@ -60,8 +60,7 @@ NewEvent = tuple[float, str, Mapping[str, Any]]
 """The time of the event (seconds since 1970), its kind, its data."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The most jobs that may run at once: jobs and plans of one replica, and both for one owner
     over all replicas."""
 
@@ -70,8 +69,7 @@ class Limits:
     running_per_owner_max: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(Struct, frozen=True):
     """The answer to the heartbeat of a job process. ``ours``: the job still belongs to this
     process."""
 
@@ -80,8 +78,7 @@ class Beat:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressUpdate:
+class ProgressUpdate(Struct, frozen=True):
     """A report of a job process: events since the last report, and the current progress. ``None``
     leaves a column unchanged."""
 
@@ -97,8 +94,7 @@ class ProgressUpdate:
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """The outcome of a job. ``error``: a problem document."""
 
     state: str  # finished | failed | stopped

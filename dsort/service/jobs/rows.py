@@ -6,10 +6,10 @@ A view is JSON for the models of ``dsort.model``, with times in RFC 3339.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 
 from dsort.data.total_json import to_json
@@ -40,8 +40,7 @@ Json = Mapping[str, Any]
 Shown = TypeVar("Shown", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(Struct, frozen=True, kw_only=True):
     """A job as it is submitted. ``spec``: canonical, with its seed. ``claims``: the names that the
     job will write, as in ``naming.overlap``; None if they are known only once its key map is
     read."""
@@ -65,8 +64,7 @@ class NewJob:
     file_uris: Sequence[str] = ()  # files of this machine that the job reads as texts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRow:
+class JobRow(Struct, frozen=True, kw_only=True):
     """One row of ``tables.jobs``, with the job's labels and its schedule's name. Times are seconds
     since 1970."""
 
@@ -122,8 +120,7 @@ class JobRow:
         return self.state == "running" and self.stop_asked_at is not None
 
 
-@dataclass(frozen=True, slots=True)
-class EventRow:
+class EventRow(Struct, frozen=True):
     """One event of a job. ``number`` grows over the events of all jobs."""
 
     number: int

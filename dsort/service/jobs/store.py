@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -46,12 +47,11 @@ EVENTS_PAGE = 500
 POSITIONS_MAX = 1000
 QUEUE_FULL_RETRY_S = 30.0
 TRIES_MAX = 10
-_COLUMNS = [jobs.c[each.name] for each in fields(JobRow) if each.name in jobs.c]
+_COLUMNS = [jobs.c[name] for name in JobRow.__struct_fields__ if name in jobs.c]
 _SMALL = [column for column in _COLUMNS if column.name not in ("spec", "result", "claims")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
+class JobFilter(Struct, frozen=True, kw_only=True):
     """Which jobs to list. Empty means any; ``states`` and ``labels``: one of the states, all of the
     labels. ``since``: submitted then or later, seconds since 1970. ``visible``: a condition on
     ``tables.jobs`` that selects the jobs which may be shown."""
@@ -66,8 +66,7 @@ class JobFilter:
     visible: ColumnElement[bool] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobPageOf:
+class JobPageOf(Struct, frozen=True):
     """Some jobs, newest first, without spec and result; ``next_number``: where the next page
     begins, None at the end."""
 
@@ -85,7 +84,7 @@ def add_event(
 
 def insert_job(connection: Connection, new: NewJob, *, now_s: float) -> JobRow:
     """Put a job into the queue, as part of a transaction; returns its row."""
-    values = {each.name: getattr(new, each.name) for each in fields(NewJob)}
+    values = asdict(new)
     names = values.pop("labels")
     values |= {"state": "queued", "created_at": now_s, "attempt": 0, "deaths": 0}
     key = connection.execute(insert(jobs), values).inserted_primary_key
@@ -96,7 +95,7 @@ def insert_job(connection: Connection, new: NewJob, *, now_s: float) -> JobRow:
         rows = [{"job_id": new.job_id, "label": label} for label in names]
         connection.execute(insert(labels), rows)
     add_event(connection, new.job_id, "state", {"state": "queued", "attempt": 0}, now_s=now_s)
-    unset = dict.fromkeys(each.name for each in fields(JobRow))
+    unset = dict.fromkeys(JobRow.__struct_fields__)
     return JobRow(**{**unset, **values, "number": number, "labels": names, "warning_count": 0})
 
 

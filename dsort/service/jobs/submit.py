@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
 from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
@@ -55,8 +56,7 @@ a turn."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """The options of a request beside the spec. ``dry_run``: only plan."""
 
     priority: int = 0

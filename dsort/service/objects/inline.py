@@ -9,9 +9,10 @@ ends too soon.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dsort.errors import SpecError, SpecProblem, TooLargeError
 from dsort.job.output_names import kept_name
@@ -47,8 +48,7 @@ def inline_spec(place: ObjectPlace, use: str, directory: Path) -> dict[str, Any]
     }
 
 
-@dataclass(frozen=True, slots=True)
-class InlineSpec:
+class InlineSpec(Struct, frozen=True):
     """The spec of such a job, and the places that the job may use."""
 
     spec: JobSpec

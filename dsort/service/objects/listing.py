@@ -11,8 +11,9 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import INTERNAL_PART, is_internal
@@ -27,8 +28,7 @@ HELD_S_MAX: Final = 60.0
 TEXT_BYTES_MAX: Final = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class PageAsked:
+class PageAsked(Struct, frozen=True):
     """A page of the objects whose names begin with ``prefix``. ``after``: the page's names come
     after this one. ``listing``: the identifier of the previous page's listing, "" for the first
     page. ``flat``: False shows all objects below a ``/`` behind the prefix as one directory."""
@@ -73,8 +73,7 @@ class PageAsked:
         return self.listing, self.prefix, self.after, self.flat
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """An entry of a list. ``checksum``: "" if it is not known."""
 
     name: str
@@ -84,8 +83,7 @@ class Entry:
     checksum: str = ""
 
 
-@dataclass(slots=True)
-class ListingPage:
+class ListingPage(Struct):
     """``after``: where the next page begins; "" for the last one."""
 
     listing: str
@@ -93,8 +91,7 @@ class ListingPage:
     after: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Struct, frozen=True):
     """A listing that is held until its next page is requested."""
 
     names: Iterator[ObjectInfo]

@@ -9,9 +9,11 @@ others in it. In ``/v1/buckets/BUCKET`` the bucket is all that follows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.errors import (
     ForbiddenError,
@@ -47,8 +49,7 @@ PATH_BYTES_MAX: Final = 8192
 NAME_BYTES_MAX: Final = 1024  # the limit of object stores
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """The caller of a request for a place, and its terms. ``provider``: AIStore's, or "".
     ``writes``: whether the request writes to the place."""
 
@@ -59,8 +60,7 @@ class Asking:
     writes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectPlace:
+class ObjectPlace(Struct, frozen=True):
     """A bucket that the caller may use, or an object in it. ``uri``: of the bucket, as in tokens.
     ``name``: "" for the bucket itself. ``provider``, ``asked``: the bucket in the caller's
     terms."""

@@ -8,8 +8,9 @@ as text.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 __all__ = ["IMAGE_PIXELS_MAX", "SHOWN_BYTES_MAX", "Kind", "Preview", "preview_of"]
 
@@ -33,8 +34,7 @@ _AUDIO: Final = (
 _MP3_NAMES: Final = (".mp3", ".mpga")
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """The preview of a member. ``width``, ``height``: of a picture, in pixels. ``text``,
     ``hexadecimal``: its beginning. ``content``: all of it, for small pictures; else None."""
 

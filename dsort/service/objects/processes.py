@@ -17,11 +17,11 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import anyio.to_thread
+from msgspec import Struct, to_builtins
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import (
@@ -58,8 +58,7 @@ class ShardProblemError(Exception):
         self.document = document
 
 
-@dataclass(slots=True)
-class MadeFile:
+class MadeFile(Struct):
     """The made file: open, and without a name."""
 
     fd: int
@@ -242,7 +241,7 @@ class ShardProcesses(ClosesOnExit):
             "indexes": str(self._indexes),
             "memory_max_bytes": run.memory_max_bytes,
             "bandwidth_max_bytes_per_s": run.bandwidth_max_bytes_per_s,
-            "settings": asdict(run.settings),
+            "settings": to_builtins(run.settings, enc_hook=str),
         }
 
 

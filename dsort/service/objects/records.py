@@ -11,8 +11,9 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dsort.containers.registry import is_supported
 from dsort.errors import DsortError, SpecError, SpecProblem
@@ -104,8 +105,7 @@ def refuse_other_objects(name: str) -> None:
         raise SpecError([SpecProblem("name", "is not that of a shard: only shards have records")])
 
 
-@dataclass(frozen=True, slots=True)
-class MemberPart:
+class MemberPart(Struct, frozen=True):
     """Bytes ``start`` to ``stop`` of a member of ``size_bytes``; they begin at byte ``at`` of
     ``made``. ``status``: 200 all of it, 206 a range, 416 it has none of the range. ``media_type``:
     of a sound, else empty."""

@@ -7,9 +7,10 @@ running job needs, or a name that requests may not change, nothing is removed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.inputs import parse_input_template
@@ -26,8 +27,7 @@ REMOVED_MAX: Final = 100_000
 _RANGE_SIGNS: Final = "{}@%"
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalAsked:
+class RemovalAsked(Struct, frozen=True):
     """The objects to remove: ``names``, or those that ``template`` stands for. Without a range the
     template is a prefix; an empty one means all objects that are not hidden. ``flat``: False leaves
     out objects below a ``/`` behind the prefix."""

@@ -20,9 +20,10 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from dsort import api
 from dsort.bounds import memory_max_bytes

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
@@ -159,8 +160,7 @@ TIMING: Final = ("cron", "every", "timezone", "start_at", "end_at")
 _NAMES: Final = ("output_bck", "output_format", "outputs", "ekm", "ekm_default")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedDefinition:
+class LoadedDefinition(Struct, frozen=True):
     """A definition, and the warnings for its writer."""
 
     definition: ScheduleDefinition

@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import count, islice, takewhile
 
 from cronsim import CronSim
+from msgspec import Struct
 
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.rules import Interval, parse_cron, parse_interval
@@ -35,8 +35,7 @@ COUNTED_MAX = 1000
 Walls = Iterator[datetime]
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
+class Missed(Struct, frozen=True):
     """The newest due times of a period, oldest first, and the number of earlier ones left out.
     ``at_least``: that number is a lower bound."""
 

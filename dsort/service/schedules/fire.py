@@ -17,9 +17,9 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection, func, insert, select, update
 
 from dsort.closing import ClosesOnExit
@@ -64,8 +64,7 @@ _TRIES_MAX = 10
 log = logger_of("service")
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """The step to take for a schedule that is due: make the job of ``due_s`` (None: make no job),
     then set the next due time ``next_due_at``. ``passed``: why due times before ``due_s`` are not
     made up for, if there are any."""

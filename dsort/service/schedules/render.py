@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
@@ -56,8 +58,7 @@ _BRACES_MAY_STAY: Final = frozenset({"input_format", "description"})
 Steps = tuple[int | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RunValues:
+class RunValues(Struct, frozen=True):
     """The values of the placeholders in one run."""
 
     date: str

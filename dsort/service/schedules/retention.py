@@ -40,11 +40,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
 from sqlalchemy import ColumnElement, select, update
 
 from dsort.errors import DsortError, JobConflictError, ObjectNotFoundError
@@ -78,8 +78,7 @@ Opener = Callable[[BucketRef], Bucket]
 """Opens a bucket with the addresses and limits from the settings of the process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """A job of a schedule that has made a result, or may have made one. ``after_commit``: as
     ``create`` writes it. ``claims``: (bucket URI, template) of all names that it may write."""
 
@@ -201,8 +200,7 @@ STORE_CLOCK_NS = 2_000_000_000
 _NAMES_SHOWN = 3
 
 
-@dataclass(slots=True)
-class _Stored:
+class _Stored(Struct):
     """A result with its manifest, and the places (see ``places_of``) that it read and wrote."""
 
     result: Result
@@ -213,8 +211,7 @@ class _Stored:
     outputs: frozenset[str]
 
 
-@dataclass(slots=True)
-class _Fate:
+class _Fate(Struct):
     """What happens to the outputs of one result: they are in ``remove``, or left because they are
     ``changed``, or are ``inputs`` of a result that is kept, or ``strange``: names that the job does
     not make, or names in directories that lead out of its bucket."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import ValidationError
 from sqlalchemy import Row
 
@@ -35,8 +35,7 @@ SUBMITTED, SKIPPED, REFUSED, WAITING = "submitted", "skipped", "refused", "waiti
 """The outcome of a due time. ``waiting``: for earlier jobs of the schedule to end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRow:
+class ScheduleRow(Struct, frozen=True, kw_only=True):
     """One row of ``tables.schedules``. Times are seconds since 1970.
 
     ``input_uri`` and ``output_uri``: the part of the bucket URIs that all runs share.
@@ -68,8 +67,7 @@ class ScheduleRow:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(Struct, frozen=True, kw_only=True):
     """One row of ``tables.schedule_runs``: the outcome of a due time. ``job_state``, ``job_error``:
     the present state of its job, where the query included that; None once the job is removed."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dsort.durations import parse_duration
 
@@ -47,8 +48,7 @@ _PART = re.compile(r"(\*|([0-9]+|[a-z]+)(?:-([0-9]+|[a-z]+))?)(?:/([0-9]+))?")
 _TEXT_MAX = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(Struct, frozen=True):
     """The values that each field allows, in ascending order. ``weekdays``: 0 is Sunday, 6 is
     Saturday. ``days`` and ``weekdays`` are None where the field is ``*``. ``either``: neither of
     the two begins with ``*``, and a day that fits one of them is enough."""
@@ -149,8 +149,7 @@ DAYS_MAX: Final = 3660
 _DAY_S: Final = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """``days`` and ``seconds`` between two due times. Whole days are days of the calendar, at the
     same local time, however long they are; everything else is elapsed time."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -67,7 +67,7 @@ class ScheduleStore:
         )
         try:
             with self.database.writing() as connection:
-                names = [name for name in ScheduleRow.__slots__ if name in schedules.c]
+                names = [name for name in ScheduleRow.__struct_fields__ if name in schedules.c]
                 values = {name: getattr(made, name) for name in names}
                 values["definition"] = definition.stored()
                 connection.execute(insert(schedules).values(values))

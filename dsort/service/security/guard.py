@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.job.hooks import hooks_of, unknown_commands
@@ -74,8 +76,7 @@ _ALLOW_HINT: Final = "its operator can allow it: `dsort serve --allow 's3://team
 _OUTSIDE: Final = "is not under a directory that this service may use"
 
 
-@dataclass(frozen=True, slots=True)
-class SpecPlaces:
+class SpecPlaces(Struct, frozen=True):
     """The places that a checked spec names, in the form that tokens' patterns and claims use:
     canonical URIs, directories with links resolved. ``input_uri``, ``output_uri``: see
     ``uris.joined_uris``; the main one of the outputs is the first. ``output_uris``: by place (see
@@ -87,8 +88,7 @@ class SpecPlaces:
     output_uris: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """The problems found: errors of the spec, and places that are not allowed."""
 
     wrong: list[SpecProblem]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote
+
+from msgspec import Struct, field
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.patterns import has_wildcard, wildcard_match
@@ -22,8 +23,7 @@ __all__ = ["Operated", "SpecPolicy", "host_problems", "policy_of"]
 _FILE: Final = "file"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecPolicy:
+class SpecPolicy(Struct, frozen=True, kw_only=True):
     """The places that a spec may name. Checked when it is made; ``SpecError`` for invalid patterns.
 
     ``root``: the directory that bare bucket names are under. ``allow``: what else may be read and

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dsort.data.total_json import encodable, is_encodable
 from dsort.errors import SpecError, SpecProblem, TooLargeError
@@ -37,8 +38,7 @@ _INT_MAX: Final = 2**64
 _Place = tuple[int | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TextLimits:
+class TextLimits(Struct, frozen=True):
     """The limits of a spec from the network. YAML has a limit of its own, because reading it takes
     a second for 100 KB."""
 

@@ -22,9 +22,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -94,8 +95,7 @@ class HasBuckets(Protocol):
         """The URI of the bucket that it writes to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The sender of a request. ``name``: the token's; jobs and schedules that it makes belong to
     that name."""
 
@@ -217,8 +217,7 @@ _TOKEN = re.compile(r"dsort_([0-9a-f]{12})_([0-9a-f]{48})")
 _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredToken:
+class StoredToken(Struct, frozen=True):
     """A token as it is listed: all but its secret. Times are seconds since 1970. ``is_outdated``:
     an earlier dsort stored a digest of the secret that this one cannot check."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -20,8 +20,7 @@ from dsort.spec.named import VERSION_MAX, NamedTransform, parse_use
 __all__ = ["TransformPage", "TransformStore"]
 
 
-@dataclass(frozen=True, slots=True)
-class TransformPage:
+class TransformPage(Struct, frozen=True):
     """Versions, the newest first. ``next_number``: pass it as ``before`` to get the next page."""
 
     versions: Sequence[NamedTransform]

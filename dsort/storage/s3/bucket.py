@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import botocore.exceptions as boto
+from msgspec import Struct
 
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.log_lines import logger_of
@@ -42,8 +42,7 @@ from those of parts (AWS, "Checking object integrity")."""
 log = logger_of("storage")
 
 
-@dataclass(frozen=True, slots=True)
-class UnfinishedUpload:
+class UnfinishedUpload(Struct, frozen=True):
     """A multipart upload that was begun and neither completed nor aborted. ``began_ns``: its
     beginning in ns since 1970."""
 

@@ -14,7 +14,6 @@ import os
 import threading
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from weakref import WeakValueDictionary
 import botocore.config
 import botocore.loaders
 import botocore.session
+from msgspec import Struct
 from pydantic_core import from_json
 
 from dsort.storage.limit import StoreLimits
@@ -39,8 +39,7 @@ _STALL_SECONDS_MAX = 60.0  # without a byte
 _INHERITED_SECONDS_MAX = 60.0
 
 
-@dataclass(frozen=True, eq=False)
-class S3Api:
+class S3Api(Struct, frozen=True, eq=False, weakref=True):
     """A client of botocore, its region, and whether parts are to be sent with checksums
     (``AWS_REQUEST_CHECKSUM_CALCULATION``)."""
 
