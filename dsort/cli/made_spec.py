@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from dsort.cli import options, output
-from dsort.cli.plan import show_plan
 from dsort.cli.progress import ProgressStyle, make_reporter
 from dsort.cli.remote import Submission, is_remote, submit, write_report
 from dsort.cli.run import read_spec, run_options, show_spec
@@ -74,6 +73,8 @@ def run_made_spec(
         if how.verbose:
             show_spec(spec)
         if how.dry_run:
+            from dsort.cli.plan import show_plan
+
             show_plan(spec, as_given, reporter, as_json=how.as_json)
             return
         from dsort import api

@@ -7,7 +7,6 @@ for the child, and reports the loss.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -39,6 +38,8 @@ def is_for_ray(argv: Sequence[str]) -> bool:
 def run_overseen(work: Callable[[], int]) -> int:
     """Run ``work`` in a child, and return its exit code. Requests to stop are passed on to the
     child, and it ends when this process ends. ``WorkerLostError`` if Ray ended it."""
+    import ctypes
+
     parent = os.getpid()
     read_end, report_end = os.pipe()
     # Signals stay pending from now on, so that none is lost and the child gets each once.

@@ -44,7 +44,6 @@ from dsort.job.layout import (
     rejects_name,
     staged_prefix,
 )
-from dsort.job.lineage import stage_lineage
 from dsort.job.loose_inputs import classes_of
 from dsort.job.manifest import (
     Making,
@@ -52,6 +51,7 @@ from dsort.job.manifest import (
     ManifestInput,
     ManifestOutput,
     ManifestSidecar,
+    StagedSidecar,
     wids_index_bytes,
     write_manifest,
 )
@@ -199,12 +199,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
         data = wids_index_bytes(job.job_id, whole, [known[shard.name] for shard in whole])
         # The name belongs to this job: only an earlier attempt can have given it already.
         named.append(stage(bucket, f"{prefix}index", index, len(data), [data], replaces=True))
-    if job.replaces_inputs:
-        from dsort.job.kept_lineage import stage_kept_lineage
-
-        lineage = stage_kept_lineage(job, plan)
-    else:
-        lineage = stage_lineage(job, plan)
+    lineage = _stage_lineage(job, plan)
     if lineage is not None:
         named.append(lineage.staged._replace(replaces=True))
     keep_sealed(job, created, md5)
@@ -240,6 +235,19 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
         publisher=partial(_publish_by_workers, job) if many else None,
     )
     return manifest_name(job.job_id)
+
+
+def _stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
+    # Few jobs have a lineage, and both modules take a while to load.
+    if job.replaces_inputs:
+        from dsort.job.kept_lineage import stage_kept_lineage
+
+        return stage_kept_lineage(job, plan)
+    if job.pipeline.lineage is None:
+        return None
+    from dsort.job.lineage import stage_lineage
+
+    return stage_lineage(job, plan)
 
 
 def _directory_files(

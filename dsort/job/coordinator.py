@@ -34,7 +34,6 @@ from dsort.job.lease import Lease
 from dsort.job.ordering import Ordering
 from dsort.job.other_buckets import forget_elsewhere, tell_result
 from dsort.job.plan import Plan, make_plan
-from dsort.job.removed_names import forget_removed
 from dsort.job.report import Forecast, JobReport, Order, PlannedShard, Run, Totals
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
@@ -76,6 +75,8 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             _abort(job, sys.exception())
     remove_stale(job)
     if job.replaces_inputs:
+        from dsort.job.removed_names import forget_removed
+
         forget_removed(job.outputs_bucket, job.job_id)
     try:
         _run_on_shards(job, plan, created)

@@ -11,8 +11,6 @@ from dsort.containers.registry import codec_of, container_of
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
 from dsort.job.output_names import KeptNames, OutputNames
-from dsort.keymap.match import KeyMap
-from dsort.keymap.text import entries_of_mapping, parse_keymap
 from dsort.naming.locations import FileLocation
 from dsort.options import RunOptions, open_with_settings
 from dsort.pipeline.compile import steps_of
@@ -23,6 +21,7 @@ from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
     from dsort.keymap.fetch import TextKind
+    from dsort.keymap.match import KeyMap
 
 
 def with_seed(spec: JobSpec) -> JobSpec:
@@ -40,9 +39,12 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
     """
     if not spec.has_key_map:
         return None
+    # Few jobs have a key map, and few of these fetch the key map from the web.
+    from dsort.keymap.match import KeyMap
+    from dsort.keymap.text import entries_of_mapping, parse_keymap
+
     if spec.ekm is not None:
         return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
-    # Imports code that fetches from the web: jobs that name no text start without it.
     from dsort.keymap.fetch import read_text, shown_location
 
     assert spec.ekm_file is not None

@@ -21,9 +21,7 @@ from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestOutput, StagedSidecar, splits_of
-from dsort.sidecars.dataset import dataset_sidecar, write_energon_database
 from dsort.sidecars.kinds import SidecarName
-from dsort.sidecars.shard_index import EnergonSample
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.storage.staging import Staged, stage, stage_file
@@ -31,6 +29,7 @@ from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
 
 if TYPE_CHECKING:
     from dsort.job.known_samples import KnownSamples
+    from dsort.sidecars.shard_index import EnergonSample
 
 SIDECARS_FILE: Final = "sidecars.json"
 SIDECAR_BYTES_MAX: Final = 4 << 30
@@ -149,7 +148,9 @@ def _stage(
             may_exist=job.before is not None,
         )
         return StagedSidecar(name.kind, staged)
-    from dsort.job.known_samples import known_samples  # loads SQLite, for one kind of sidecar
+    # These load SQLite, for one kind of sidecar.
+    from dsort.job.known_samples import known_samples
+    from dsort.sidecars.dataset import write_energon_database
 
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
         path = Path(directory) / "sidecar"
@@ -164,6 +165,8 @@ def _stage(
 
 def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:
     if name.ordinal < 0:
+        from dsort.sidecars.dataset import dataset_sidecar
+
         records = {shard.name: shard.records for shard in outputs}
         checksums = [shard.xxh3 for shard in outputs]
         spec = job.base.spec if job.base is not None and job.replaces_inputs else job.spec

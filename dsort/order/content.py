@@ -41,8 +41,8 @@ SCALAR: Final = "scalar"
 """The type of keys that may be anything except an object or a list: their text is the key."""
 
 _SHORT_MAX: Final = 18  # characters; Python reads so many digits at once
-_INTEGER = re.compile(r"([+-]?)([0-9]+)")
-_DECIMAL = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]{1,9}))?")
+_INTEGER = r"([+-]?)([0-9]+)"
+_DECIMAL = r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]{1,9}))?"
 
 
 class ContentValueError(ValueError):
@@ -405,7 +405,7 @@ def _integer(text: str) -> int:
     none."""
     if len(text) <= _SHORT_MAX:
         return int(text)
-    match = _INTEGER.fullmatch(text)
+    match = re.fullmatch(_INTEGER, text)
     if match is None:
         raise ValueError(text)
     sign, digits = match[1], match[2].lstrip("0")
@@ -415,7 +415,7 @@ def _integer(text: str) -> int:
 
 def _integer_of_decimal(text: str) -> int:
     """The exact integer that the JSON number ``text`` stands for: ``1.5e1`` is 15."""
-    match = _DECIMAL.fullmatch(text)
+    match = re.fullmatch(_DECIMAL, text)
     if match is not None:
         sign, whole, fraction, exponent = match.groups(default="")
         digits = (whole + fraction).lstrip("0")

@@ -231,9 +231,6 @@ def float_words(values: NDArray[np.float64]) -> UInt64s:
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
-_DIGITS = re.compile(rb"[0-9]+")
-
-
 def natural_keys(keys: list[bytes]) -> BytesColumn:
     """Keys rewritten so that their byte order compares runs of digits as numbers.
 
@@ -247,7 +244,8 @@ def natural_keys(keys: list[bytes]) -> BytesColumn:
         size = b"%d" % len(digits)
         return b"0%c%b%b" % (48 + len(size), size, digits)
 
-    return BytesColumn.of([_DIGITS.sub(number, key) + b"\0" + key for key in keys])
+    digits_of = re.compile(rb"[0-9]+")
+    return BytesColumn.of([digits_of.sub(number, key) + b"\0" + key for key in keys])
 
 
 def joined_keys(

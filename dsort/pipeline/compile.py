@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -10,7 +11,6 @@ from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.joins import JoinRule
-from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
 from dsort.pipeline.pipeline import (
     Deduplication,
@@ -26,11 +26,12 @@ from dsort.spec.inputs import Input
 from dsort.spec.model import JobSpec
 from dsort.spec.outputs import REST
 from dsort.transforms.base import Step
-from dsort.transforms.fields import Fields
-from dsort.transforms.join_key import JoinKey
 from dsort.transforms.outputs import KEY, Division
 from dsort.transforms.require import Require
 from dsort.transforms.strata import class_by
+
+if TYPE_CHECKING:
+    from dsort.keymap.match import KeyMap  # few jobs have one
 
 
 def compile_pipeline(
@@ -80,13 +81,23 @@ def steps_of(spec: JobSpec) -> tuple[Step, ...]:
     required = () if spec.require is None else (Require.of(spec.require),)
     own = spec.transform.build() if spec.transform is not None else ()
     if spec.key_field and own and _moves_rows(spec):  # no step may drop the column of keys
+        from dsort.transforms.fields import Fields
+
         own = tuple(
             each.keeping(spec.key_field) if isinstance(each, Fields) else each for each in own
         )
+    return (*required, *own, *_join_keys(spec))
+
+
+def _join_keys(spec: JobSpec) -> tuple[Step, ...]:
+    """The step that makes the keys by which records are joined, if these are not their own."""
     joins = spec.inputs if spec.join is not None else ()
     by = tuple((each.name, _joined_by(spec, each)) for each in joins)
-    joined = (JoinKey(by),) if any(text != "key" for _, text in by) else ()
-    return (*required, *own, *joined)
+    if all(text == "key" for _, text in by):
+        return ()
+    from dsort.transforms.join_key import JoinKey  # few jobs join
+
+    return (JoinKey(by),)
 
 
 def _reading(spec: JobSpec) -> Reading:

@@ -13,7 +13,6 @@ from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.data.joins import JoinRule
-from dsort.keymap.match import KeyMap
 from dsort.order.base import Algorithm
 from dsort.spec.target import Target
 from dsort.storage.several import input_of
@@ -22,6 +21,7 @@ from dsort.transforms.outputs import Division
 
 if TYPE_CHECKING:
     from dsort.expressions.expression import Expression
+    from dsort.keymap.match import KeyMap
 
 
 class Policies(Struct, frozen=True):

@@ -106,7 +106,7 @@ SECRET_HINT: Final = (
 )
 
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)"
-_ENDPOINT = re.compile(r"(https?)://([^/?#]*)(/[^?#]*)?", re.IGNORECASE)
+_ENDPOINT = r"(https?)://([^/?#]*)(/[^?#]*)?"
 _PORT_MAX: Final = 65535
 _PORT_DIGITS_MAX: Final = 10
 _HOST_CHARACTERS_MAX: Final = 255
@@ -204,7 +204,7 @@ def checked_endpoint(text: str) -> str:
     ``BucketTextError`` unless it is ``http(s)://host[:port][/path]``.
     """
     example = 'e.g. "https://s3.example.com" or "http://10.0.0.1:8333"'
-    match = _ENDPOINT.match(text)
+    match = re.match(_ENDPOINT, text, re.IGNORECASE)
     if match and has_user(match[2], text.partition("://")[2]):
         raise BucketTextError(f"{shown(text)} has a user or a password in it", SECRET_HINT)
     if match is None:

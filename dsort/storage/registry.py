@@ -51,12 +51,12 @@ DIRECTORY_SCHEMES: Final = ("", "file")
 """The schemes of directories, which are no store: they are opened with the data root, without
 limits and retries."""
 
-NAME_PATTERN: Final = re.compile(r"(?=.{1,255}$)[A-Za-z0-9_-](?:[A-Za-z0-9_-]|\.(?!\.))*")
+NAME_PATTERN: Final = r"(?=.{1,255}$)[A-Za-z0-9_-](?:[A-Za-z0-9_-]|\.(?!\.))*"
 """The bucket names that servers with an endpoint of their own allow at most."""
 _NAME_RULE: Final = "bucket names have letters, digits, dots, hyphens and underscores"
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?::/?|//|:///+)([^/:].*)?", re.DOTALL)
+_SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)"
+_ALMOST = r"([A-Za-z][A-Za-z0-9]*)(?::/?|//|:///+)([^/:].*)?"
 
 
 class Store:
@@ -74,9 +74,9 @@ class Store:
     aliases: tuple[str, ...] = ()
     reach: tuple[str, ...] = ("endpoint_url",)
     is_read_only: bool = False
-    name_pattern: re.Pattern[str] = NAME_PATTERN
+    name_pattern: str = NAME_PATTERN
     name_rule: str = _NAME_RULE
-    web_address: re.Pattern[str] | None = None
+    web_address: str = ""
 
     def parse(self, scheme: str, uri: str) -> BucketRef:
         """The bucket that ``uri``, which begins with ``scheme://`` or an alias of it, names.
@@ -105,14 +105,12 @@ class _S3(Store):
     provider = "aws"
     aliases: tuple[str, ...] = ("aws",)
     reach = ("endpoint_url", "region", "profile")
-    name_pattern = re.compile(r"(?=.{3,63}$)[a-z0-9](?:[a-z0-9-]|\.(?!\.))*[a-z0-9]")
+    name_pattern = r"(?=.{3,63}$)[a-z0-9](?:[a-z0-9-]|\.(?!\.))*[a-z0-9]"
     name_rule = (
         "S3 bucket names have 3 to 63 characters: a-z, 0-9, dots and hyphens, with a letter or a "
         "digit at both ends"
     )
-    web_address: re.Pattern[str] | None = re.compile(
-        r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]*)?\.amazonaws\.com(?:\.cn)?"
-    )
+    web_address = r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]*)?\.amazonaws\.com(?:\.cn)?"
 
     def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
         # This import loads botocore, which jobs over directories do not need.
@@ -129,7 +127,7 @@ class _AIStore(_S3):
     aliases = ()
     name_pattern = NAME_PATTERN
     name_rule = _NAME_RULE
-    web_address = None
+    web_address = ""
 
     def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
         if not ref.endpoint_url:
@@ -152,24 +150,24 @@ class _GoogleCloud(_ObstoreStore):
     schemes = ("gs",)
     provider = "gcp"
     aliases = ("gcp", "gcs")
-    name_pattern = re.compile(r"(?=.{3,222}$)[a-z0-9](?:[a-z0-9_-]|\.(?!\.))*[a-z0-9]")
+    name_pattern = r"(?=.{3,222}$)[a-z0-9](?:[a-z0-9_-]|\.(?!\.))*[a-z0-9]"
     name_rule = (
         "GCS bucket names have 3 to 63 characters: a-z, 0-9, dots, hyphens and underscores, with a "
         "letter or a digit at both ends"
     )
-    web_address = re.compile(r"(?:(?P<bucket>.+)\.)?storage\.googleapis\.com")
+    web_address = r"(?:(?P<bucket>.+)\.)?storage\.googleapis\.com"
 
 
 class _Azure(_ObstoreStore):
     schemes = ("az",)
     provider = "azure"
     aliases = ("azure",)
-    name_pattern = re.compile(r"\$(?:root|web|logs)|(?=.{3,63}$)[a-z0-9](?:-?[a-z0-9])+")
+    name_pattern = r"\$(?:root|web|logs)|(?=.{3,63}$)[a-z0-9](?:-?[a-z0-9])+"
     name_rule = (
         "Azure container names have 3 to 63 characters: a-z, 0-9 and single hyphens; the account "
         "is no part of them, but of AZURE_STORAGE_ACCOUNT_NAME or the endpoint_url"
     )
-    web_address = re.compile(r"[a-z0-9]+\.(?:blob|dfs)\.core\.windows\.net")
+    web_address = r"[a-z0-9]+\.(?:blob|dfs)\.core\.windows\.net"
 
 
 class _Web(_ObstoreStore):
@@ -246,7 +244,7 @@ def scheme_of(provider: str) -> str | None:
 def split_scheme(text: str) -> tuple[str, str] | None:
     """(scheme, rest) of ``scheme://rest``, or None. The scheme is in lower case, and aliases
     (``aws``, ``gcp``, ``azure``) are replaced by the scheme that dsort writes."""
-    match = _SCHEME.fullmatch(text)
+    match = re.fullmatch(_SCHEME, text, re.DOTALL)
     return (_usual(match[1]), match[2]) if match else None
 
 
@@ -284,7 +282,7 @@ def store_ref(
     pattern, rule = (
         (NAME_PATTERN, _NAME_RULE) if endpoint_url else (store.name_pattern, store.name_rule)
     )
-    if not pattern.fullmatch(bucket):
+    if not re.fullmatch(pattern, bucket):
         raise BucketTextError(f"{shown(text)}: no bucket can be called {shown(bucket)}", rule)
     path = joined_path(bucket, prefix, text)
     return BucketRef(scheme, path, endpoint_url, region, profile)
@@ -293,7 +291,7 @@ def store_ref(
 def misspelt_uri(text: str) -> BucketTextError | None:
     """The error for a text that looks like a mistyped URI (``s3:/bucket``, ``gs:bucket``,
     ``s3//bucket``), or None for any other text."""
-    match = _ALMOST.fullmatch(text)
+    match = re.fullmatch(_ALMOST, text, re.DOTALL)
     scheme = _usual(match[1]) if match else ""
     if match is None or scheme not in _known():
         return None
@@ -313,7 +311,7 @@ def object_store_behind(ref: BucketRef) -> str | None:
     """
     host, _, path = ref.path.partition("/")
     for store in stores():
-        match = store.web_address.fullmatch(host) if store.web_address else None
+        match = re.fullmatch(store.web_address, host) if store.web_address else None
         if match:
             bucket = match.groupdict().get("bucket")
             rest = "/".join(filter(None, (bucket, path)))

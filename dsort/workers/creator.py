@@ -18,7 +18,6 @@ from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import LineageOf, StoredBytesOf
-from dsort.sidecars.shard_index import lines_sidecar
 from dsort.storage.bucket import Bucket
 from dsort.storage.output_buckets import bucket_for
 from dsort.workers.converted_sink import ConvertedSink
@@ -201,6 +200,8 @@ class Creator:
     def _write_sidecars(self, task: CreateTask, piece: OutputPiece, file: StagedFile) -> None:
         """Write sidecars before the shard is finished: a job that finds the shard needs them."""
         if LINES in task.sidecars:
+            from dsort.sidecars.shard_index import lines_sidecar
+
             place = staged_sidecar(task.sidecars_prefix, piece.ordinal, LINES)
             self._outputs.write(place, lines_sidecar(self._record_sizes(task, piece.ordinal)))
         if LINEAGE in task.sidecars:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.members import MemberTable
 from dsort.errors import InvariantError
 from dsort.scratch.columns import Column, ColumnFile, columns_bytes
-from dsort.sidecars.shard_index import EnergonSample, Part, energon_samples, shard_sidecar
 from dsort.storage.bucket import Bucket
+
+if TYPE_CHECKING:
+    from dsort.sidecars.shard_index import EnergonSample
 
 SAMPLES: Final = "samples"
 """Used like a kind of sidecar: the rows that an output shard adds to the database of Energon."""
@@ -96,6 +98,8 @@ def write_sidecars(
     file_bytes: int,
 ) -> None:
     """Store the sidecars of one output shard that is written."""
+    from dsort.sidecars.shard_index import energon_samples, shard_sidecar
+
     for kind in kinds:
         data = shard_sidecar(kind, shard, members, file_bytes)
         bucket.write(staged_sidecar(prefix, ordinal, kind), data)
@@ -124,6 +128,8 @@ def _numbers(values: Iterator[int]) -> Int64s:
 
 def samples_of(data: bytes, what: str) -> Iterator[EnergonSample]:
     """The samples that ``write_sidecars`` stored. ``StorageError`` if they are damaged."""
+    from dsort.sidecars.shard_index import EnergonSample, Part
+
     file = ColumnFile(data, what)
     bounds = [0, *np.cumsum(file.array("parts")).tolist()]
     extensions = file.bytes_column("extensions").tolist()

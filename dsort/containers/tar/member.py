@@ -273,8 +273,8 @@ that of a million holes fits. To write headers anew takes eight times their size
 
 _PATH_BYTES_MAX = 1 << 20  # no system has so long a path; its parts take 35 times its length
 _DIGITS_MAX = 20  # of a size; more are hostile
-_NUMBER = re.compile(rb"[0-9]{1,%d}" % _DIGITS_MAX)
-_SPARSE_MAP = re.compile(rb"(?:%b+,)*+%b" % (_NUMBER.pattern, _NUMBER.pattern))
+_NUMBER = rb"[0-9]{1,%d}" % _DIGITS_MAX
+_SPARSE_MAP = rb"(?:%b+,)*+%b" % (_NUMBER, _NUMBER)
 """A sparse map. The possessive ``+`` keeps the match from remembering each of its numbers."""
 
 _PAX = b"xX"  # X: Solaris' own, older spelling
@@ -464,7 +464,7 @@ def _assemble(
         return member
     size_bytes, pax_size = header.size_bytes, said.get(b"size")
     if pax_size is not None:
-        if not _NUMBER.fullmatch(pax_size):
+        if not re.fullmatch(_NUMBER, pax_size):
             raise CorruptShardError(window.shard, at, "the size in a pax header is unreadable")
         size_bytes = int(pax_size)
     member = _file(window, at, header, name, size_bytes, first)
@@ -549,7 +549,7 @@ def _check_sparse_records(
         if not keyword.startswith(_SPARSE) or keyword == b"GNU.sparse.name":
             continue
         form = _SPARSE_MAP if keyword == b"GNU.sparse.map" else _NUMBER
-        if not form.fullmatch(value):
+        if not re.fullmatch(form, value):
             reason = f"{keyword.decode('ascii', 'replace')} of {shown(name)} is unreadable"
             raise CorruptShardError(window.shard, at, reason)
 
