@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Annotated, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+
+from dsort.data.json_types import INTEGER_MAX
 
 SAMPLES_MAX = 10
 FITS = "fits "
@@ -51,38 +53,22 @@ class Tally(Struct):
         taken = {kind.removeprefix(prefix): self.counts[kind] for kind in own}
         return Tally(counts, samples, self.named), taken
 
-    def __iter__(self) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    def __iter__(self) -> Iterator[TallyRow]:
         for kind in sorted(self.counts):
-            yield kind, self.counts[kind], tuple(self.samples.get(kind, ()))
+            yield TallyRow(kind, self.counts[kind], tuple(self.samples.get(kind, ())))
 
 
-def tally_rows(tally: Tally) -> list[tuple[str, int, tuple[str, ...]]]:
+class TallyRow(NamedTuple):
+    """The count of one kind, with the names of its first cases."""
+
+    kind: str
+    number: Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
+    samples: tuple[str, ...]
+
+
+def tally_rows(tally: Tally) -> list[TallyRow]:
     """A tally in types that JSON has."""
     return list(tally)
-
-
-def parse_tally(rows: Iterable[Any]) -> Tally:
-    """``tally_of`` for rows from an untrusted source; ``ValueError`` and the like if they are
-    invalid."""
-    tally = Tally()
-    for kind, count, samples in rows:
-        names = list(samples)
-        if type(count) is not int or not 0 < count < 1 << 63:
-            raise ValueError("a tally has a count that is none")
-        if not all(type(text) is str for text in (kind, *names)):
-            raise ValueError("a tally has a name that is no text")
-        tally.add(kind, count, names)
-    return tally
-
-
-def parse_names(named: Any) -> dict[str, list[str]]:
-    """``Tally.named`` from an untrusted source; ``ValueError`` and the like if it is invalid."""
-    found = {}
-    for kind, names in named.items():
-        if not all(type(text) is str for text in (kind, *names)):
-            raise ValueError("names of a tally are no texts")
-        found[kind] = list(names)
-    return found
 
 
 def tally_of(rows: Iterable[tuple[str, int, Iterable[str]]]) -> Tally:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 import xxhash
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from dsort.data.columns import UInt64s
@@ -45,7 +46,7 @@ from dsort.job.manifest import (
 from dsort.sidecars.kinds import SidecarName, sidecar_names
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_json, read_small
+from dsort.storage.small_objects import parse_as, read_small
 
 MANIFEST_BYTES_MAX: Final = 4 << 30
 REMOVED_BYTES_MAX: Final = 4 << 30
@@ -158,20 +159,17 @@ def is_removal(manifest: Manifest) -> bool:
     return removed_name(manifest.job_id) in manifest.history.removed
 
 
+class _Removed(Struct):
+    xxh3: list[Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]]
+
+
 def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:
     """The hashes (XXH3, 64 bits) of all removed keys that the files ``names`` list, sorted."""
     found = [np.zeros(0, np.uint64)]
     for name in names:
-        what = f"{name} in {bucket.uri}"
-        content = parse_json(read_small(bucket, name, bytes_max=REMOVED_BYTES_MAX), what)
-        try:
-            digits = "".join(content["xxh3"])
-            hashes = np.frombuffer(bytes.fromhex(digits), ">u8").astype(np.uint64)
-            if len(hashes) != len(content["xxh3"]) or any(len(d) != 16 for d in content["xxh3"]):
-                raise ValueError
-        except (LookupError, TypeError, ValueError):
-            raise StorageError(f"{what} is no list of hashes of keys") from None
-        found.append(hashes)
+        data = read_small(bucket, name, bytes_max=REMOVED_BYTES_MAX)
+        digits = "".join(parse_as(data, f"{name} in {bucket.uri}", _Removed).xxh3)
+        found.append(np.frombuffer(bytes.fromhex(digits), ">u8").astype(np.uint64))
     return np.unique(np.concatenate(found))
 
 
@@ -207,16 +205,17 @@ def _refuse_newer(job: Job) -> None:
             )
 
 
+class _Claim(Struct):
+    job_id: Annotated[str, Meta(pattern=r"\A[^/]*\Z")]
+
+
 def _claimed(bucket: Bucket, name: str) -> str:
     """The id of the job in the claim ``name``; "" if there is no claim."""
     try:
-        content = parse_json(read_small(bucket, name, bytes_max=CLAIM_BYTES_MAX), name)
+        data = read_small(bucket, name, bytes_max=CLAIM_BYTES_MAX)
     except ObjectNotFoundError:
         return ""
-    job_id = content.get("job_id") if isinstance(content, dict) else None
-    if not isinstance(job_id, str) or "/" in job_id:
-        raise StorageError(f"{name} in {bucket.uri} does not say which job amends the result")
-    return job_id
+    return parse_as(data, f"{name} in {bucket.uri}", _Claim).job_id
 
 
 def result_shards(job: Job, outputs: Sequence[ManifestOutput]) -> Sequence[ManifestOutput]:
@@ -356,19 +355,23 @@ def _refuse_changed(job: Job, listed: ManifestSidecar) -> None:
         )
 
 
+class _WidsShard(Struct):
+    url: str
+    md5sum: str
+
+
+class _WidsIndex(Struct):
+    shardlist: list[_WidsShard]
+
+
 def known_md5(job: Job) -> dict[str, str]:
     """The MD5 of each shard of the result that the job amends, from its wids index."""
     base = job.base
     if base is None or base.index is None:
         return {}
-    bucket, found = job.outputs_bucket, dict[str, str]()
-    what = f"{base.index} in {bucket.uri}"
-    content = parse_json(read_small(bucket, base.index, bytes_max=SIDECAR_BYTES_MAX), what)
-    try:
-        for row in content["shardlist"]:
-            found[str(row["url"])] = str(row["md5sum"])
-    except (LookupError, TypeError):
-        found = {}
+    bucket, what = job.outputs_bucket, f"{base.index} in {job.outputs_bucket.uri}"
+    data = read_small(bucket, base.index, bytes_max=SIDECAR_BYTES_MAX)
+    found = {row.url: row.md5sum for row in parse_as(data, what, _WidsIndex).shardlist}
     if not found.keys() >= {shard.name for shard in base.outputs}:
         raise StorageError(f"{what} does not list all shards", hint="dsort did not write it so")
     return found

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dsort.data.columns import Int64s
 from dsort.data.packed_texts import TextsByNumber
 from dsort.job.extraction import answers, retry_after_lost_scratch
+from dsort.job.facts import parse_kept
 from dsort.job.job import Job
 from dsort.job.layout import sidecars_prefix, staged_prefix
 from dsort.job.ordering import Ordering
@@ -23,7 +24,6 @@ from dsort.order.cut import OutputShard
 from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import SHARD_KINDS
 from dsort.storage.output_buckets import OutputBuckets, bucket_for
-from dsort.storage.small_objects import parse_json
 from dsort.workers.lineage import LINEAGE
 from dsort.workers.tasks import (
     CreateDone,
@@ -347,14 +347,12 @@ def _sealed_before(job: Job, created: Created) -> dict[int, str]:
     data = job.retained(SEALED_FILE)
     if data is None:
         return {}
-    rows = parse_json(data, f"{SEALED_FILE} of job {job.job_id}")
-    found: dict[int, str] = {}
-    for row in rows if isinstance(rows, list) else ():
-        match row:  # other shards are sealed again
-            case [int(ordinal), str(receipt), str(md5)] if ordinal in created.rechecked:
-                if created.shards[ordinal].receipt == receipt:
-                    found[ordinal] = md5
-    return found
+    rows = parse_kept(data, f"{SEALED_FILE} of job {job.job_id}", list[tuple[int, str, str]])
+    return {  # other shards are sealed again
+        ordinal: md5
+        for ordinal, receipt, md5 in rows
+        if ordinal in created.rechecked and created.shards[ordinal].receipt == receipt
+    }
 
 
 def _partition_nodes(

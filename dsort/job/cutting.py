@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 
 from dsort.data.columns import Int64s
 from dsort.data.index import ORDINAL, SHARD
+from dsort.data.json_types import Count
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import InputError, InvariantError
 from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
@@ -228,26 +228,28 @@ def run_rule(job: Job, stored_bytes: int) -> CutRule:
     return CutRule(size_bytes=piece_bytes * pieces, counts_file=True, at_most=True)
 
 
+class _SizesStored(Struct):
+    stored: list[Count]
+    encoded: list[Count]
+
+
 def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSizes]) -> EncodedSizes:
     """The sizes that an earlier attempt measured, else the result of ``measure``: the plan has to
     be the same, and part of the records may be written and gone from scratch. ``StorageError`` if
     the stored sizes are damaged."""
 
-    def rows(sizes: EncodedSizes) -> dict[str, Any]:
-        return {"stored": sizes.stored.tolist(), "encoded": sizes.encoded.tolist()}
+    def rows(sizes: EncodedSizes) -> _SizesStored:
+        return _SizesStored(sizes.stored.tolist(), sizes.encoded.tolist())
 
-    def of_rows(content: Any) -> EncodedSizes:
-        rows = [content[name] for name in ("stored", "encoded")]
-        if not all(type(each) is int for row in rows for each in row):
-            raise ValueError("it has a size that is none")
-        stored, encoded = (np.array(row, np.int64) for row in rows)
-        if stored.ndim != 1 or stored.shape != encoded.shape or int(stored[-1]) != stored_bytes:
+    def of_rows(kept: _SizesStored) -> EncodedSizes:
+        stored, encoded = (np.array(row, np.int64) for row in (kept.stored, kept.encoded))
+        if stored.shape != encoded.shape or int(stored[-1]) != stored_bytes:
             raise ValueError("it is about other records")
         if stored[0] or encoded[0] or (np.diff(stored) < 0).any() or (np.diff(encoded) < 0).any():
             raise ValueError("its numbers do not ascend from 0 on")
         return EncodedSizes(stored, encoded)
 
-    return json_fact(SIZES_FILE, rows, of_rows).settle(job, measure)
+    return json_fact(SIZES_FILE, _SizesStored, rows, of_rows).settle(job, measure)
 
 
 def measured_sizes(

@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
+from dsort.data.json_types import checked
 from dsort.data.shares import CopyRule
 from dsort.errors import damaged
 from dsort.job.job import Job
@@ -17,6 +18,7 @@ from dsort.storage.small_objects import parse_json
 from dsort.transforms.positions import InputPositions
 
 Value = TypeVar("Value")
+Stored = TypeVar("Stored")
 
 
 class Facts(Struct, frozen=True):
@@ -76,18 +78,31 @@ def share_kept(job: Job, checks: Mapping[str, Callable[[bytes, str], object]]) -
     return True
 
 
+def parse_kept(data: bytes, what: str, kind: type[Stored]) -> Stored:
+    """The JSON of a file that an attempt has kept, as a ``kind``. ``StorageError`` if it is
+    damaged: the job cannot be resumed."""
+    content = parse_json(data, what)
+    try:
+        return checked(content, kind)
+    except ValueError as error:
+        raise damaged(what, str(error)) from None
+
+
 def json_fact(
-    name: str, rows: Callable[[Value], Any], of_rows: Callable[[Any], Value]
+    name: str,
+    kind: type[Stored],
+    rows: Callable[[Value], Stored],
+    of_rows: Callable[[Stored], Value],
 ) -> Fact[Value]:
-    """A fact that is stored as JSON. ``of_rows`` raises ``ValueError`` or a similar error for rows
-    that are invalid."""
+    """A fact that is stored as the JSON of a ``kind``. ``of_rows`` raises ``ValueError`` or a
+    similar error for rows that do not fit the job."""
 
     def parse(data: bytes, what: str) -> Value:
-        content = parse_json(data, what)
+        stored = parse_kept(data, what, kind)
         with refuse_damage_in(what):
-            return of_rows(content)
+            return of_rows(stored)
 
-    return Fact(name, lambda value: json.dumps(rows(value)).encode(), parse)
+    return Fact(name, lambda value: json.dumps(to_builtins(rows(value))).encode(), parse)
 
 
 @contextlib.contextmanager

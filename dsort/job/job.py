@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import xxhash
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from dsort.containers.base import OddityKind
-from dsort.data.tally import Tally
+from dsort.data.tally import Tally, TallyRow
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.job.collisions import BucketIdentity, InputIdentities, OutputIdentities
 from dsort.job.events import (
@@ -60,6 +60,17 @@ if TYPE_CHECKING:
 PHASES = ("resolve", "extract", "plan", "create", "commit")
 
 log = logger_of("job")
+
+
+class Resolved(Struct):
+    """What was found with the inputs: counts, names by kind, the digests of the key map and of what
+    steps read, and the option ``move``."""
+
+    tally: list[TallyRow]
+    keymap: str
+    steps: str
+    named: dict[str, list[str]]
+    move: Annotated[str, Meta(pattern=r"\A(auto|map|range|spill)\Z")]
 
 
 class PhaseBegan(Struct, frozen=True):
@@ -253,7 +264,7 @@ class Job(Struct):
     streams: Streams | None = None
     base: Manifest | None = None
     known_keys: KnownKeys | None = None
-    resolved: dict[str, Any] = field(default_factory=dict)
+    resolved: Resolved = field(default_factory=lambda: Resolved([], "", "", {}, "auto"))
     planned_names: Sequence[str] = field(default_factory=list)
     naming: MutableMapping[str, tuple[str, str]] = field(default_factory=dict)
     stale: list[ObjectInfo] = field(default_factory=list)

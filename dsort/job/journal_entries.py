@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_type_hints
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
-from dsort.data.tally import Tally, parse_tally
+from dsort.data.json_types import Count, Integer, checked
+from dsort.data.tally import Tally, tally_of
 from dsort.errors import InvariantError, JobConflictError, StorageError, damaged
 from dsort.naming.names import check_object_name
 from dsort.pipeline.movement import WAYS
@@ -29,16 +30,16 @@ JOURNAL_VERSION = 4
 PARTITIONS_MAX = 1 << 24
 EVENTS_MAX = 1_000_000
 """The most events in one segment."""
-INTEGER_MAX = (1 << 63) - 1
-ROWS_MAX = 20_000_000
+_Rows = Annotated[int, Meta(ge=0, le=20_000_000)]
+"""The rows of one table: a few bytes may claim many."""
 
 
 class InputRow(NamedTuple):
     """One input shard as it was resolved."""
 
     name: str
-    size_bytes: int
-    mtime_ns: int
+    size_bytes: Count
+    mtime_ns: Integer
     etag: str
 
 
@@ -46,10 +47,10 @@ class PlannedRow(NamedTuple):
     """One output shard as planned. ``stored_bytes``: without the end marker."""
 
     name: str
-    records: int
-    members: int
-    payload_bytes: int
-    stored_bytes: int
+    records: Count
+    members: Count
+    payload_bytes: Count
+    stored_bytes: Count
 
 
 class JobAccepted(Struct, frozen=True):
@@ -71,11 +72,11 @@ class MovementChosen(Struct, frozen=True):
     """How payload moves (see ``pipeline.movement.Movement``)."""
 
     movement: str  # map | range | spill
-    partitions: int
-    workers: int
-    buffer_bytes: int
-    memory_bytes: int
-    scratch_bytes: int
+    partitions: Count
+    workers: Count
+    buffer_bytes: Count
+    memory_bytes: Count
+    scratch_bytes: Count
     reason: str
 
 
@@ -114,8 +115,6 @@ _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
         Committing,
     )
 }
-_SIGNED: Final = frozenset({"mtime_ns", "file_bytes"})
-"""Numbers that may be negative: times of files before 1970, and sizes that are not given."""
 _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
     "inputs": InputRow,
     "shards": PlannedRow,
@@ -230,7 +229,7 @@ def decode_segment(data: bytes) -> list[JournalEvent]:
             raise _other_format(version)
         events: list[JournalEvent] = []
         for entry in content["events"]:
-            if counted(entry["count"], EVENTS_MAX) + len(events) > EVENTS_MAX:
+            if checked(entry["count"], Count) + len(events) > EVENTS_MAX:
                 raise ValueError(f"it has more than {EVENTS_MAX:,} events")
             events += _events(entry)
         return events
@@ -267,7 +266,7 @@ def _events(entry: Mapping[str, Any]) -> list[JournalEvent]:
     known = kind.__struct_fields__
     if unknown := entry.keys() - {"kind", "count", *known}:
         raise ValueError(f"{name} has {', '.join(sorted(unknown))}")
-    types = get_type_hints(kind)
+    types = get_type_hints(kind, include_extras=True)
     columns = [
         _read_column(entry[field_name], count, field_name, types[field_name])
         for field_name in known
@@ -313,59 +312,27 @@ def _read_column(column: Any, count: int, name: str, kind: object) -> list[Any]:
         return [_tally(value) for value in values]
     if name in _TABLES:
         return [_read_table(_TABLES[name], value) for value in values]
-    _check_values(distinct, name, kind)
+    checked(distinct, list[kind])  # type: ignore[valid-type]
     return values
 
 
-def _check_values(values: Sequence[Any], name: str, kind: object) -> None:
-    if kind is int:
-        least = -INTEGER_MAX if name in _SIGNED else 0
-        fits = all(type(value) is int and least <= value <= INTEGER_MAX for value in values)
-    else:
-        wanted = str if kind is str else dict
-        fits = all(type(value) is wanted for value in values)
-    if not fits:
-        raise ValueError(f"{name} has values of another kind")
+class _Tally(Struct):
+    counts: dict[str, Count]
+    samples: dict[str, list[str]]
 
 
 def _tally(value: Any) -> Tally:
     if value is None:
         return Tally()
-    counts, samples = value["counts"], value["samples"]
-    return parse_tally((kind, count, samples.get(kind, ())) for kind, count in counts.items())
-
-
-def parse_accepted(row: Mapping[str, Any]) -> JobAccepted:
-    """The accepted job in a report; ``ValueError`` or a similar error for anything else."""
-    accepted = JobAccepted(row["job_id"], row["dsort_version"], row["spec"], row["created"])
-    texts = (accepted.job_id, accepted.dsort_version, accepted.created)
-    if not all(type(text) is str for text in texts) or type(accepted.spec) is not dict:
-        raise ValueError("it tells of no job")
-    return accepted
-
-
-def parse_inputs(rows: Iterable[Sequence[Any]]) -> tuple[InputRow, ...]:
-    """The inputs in a report, row by row; ``ValueError`` or a similar error for anything else."""
-    table = tuple(InputRow(*row) for row in rows)
-    types = get_type_hints(InputRow)
-    for name, column in zip(InputRow._fields, zip(*table, strict=True), strict=False):
-        _check_values(column, name, types[name])
-    return table
-
-
-def counted(value: Any, most: int) -> int:
-    """``value``, a number of things; ``ValueError`` for anything else. A few bytes may claim many
-    rows, so the number is at most ``most``."""
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r} is no number of things")
-    return value
+    stored = checked(value, _Tally)
+    return tally_of((kind, n, stored.samples.get(kind, ())) for kind, n in stored.counts.items())
 
 
 def _read_table(row: type[InputRow] | type[PlannedRow], value: Any) -> tuple[Any, ...]:
-    count = counted(value["rows"], ROWS_MAX)
+    count = checked(value["rows"], _Rows)
     if not count:
         return ()
-    types = get_type_hints(row)
+    types = get_type_hints(row, include_extras=True)
     columns = [
         _read_column(column, count, name, types[name])
         for name, column in zip(row._fields, value["columns"], strict=True)

@@ -13,13 +13,13 @@ import contextlib
 import json
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Annotated, Final, Self
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from dsort.errors import (
@@ -41,12 +41,12 @@ from dsort.job.layout import (
 from dsort.log_lines import logger_of
 from dsort.runtime.machine import Holder, Machine
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import read_small
+from dsort.storage.small_objects import parse_as, read_small
 
 ATTEMPTS_MAX: Final = 1_000_000
 LAPSES_S_MAX: Final = 3600.0
 PID_MAX: Final = (1 << 31) - 1
-TEXT_MAX: Final = 1000
+_Text = Annotated[str, Meta(max_length=1000)]
 
 log = logger_of("job")
 
@@ -123,44 +123,38 @@ def encode_lease(record: LeaseRecord) -> bytes:
     return json.dumps(content, indent=2).encode() + b"\n"
 
 
+class _Stored(Struct):
+    """A lease as it is stored. Others may write to the bucket, so a process number has to be valid,
+    and no lease may last for ever."""
+
+    attempt: Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)]
+    host: _Text
+    boot_id: _Text
+    pid: Annotated[int, Meta(ge=1, le=PID_MAX)]
+    pid_start: Annotated[int, Meta(ge=0, le=1 << 62)]
+    token: _Text
+    renewed_at: _Text
+    lapses_s: Annotated[float, Meta(ge=0, le=LAPSES_S_MAX)]
+    released: bool
+
+
 def decode_lease(data: bytes) -> LeaseRecord:
-    """The lease that ``encode_lease`` stored; ``StorageError`` for anything else. Others may write
-    to the bucket, so a process number has to be a valid one, and no lease may last for ever."""
+    """The lease that ``encode_lease`` stored; ``StorageError`` for anything else."""
+    stored = parse_as(data, "a job's lease", _Stored)
     try:
-        content = json.loads(data)
-        holder = Holder(
-            _text(content, "host"),
-            _text(content, "boot_id"),
-            _number(content, "pid", 1, PID_MAX),
-            _number(content, "pid_start", 0, 1 << 62),
-        )
-        lapses_s = float(content["lapses_s"])
-        if not 0 <= lapses_s <= LAPSES_S_MAX:
-            raise ValueError(f"lapses_s is not between 0 and {LAPSES_S_MAX:g}")
-        return LeaseRecord(
-            attempt=_number(content, "attempt", 1, ATTEMPTS_MAX),
-            holder=holder,
-            token=_text(content, "token"),
-            renewed_at_s=datetime.fromisoformat(content["renewed_at"]).timestamp(),
-            lapses_s=lapses_s,
-            released=content["released"] is True,
-        )
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        if not all(text.isprintable() for text in (stored.host, stored.boot_id, stored.token)):
+            raise ValueError("a text cannot be printed")
+        renewed_at_s = datetime.fromisoformat(stored.renewed_at).timestamp()
+    except (ArithmeticError, ValueError) as error:
         raise StorageError(f"a job's lease is damaged: {error}") from None
-
-
-def _text(content: Mapping[str, Any], name: str) -> str:
-    value = content[name]
-    if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
-        raise ValueError(f"{name} is no short text")
-    return value
-
-
-def _number(content: Mapping[str, Any], name: str, low: int, high: int) -> int:
-    value = content[name]
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{name} is no number from {low} to {high}")
-    return value
+    return LeaseRecord(
+        attempt=stored.attempt,
+        holder=Holder(stored.host, stored.boot_id, stored.pid, stored.pid_start),
+        token=stored.token,
+        renewed_at_s=renewed_at_s,
+        lapses_s=stored.lapses_s,
+        released=stored.released,
+    )
 
 
 LOST_SHARE = 2 / 3

@@ -53,7 +53,7 @@ search.
 Readers have to work without ``timeline`` and ``mixing``: manifests of the first releases have none.
 
 A manifest that is read back is data from outside: it may have been edited, or be another file given
-by mistake. It is checked field by field.
+by mistake. Its fields are checked by the types of a struct.
 """
 
 from __future__ import annotations
@@ -62,12 +62,13 @@ import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from dsort.data.json_rows import Rows, json_bytes, write_json
+from dsort.data.json_types import Count, checked
 from dsort.errors import InputError, SpecError
 from dsort.job.layout import job_of
 from dsort.job.report import ReactionCount, ReaderCounts, reader_counts
@@ -385,7 +386,33 @@ def _summed(
     return {"output_shards": len(outputs), **sums}, readers
 
 
-_Row = TypeVar("_Row", ManifestInput, ManifestOutput, ManifestSidecar)
+class _StoredPart(Struct):
+    """A part of a result as its manifest has it."""
+
+    spec: dict[str, Any]
+    inputs: tuple[ManifestInput, ...]
+    outputs: Count
+    removed: tuple[str, ...] | None = None
+    lineage: ManifestSidecar | None = None
+
+
+class _Stored(Struct):
+    """The fields of a manifest that are read back. Manifests of the first releases lack some."""
+
+    job_id: str
+    spec: dict[str, Any]
+    inputs: tuple[ManifestInput, ...]
+    outputs: tuple[ManifestOutput, ...]
+    totals: dict[str, Any]
+    created: str = ""
+    index: str | None = None
+    sidecars: tuple[ManifestSidecar, ...] = ()
+    lineage: ManifestSidecar | None = None
+    amends: str | None = None
+    removed: tuple[str, ...] | None = None
+    earlier: dict[str, _StoredPart] | None = None
+    code: tuple[dict[str, Any], ...] | None = None
+    classes: dict[str, int] | None = None
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -397,38 +424,48 @@ def parse_manifest(data: bytes) -> Manifest:
             f"this is a manifest of version {version}, and this dsort reads {MANIFEST_VERSION}",
             hint="use the dsort that made it, or a newer one",
         )
-    created = str(content.get("created"))
     try:
-        spec = parse_spec(_spec_fields(content, created)).spec
-    except SpecError as error:
-        raise _no_manifest(f"its spec is none: {error}") from None
+        stored = checked(content, _Stored)
+    except ValueError as error:
+        raise _no_manifest(str(error)) from None
+    parts = tuple(_part_of(job_id, part) for job_id, part in (stored.earlier or {}).items())
+    if sum(part.outputs for part in parts) > len(stored.outputs):
+        raise _no_manifest("the parts of earlier have more shards than there are")
     return Manifest(
-        job_id=_field(content, "job_id", str),
-        created=created,
-        spec=spec,
-        inputs=_stored_rows(content, "inputs", ManifestInput),
-        outputs=_stored_rows(content, "outputs", ManifestOutput),
-        index=_optional(content, "index", str, None),
-        sidecars=_stored_rows(content, "sidecars", ManifestSidecar)
-        if "sidecars" in content
-        else (),
-        lineage=_lineage(content),
-        history=History(
-            _optional(content, "amends", str, None), _names(content, "removed"), _earlier(content)
-        ),
-        code=_code(content),
-        classes=_classes(content),
-        totals=_field(content, "totals", dict),
+        job_id=stored.job_id,
+        created=stored.created,
+        spec=_spec_of(_older_default_removed(stored), "its spec"),
+        inputs=stored.inputs,
+        outputs=stored.outputs,
+        index=stored.index,
+        sidecars=stored.sidecars,
+        lineage=stored.lineage,
+        history=History(stored.amends, _names(stored.removed, "removed"), parts),
+        code=stored.code or (),
+        classes=stored.classes or {},
+        totals=stored.totals,
     )
 
 
-def _spec_fields(content: Mapping[str, Any], created: str) -> dict[str, Any]:
+def _part_of(job_id: str, part: _StoredPart) -> ManifestPart:
+    where = f"earlier.{job_id}"
+    spec, removed = _spec_of(part.spec, f"the spec of {where}"), _names(part.removed, where)
+    return ManifestPart(job_id, spec, part.inputs, part.outputs, removed, part.lineage)
+
+
+def _spec_of(fields: dict[str, Any], what: str) -> JobSpec:
+    try:
+        return parse_spec(fields).spec
+    except SpecError as error:
+        raise _no_manifest(f"{what} is none: {error}") from None
+
+
+def _older_default_removed(stored: _Stored) -> dict[str, Any]:
     """The fields of the spec. Versions that wrote ``created`` in seconds stored a default of
     ``abort`` that allowed members of one name to lie apart; that default is removed."""
-    fields: dict[str, Any] = _field(content, "spec", dict)
-    if "." not in created and fields.get("duplicated_records") == "abort":
-        return {**fields, "duplicated_records": None}
-    return fields
+    if "." not in stored.created and stored.spec.get("duplicated_records") == "abort":
+        return {**stored.spec, "duplicated_records": None}
+    return stored.spec
 
 
 def _json_object(data: bytes) -> dict[str, Any]:
@@ -441,82 +478,10 @@ def _json_object(data: bytes) -> dict[str, Any]:
     return content
 
 
-def _names(content: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    names = _optional(content, "removed", list, [], where)
-    if not all(isinstance(each, str) and job_of(each) for each in names):
+def _names(names: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
+    if not all(map(job_of, names or ())):
         raise _no_manifest(f"{where} names what is no file of a job")
-    return tuple(names)
-
-
-def _earlier(content: Mapping[str, Any]) -> tuple[ManifestPart, ...]:
-    rows: Mapping[str, Any] = _optional(content, "earlier", dict, {})
-    parts = []
-    for job_id, row in rows.items():
-        where = f"earlier.{job_id}"
-        if not isinstance(row, dict):
-            raise _no_manifest(f"{where} is no object")
-        outputs = _field(row, "outputs", int, where)
-        try:
-            spec = parse_spec(_field(row, "spec", dict, where)).spec
-        except SpecError as error:
-            raise _no_manifest(f"the spec of {where} is none: {error}") from None
-        inputs = _stored_rows(row, "inputs", ManifestInput)
-        removed, lineage = _names(row, where), _lineage(row)
-        parts.append(ManifestPart(job_id, spec, inputs, outputs, removed, lineage))
-    if any(part.outputs < 0 for part in parts):
-        raise _no_manifest("a part of earlier has fewer than no shards")
-    if sum(part.outputs for part in parts) > len(_field(content, "outputs", list)):
-        raise _no_manifest("the parts of earlier have more shards than there are")
-    return tuple(parts)
-
-
-def _code(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    rows: Sequence[Any] = _optional(content, "code", list, [])
-    if not all(isinstance(row, dict) for row in rows):
-        raise _no_manifest("code has what is no object")
-    return tuple(rows)
-
-
-def _classes(content: Mapping[str, Any]) -> Mapping[str, int]:
-    classes: Mapping[str, Any] = _optional(content, "classes", dict, {})
-    if not all(type(number) is int for number in classes.values()):
-        raise _no_manifest("classes has what is no number")
-    return classes
-
-
-def _lineage(content: Mapping[str, Any]) -> ManifestSidecar | None:
-    if content.get("lineage") is None:
-        return None
-    return _stored_rows({"lineage": [content["lineage"]]}, "lineage", ManifestSidecar)[0]
-
-
-def _stored_rows(content: Mapping[str, Any], name: str, kind: type[_Row]) -> tuple[_Row, ...]:
-    rows: Sequence[Any] = _field(content, name, list)
-    made = []
-    for position, row in enumerate(rows):
-        where = f"{name}[{position}]"
-        if not isinstance(row, dict):
-            raise _no_manifest(f"{where} is no object")
-        try:
-            made.append(convert(row, kind))
-        except ValidationError as error:
-            problem, _, path = str(error).partition(" - at `$")
-            raise _no_manifest(f"{where}{path.rstrip('`')}: {problem}") from None
-    return tuple(made)
-
-
-def _field(content: Mapping[str, Any], name: str, kind: type, where: str = "") -> Any:
-    value = content.get(name)
-    if type(value) is not kind:
-        path = f"{where}.{name}" if where else name
-        raise _no_manifest(f"{path} is missing or of another type")
-    return value
-
-
-def _optional(
-    content: Mapping[str, Any], name: str, kind: type, otherwise: Any, where: str = ""
-) -> Any:
-    return otherwise if content.get(name) is None else _field(content, name, kind, where)
+    return names or ()
 
 
 def _no_manifest(reason: str) -> InputError:

@@ -14,33 +14,40 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Final
 
+from msgspec import Struct
+
 from dsort.data.json_rows import json_bytes
-from dsort.errors import InputError, ObjectNotFoundError, ShardCommandError, StorageError
+from dsort.data.json_types import Count
+from dsort.errors import InputError, ObjectNotFoundError, ShardCommandError
 from dsort.job.commands import Command
 from dsort.job.layout import on_shard_name
 from dsort.job.manifest import ManifestOutput
 from dsort.spec.on_shard import OnShard
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_json, read_small
+from dsort.storage.small_objects import parse_as, read_small
 
 NOTED_EVERY_S: Final = 1.0
 NOTED_BYTES_MAX: Final = 1 << 20
 LOOKED_AT_S: Final = 0.1
 
 
+class _Noted(Struct):
+    """The shards for which the program has been run: the first ``done``, and ``more``."""
+
+    done: Count
+    more: set[int]
+
+
 def shards_left(bucket: Bucket, job_id: str, shards: int) -> list[int]:
     """The ordinals of those of ``shards`` shards for which the program has not been run."""
     name = on_shard_name(job_id)
     try:
-        content = parse_json(read_small(bucket, name, bytes_max=NOTED_BYTES_MAX), name)
-        done = range(int(content["done"]))
-        more = {int(ordinal) for ordinal in content["more"]}
+        data = read_small(bucket, name, bytes_max=NOTED_BYTES_MAX)
     except ObjectNotFoundError:
         return [*range(shards)]
-    except (ArithmeticError, LookupError, TypeError, ValueError):
-        raise StorageError(f"{name} in {bucket.uri} is damaged") from None
-    return [ordinal for ordinal in range(shards) if ordinal not in done and ordinal not in more]
+    noted = parse_as(data, f"{name} in {bucket.uri}", _Noted)
+    return [ordinal for ordinal in range(noted.done, shards) if ordinal not in noted.more]
 
 
 def run_on_shards(

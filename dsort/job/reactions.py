@@ -43,8 +43,8 @@ def store_reactions(
             for place in _places(job, search, sorted(_parts(duplicates, search)))
         ),
     ]
-    counts = {kind: count for kind, count, _ in job.resolved["tally"]}
-    own = list(_own_lines(job.resolved.get("named", {}), counts))
+    counts = {kind: count for kind, count, _ in job.resolved.tally}
+    own = list(_own_lines(job.resolved.named, counts))
     job.reactions_file = _store(job, "reactions", reactions_name(job.job_id), own, places)
     rejected = _places(job, "rejects", sorted(shards.items()))
     job.rejects_file = _store(job, "rejects", rejects_name(job.job_id), [], [*rejected])

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import xxhash
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from dsort.data.tally import Tally, tally_of, tally_rows
@@ -23,7 +24,7 @@ from dsort.job.inputs import (
     resolve_inputs,
     warn_of_equal_numbers,
 )
-from dsort.job.job import Job
+from dsort.job.job import Job, Resolved
 from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.job.layout import report_name
 from dsort.job.loose_inputs import list_files, list_files_again, retain_files, share_files
@@ -119,13 +120,13 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     job.begin_attempt(1)
     note_elsewhere(job.outputs_bucket, job.job_id)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    job.resolved = {
-        "tally": tally_rows(tally),
-        "keymap": _keymap_digest(job),
-        "steps": _steps_digest(job),
-        "named": tally.named or {},
-        "move": job.options.move,
-    }
+    job.resolved = Resolved(
+        tally=tally_rows(tally),
+        keymap=_keymap_digest(job),
+        steps=_steps_digest(job),
+        named=tally.named or {},
+        move=job.options.move,
+    )
     _record_inputs(job, JobAccepted(job.job_id, dsort_version(), job.spec.canonical(), created))
     _record_movement(job)
 
@@ -147,22 +148,22 @@ def _resolve_again(job: Job) -> None:
     _name_outputs(job)
     job.resolved = resolved_before(job)
     if job.options.move == "auto":  # as in the attempt that began the job
-        job.options = replace(job.options, move=job.resolved["move"])
+        job.options = replace(job.options, move=job.resolved.move)
     if job.pipeline.reading.makes_shards:
         job.stop.wait_for(lambda: list_files_again(job))
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
-    if job.resolved["keymap"] != _keymap_digest(job):
+    if job.resolved.keymap != _keymap_digest(job):
         raise ChangedInputError(
             f"the external key map {job.spec.ekm_file} changed since the job began",
             hint="put it back, or start the job again",
         )
-    if job.resolved["steps"] != _steps_digest(job):
+    if job.resolved.steps != _steps_digest(job):
         raise ChangedInputError(
             "the code or a list of keys that transform.steps names changed since the job began",
             hint="put it back, or start the job again",
         )
     _compare_with_manifests(job, Tally())  # the first attempt has noted this tally
-    job.note(tally_of(job.resolved["tally"]))
+    job.note(tally_of(job.resolved.tally))
     job.movement_chosen = chosen = movement_for(job)
     known = job.before.movement
     # An earlier attempt divided index and spill into these partitions. But inputs that were mapped
@@ -218,7 +219,7 @@ def _record_inputs(job: Job, accepted: JobAccepted) -> None:
     """Record the spec and the inputs of the job. The retained file is stored before the journal, so
     that it exists if the journal has the inputs."""
     retain_files(job)
-    job.retain(RESOLVED_FILE, json.dumps(job.resolved).encode("utf-8", "backslashreplace"))
+    job.retain(RESOLVED_FILE, json.dumps(to_builtins(job.resolved)).encode())
     job.record(accepted)
     rows = (InputRow(s.name, s.size_bytes, s.mtime_ns, s.etag) for s in job.inputs)
     job.record(InputsResolved(tuple(rows)))

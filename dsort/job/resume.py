@@ -10,23 +10,22 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec import Struct, to_builtins
 
 from dsort.data.json_rows import Rows, json_bytes
-from dsort.data.tally import parse_names, parse_tally, tally_rows
-from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError
+from dsort.data.json_types import Count
+from dsort.data.tally import TallyRow, tally_of, tally_rows
+from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, damaged
 from dsort.job.create import Created
-from dsort.job.facts import refuse_damage_in
-from dsort.job.job import Job
+from dsort.job.facts import parse_kept, refuse_damage_in
+from dsort.job.job import Job, Resolved
 from dsort.job.journal import NoJournalError, read_journal
 from dsort.job.journal_entries import (
-    INTEGER_MAX,
+    InputRow,
+    JobAccepted,
     JournalState,
     Planned,
     PlannedRow,
-    counted,
-    parse_accepted,
-    parse_inputs,
 )
 from dsort.job.layout import reactions_name, rejects_name, report_name, staged_prefix
 from dsort.job.plan import Plan
@@ -37,17 +36,15 @@ from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of
 from dsort.order.output_shards import OutputShards
-from dsort.pipeline.movement import WAYS
 from dsort.scratch.logs import ShardCreated
 from dsort.scratch.requests import CreatedLogs
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_json, read_json
+from dsort.storage.small_objects import read_small
 from dsort.workers.tasks import ShardExtracted
 
 PLANNED_FILE = "planned.json"
 RESOLVED_FILE = "resolved.json"
 KEPT_BYTES_MAX = 1 << 30
-MOVE_OPTIONS = ("auto", *WAYS)
 
 log = logger_of("job")
 
@@ -71,47 +68,42 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
             hint="start it again",
         )
     log.debug("job %s has no journal: its report says what its inputs were", job_id)
-    with refuse_damage_in(f"{report} in {bucket.uri}"):
-        known.accepted = parse_accepted(left["accepted"])
-        known.inputs = parse_inputs(left["inputs"])
-        known.check()
+    known.accepted, known.inputs = left.accepted, left.inputs
+    known.check()
     return known
 
 
-def _read_resume(bucket: Bucket, report: str) -> dict[str, Any] | None:
+class _Left(Struct):
+    """The part of a report that is for resuming the job."""
+
+    accepted: JobAccepted
+    inputs: tuple[InputRow, ...]
+    resolved: Resolved
+
+
+class _Report(Struct):
+    resume: _Left | None = None
+
+
+def _read_resume(bucket: Bucket, report: str) -> _Left | None:
     """The part of a report that is for resuming the job; None if it has none."""
     try:
-        document = read_json(bucket, report, bytes_max=KEPT_BYTES_MAX)
+        data = read_small(bucket, report, bytes_max=KEPT_BYTES_MAX)
     except ObjectNotFoundError:
         return None
-    resume = document.get("resume") if isinstance(document, dict) else None
-    return resume if isinstance(resume, dict) else None
+    return parse_kept(data, f"{report} in {bucket.uri}", _Report).resume
 
 
-def resolved_before(job: Job) -> dict[str, Any]:
+def resolved_before(job: Job) -> Resolved:
     """What an earlier attempt found besides the inputs, from its retained file or its report."""
     kept = job.retained(RESOLVED_FILE)
     what = f"{RESOLVED_FILE} of job {job.job_id}"
-    if kept is None:
-        resume = _read_resume(job.outputs_bucket, report_name(job.job_id)) or {}
-        found: Any = resume.get("resolved")
-    else:
-        found = parse_json(kept, what)
-    with refuse_damage_in(what):
-        if not isinstance(found["keymap"], str):
-            raise TypeError("keymap is no text")
-        if not isinstance(found["steps"], str):
-            raise TypeError("steps is no text")
-        move = found["move"]
-        if move not in MOVE_OPTIONS:
-            raise ValueError(f"move is {move!r}")
-        return {
-            "tally": tally_rows(parse_tally(found["tally"])),
-            "keymap": found["keymap"],
-            "steps": found["steps"],
-            "named": parse_names(found["named"]),
-            "move": move,
-        }
+    if kept is not None:
+        return parse_kept(kept, what, Resolved)
+    left = _read_resume(job.outputs_bucket, report_name(job.job_id))
+    if left is None:
+        raise damaged(what, "it is missing")
+    return left.resolved
 
 
 def report_bytes(job: Job, report: JobReport) -> bytes:
@@ -125,7 +117,7 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
             "created": "",
         },
         "inputs": Rows([s.name, s.size_bytes, s.mtime_ns, s.etag] for s in job.inputs),
-        "resolved": job.resolved,
+        "resolved": to_builtins(job.resolved),
     }
     return json_bytes(document)
 
@@ -143,6 +135,17 @@ def known_shards(job: Job) -> Iterator[ShardExtracted]:
     yield from known.extracted.values()
 
 
+class _PlanFacts(Struct):
+    """What a plan found besides the output shards. ``records``: by the ordinals of inputs."""
+
+    tally: list[TallyRow]
+    records: dict[Count, Count]
+    mixing: dict[str, Any] | None
+    flow: RecordFlow | None
+    reactions_file: str | None
+    rejects_file: str | None
+
+
 def note_plan(job: Job, plan: Plan, created: Created) -> None:
     """Put the plan into the journal, or check that it is the one there; take over the output shards
     that earlier attempts have staged."""
@@ -154,15 +157,15 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     known = job.before.planned if job.before is not None else None
     if known is not None and known.digest != planned.digest:
         raise InvariantError("the job was planned again, and its output shards are others now")
-    facts = {
-        "tally": tally_rows(job.state.tally),
-        "records": job.input_records,
-        "mixing": None if job.mixing is None else job.mixing.document(),
-        "flow": None if job.flow is None else asdict(job.flow),
-        "reactions_file": job.reactions_file,
-        "rejects_file": job.rejects_file,
-    }
-    job.retain(PLANNED_FILE, json.dumps(facts).encode("utf-8", "backslashreplace"))
+    facts = _PlanFacts(
+        tally=tally_rows(job.state.tally),
+        records=job.input_records,
+        mixing=None if job.mixing is None else job.mixing.document(),
+        flow=job.flow,
+        reactions_file=job.reactions_file,
+        rejects_file=job.rejects_file,
+    )
+    job.retain(PLANNED_FILE, json.dumps(to_builtins(facts)).encode())
     job.record(planned)
     job.flush()
     if known is not None:
@@ -228,25 +231,18 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         created.shards.clear()
         return None
     what = f"{PLANNED_FILE} of job {job.job_id}"
-    facts = parse_json(data, what)
-    with refuse_damage_in(what):
-        job.state.tally = parse_tally(facts["tally"])
-        job.input_records = {
-            int(shard): counted(count, INTEGER_MAX) for shard, count in facts["records"].items()
-        }
-        if facts["reactions_file"]:  # the name follows from the job id, whatever the file contains
-            job.reactions_file = reactions_name(job.job_id)
-        if facts["rejects_file"]:
-            job.rejects_file = rejects_name(job.job_id)
-        if flow := facts["flow"]:
-            job.flow = RecordFlow(*(_counts(flow[name]) for name in ("read", "dropped", "added")))
-        if mixing := facts["mixing"]:
-            job.mixing = mixing_of(mixing)
+    facts = parse_kept(data, what, _PlanFacts)
+    job.state.tally = tally_of(facts.tally)
+    job.input_records = facts.records
+    job.flow = facts.flow
+    if facts.reactions_file:  # the name follows from the job id, whatever the file contains
+        job.reactions_file = reactions_name(job.job_id)
+    if facts.rejects_file:
+        job.rejects_file = rejects_name(job.job_id)
+    if facts.mixing:
+        with refuse_damage_in(what):
+            job.mixing = mixing_of(facts.mixing)
     return plan
-
-
-def _counts(stored: Any) -> dict[str, int]:
-    return {str(name): counted(count, INTEGER_MAX) for name, count in stored.items()}
 
 
 def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]] | None:

@@ -23,7 +23,7 @@ from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
 from dsort.job.manifest import ManifestOutput, StagedSidecar, splits_of
 from dsort.sidecars.kinds import SidecarName
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_json, read_small
+from dsort.storage.small_objects import parse_as, read_small
 from dsort.storage.staging import Staged, stage, stage_file
 from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
 
@@ -119,15 +119,11 @@ def noted_sidecars(bucket: Bucket, job_id: str) -> list[Staged]:
     damaged."""
     place = shared_name(job_id, SIDECARS_FILE)
     try:
-        rows = parse_json(read_small(bucket, place, bytes_max=NOTED_BYTES_MAX), place)
+        data = read_small(bucket, place, bytes_max=NOTED_BYTES_MAX)
     except ObjectNotFoundError:
         return []
-    found = []
-    for row in rows if isinstance(rows, list) else ():
-        match row:
-            case [str(token), str(name), str(receipt), str(xxh3)]:
-                found.append(Staged(token, name, receipt, xxh3=xxh3))
-    return found
+    rows = parse_as(data, place, list[tuple[str, str, str, str]])
+    return [Staged(token, name, receipt, xxh3=xxh3) for token, name, receipt, xxh3 in rows]
 
 
 def _stage(

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 
 from dsort.data.json_rows import Rows, json_bytes
+from dsort.data.json_types import Count, checked
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.log_lines import logger_of
@@ -37,15 +38,20 @@ log = logger_of("job")
 T = TypeVar("T")
 
 
-class Kept(Struct, frozen=True):
+class Kept(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The object that had the name of output ``number``. ``etag``: its ETag when it was kept, "" if
     unknown. ``receipt``: for ``Bucket.put_back``. ``published``: the receipt of the output."""
 
-    number: int
+    number: Count
     name: str
     etag: str
     receipt: str
     published: str
+
+
+class _KeptObjects(Struct):
+    kept: int
+    objects: list[Kept]
 
 
 class PutBack(Struct):
@@ -294,27 +300,18 @@ def read_kept(bucket: Bucket, job_id: str) -> list[Kept] | None:
     except ObjectNotFoundError:
         return None
     try:
-        content = json.loads(data)
-        if content["kept"] != KEPT_VERSION:
-            raise ValueError(f"its format is {content['kept']!r}")
-        return [_row(row) for row in content["objects"]]
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        kept = checked(json.loads(data), _KeptObjects)
+        if kept.kept != KEPT_VERSION:
+            raise ValueError(f"its format is {kept.kept}")
+        for row in kept.objects:
+            check_output_name(place_of(row.name)[1])
+    except (RecursionError, ValueError) as error:
         raise _damaged(bucket, name, str(error)) from None
-
-
-def _row(values: Any) -> Kept:
-    row = Kept(*values)
-    for value, kind in zip(values, (int, str, str, str, str), strict=True):
-        if type(value) is not kind:
-            raise ValueError(f"{value!r} is no {kind.__name__}")
-    if row.number < 0:
-        raise ValueError("a number is negative")
-    check_output_name(place_of(row.name)[1])
-    return row
+    return kept.objects
 
 
 def _write_kept(bucket: Bucket, job_id: str, rows: Iterable[Kept]) -> None:
-    objects = Rows([row.number, row.name, row.etag, row.receipt, row.published] for row in rows)
+    objects = Rows(map(to_builtins, rows))
     data = json_bytes({"kept": KEPT_VERSION, "objects": objects})
     bucket.write(replaced_list_name(job_id), data)
 

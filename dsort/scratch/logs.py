@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
+from dsort.data.json_types import Count, Integer, checked
 from dsort.data.tally import Tally
 from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch
@@ -118,15 +119,15 @@ LOGGED_MAX = 64
 SUFFIX = ".jsonl"
 
 
-class ShardCreated(Struct, frozen=True):
+class ShardCreated(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A whole, staged output shard. ``receipt``: the value needed to publish it; ``md5``: "" unless
     requested; ``file_bytes``: its length, -1 if not known."""
 
-    ordinal: int
+    ordinal: Count
     xxh3: str
     receipt: str
     md5: str = ""
-    file_bytes: int = -1
+    file_bytes: Integer = -1
 
 
 class CreatedLog:
@@ -145,8 +146,7 @@ class CreatedLog:
 
     def append(self, shard: ShardCreated) -> None:
         """Log a staged shard, at once or together with the next ones."""
-        row = shard.ordinal, shard.xxh3, shard.receipt, shard.md5, shard.file_bytes
-        line = json.dumps(row).encode() + b"\n"
+        line = json.dumps(to_builtins(shard)).encode() + b"\n"
         with self._lock:
             self._lines.append(line)
             self._bytes += shard.file_bytes
@@ -176,11 +176,8 @@ def read_created_logs(scratch: Scratch) -> list[ShardCreated]:
 def _shards(name: str, data: bytes) -> Iterator[ShardCreated]:
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            row = json.loads(line)
+            yield checked(json.loads(line), ShardCreated)
         except (ValueError, RecursionError):
-            row = None
-        match row:
-            case [int(ordinal), str(xxh3), str(receipt), str(md5), int(size)] if ordinal >= 0:
-                yield ShardCreated(ordinal, xxh3, receipt, md5, size)
-            case _:
-                raise StorageError(f"line {number} of {name} in scratch tells of no output shard")
+            raise StorageError(
+                f"line {number} of {name} in scratch tells of no output shard"
+            ) from None

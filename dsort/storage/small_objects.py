@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dsort.data.json_types import Checked, checked
 from dsort.errors import StorageError
 from dsort.storage.bucket import Bucket
 
-__all__ = ["parse_json", "read_json", "read_small"]
+__all__ = ["parse_as", "parse_json", "read_json", "read_small"]
 
 
 def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
@@ -31,6 +32,15 @@ def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
 def read_json(bucket: Bucket, name: str, *, bytes_max: int) -> Any:
     """The JSON in a small object. ``StorageError`` if it is no JSON."""
     return parse_json(read_small(bucket, name, bytes_max=bytes_max), f"{name} in {bucket.uri}")
+
+
+def parse_as(data: bytes, what: str, kind: type[Checked]) -> Checked:
+    """The JSON in ``data`` as a ``kind``. ``StorageError`` that names ``what`` if it is none."""
+    content = parse_json(data, what)
+    try:
+        return checked(content, kind)
+    except ValueError as error:
+        raise StorageError(f"{what} is damaged: {error}") from None
 
 
 def parse_json(data: bytes, what: str) -> Any:

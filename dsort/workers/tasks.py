@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 from msgspec import Struct, field
 
 from dsort.containers.base import Container
+from dsort.data.json_types import Count
 from dsort.data.shares import CopyRule
 from dsort.data.tally import Tally
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
@@ -161,18 +162,18 @@ class ShardExtracted(Struct, frozen=True):
     number of shards of the run that shares one index file; 0 and 0 for a shard with a file of its
     own."""
 
-    shard: int
-    worker: int
+    shard: Count
+    worker: Count
     node: str
-    records: int
-    members: int
-    payload_bytes: int
-    stored_bytes: int
+    records: Count
+    members: Count
+    payload_bytes: Count
+    stored_bytes: Count
     tally: Tally = field(default_factory=Tally)
     schema: str = ""  # see ``MemberTable.schema``; of the records in their stored form
-    transformed: int = 0  # records that payload steps received, summed over the steps
-    run_begin: int = 0
-    run_shards: int = 0
+    transformed: Count = 0  # records that payload steps received, summed over the steps
+    run_begin: Count = 0
+    run_shards: Count = 0
 
     @property
     def file(self) -> int:

@@ -369,7 +369,7 @@ def test_a_claim_of_a_job_that_is_gone_counts_for_nothing(tmp_path: Path) -> Non
     claim.write_text('{"job_id": "20260101-000000-abcdef"}')
     append(tmp_path, "more")
     claim.write_text('{"job_id": "../x"}')
-    with pytest.raises(StorageError, match="does not say which job"):
+    with pytest.raises(StorageError, match="is damaged"):
         append(tmp_path, "more", manifest=(claim.parent / "manifest.json").read_bytes())
 
 

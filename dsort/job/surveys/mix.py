@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from dsort.data.shares import CopyRule, shares_of_stop, shares_of_total
 from dsort.errors import MixError
@@ -150,18 +149,11 @@ def _fact(mix: Mix) -> Fact[dict[str, Copies]]:
     """The copies, retained because the spill of an earlier attempt has the records that were
     chosen."""
 
-    def rows(chosen: dict[str, Copies]) -> dict[str, Any]:
-        return {name: asdict(each) for name, each in chosen.items()}
+    def of_rows(stored: dict[str, Copies]) -> dict[str, Copies]:
+        for each in stored.values():
+            numbers = (each.least, each.below, each.tied_shard + 1, each.tied_before)
+            if not all(0 <= number <= _LOTS for number in numbers):
+                raise ValueError("its numbers are none")
+        return {name: stored[name] for name in mix.names}
 
-    def of_rows(content: Any) -> dict[str, Copies]:
-        return {name: _parsed(content[name]) for name in mix.names}
-
-    return json_fact(MIX_FILE, rows, of_rows)
-
-
-def _parsed(row: Mapping[str, int]) -> Copies:
-    copies = Copies(*(row[name] for name in ("least", "below", "tied_shard", "tied_before")))
-    numbers = (copies.least, copies.below, copies.tied_shard + 1, copies.tied_before)
-    if not all(type(each) is int and 0 <= each <= _LOTS for each in numbers):
-        raise ValueError("its numbers are none")
-    return copies
+    return json_fact(MIX_FILE, dict[str, Copies], lambda chosen: chosen, of_rows)

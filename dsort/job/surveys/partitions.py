@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 import xxhash
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from dsort.data.index import SortKeys
-from dsort.data.tally import Tally, parse_tally, tally_rows
-from dsort.errors import ContentKeyError, StorageError
+from dsort.data.tally import TallyRow, tally_of, tally_rows
+from dsort.errors import ContentKeyError, StorageError, damaged
 from dsort.job.duplicates import RENAME_FILE, Renamed, rename_duplicates
 from dsort.job.extraction import Extraction, is_even, retry_after_lost_scratch
-from dsort.job.facts import Facts, refuse_damage_in, share_kept
+from dsort.job.facts import Facts, parse_kept, share_kept
 from dsort.job.job import Job
 from dsort.log_lines import logger_of
 from dsort.order.class_numbers import CLASSES_MAX, classes_of_all
@@ -25,7 +26,6 @@ from dsort.scratch.class_table import check_class_table, class_table_bytes
 from dsort.scratch.index import check_splitters, splitters_bytes
 from dsort.scratch.positions import check_renames
 from dsort.scratch.requests import ClassCountsOf, Sample, Sampled
-from dsort.storage.small_objects import parse_json
 from dsort.workers.tasks import Stage
 
 CLASSES_FILE = "classes.col"
@@ -99,12 +99,9 @@ def _survey(job: Job, known: Facts, wanted: _Wanted) -> _Files:
         classes = retry_after_lost_scratch(survey, lambda: _count_classes(job, survey))
     job.note(renamed.tally)
     found = _Files(splitters, renamed.file, classes)
-    content = {
-        "files": [*found],
-        "digests": [job.digests.get(name, "") for name in found],
-        "tally": tally_rows(renamed.tally),
-    }
-    job.retain(_marker(job), json.dumps(content).encode())
+    splitting, renaming, counting = (job.digests.get(name, "") for name in found)
+    made = _Survey(found, (splitting, renaming, counting), tally_rows(renamed.tally))
+    job.retain(_marker(job), json.dumps(to_builtins(made)).encode())
     return found
 
 
@@ -113,11 +110,12 @@ def _kept(job: Job) -> _Files | None:
     kept = job.retained(_marker(job))
     if kept is None:
         return None
-    found, tally, digests = _parse(kept, f"{_marker(job)} of job {job.job_id}")
+    before = _parse(kept, f"{_marker(job)} of job {job.job_id}")
+    found, digests = before.files, dict(zip(before.files, before.digests, strict=True))
     names = [name for name in found if name]
     if not share_kept(job, {name: partial(_check, job, name, digests[name]) for name in names}):
         return None
-    job.note(tally)
+    job.note(tally_of(before.tally))
     return found
 
 
@@ -138,17 +136,20 @@ def _check(job: Job, name: str, digest: object, data: bytes, what: str) -> None:
         check_renames(data, what, shards=shards)
 
 
-def _parse(data: bytes, what: str) -> tuple[_Files, Tally, dict[str, object]]:
-    """(the files of a survey, what was counted, the XXH3-128 of each file). Others may have written
-    ``data``: it must not choose the names of files on nodes."""
-    survey = parse_json(data, what)
-    with refuse_damage_in(what):
-        found = _Files(*survey["files"])
-        tally = parse_tally(survey["tally"])
-        if any(name not in ("", made) for name, made in zip(found, _FILES, strict=True)):
-            raise ValueError("it names other files than a survey makes")
-        digests = dict(zip(survey["files"], survey["digests"], strict=True))
-    return found, tally, digests
+class _Survey(Struct):
+    """What a survey made. ``digests``: the XXH3-128 of each file."""
+
+    files: _Files
+    digests: tuple[str, str, str]
+    tally: list[TallyRow]
+
+
+def _parse(data: bytes, what: str) -> _Survey:
+    """Others may have written ``data``: it must not choose the names of files on nodes."""
+    survey = parse_kept(data, what, _Survey)
+    if any(name not in ("", made) for name, made in zip(survey.files, _FILES, strict=True)):
+        raise damaged(what, "it names other files than a survey makes")
+    return survey
 
 
 def _splitters_of_shards(job: Job) -> str:

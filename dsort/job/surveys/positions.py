@@ -7,8 +7,9 @@ the first left.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from dsort.job.extraction import Extraction, retry_after_lost_scratch
@@ -18,6 +19,7 @@ from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.workers.tasks import Stage
 
 POSITIONS_FILE = "positions.json"
+_Records = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 def readings(job: Job) -> int:
@@ -43,12 +45,9 @@ def _counted(job: Job) -> InputPositions:
 
 
 def _fact(job: Job) -> Fact[InputPositions]:
-    def of_rows(rows: Any) -> InputPositions:
-        for counts in rows:
-            if len(counts) != len(job.inputs):
-                raise ValueError("it is about other shards")
-            if not all(type(count) is int and 0 <= count < 1 << 53 for count in counts):
-                raise ValueError("it has a count that is none")
+    def of_rows(rows: list[list[_Records]]) -> InputPositions:
+        if any(len(counts) != len(job.inputs) for counts in rows):
+            raise ValueError("it is about other shards")
         return InputPositions.of(job.pipeline.steps, rows)
 
-    return json_fact(POSITIONS_FILE, lambda positions: positions.rows(), of_rows)
+    return json_fact(POSITIONS_FILE, list[list[_Records]], InputPositions.rows, of_rows)

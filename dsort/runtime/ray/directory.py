@@ -21,6 +21,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from dsort.data.json_types import checked
 from dsort.errors import StorageError
 from dsort.runtime.machine import Holder, Machine
 from dsort.runtime.ray.watchdog import end_holders, holders
@@ -149,10 +150,7 @@ def _owner(directory: int) -> Holder | None:
             text = file.read(OWNER_BYTES_MAX + 1)
         if len(text) > OWNER_BYTES_MAX:
             return None
-        said = json.loads(text)
-        pid = int(said["pid"])
-        if not 0 < pid < PID_LIMIT:
-            return None
-        return Holder(str(said["host"]), str(said["boot_id"]), pid, int(said["pid_start"]))
-    except (OSError, ValueError, LookupError, OverflowError, TypeError, RecursionError):
+        owner = checked(json.loads(text), Holder)
+        return owner if 0 < owner.pid < PID_LIMIT else None
+    except (OSError, ValueError, RecursionError):
         return None
