@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import botocore.exceptions
-import botocore.loaders
 import pytest
 
 from dsort.errors import InvariantError, StorageAccessError, StorageError
@@ -19,7 +17,6 @@ from dsort.storage.obstore import ObstoreBucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import open_object_bucket
 from dsort.storage.s3.bucket import S3Bucket
-from dsort.storage.s3.session import _service_models
 from dsort.storage.together import opened_together
 from tests.support.commands import ROOT
 
@@ -174,7 +171,7 @@ def test_what_is_no_reference_of_a_store_is_a_bug(ref: BucketRef) -> None:
     [
         ("import dsort.api", {"boto3", "botocore", "obstore", "urllib3"}),
         ("import dsort.storage.registry", {"boto3", "botocore", "obstore"}),
-        ("import dsort.storage.s3.bucket", {"boto3", "obstore"}),
+        ("import dsort.storage.s3.bucket", {"obstore"}),
         ("import dsort.storage.obstore", {"boto3", "botocore"}),
     ],
 )
@@ -184,13 +181,3 @@ def test_clients_are_loaded_only_where_they_are_wanted(statement: str, unwanted:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert unwanted.isdisjoint(json.loads(done.stdout))
-
-
-def test_what_botocore_knows_is_read_as_botocore_reads_it() -> None:
-    # Clients change what they were made of, so this is read anew.
-    ours, theirs = _service_models.__wrapped__(), botocore.loaders.Loader()
-    for model in ("service-2", "endpoint-rule-set-1", "paginators-1"):
-        assert ours.load_service_model("s3", model) == theirs.load_service_model("s3", model)
-    assert ours.load_data("endpoints") == theirs.load_data("endpoints")
-    with pytest.raises(botocore.exceptions.UnknownServiceError):
-        ours.load_service_model("no-such-service", "service-2")
