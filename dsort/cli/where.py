@@ -40,11 +40,12 @@ def where(
     found = find_job(job, bucket=bucket, root=root, finished=True)
     if not found.finished:
         raise InputError(f"job {found.job_id} has no result")
-    lineages = parse_manifest(found.read()).lineages
+    manifest = parse_manifest(found.read())
+    lineages, removed = manifest.lineages, "`dsort remove` deletes the lineage of a result"
     if not lineages:
+        wanted = "a job with `lineage: parquet` in its spec records where its records come from"
         raise InputError(
-            f"job {found.job_id} kept no lineage",
-            hint="lineage: parquet in the spec of a job has it say where its records come from",
+            f"job {found.job_id} has no lineage", hint=removed if manifest.has_removed else wanted
         )
     rows = [row for each in lineages for row in find_in_lineage(found.bucket, each.name, keys)]
     known = {row["key"] for row in rows}
@@ -58,7 +59,9 @@ def where(
         text = ", ".join(map(output.printable, missing))
         raise InputError(
             f"the result of job {found.job_id} has no record {text}",
-            hint="dsort show says what the job left out, and what it renamed",
+            hint=removed
+            if manifest.has_removed
+            else "dsort show lists what the job left out, and what it renamed",
         )
 
 

@@ -238,14 +238,9 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
 
 
 def _stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
-    # Few jobs have a lineage, and both modules take a while to load.
-    if job.replaces_inputs:
-        from dsort.job.kept_lineage import stage_kept_lineage
-
-        return stage_kept_lineage(job, plan)
-    if job.pipeline.lineage is None:
-        return None
-    from dsort.job.lineage import stage_lineage
+    if job.pipeline.lineage is None or job.replaces_inputs:
+        return None  # a removal deletes the lineage: it names the removed records
+    from dsort.job.lineage import stage_lineage  # few jobs have a lineage, and it loads PyArrow
 
     return stage_lineage(job, plan)
 

@@ -3,10 +3,8 @@ shards are afterwards, byte for byte as a reader of all shards would write them.
 
 from __future__ import annotations
 
-import io
 import json
 import sqlite3
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,7 @@ from dsort.amendments import Removal
 from dsort.errors import DsortError, InputError, StorageError
 from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
-from tests.support.container_kinds import kind_named, some_records
-from tests.support.datasets import Member, Shard, files_of, tree_of, write_shards
+from tests.support.datasets import files_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
 from tests.support.internals import (
     JobReport,
@@ -76,8 +73,7 @@ def rows_of(root: Path) -> list[dict[str, Any]]:
 
 
 def refuse_wrong_rows(root: Path) -> None:
-    """Each record has its row, which says where it was and where it is, by its bytes there; of a
-    shard that was written again, which shard that is."""
+    """Each record has its row, which says where it was and where it is, by its bytes there."""
     rows = rows_of(root)
     read = dsort.read_shards("out", job_id=manifest(root).job_id, options=options(root))
     assert [row["key"] for row in rows] == [each.key for each in read]
@@ -91,7 +87,7 @@ def refuse_wrong_rows(root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_a_lineage_is_that_of_all_records_that_are_left(kind: str, tmp_path: Path) -> None:
+def test_an_append_adds_a_file_to_the_lineage(kind: str, tmp_path: Path) -> None:
     made(tmp_path, lineage=kind)
     write_shards(tmp_path / "more", {"m.tar": shard_of(*"uvwxyz")})
     before = rows_of(tmp_path)
@@ -99,103 +95,21 @@ def test_a_lineage_is_that_of_all_records_that_are_left(kind: str, tmp_path: Pat
     assert rows_of(tmp_path)[:12] == before
     assert len(manifest(tmp_path).lineages) == 2
     refuse_wrong_rows(tmp_path)
-    kept = {row["key"]: row for row in rows_of(tmp_path)}
-    shards = {kept[key]["output_shard"] for key in "aul"}
-    remove(tmp_path, "a", "u", "l")
-    refuse_wrong_rows(tmp_path)
-    assert len(rows_of(tmp_path)) == 15
-    for row in rows_of(tmp_path):
-        is_known = row["output_shard"] not in shards
-        assert row == kept[row["key"]] | ({} if is_known else {"output_offset": None})
-    write_shards(tmp_path / "again", {"n.tar": shard_of("a", "t")})
-    append(tmp_path, "again")
-    refuse_wrong_rows(tmp_path)
-    remove(tmp_path, "t")
-    refuse_wrong_rows(tmp_path)
-    assert verify(tmp_path).problems == ()
     path = tmp_path / "out" / manifest(tmp_path).lineages[0].name
     path.write_bytes(path.read_bytes()[:-1])
     assert {each.kind for each in verify(tmp_path).problems} == {"index"}
 
 
-def test_no_lineage_names_a_record_that_was_removed(tmp_path: Path) -> None:
+def test_a_removal_deletes_the_lineage_and_later_records_have_one(tmp_path: Path) -> None:
     made(tmp_path, lineage="jsonl", index=["wids", "sizes"])
     remove(tmp_path, "c")
-    for name in tree_of(tmp_path / "out"):
-        if "lineage" in name:
-            assert b'"key": "c"' not in (tmp_path / "out" / name).read_bytes()
-    assert len([*tmp_path.glob("out/.dsort/*/lineage.jsonl")]) == 1
+    assert [*tmp_path.glob("out/.dsort/*/lineage.jsonl")] == []
+    assert manifest(tmp_path).lineages == []
     assert len([*tmp_path.glob("out/*-index.json")]) == 1
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_a_row_of_a_record_that_stays_is_never_taken_for_a_removed_one(
-    kind: str, tmp_path: Path
-) -> None:
-    (tmp_path / "in").mkdir()
-    with tarfile.open(tmp_path / "in" / "in-0.tar", "w", errors="surrogateescape") as tar:
-        for key in (b"a\xff", b"a\\xff", b"b"):  # the first two read alike in a lineage
-            info = tarfile.TarInfo(f"{key.decode('utf-8', 'surrogateescape')}.txt")
-            info.size = 3
-            tar.addfile(info, io.BytesIO(b"abc"))
-    fields = {"input_format": {"template": "in-{0..0}"}, "output_shard_records": 4}
-    run_local(tmp_path, spec_of(lineage=kind, output_shard_size=None, **fields))
-    before = tree_of(tmp_path / "out")
-    (tmp_path / "keys.txt").write_bytes(b"a\xff\n")
-    with pytest.raises(StorageError, match="does not say what is in the shards"):
-        api.remove(newest(tmp_path), tmp_path / "keys.txt", place="out", options=options(tmp_path))
-    after = tree_of(tmp_path / "out")
-    assert {name: after[name] for name in before} == before
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_joined_records_keep_a_row_for_each_piece(kind: str, tmp_path: Path) -> None:
-    for name, suffix in (("left", "jpg"), ("right", "txt")):
-        members = tuple(Member(f"{key}.{suffix}", b"abc") for key in "abc")
-        write_shards(tmp_path / name, {"in-0.tar": Shard(members)})
-    inputs = [
-        {"name": name, "input_bck": name, "input_format": {"template": "in-{0..0}"}}
-        for name in ("left", "right")
-    ]
-    fields = {"output_shard_records": 4, "output_shard_size": None, "algorithm": {"kind": "none"}}
-    spec = spec_of(inputs=inputs, join={}, lineage=kind, **fields)
-    del spec["input_bck"]
-    run_local(tmp_path, spec)
-    remove(tmp_path, "b")
-    assert sorted(row["key"] for row in rows_of(tmp_path)) == ["a", "a", "c", "c"]
-
-
-def test_a_damaged_lineage_ends_a_removal(tmp_path: Path) -> None:
-    made(tmp_path, lineage="jsonl")
-    before = files_of(tmp_path / "out")
-    path = tmp_path / "out" / manifest(tmp_path).lineages[0].name
-    for wrong in (b"[]\n", b"{", b'{"key": 1}\n'):
-        path.write_bytes(wrong)
-        with pytest.raises(StorageError, match="damaged"):
-            remove(tmp_path, *"abcdef")
-        assert files_of(tmp_path / "out") == before
-
-
-@pytest.mark.sample(keep=2)
-@pytest.mark.parametrize("suffix", [".tar.gz", ".zip", ".jsonl", ".tfrecord", ".parquet"])
-def test_lineages_of_other_containers_are_kept_up(suffix: str, tmp_path: Path) -> None:
-    kind = kind_named(suffix)
-    (tmp_path / "in").mkdir()
-    records = [some_records(shard, 10) for shard in range(2)]
-    for shard, own in enumerate(records):
-        (tmp_path / "in" / f"s-{shard}{suffix}").write_bytes(kind.write(own))
-    fields = {"input_extension": suffix, "key_field": kind.key_field, "lineage": "jsonl"}
-    order = {"kind": "shuffle", "seed": 3}
-    run_local(tmp_path, spec_of(**fields, output_shard_records=4, algorithm=order))
-    remove(tmp_path, records[0][3].key, records[1][7].key)
-    (listed,) = manifest(tmp_path).lineages
-    lines = [json.loads(line) for line in (tmp_path / "out" / listed.name).open()]
-    assert len(lines) == 18
+    write_shards(tmp_path / "again", {"n.tar": shard_of("c", "t")})
+    append(tmp_path, "again")
+    assert sorted(row["key"] for row in rows_of(tmp_path)) == ["c", "t"]
     assert verify(tmp_path).problems == ()
-    assert kind.key_of is not None
-    shards = [(tmp_path / "out" / each.name).read_bytes() for each in manifest(tmp_path).outputs]
-    found = [kind.key_of(each) for data in shards for each in kind.read(data)]
-    assert [row["key"] for row in lines] == found
 
 
 ALL_KINDS = ["wids", "dali", "energon", "huggingface", "sizes"]

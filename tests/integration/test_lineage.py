@@ -168,7 +168,7 @@ def test_where_says_how_to_have_a_lineage(cli: CommandLine, tmp_path: Path) -> N
     write_shards(tmp_path / "in", {"s.tar": shard_of("a")})
     run_local(tmp_path, spec_of())
     ended = cli("where", "out", "a")
-    assert "kept no lineage" in ended.err
+    assert "has no lineage" in ended.err
     assert "lineage: parquet" in ended.err
 
 
