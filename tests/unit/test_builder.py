@@ -13,7 +13,7 @@ import yaml
 
 import dsort
 from dsort.builder import SpecBuilder, read
-from dsort.builder.words import OWNERS
+from dsort.builder.fields import OWNERS
 from dsort.errors import SpecError
 from dsort.spec.model import JobSpec
 from dsort.storage.ref import BucketRef

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from dsort.containers.tfrecord.encoding import bytes_features, varints
+from dsort.containers.tfrecord.frames import bytes_features, varints
 from tests.support.internals import (
     BytesColumn,
     RowBytes,

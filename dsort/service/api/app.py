@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -24,7 +24,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dsort.errors import DsortError, SpecError
+from dsort.data.total_json import encodable
+from dsort.errors import DsortError, SpecError, SpecProblem
 from dsort.log_lines import logger_of
 from dsort.model.problem import Problem
 from dsort.service.aistore import routes as aistore
@@ -46,9 +47,9 @@ from dsort.service.api import (
 )
 from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
-from dsort.service.api.queries import TextQueries
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit
+from dsort.service.security.spec_text import why_no_text
 from dsort.service.service import Service
 from dsort.version import dsort_version
 
@@ -62,6 +63,38 @@ __all__ = [
     "surround",
     "tell_database_errors",
 ]
+
+
+class TextQueries:
+    """ASGI middleware: passes on requests whose query is UTF-8 without NUL."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        problems = _problems(scope["query_string"]) if scope["type"] == "http" else []
+        if not problems:
+            await self._app(scope, receive, send)
+            return
+        document = problem_of(SpecError(problems))
+        await JsonAnswer(document, 400, media_type=PROBLEM_JSON)(scope, receive, send)
+
+
+def _problems(query: bytes) -> list[SpecProblem]:
+    if query.isascii() and b"%" not in query:
+        return []
+    problems = []
+    for pair in query.split(b"&"):
+        name, value = (
+            unquote_to_bytes(part.replace(b"+", b" ")).decode("utf-8", "surrogateescape")
+            for part in pair.partition(b"=")[::2]
+        )
+        why = why_no_text(name) or why_no_text(value)
+        if why:
+            problems.append(SpecProblem(encodable(name), why))
+    return problems
+
 
 _SPECS = frozenset(("/v1/jobs", "/v1/schedules", "/v1/sort", "/v1/validate"))
 _KINDS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}

@@ -13,7 +13,10 @@ import json
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import tempfile
+import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack
@@ -26,16 +29,77 @@ from msgspec import Struct, to_builtins
 from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
+    StorageError,
     TooManyRequestsError,
     TransformError,
     WorkerLostError,
 )
 from dsort.service.config import ServiceConfig
-from dsort.service.hosting.environment import JobEnvironment
-from dsort.service.objects.forks import Forks
-from dsort.service.objects.shard_main import ORDER_FILE, OUT_DIRECTORY
+from dsort.service.hosting.environment import JobEnvironment, interpreter
+from dsort.service.objects.shard_main import ORDER_FILE, OURS, OUT_DIRECTORY
 
 __all__ = ["Gone", "MadeFile", "ShardProblemError", "ShardProcesses", "Turns"]
+
+
+MODULE: Final = "dsort.service.objects.shard_main"
+END_S_MAX: Final = 5.0
+
+
+class Forks(ClosesOnExit):
+    """Starts that process when it is first needed, and again if it has died. ``process``: the
+    process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def begin(self, directory: Path) -> int:
+        """Have a child carry out the order in ``directory``; returns the pipe of its answer."""
+        answer, inside = os.pipe()
+        try:
+            with self._lock:
+                if self.process is None or self.process.poll() is not None:
+                    self._start()
+                assert self._control is not None
+                socket.send_fds(self._control, [os.fsencode(directory)], [inside])
+        except OSError as error:
+            os.close(answer)
+            raise StorageError(f"no process can be begun for the shard: {error.strerror}") from None
+        finally:
+            os.close(inside)
+        return answer
+
+    def _start(self) -> None:
+        self._end()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                [*interpreter(), MODULE],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**JobEnvironment.path_environment(), **OURS},
+                cwd="/",
+                start_new_session=True,
+            )
+        self._control = ours
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(END_S_MAX)
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        """End the process, and all its children."""
+        with self._lock:
+            self._end()
+            self.process = self._control = None
+
 
 RUNNING_MAX: Final = 3  # one client gets one less
 WAITING_MAX: Final = 16  # of one client
