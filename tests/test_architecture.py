@@ -136,6 +136,7 @@ CONNECTIONS = "multiprocessing.connection"
 IMPURE_MODULES = {
     "asyncio",
     "boto3",
+    "click",
     "fastapi",
     "http",
     "io",
@@ -158,7 +159,6 @@ IMPURE_MODULES = {
     "tempfile",
     "threading",
     "time",
-    "typer",
     "urllib",
     "uuid",
     "yaml",
@@ -413,7 +413,7 @@ def test_what_is_pure_opens_no_file_and_reads_no_clock() -> None:
 
 @pytest.mark.parametrize("unit", ["job/events", "stop_flag", "errors"])
 def test_what_everybody_imports_is_light(unit: str) -> None:
-    heavy = {"numpy", "pydantic", "ray", "rich", "typer", "yaml"}
+    heavy = {"click", "numpy", "pydantic", "ray", "rich", "yaml"}
     found = [dotted for _, dotted in imports(PACKAGE / f"{unit}.py")]
     assert [dotted for dotted in found if dotted.split(".")[0] in heavy] == []
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import typer
 
 from dsort.cli.exits import exit_table
 from dsort.cli.main import whole_app
@@ -54,8 +51,7 @@ def exit_codes() -> list[tuple[str, str]]:
 
 def command_line() -> list[Command]:
     """All verbs in the order of ``dsort --help``, those of groups behind them."""
-    group: Any = typer.main.get_command(whole_app())
-    return [each for name, verb in group.commands.items() for each in _commands(name, verb)]
+    return [each for name, verb in whole_app().commands.items() for each in _commands(name, verb)]
 
 
 def openapi_document() -> dict[str, Any]:
@@ -86,18 +82,13 @@ def _commands(name: str, verb: Any) -> list[Command]:
         for param in verb.get_params(context)
         if (record := param.get_help_record(context)) is not None
     ]
-    plain = re.compile(r" <[^<>]*>$")  # the Python type of an argument
     return [
         Command(
             name=f"dsort {name}",
             usage=" ".join([f"dsort {name}", *verb.collect_usage_pieces(context)]),
             in_short=verb.short_help or "",
             help=verb.help or "",
-            arguments=tuple(
-                Option(plain.sub("", each.written), each.meaning)
-                for kind, each in shown
-                if kind == "argument"
-            ),
+            arguments=tuple(each for kind, each in shown if kind == "argument"),
             options=tuple(each for kind, each in shown if kind == "option"),
         )
     ]

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import typer
+import click
 from msgspec.structs import replace
 
 from dsort.cli import options
 from dsort.cli.find import FoundJob, bucket_uri, find_job
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import (
     Submission,
@@ -29,31 +30,27 @@ __all__ = ["Dataset", "append", "refuse_moved"]
 
 Dataset = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="RESULT",
         help="The result: its bucket, the id of its newest job, or the path of its manifest.",
-        show_default=False,
     ),
 ]
 
 _NewShards = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="SRC",
         help="The bucket with new shards. If RESULT was joined from several inputs: "
         "NAME=BUCKET for each input.",
-        show_default=False,
     ),
 ]
 _Template = Annotated[
     str | None,
-    typer.Option(
-        "--template", metavar="TEMPLATE", help="The shards of SRC to add.  [default: all]"
-    ),
+    Option("--template", metavar="TEMPLATE", help="The shards of SRC to add.  [default: all]"),
 ]
 _Names = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--names",
         metavar="TEMPLATE",
         help="The names of the new shards.  [default: as in RESULT, with the next numbers]",
@@ -61,7 +58,7 @@ _Names = Annotated[
 ]
 _DuplicateKeys = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--duplicate-keys",
         metavar="POLICY",
         help="The policy for new records with a key that RESULT or another new record "
@@ -72,7 +69,7 @@ _DuplicateKeys = Annotated[
 ]
 _RunCode = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--run-code",
         help="Run the code that is named in the steps of the result's spec. The spec "
         "comes from the bucket: use --run-code only for a result of your own.",
@@ -80,9 +77,8 @@ _RunCode = Annotated[
 ]
 
 
-@options.grouped
 def append(
-    context: typer.Context,
+    context: click.Context,
     dataset: Dataset,
     src: _NewShards,
     template: _Template = None,
@@ -139,7 +135,7 @@ def append(
 
 
 def _fields_there(
-    context: typer.Context,
+    context: click.Context,
     dataset: str,
     source: str | dict[str, str],
     new: Mapping[str, str | None],

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli.find import find_shard, open_argument
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import connected, is_remote, shards_there
 from dsort.errors import InputError, SpecError, StorageError
 
@@ -26,32 +27,30 @@ Piece = memoryview | bytes
 PEEKED_BYTES = 4096
 
 
-@options.grouped
 def cat(
-    context: typer.Context,
+    context: click.Context,
     shard: options.Shard,
     key: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KEY[.EXT]", help="A record's key, or a member's name.", show_default=False
+        Argument(
+            metavar="KEY[.EXT]",
+            help="A record's key, or a member's name.",
         ),
     ] = None,
     index: Annotated[
         int | None,
-        typer.Option("--index", metavar="N", help="The number of a record, from 0 on.", min=0),
+        Option("--index", metavar="N", help="The number of a record, from 0 on.", min=0),
     ] = None,
     written_as: Annotated[
         Literal["raw", "tar"],
-        typer.Option(
+        Option(
             "--as",
             help="raw: the bytes of the members, one after the other. tar: a tar of the members.",
         ),
     ] = "raw",
     to: Annotated[
         str,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The file to write; -: standard output."
-        ),
+        Option("--output", "-o", metavar="FILE", help="The file to write; -: standard output."),
     ] = "-",
     max_expansion: options.MaxExpansion = 200,
     root: options.Root = None,

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+import click
 
-from dsort.cli import options
 from dsort.cli.find import bucket_uri
 from dsort.cli.input_shards import From, find_inputs, suffix_of
 from dsort.cli.made_spec import MadeJob, run_made_spec
 from dsort.cli.output_shards import OutputShards
+from dsort.cli.parameters import Argument, Option
 
 __all__ = ["convert"]
 
 
-@options.grouped
 def convert(
-    context: typer.Context,
-    src: Annotated[str, typer.Argument(metavar="SRC", help="The bucket to read.")],
-    dst: Annotated[str, typer.Argument(metavar="DST", help="The bucket to write.")],
+    context: click.Context,
+    src: Annotated[str, Argument(metavar="SRC", help="The bucket to read.")],
+    dst: Annotated[str, Argument(metavar="DST", help="The bucket to write.")],
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             "--to", metavar="EXT", help="The container to write, as in tar, tfrecord or parquet."
         ),
     ],
     source: From = None,
     key_field: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="FIELD",
             help="The field that holds the keys of records, as key_field of a spec.",
         ),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-import typer
+import click
 
 from dsort.errors import DsortError, SpecError, SpecProblem
 
@@ -54,7 +54,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 """The fields that a parameter of a command sets, by the parameter's name."""
 
 
-def flag_for(context: typer.Context, path: str) -> str | None:
+def flag_for(context: click.Context, path: str) -> str | None:
     """The option, as it was typed, that set the field ``path``; None if no option did."""
     for param in context.command.params:
         name = param.name or ""
@@ -67,7 +67,7 @@ def flag_for(context: typer.Context, path: str) -> str | None:
     return None
 
 
-def with_flags(context: typer.Context, text: str) -> str:
+def with_flags(context: click.Context, text: str) -> str:
     """``text`` with options of the command in place of the fields that they set; unchanged for a
     command that reads a spec, because its user knows the fields."""
     params = context.command.params
@@ -85,7 +85,7 @@ def _shown(param: Any) -> str:
     return param.opts[-1] if is_option else str(param.metavar or (param.name or "").upper())
 
 
-_current: ContextVar[typer.Context | None] = ContextVar("_current", default=None)
+_current: ContextVar[click.Context | None] = ContextVar("_current", default=None)
 
 
 def with_flag(text: str) -> str:
@@ -98,7 +98,7 @@ def with_flag(text: str) -> str:
 
 
 @contextmanager
-def naming_flags(context: typer.Context) -> Iterator[None]:
+def naming_flags(context: click.Context) -> Iterator[None]:
     """Make a ``SpecError`` raised inside name options of the command instead of the fields that
     they set."""
     token = _current.set(context)

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 from msgspec.structs import asdict
 
 from dsort.cli import options, output
 from dsort.cli.find import bucket_uri, open_existing, opener, scratch_bases
 from dsort.cli.options import duration_s
+from dsort.cli.parameters import Option
 from dsort.cli.remote import connected, is_remote
 from dsort.errors import DsortError
 
@@ -23,7 +24,7 @@ __all__ = ["gc"]
 
 OlderThan = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--older-than",
         metavar="DURATION",
         help="List only files whose last write is at least DURATION ago, as in 12h or "
@@ -33,7 +34,7 @@ OlderThan = Annotated[
 ]
 OnlyJob = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--job",
         metavar="JOB",
         help="List only the files that this job left. JOB is the whole job id.",
@@ -41,7 +42,7 @@ OnlyJob = Annotated[
 ]
 ScratchOfJobs = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--scratch",
         metavar="DIR",
         help="The directory where jobs had their scratch on this machine.  [default: the "
@@ -51,18 +52,15 @@ ScratchOfJobs = Annotated[
 ]
 
 
-@options.grouped
 def gc(
-    context: typer.Context,
+    context: click.Context,
     bucket: options.BucketUri,
     older_than: OlderThan = None,
     job: OnlyJob = None,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the files that are listed.")
-    ] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove the files that are listed.")] = False,
     all_uploads: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--all-uploads",
             help="With --remove: also remove unfinished uploads that dsort did not begin.",
         ),
@@ -123,7 +121,7 @@ def gc(
 
 
 def _list_there(
-    context: typer.Context, bucket: str, older_than: str, job: str | None, *, as_json: bool
+    context: click.Context, bucket: str, older_than: str, job: str | None, *, as_json: bool
 ) -> None:
     uri, older_than_s = bucket_uri(bucket), duration_s(older_than, "--older-than")
     with connected(context) as client:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-import typer
-
 from dsort.cli import options, output
 from dsort.cli.find import open_argument
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.progress import make_reporter
 from dsort.errors import SpecError, SpecProblem
 
@@ -21,21 +20,20 @@ TarFormat = Literal["ustar", "gnu", "pax"]
 
 Target = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="BUCKET/TEMPLATE.EXT",
         help="The bucket and the names of the shards, as in 'images/samples-{00..18}.tar'.",
-        show_default=False,
     ),
 ]
 Records = Annotated[
-    int, typer.Option("--fcount", metavar="N", min=0, help="The number of records in each shard.")
+    int, Option("--fcount", metavar="N", min=0, help="The number of records in each shard.")
 ]
 MemberSize = Annotated[
-    str, typer.Option("--fsize", metavar="SIZE", help="The size of each member, as in 100KB.")
+    str, Option("--fsize", metavar="SIZE", help="The size of each member, as in 100KB.")
 ]
 Extensions = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--fext",
         metavar="EXT,..",
         help="The extensions of the members, as in jpg,cls. Each record has one member "
@@ -45,16 +43,14 @@ Extensions = Annotated[
 ]
 Dialect = Annotated[
     TarFormat,
-    typer.Option(
+    Option(
         "--tform",
         metavar="FORM",
         case_sensitive=False,
         help="The dialect of tar: ustar, gnu or pax.",
     ),
 ]
-Seed = Annotated[
-    str, typer.Option("--seed", metavar="TEXT", help="The same seed gives the same bytes.")
-]
+Seed = Annotated[str, Option("--seed", metavar="TEXT", help="The same seed gives the same bytes.")]
 
 
 def gen_shards(

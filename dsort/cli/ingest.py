@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+import click
 from msgspec import Struct
 
-from dsort.cli import options
 from dsort.cli.find import bucket_uri
 from dsort.cli.made_spec import MadeJob, run_made_spec
 from dsort.cli.output_shards import OutputShards
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import is_remote
 from dsort.cli.seeds import Seed, shuffle_with
 from dsort.errors import DsortError, SpecError, SpecProblem
@@ -31,7 +31,7 @@ class LooseFiles(Struct, frozen=True, kw_only=True):
 
     layout: Annotated[
         Literal["files", "folders", "metadata"],
-        typer.Option(
+        Option(
             help="files: files with the same key become one record. folders: the first "
             "directory of a name is the class, and a member .cls holds the number of the class. "
             "metadata: metadata.csv, .jsonl or .parquet describes the files."
@@ -39,53 +39,51 @@ class LooseFiles(Struct, frozen=True, kw_only=True):
     ] = "files"
     key: Annotated[
         Literal["path", "name", "joined"],
-        typer.Option(
+        Option(
             help="The part of a file's name that is the record key: the whole path, the name "
             "after the last slash, or the path joined without slashes."
         ),
     ] = "path"
     key_pattern: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="REGEX",
             help="In place of --key: a regular expression whose first group is the record key.",
         ),
     ] = None
     dots: Annotated[
         Literal["first", "last"] | None,
-        typer.Option(
+        Option(
             help="The dot of a file's name at which the extension begins.  [default: first; "
             "last for folders]",
             show_default=False,
         ),
     ] = None
     archives: Annotated[
-        bool, typer.Option("--archives", help="Read the files inside tars, in place of the tars.")
+        bool, Option("--archives", help="Read the files inside tars, in place of the tars.")
     ] = False
     extensions: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--ext", metavar="EXT", help="Read only files with this extension; may be repeated."
         ),
     ] = None
     recipe: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FILE", help="A file with the name and the source of one member in each line."
         ),
     ] = None
     pipes: Annotated[
-        bool, typer.Option("--pipes", help="Run the programs that the recipe names with pipe:.")
+        bool, Option("--pipes", help="Run the programs that the recipe names with pipe:.")
     ] = False
     class_map: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="With --layout folders: a file with the number of each class."
-        ),
+        Option(metavar="FILE", help="With --layout folders: a file with the number of each class."),
     ] = None
     unusable: Annotated[
         Literal["abort", "drop"],
-        typer.Option(
+        Option(
             help="The policy for files that cannot be members, such as files without an extension."
         ),
     ] = "abort"
@@ -110,19 +108,18 @@ class LooseFiles(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in given.items() if value}
 
 
-@options.grouped
 def ingest(
-    context: typer.Context,
+    context: click.Context,
     places: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="SRC... DST",
             help="Trees of files, each as PATH or NAME=PATH, and then the bucket for the shards.",
         ),
     ],
     seed: Seed = None,
     sort: Annotated[
-        bool, typer.Option("--sort", help="Sort the records by key; do not shuffle.")
+        bool, Option("--sort", help="Sort the records by key; do not shuffle.")
     ] = False,
     *,
     files: LooseFiles,

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
 from dsort.cli import output
 from dsort.cli.find import bucket_uri, open_existing
+from dsort.cli.parameters import Option
 from dsort.cli.remote import connected, is_remote
 from dsort.errors import MissingShardError, SpecError, SpecProblem
 
@@ -18,7 +19,7 @@ __all__ = ["From", "find_inputs", "suffix_of"]
 
 From = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--from",
         metavar="EXT",
         help="The suffix of the container to read.  [default: found from the names in SRC]",
@@ -28,7 +29,7 @@ From = Annotated[
 
 
 def find_inputs(
-    context: typer.Context, src: str, source: str | None, root: Path | None
+    context: click.Context, src: str, source: str | None, root: Path | None
 ) -> tuple[str, int]:
     """(extension of the shards to read, number of these shards). Shards of one container that
     differ in their codec (``.jsonl``, ``.jsonl.gz``) are one input.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli.find import find_shard, open_argument
@@ -20,9 +20,8 @@ Row = tuple[str, int, Sequence[str]]
 """A record: its key, its payload in bytes, and its extensions."""
 
 
-@options.grouped
 def inspect_shard(
-    context: typer.Context,
+    context: click.Context,
     shard: options.Shard,
     show_all: options.ShowAll = False,
     max_expansion: options.MaxExpansion = 200,
@@ -52,7 +51,7 @@ def inspect_shard(
     _write_records(((each.key, each.payload_bytes, each.extensions) for each in shown), count)
 
 
-def _inspect_there(context: typer.Context, shard: str, *, show_all: bool, as_json: bool) -> None:
+def _inspect_there(context: click.Context, shard: str, *, show_all: bool, as_json: bool) -> None:
     bucket, name = shards_there(shard, "SHARD")
     with connected(context) as client:
         records = [*client.data.records(bucket, name)]

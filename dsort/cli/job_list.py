@@ -9,7 +9,7 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from dsort.cli import output
 from dsort.cli.find import FoundJob, data_root, known_jobs, user_settings
@@ -66,7 +66,7 @@ def _state_of(found: FoundJob) -> str:
 
 
 def list_jobs(
-    context: typer.Context,
+    context: click.Context,
     *,
     states: Sequence[str],
     owner: str | None,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+import click
 
 from dsort.cli import options, output
+from dsort.cli.parameters import Option
 from dsort.cli.remote import connected, found_jobs
 
 __all__ = ["log"]
 
 
-@options.grouped
 def log(
-    context: typer.Context,
+    context: click.Context,
     job: options.RemoteJob,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Print new lines of the log, until the job has ended.")
+        bool, Option("--follow", help="Print new lines of the log, until the job has ended.")
     ] = False,
     as_json: options.AsJson = False,
     *,

@@ -3,20 +3,19 @@ loads no other module for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal
 
-import typer
+import click
 
-__all__ = ["LogLevel", "with_log_level"]
+from dsort.cli.parameters import Option, parameter
+
+__all__ = ["LogLevel", "add_log_level"]
 
 DEFAULT: Final = "warning"
 NAME: Final = "log_level"
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
-    typer.Option(
+    Option(
         "--log-level",
         metavar="LEVEL",
         envvar="DSORT_LOG",
@@ -27,28 +26,19 @@ LogLevel = Annotated[
 ]
 
 
-def with_log_level(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with the option ``--log-level``, in front of ``--debug``; unchanged if it is a
-    stand-in without parameters, or sets up its log itself."""
-    parameters = [*signature(verb).parameters.values()]
-    names = [each.name for each in parameters]
-    if "debug" not in names or NAME in names:
-        return verb
-    hints = get_type_hints(verb, include_extras=True)
-    parameters = [
-        each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)
-        for each in parameters
-    ]
-    option = Parameter(NAME, Parameter.KEYWORD_ONLY, default=None, annotation=LogLevel)
-    parameters.insert(names.index("debug"), option)
+def add_log_level(command: click.Command) -> None:
+    """Give ``command`` the option ``--log-level``, in front of ``--debug``. A command that has no
+    ``--debug``, or sets up its log itself, stays as it is."""
+    names = [each.name for each in command.params]
+    verb = command.callback
+    if "debug" not in names or NAME in names or verb is None:
+        return
+    command.params.insert(names.index("debug"), parameter(NAME, LogLevel, None))
 
-    @wraps(verb)
     def with_lines(**given: Any) -> None:
         from dsort.log_lines import lines_on_stderr
 
         with lines_on_stderr(given.pop(NAME) or DEFAULT):
             verb(**given)
 
-    with_lines.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    with_lines.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_lines
+    command.callback = with_lines

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli.find import bucket_uri, open_existing
+from dsort.cli.parameters import Option
 from dsort.cli.remote import connected, is_remote
 
 __all__ = ["ls"]
@@ -18,12 +19,11 @@ ROWS_AT_ONCE = 1000
 NAME_COLUMNS_MIN = 24
 
 
-@options.grouped
 def ls(
-    context: typer.Context,
+    context: click.Context,
     bucket: options.BucketUri,
     prefix: Annotated[
-        str, typer.Option("--prefix", metavar="TEXT", help="List only names that begin with TEXT.")
+        str, Option("--prefix", metavar="TEXT", help="List only names that begin with TEXT.")
     ] = "",
     root: options.Root = None,
     as_json: options.AsJson = False,

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import typer
+import click
 
 from dsort.cli import options, output
+from dsort.cli.parameters import Option
 from dsort.cli.progress import ProgressStyle, make_reporter
 from dsort.cli.remote import Submission, is_remote, submit, write_report
 from dsort.cli.run import read_spec, run_options, show_spec
@@ -23,12 +24,10 @@ class MadeJob(options.RunArguments, frozen=True, kw_only=True):
     root: options.Root = None
     overwrite: options.Overwrite = False
     remove_stale: options.RemoveStale = False
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read and plan, but write nothing.")
-    ] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="Read and plan, but write nothing.")] = False
     print_spec: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--print-spec", help="Print the job spec as YAML, for `dsort start -f`; run nothing."
         ),
     ] = False
@@ -45,7 +44,7 @@ class MadeJob(options.RunArguments, frozen=True, kw_only=True):
 
 
 def run_made_spec(
-    context: typer.Context, fields: Mapping[str, Any], how: MadeJob, *, random_seed: bool = False
+    context: click.Context, fields: Mapping[str, Any], how: MadeJob, *, random_seed: bool = False
 ) -> None:
     """Run the job that ``fields`` describe, here or at a service, and put its report on stdout.
     ``random_seed``: the user did not choose the seed; it is printed once the spec is checked."""

@@ -8,26 +8,22 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-import typer
-import typer.core
+import click
 
-from dsort.cli import exits, output
+from dsort.cli import completion, exits, output
 from dsort.cli.flags import naming_flags
-from dsort.cli.log_level import with_log_level
+from dsort.cli.log_level import add_log_level
 from dsort.cli.overseer import is_for_ray, run_overseen
-from dsort.cli.own_process import own_process, without_plugins
+from dsort.cli.own_process import own_process
+from dsort.cli.parameters import CONTEXT_SETTINGS, Command, Option, command
 from dsort.errors import DsortError, JobStoppedError, SpecError
 from dsort.installation import PART, is_mixed, is_part, missing_part, mixed_words
 from dsort.storage.process_limits import explain_limits
 from dsort.version import dsort_version
 
 __all__ = ["main", "whole_app"]
-
-COMPLETE = "_DSORT_COMPLETE"
-"""The environment variable with which a shell requests completions; its value names the shell."""
-CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
 def _help_epilog() -> str:
@@ -40,8 +36,18 @@ def _help_epilog() -> str:
 
 
 def dsort(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    context: click.Context,
+    version: Annotated[bool, Option("--version", help="Show the version and exit.")] = False,
+    install_completion: Annotated[
+        bool, Option("--install-completion", help="Install completion for the current shell.")
+    ] = False,
+    show_completion: Annotated[
+        bool,
+        Option(
+            "--show-completion",
+            help="Show completion for the current shell, to copy it or customize the installation.",
+        ),
+    ] = False,
 ) -> None:
     """Shuffle, sort and reshard shards of training data (WebDataset and similar formats).
 
@@ -53,6 +59,13 @@ def dsort(
     """
     if version:
         output.write(f"dsort {dsort_version()}" + f" ({PART})" * is_part())
+    elif install_completion or show_completion:
+        if install_completion:
+            shell, path = completion.install(context.command)
+            output.write(f"{shell} completion installed in {path}")
+            output.write("Completion will take effect once you restart the terminal")
+        else:
+            output.write(completion.script(context.command).strip())
     elif context.invoked_subcommand is None:
         output.write(context.get_help())
 
@@ -152,10 +165,30 @@ _GROUPS: Final[Mapping[str, _Group]] = {
 }
 
 
-class _Sections(typer.core.TyperGroup):
+class _Commands(click.Group):
+    """A list of commands, in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See ``click.Group``."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See ``click.Group``. The error suggests names, with each version of click."""
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            if found := get_close_matches(args[0], self.commands):
+                words = ", ".join(map(repr, found))
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {words}?")
+        return super().resolve_command(ctx, args)
+
+
+class _Sections(_Commands):
     """The list of commands, in sections."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See ``click.Group``: one list for each section."""
         for title, verbs in _SECTIONS.items():
             groups = [(name, each.in_short) for name, each in _GROUPS.items()]
@@ -168,62 +201,55 @@ class _Sections(typer.core.TyperGroup):
 _Loader = Callable[[_Verb], Callable[..., None]]
 
 
-def whole_app(load: _Loader = _Verb.load) -> typer.Typer:
+def whole_app(load: _Loader = _Verb.load) -> click.Group:
     """The command line with all its verbs. ``load``: returns the function of a verb."""
-    app = typer.Typer(
-        name="dsort",
-        cls=_Sections,
-        add_completion=True,
-        no_args_is_help=False,
-        rich_markup_mode=None,
-        context_settings=CONTEXT_SETTINGS,
+    app = command(
+        "dsort",
+        dsort,
+        _Sections,
+        invoke_without_command=True,
+        subcommand_metavar="COMMAND [ARGS]...",
         epilog=_help_epilog(),
     )
-    app.callback(invoke_without_command=True)(dsort)
-    _add(app, _VERBS, load)
+    for verb in _VERBS:
+        app.add_command(_of_verb(verb, load))
     for name in _GROUPS:
-        app.add_typer(_group(name, load))
+        app.add_command(_group(name, load))
     return app
 
 
-def _group(name: str, load: _Loader) -> typer.Typer:
+def _group(name: str, load: _Loader) -> click.Group:
     _, in_short, verbs = _GROUPS[name]
-    group = typer.Typer(
-        name=name,
-        help=in_short,
-        add_completion=False,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        context_settings=CONTEXT_SETTINGS,
+    group = _Commands(
+        name, help=in_short, no_args_is_help=True, context_settings={**CONTEXT_SETTINGS}
     )
-    _add(group, verbs, load)
+    for verb in verbs:
+        group.add_command(_of_verb(verb, load))
     return group
 
 
-def _add(group: typer.Typer, verbs: Sequence[_Verb], load: _Loader) -> None:
-    for each in verbs:
-        group.command(each.name, short_help=each.in_short, context_settings=CONTEXT_SETTINGS)(
-            with_log_level(load(each))
-        )
+def _of_verb(verb: _Verb, load: _Loader) -> click.Command:
+    made = command(verb.name, load(verb), Command, short_help=verb.in_short)
+    add_log_level(made)
+    return made
 
 
-def _command(args: list[str]) -> tuple[str, list[str], Any]:
+def _command(args: list[str]) -> tuple[str, list[str], click.Command]:
     """(the name, the arguments, the command) of a command line. Loads the function of one verb, and
     never those of the others."""
     words = ["dsort"]
     verbs: Sequence[_Verb] = _VERBS
-    app = None
+    app: click.Command | None = None
     if args and args[0] in _GROUPS:
         app, verbs = _group(args[0], _Verb.stand_in), _GROUPS[args[0]].verbs
         words.append(args.pop(0))
     verb = next((each for each in verbs if each.name in args[:1]), None)
     if verb is not None:
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        _add(app, [verb], _Verb.load)
+        app = _of_verb(verb, _Verb.load)
         words.append(args.pop(0))
     if app is None:
         app = whole_app(_Verb.stand_in)
-    return " ".join(words), args, typer.main.get_command(app)
+    return " ".join(words), args, app
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -252,7 +278,7 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
     try:
         with explain_limits():
             return work()
-    except typer.TyperException as mistake:
+    except click.ClickException as mistake:
         context = getattr(mistake, "ctx", None)
         command = context.command_path if context else "dsort"
         usage = " ".join(context.get_usage().split()) if context else ""
@@ -271,41 +297,33 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
         return 128 + signal.SIGPIPE
 
 
-def _speaks_with_a_service(command: Any) -> bool:
+def _speaks_with_a_service(made: click.Command) -> bool:
     """Whether ``dsort-client`` has all that a command needs: the command is a list of verbs, or a
     verb with the option ``--server``."""
-    options = {each.name for each in command.params}
-    return hasattr(command, "commands") or "server" in options
+    return isinstance(made, click.Group) or "server" in {each.name for each in made.params}
 
 
-def _complete() -> int:
-    """Print the completions that a shell requests: the words are in the environment, where typer's
-    scripts put them. Only the verbs in these words are loaded."""
-    said = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    words = said.split()
+def _complete(asked: str) -> int:
+    """Print what a shell asks for. Only the verbs in the words of the command line are loaded."""
+    words = os.environ.get("COMP_WORDS", "").split()
     app = whole_app(lambda each: each.load() if each.name in words else each.stand_in())
-    try:
-        typer.main.get_command(app)(args=[], prog_name="dsort", complete_var=COMPLETE)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+    output.write(completion.answer(app, asked))
     return 0
 
 
 def _run(argv: Sequence[str]) -> int:
-    if os.environ.get(COMPLETE):
-        return _complete()
-    # The verb is called directly: through a group, typer would load pydantic even for --help.
+    if asked := os.environ.get(completion.COMPLETE):
+        return _complete(asked)
     if is_mixed():
         words, hint = mixed_words()
         raise SpecError(words, hint=hint)
-    name, args, command = _command(list(argv))
+    name, args, made = _command(list(argv))
     try:
-        with without_plugins():
-            context = command.make_context(name, args)
-        if is_part() and not _speaks_with_a_service(command):
+        context = made.make_context(name, args)
+        if is_part() and not _speaks_with_a_service(made):
             raise missing_part(name, takes_a_service=False)
         with context, naming_flags(context):
-            command.invoke(context)
-    except typer.Exit as end:
+            made.invoke(context)
+    except click.exceptions.Exit as end:
         return end.exit_code
     return 0

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import partial, wraps
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints, overload
+from typing import Annotated, Literal
 
-import typer
 from msgspec import Struct
 
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.progress import ProgressStyle
 from dsort.durations import format_duration, parse_duration_s
 from dsort.errors import SpecError, SpecProblem
@@ -63,7 +60,6 @@ __all__ = [
     "WaitOption",
     "Workers",
     "duration_s",
-    "grouped",
     "size_bytes",
 ]
 
@@ -72,31 +68,28 @@ MoveChoice = Literal["auto", "map", "range", "spill"]
 
 Source = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="SRC",
         help="The input bucket, in place of the input bucket of the spec.",
-        show_default=False,
     ),
 ]
 Destination = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="DST",
         help="The output bucket, in place of the output bucket of the spec.",
-        show_default=False,
     ),
 ]
 Shard = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="SHARD",
         help="A shard: a file, BUCKET/NAME under the data root, or a URI: s3://bucket/shard.tar.",
-        show_default=False,
     ),
 ]
 SpecSource = Annotated[
     str,
-    typer.Option(
+    Option(
         "--spec",
         "-f",
         metavar="SPEC",
@@ -106,7 +99,7 @@ SpecSource = Annotated[
 ]
 Root = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--root",
         metavar="DIR",
         envvar="DSORT_ROOT",
@@ -116,7 +109,7 @@ Root = Annotated[
 ]
 Scratch = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--scratch",
         metavar="DIR",
         help="The directory for temporary files.  [default: beside the output]",
@@ -125,7 +118,7 @@ Scratch = Annotated[
 ]
 MemoryMax = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--max-memory",
         metavar="SIZE",
         help="The memory that the whole job may use on a node, as in 8GB.  [default: all "
@@ -135,7 +128,7 @@ MemoryMax = Annotated[
 ]
 BandwidthMax = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--max-bandwidth",
         metavar="SIZE",
         help="The limit of the whole job for traffic to and from object stores, in bytes "
@@ -145,7 +138,7 @@ BandwidthMax = Annotated[
 ]
 Move = Annotated[
     MoveChoice,
-    typer.Option(
+    Option(
         "--move",
         metavar="PATH",
         help="The way of records from inputs to outputs: map (the inputs fit in memory), "
@@ -155,7 +148,7 @@ Move = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--workers",
         metavar="N",
         min=1,
@@ -165,7 +158,7 @@ Workers = Annotated[
 ]
 Ray = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--ray",
         help="Run on the Ray cluster at --ray-address. Without --ray-address: on the "
         "cluster at ray_address of the settings. Without both: on a Ray that dsort starts on "
@@ -174,7 +167,7 @@ Ray = Annotated[
 ]
 RayAddress = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ray-address",
         metavar="ADDR",
         help="Run on this Ray cluster: auto, ray://HOST:PORT, or HOST:PORT.",
@@ -183,7 +176,7 @@ RayAddress = Annotated[
 ]
 RayResources = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ray-resources",
         metavar="JSON",
         help='The resources that each worker needs of its node besides a CPU, as in {"dsort": 1}.',
@@ -192,7 +185,7 @@ RayResources = Annotated[
 ]
 RayLabels = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ray-labels",
         metavar="JSON",
         help='The labels of the nodes that workers run on, as in {"zone": "in(a, b)"}.',
@@ -201,13 +194,11 @@ RayLabels = Annotated[
 ]
 Overwrite = Annotated[
     bool,
-    typer.Option(
-        "--overwrite", help="Replace existing shards that have the names of output shards."
-    ),
+    Option("--overwrite", help="Replace existing shards that have the names of output shards."),
 ]
 RemoveStale = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--remove-stale",
         help="With --overwrite: after the new result is complete, remove the shards of "
         "the replaced result that have higher numbers than the new shards.",
@@ -215,69 +206,64 @@ RemoveStale = Annotated[
 ]
 ProgressOption = Annotated[
     ProgressStyle,
-    typer.Option(
+    Option(
         "--progress",
         metavar="STYLE",
         help="The form of the progress on stderr: bar, plain, json (one object a line), "
         "none, or auto (bar on a terminal).",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 Debug = Annotated[
-    bool, typer.Option("--debug", help="With an error, show where in dsort the error arose.")
+    bool, Option("--debug", help="With an error, show where in dsort the error arose.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show the spec first, with all its defaults.")
+    bool, Option("--verbose", "-v", help="Show the spec first, with all its defaults.")
 ]
 BucketUri = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="BUCKET",
         help="A directory under the data root, or a URI: file:///dir, s3://bucket/prefix, gs://, "
         "az://, ais://.",
-        show_default=False,
     ),
 ]
 JobOrManifest = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="RESULT",
         help="A job id (the beginning of the id is enough), the path or URI of a "
         "manifest.json, or a bucket. A bucket stands for its newest job.",
-        show_default=False,
     ),
 ]
 JobOrNone = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="JOB",
         help="A job id (the beginning of the id is enough), the path or URI of a "
         "manifest.json, or a bucket. A bucket stands for its newest job.  [default: list all "
         "jobs]",
-        show_default=False,
     ),
 ]
 JobNames = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="JOB...",
         help="Job ids (the beginning of each id is enough). Without a service, also "
         "buckets: a bucket stands for its newest job.",
-        show_default=False,
     ),
 ]
 JobName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="JOB",
         help="A job id (the beginning of the id is enough), or a bucket. A bucket stands "
         "for its newest job.",
-        show_default=False,
     ),
 ]
 JobBucket = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--bucket",
         metavar="BUCKET",
         help="The output bucket of the job.  [default: every directory in the data root]",
@@ -286,7 +272,7 @@ JobBucket = Annotated[
 ]
 MaxExpansion = Annotated[
     int,
-    typer.Option(
+    Option(
         "--max-expansion",
         metavar="N",
         help="Refuse a compressed shard that expands to more than N times its length.",
@@ -295,7 +281,7 @@ MaxExpansion = Annotated[
 ]
 VerifyMemoryMax = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--max-memory",
         metavar="SIZE",
         help="The memory for decoding. A zstd frame may refer back over a quarter of this "
@@ -305,7 +291,7 @@ VerifyMemoryMax = Annotated[
 ]
 VerifyMaxExpansion = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--max-expansion",
         metavar="N",
         help="Report a compressed shard that expands to more than N times its length.  "
@@ -314,15 +300,13 @@ VerifyMaxExpansion = Annotated[
         show_default=False,
     ),
 ]
-ShowAll = Annotated[
-    bool, typer.Option("--all", "-a", help="List all entries, not only the first ten.")
-]
+ShowAll = Annotated[bool, Option("--all", "-a", help="List all entries, not only the first ten.")]
 
 # --- of a service --------------------------------------------------------------------------------
 
 Server = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--server",
         metavar="URL",
         envvar="DSORT_SERVER",
@@ -332,7 +316,7 @@ Server = Annotated[
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--token-file",
         metavar="FILE",
         envvar="DSORT_TOKEN_FILE",
@@ -342,24 +326,24 @@ TokenFile = Annotated[
         show_default=False,
     ),
 ]
-Local = Annotated[
-    bool, typer.Option("--local", help="Run on this machine, even if DSORT_SERVER is set.")
-]
+Local = Annotated[bool, Option("--local", help="Run on this machine, even if DSORT_SERVER is set.")]
 RemoteJobs = Annotated[
     list[str],
-    typer.Argument(
-        metavar="JOB...", help="Job ids; the beginning of each id is enough.", show_default=False
+    Argument(
+        metavar="JOB...",
+        help="Job ids; the beginning of each id is enough.",
     ),
 ]
 RemoteJob = Annotated[
     str,
-    typer.Argument(
-        metavar="JOB", help="A job id; the beginning of the id is enough.", show_default=False
+    Argument(
+        metavar="JOB",
+        help="A job id; the beginning of the id is enough.",
     ),
 ]
 Priority = Annotated[
     int,
-    typer.Option(
+    Option(
         "--priority",
         metavar="N",
         help="With a service: the priority of the job. A job with a higher number runs first.",
@@ -367,7 +351,7 @@ Priority = Annotated[
 ]
 Labels = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--label",
         metavar="TEXT",
         help="With a service: a label of the job; may be repeated.",
@@ -376,13 +360,13 @@ Labels = Annotated[
 ]
 WaitOption = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--wait", help="With a service: wait for the job, and exit with the exit code of the job."
     ),
 ]
 StateDir = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--state-dir",
         envvar="DSORT_STATE_DIR",
         metavar="DIR",
@@ -394,7 +378,7 @@ StateDir = Annotated[
 ]
 DatabaseUrl = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--database",
         envvar="DSORT_DATABASE_URL",
         metavar="URL",
@@ -461,57 +445,3 @@ class ServiceOrHere(Service, frozen=True, kw_only=True):
     """The same, for verbs that also work without a service."""
 
     local: Local = False
-
-
-def _is_group(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Struct)
-
-
-@overload
-def grouped(verb: Callable[..., None]) -> Callable[..., None]: ...
-@overload
-def grouped(
-    *, without: Collection[str]
-) -> Callable[[Callable[..., None]], Callable[..., None]]: ...
-
-
-def grouped(
-    verb: Callable[..., None] | None = None, *, without: Collection[str] = ()
-) -> Callable[..., Any]:
-    """Let a verb take groups of options. A parameter whose type is one of the structs above
-    becomes one option for each of its fields, except those in ``without``."""
-    if verb is None:
-        return partial(grouped, without=without)
-    hints = get_type_hints(verb, include_extras=True)
-    groups: dict[str, Any] = {name: each for name, each in hints.items() if _is_group(each)}
-    parameters: list[Parameter] = []
-    fields_of: dict[str, list[str]] = {}
-    for name, parameter in signature(verb).parameters.items():
-        if name not in groups:
-            parameters.append(
-                parameter.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY)
-            )
-            continue
-        field_hints = get_type_hints(groups[name], include_extras=True)
-        names = groups[name].__struct_fields__
-        defaults = dict(zip(names, groups[name].__struct_defaults__, strict=True))
-        fields_of[name] = [each for each in names if each not in without]
-        parameters += [
-            Parameter(
-                each,
-                Parameter.KEYWORD_ONLY,
-                default=defaults[each],
-                annotation=field_hints[each],
-            )
-            for each in fields_of[name]
-        ]
-
-    @wraps(verb)
-    def with_fields(**given: Any) -> None:
-        for name, names in fields_of.items():
-            given[name] = groups[name](**{each: given.pop(each) for each in names})
-        verb(**given)
-
-    with_fields.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    with_fields.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_fields

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
 from msgspec import Struct
 
+from dsort.cli.parameters import Option
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = ["NAMES", "OutputShards"]
@@ -19,11 +19,11 @@ class OutputShards(Struct, frozen=True, kw_only=True):
     """The options of each verb that writes shards with names and sizes of its own."""
 
     names: Annotated[
-        str, typer.Option("--names", metavar="TEMPLATE", help="The names of output shards.")
+        str, Option("--names", metavar="TEMPLATE", help="The names of output shards.")
     ] = NAMES
     shard_size: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="SIZE",
             help=f"The bytes of payload at which an output shard closes.  [default: {SHARD_SIZE}]",
             show_default=False,
@@ -31,15 +31,15 @@ class OutputShards(Struct, frozen=True, kw_only=True):
     ] = None
     shard_records: Annotated[
         int | None,
-        typer.Option(metavar="N", help="The number of records in an output shard.", min=1),
+        Option(metavar="N", help="The number of records in an output shard.", min=1),
     ] = None
     shards: Annotated[
         int | None,
-        typer.Option("--shards", metavar="N", help="The number of output shards.", min=1),
+        Option("--shards", metavar="N", help="The number of output shards.", min=1),
     ] = None
     split: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="NAME=PART,...",
             help="Split the records by shares: train=0.9,val=0.1 writes to DST/train and DST/val.",
             show_default=False,

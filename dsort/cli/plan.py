@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from dsort.cli import options
 from dsort.cli.progress import Reporter, make_reporter
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["plan", "show_plan"]
 
 
-@options.grouped
 def plan(
-    context: typer.Context,
+    context: click.Context,
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from msgspec import Struct
 
 from dsort.cli import output, summary
@@ -63,7 +63,7 @@ THERE_ONLY = ("wait", "priority", "labels", "token_file", "reason", "state", "ow
 """Parameters of verbs that have a meaning only for a service."""
 
 
-def is_remote(context: typer.Context) -> bool:
+def is_remote(context: click.Context) -> bool:
     """Whether the command is for a service: ``--server`` or ``DSORT_SERVER``, and no ``--local``.
 
     ``SpecError`` names all options that cannot be combined with that.
@@ -88,7 +88,7 @@ def is_remote(context: typer.Context) -> bool:
 
 
 @contextmanager
-def connected(context: typer.Context) -> Iterator[DsortClient]:
+def connected(context: click.Context) -> Iterator[DsortClient]:
     """The service that the command is for. ``SpecError`` if none is named."""
     need_extra("client")
     server = context.params.get("server")
@@ -105,7 +105,7 @@ def connected(context: typer.Context) -> Iterator[DsortClient]:
         yield client
 
 
-def command_words(context: typer.Context, verb: str, *args: str) -> str:
+def command_words(context: click.Context, verb: str, *args: str) -> str:
     """A command for the user to type, for the same service: `` `dsort stop JOB` ``."""
     words = ["dsort", verb, *args]
     for name, option in (("server", "--server"), ("token_file", "--token-file")):
@@ -138,7 +138,7 @@ def shards_there(template: str, argument: str) -> tuple[str, str]:
     return bucket, names
 
 
-def _given(context: typer.Context, name: str) -> str:
+def _given(context: click.Context, name: str) -> str:
     """The option that sets parameter ``name``, if it is on the command line; else ""."""
     source = context.get_parameter_source(name)
     if source is None or source.name != "COMMANDLINE":
@@ -157,7 +157,7 @@ class Submission(Struct, frozen=True):
 
 
 def submit(
-    context: typer.Context,
+    context: click.Context,
     asked: Submission,
     *,
     wait: bool,
@@ -182,7 +182,7 @@ def submit(
 
 
 def follow(
-    context: typer.Context,
+    context: click.Context,
     client: DsortClient,
     job: Job,
     *,
@@ -206,7 +206,7 @@ def follow(
 
 
 def watch(
-    context: typer.Context,
+    context: click.Context,
     client: DsortClient,
     job_id: str,
     *,
@@ -228,7 +228,7 @@ def watch(
         stop, wait = (command_words(context, verb, job_id) for verb in ("stop", "wait"))
         output.inform(f"job {job_id} goes on")
         output.inform(f"hint: {wait} waits for it,\n      {stop} ends it")
-        raise typer.Exit(128 + signal.SIGINT) from None
+        raise click.exceptions.Exit(128 + signal.SIGINT) from None
 
 
 def _show(reporter: Reporter, event: JobEvent) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dsort.cli import options, output
 from dsort.cli.append import Dataset, refuse_moved
 from dsort.cli.find import find_job
+from dsort.cli.parameters import Option
 from dsort.cli.progress import make_reporter
 from dsort.cli.run import run_options
 from dsort.cli.stopping import stoppable
@@ -20,12 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["remove"]
 
 
-@options.grouped
 def remove(
     dataset: Dataset,
     keys: Annotated[
         Path,
-        typer.Option(
+        Option(
             "--keys",
             metavar="FILE",
             help="The file with the keys of the records, one a line.",

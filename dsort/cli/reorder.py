@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+import click
 from msgspec import Struct
 
-from dsort.cli import options
 from dsort.cli.find import bucket_uri
 from dsort.cli.input_shards import From, find_inputs, suffix_of
 from dsort.cli.made_spec import MadeJob, run_made_spec
 from dsort.cli.output_shards import OutputShards
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.seeds import Seed, shuffle_with
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = ["reshard", "shuffle", "sort"]
 
-Source = Annotated[
-    str, typer.Argument(metavar="SRC", help="The bucket to read.", show_default=False)
-]
-Destination = Annotated[
-    str, typer.Argument(metavar="DST", help="The bucket to write.", show_default=False)
-]
+Source = Annotated[str, Argument(metavar="SRC", help="The bucket to read.")]
+Destination = Annotated[str, Argument(metavar="DST", help="The bucket to write.")]
 
 
 class Records(Struct, frozen=True, kw_only=True):
@@ -30,7 +26,7 @@ class Records(Struct, frozen=True, kw_only=True):
 
     filter: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="EXPR",
             help="Keep the records for which this expression is true, as in 'has(\"jpg\")'.",
             show_default=False,
@@ -38,7 +34,7 @@ class Records(Struct, frozen=True, kw_only=True):
     ] = None
     dedup: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="key|content|FIELD",
             help="Keep one of several records with equal keys, with equal content, or with equal "
             "values of a field (json.text).",
@@ -47,7 +43,7 @@ class Records(Struct, frozen=True, kw_only=True):
     source: From = None
     to: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--to",
             metavar="EXT",
             help="The suffix of the container to write.  [default: as in SRC]",
@@ -68,9 +64,8 @@ class Records(Struct, frozen=True, kw_only=True):
         return fields
 
 
-@options.grouped
 def shuffle(
-    context: typer.Context,
+    context: click.Context,
     src: Source,
     dst: Destination,
     seed: Seed = None,
@@ -91,14 +86,13 @@ def shuffle(
     _reorder(context, src, dst, algorithm, shards, records, how, random_seed=seed is None)
 
 
-@options.grouped
 def sort(
-    context: typer.Context,
+    context: click.Context,
     src: Source,
     dst: Destination,
     by: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--by",
             metavar="KEY",
             help="The sort key: key (the record key), a field (json.score), an expression "
@@ -109,7 +103,7 @@ def sort(
         ),
     ] = None,
     reverse: Annotated[
-        bool, typer.Option("--reverse", help="Write the record with the largest sort key first.")
+        bool, Option("--reverse", help="Write the record with the largest sort key first.")
     ] = False,
     *,
     shards: OutputShards,
@@ -129,9 +123,8 @@ def sort(
     _reorder(context, src, dst, algorithm, shards, records, how)
 
 
-@options.grouped
 def reshard(
-    context: typer.Context,
+    context: click.Context,
     src: Source,
     dst: Destination,
     *,
@@ -150,7 +143,7 @@ def reshard(
 
 
 def _reorder(
-    context: typer.Context,
+    context: click.Context,
     src: str,
     dst: str,
     algorithm: dict[str, Any],

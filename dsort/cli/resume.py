@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 from msgspec.structs import replace
 
 from dsort.cli import options, output
 from dsort.cli.find import FoundJob, find_job, opener, scratch_bases
+from dsort.cli.parameters import Option, Without
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, follow, found_jobs, is_remote, write_report
 from dsort.cli.run import run_options
@@ -21,19 +22,18 @@ from dsort.options import RunOptions
 __all__ = ["resume"]
 
 
-@options.grouped(without=("move",))
 def resume(
-    context: typer.Context,
+    context: click.Context,
     job: options.JobName,
     bucket: options.JobBucket = None,
     root: options.Root = None,
     *,
-    run: options.EngineArguments,
+    run: Annotated[options.EngineArguments, Without(("move",))],
     progress: options.ProgressOption = "auto",
     wait: options.WaitOption = False,
     run_code: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--run-code",
             help="Run the code that is named in the steps of the job's spec, and the program "
             "of on_shard. The spec comes from the bucket: use --run-code only for a job of your "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli.remote import command_words, connected, found_jobs
@@ -11,9 +11,8 @@ from dsort.errors import ConflictError
 __all__ = ["rm"]
 
 
-@options.grouped
 def rm(
-    context: typer.Context,
+    context: click.Context,
     jobs: options.RemoteJobs,
     as_json: options.AsJson = False,
     *,

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli import schedule_options as asked
+from dsort.cli.parameters import Argument
 from dsort.cli.remote import connected
 from dsort.durations import format_moment, parse_moment
 from dsort.errors import SpecError, SpecProblem
@@ -25,22 +26,18 @@ RUNS_SHOWN = 10
 HOOKS = ("on_success", "on_failure")
 TIMING = ("cron", "every", "timezone", "start_at", "end_at")
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)
-]
+Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
 NameOrNone = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="[NAME]",
         help="The name of the schedule.  [default: the name in the file]",
-        show_default=False,
     ),
 ]
 
 
-@options.grouped
 def add(
-    context: typer.Context,
+    context: click.Context,
     spec: asked.Spec,
     name: NameOrNone = None,
     cron: asked.Cron = None,
@@ -117,9 +114,8 @@ def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return definition
 
 
-@options.grouped
 def ls(
-    context: typer.Context,
+    context: click.Context,
     as_json: options.AsJson = False,
     *,
     service: options.Service,
@@ -147,9 +143,8 @@ def ls(
         output.write(output.table(("SCHEDULE", "DUE", "NEXT", "LAST", "OWNER"), rows))
 
 
-@options.grouped
 def show(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     show_all: options.ShowAll = False,
     as_json: options.AsJson = False,
@@ -173,9 +168,8 @@ def show(
         output.inform(f"... and {output.count(len(runs) - len(shown), 'more run')} (--all)")
 
 
-@options.grouped
 def pause(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     as_json: options.AsJson = False,
     *,
@@ -191,9 +185,8 @@ def pause(
         output.write(f"schedule {name}: paused")
 
 
-@options.grouped
 def resume(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     as_json: options.AsJson = False,
     *,
@@ -209,9 +202,8 @@ def resume(
         output.write(f"schedule {name}: {_due(resumed)}")
 
 
-@options.grouped
 def run(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     as_json: options.AsJson = False,
     *,
@@ -230,9 +222,8 @@ def run(
         output.inform(f"schedule {name}: {made.outcome}, {made.reason}")
 
 
-@options.grouped
 def rm(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     as_json: options.AsJson = False,
     *,

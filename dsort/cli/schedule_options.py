@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
+from dsort.cli.parameters import Option
 
 __all__ = [
     "CatchUp",
@@ -25,7 +25,7 @@ __all__ = [
 
 Spec = Annotated[
     str,
-    typer.Option(
+    Option(
         "--spec",
         "-f",
         metavar="SPEC",
@@ -37,7 +37,7 @@ Spec = Annotated[
 ]
 Cron = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--cron",
         metavar="CRON",
         help="The due times of the jobs: minute, hour, day, month and day of the week, as "
@@ -47,7 +47,7 @@ Cron = Annotated[
 ]
 Every = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--every",
         metavar="DURATION",
         help="In place of --cron: the time between two due times, as in 90m, 6h or 1d.",
@@ -56,7 +56,7 @@ Every = Annotated[
 ]
 Timezone = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--timezone",
         metavar="ZONE",
         help="The time zone of the schedule, as in Europe/Berlin.  [default: UTC]",
@@ -65,7 +65,7 @@ Timezone = Annotated[
 ]
 StartAt = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--start-at",
         metavar="TIME",
         help="No job is due before this time, as in 2026-12-01T00:00.",
@@ -74,13 +74,11 @@ StartAt = Annotated[
 ]
 EndAt = Annotated[
     str | None,
-    typer.Option(
-        "--end-at", metavar="TIME", help="No job is due after this time.", show_default=False
-    ),
+    Option("--end-at", metavar="TIME", help="No job is due after this time.", show_default=False),
 ]
 CatchUp = Annotated[
     Literal["none", "last", "all"] | None,
-    typer.Option(
+    Option(
         "--catch-up",
         help="The missed due times for which jobs run later: none of them, the last one, "
         "or all.  [default: last]",
@@ -89,7 +87,7 @@ CatchUp = Annotated[
 ]
 Overlap = Annotated[
     Literal["skip", "queue", "replace"] | None,
-    typer.Option(
+    Option(
         "--overlap",
         help="If an earlier job of the schedule has not ended at a due time: skip the new "
         "job, queue the new job, or replace (stop) the earlier job.  [default: skip]",
@@ -98,7 +96,7 @@ Overlap = Annotated[
 ]
 Retain = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--retain",
         metavar="N",
         min=1,
@@ -108,7 +106,7 @@ Retain = Annotated[
 ]
 Latest = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--latest",
         metavar="PREFIX",
         help="The prefix of latest.json, which names the newest result. With `no`, no "
@@ -118,20 +116,18 @@ Latest = Annotated[
 ]
 Priority = Annotated[
     int | None,
-    typer.Option("--priority", metavar="N", help="The priority of the jobs.", show_default=False),
+    Option("--priority", metavar="N", help="The priority of the jobs.", show_default=False),
 ]
 Labels = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--label", metavar="TEXT", help="A label of the jobs; may be repeated.", show_default=False
     ),
 ]
 Paused = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--paused", help="Add the schedule as paused. `dsort schedule resume` resumes the schedule."
     ),
 ]
-Replace = Annotated[
-    bool, typer.Option("--replace", help="Replace an existing schedule of this name.")
-]
+Replace = Annotated[bool, Option("--replace", help="Replace an existing schedule of this name.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Annotated, Any
 
-import typer
+from dsort.cli.parameters import Option
 
 __all__ = ["Seed", "shuffle_with"]
 
@@ -13,7 +13,7 @@ SEEDS = 2**32
 
 Seed = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--seed",
         metavar="SEED",
         help="The same seed gives the same order.  [default: a random seed, which is printed]",

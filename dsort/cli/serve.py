@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from dsort.cli import options, output, serve_options
 from dsort.cli.options import duration_s
+from dsort.cli.parameters import Without
 from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import need_extra
@@ -20,7 +21,6 @@ __all__ = ["serve"]
 JOB_TIME_MIN_S = 10
 
 
-@options.grouped(without=("ray_resources", "ray_labels", "scratch"))
 def serve(
     host: serve_options.Host = "127.0.0.1",
     port: serve_options.Port = 8080,
@@ -41,7 +41,7 @@ def serve(
     hand_over: serve_options.HandOver = False,
     reactions: serve_options.Reactions = None,
     *,
-    run: options.EngineArguments,
+    run: Annotated[options.EngineArguments, Without(("ray_resources", "ray_labels", "scratch"))],
     scratch: serve_options.Scratch = None,
     ssl_certfile: serve_options.SslCertfile = None,
     ssl_keyfile: serve_options.SslKeyfile = None,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
 from msgspec import Struct
+
+from dsort.cli.parameters import Option
 
 __all__ = [
     "Allow",
@@ -35,11 +36,11 @@ __all__ = [
 ]
 
 Host = Annotated[
-    str, typer.Option("--host", metavar="ADDR", help="The address that the service listens on.")
+    str, Option("--host", metavar="ADDR", help="The address that the service listens on.")
 ]
 Port = Annotated[
     int,
-    typer.Option(
+    Option(
         "--port",
         metavar="PORT",
         min=0,
@@ -48,11 +49,11 @@ Port = Annotated[
     ),
 ]
 NoAuth = Annotated[
-    bool, typer.Option("--no-auth", help="Accept requests without a token; on loopback only.")
+    bool, Option("--no-auth", help="Accept requests without a token; on loopback only.")
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--allow",
         metavar="GLOB",
         help="Buckets that jobs may use besides the buckets under the data root, e.g. "
@@ -62,7 +63,7 @@ Allow = Annotated[
 ]
 EkmAllowHost = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--ekm-allow-host",
         metavar="HOST[:PORT]",
         help="Web servers from which external key maps (ekm_file of a spec) may be "
@@ -74,13 +75,11 @@ EkmAllowHost = Annotated[
 ]
 EkmAllowPrivate = Annotated[
     bool,
-    typer.Option(
-        "--ekm-allow-private", help="Fetch key maps from private and loopback addresses, too."
-    ),
+    Option("--ekm-allow-private", help="Fetch key maps from private and loopback addresses, too."),
 ]
 WebhookAllowHost = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--webhook-allow-host",
         metavar="GLOB",
         help="Web servers that on_success and on_failure may call, e.g. hooks.example.com or "
@@ -90,13 +89,11 @@ WebhookAllowHost = Annotated[
 ]
 WebhookAllowPrivate = Annotated[
     bool,
-    typer.Option(
-        "--webhook-allow-private", help="Call webhooks at private and loopback addresses, too."
-    ),
+    Option("--webhook-allow-private", help="Call webhooks at private and loopback addresses, too."),
 ]
 MaxRunningJobs = Annotated[
     int,
-    typer.Option(
+    Option(
         "--max-running-jobs",
         metavar="N",
         min=1,
@@ -105,7 +102,7 @@ MaxRunningJobs = Annotated[
 ]
 MaxRunningPlans = Annotated[
     int,
-    typer.Option(
+    Option(
         "--max-running-plans",
         metavar="N",
         min=1,
@@ -114,7 +111,7 @@ MaxRunningPlans = Annotated[
 ]
 MaxRunningPerOwner = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--max-running-per-owner",
         metavar="N",
         min=1,
@@ -124,7 +121,7 @@ MaxRunningPerOwner = Annotated[
 ]
 MaxQueuedPerOwner = Annotated[
     int,
-    typer.Option(
+    Option(
         "--max-queued-per-owner",
         metavar="N",
         min=1,
@@ -133,7 +130,7 @@ MaxQueuedPerOwner = Annotated[
 ]
 Scratch = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--scratch",
         metavar="DIR",
         help="The directory for temporary files of jobs.  [default: in the state directory]",
@@ -142,7 +139,7 @@ Scratch = Annotated[
 ]
 MaxJobTime = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--max-job-time",
         metavar="DURATION",
         help="Stop jobs that run longer than DURATION, e.g. 6h, 90m, 1d.",
@@ -151,7 +148,7 @@ MaxJobTime = Annotated[
 ]
 HandOver = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--hand-over",
         help="When the service ends, put its running jobs back into the queue, for "
         "another service to resume. Use this option in containers, because no process "
@@ -160,7 +157,7 @@ HandOver = Annotated[
 ]
 Insecure = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--insecure",
         help="Serve an address other than loopback without TLS. Use this option only if a "
         "proxy in front of the service has TLS, or if the network is trusted.",
@@ -168,7 +165,7 @@ Insecure = Annotated[
 ]
 SslCertfile = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--ssl-certfile",
         metavar="FILE",
         exists=True,
@@ -178,7 +175,7 @@ SslCertfile = Annotated[
 ]
 SslKeyfile = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--ssl-keyfile",
         metavar="FILE",
         exists=True,
@@ -188,7 +185,7 @@ SslKeyfile = Annotated[
 ]
 Reactions = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--reaction",
         metavar="NAME=VALUE",
         help="A policy for all specs that do not set this policy, as in "
@@ -198,7 +195,7 @@ Reactions = Annotated[
 ]
 RequestsPerMinute = Annotated[
     int,
-    typer.Option(
+    Option(
         "--requests-per-minute",
         metavar="N",
         min=1,
@@ -208,7 +205,7 @@ RequestsPerMinute = Annotated[
 ]
 MaxObjectSize = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--max-object-size",
         metavar="SIZE",
         help="The size of the largest object that a request may write; 0: requests change "
@@ -217,12 +214,10 @@ MaxObjectSize = Annotated[
         show_default=False,
     ),
 ]
-MetricsOpen = Annotated[
-    bool, typer.Option("--metrics-open", help="Serve /metrics without a token.")
-]
+MetricsOpen = Annotated[bool, Option("--metrics-open", help="Serve /metrics without a token.")]
 UrlFile = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--url-file",
         metavar="FILE",
         help="Write the URL of the service to FILE when the service accepts requests.",
@@ -233,12 +228,10 @@ UrlFile = Annotated[
 class Log(Struct, frozen=True, kw_only=True):
     """What the service writes to stderr."""
 
-    access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log every request on stderr.")
-    ] = False
+    access_log: Annotated[bool, Option("--access-log", help="Log every request on stderr.")] = False
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        typer.Option(
+        Option(
             "--log-level",
             metavar="LEVEL",
             envvar="DSORT_LOG",

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 from msgspec import Struct
 
 from dsort.cli import options, output, summary
 from dsort.cli.find import FoundJob, find_job
 from dsort.cli.html_page import page_of, write_page
 from dsort.cli.job_list import list_jobs, list_jobs_here
+from dsort.cli.parameters import Option
 from dsort.cli.progress_text import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
 from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, records_line
@@ -40,7 +41,7 @@ class ListOptions(Struct, frozen=True, kw_only=True):
 
     state: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--state",
             metavar="STATE",
             help="List the jobs in this state: queued, running, finished, failed or stopped; may "
@@ -50,27 +51,24 @@ class ListOptions(Struct, frozen=True, kw_only=True):
     ] = None
     owner: Annotated[
         str | None,
-        typer.Option(
-            "--owner", metavar="NAME", help="List the jobs of this owner.", show_default=False
-        ),
+        Option("--owner", metavar="NAME", help="List the jobs of this owner.", show_default=False),
     ] = None
     labels: options.Labels = None
     wide: Annotated[
         bool,
-        typer.Option("--wide", "-w", help="With a service: show all columns of the list, uncut."),
+        Option("--wide", "-w", help="With a service: show all columns of the list, uncut."),
     ] = False
 
 
-@options.grouped
 def show(
-    context: typer.Context,
+    context: click.Context,
     job: options.JobOrNone = None,
     bucket: options.JobBucket = None,
     show_all: options.ShowAll = False,
     root: options.Root = None,
     html: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--html",
             metavar="FILE",
             help="Write the page of the job to FILE, `-` for stdout. The page is one file "
@@ -79,9 +77,7 @@ def show(
             show_default=False,
         ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="With --html: replace FILE.")
-    ] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="With --html: replace FILE.")] = False,
     as_json: options.AsJson = False,
     *,
     listed: ListOptions,
@@ -297,7 +293,7 @@ def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
     )
 
 
-def show_job(context: typer.Context, name: str, *, show_all: bool, as_json: bool) -> None:
+def show_job(context: click.Context, name: str, *, show_all: bool, as_json: bool) -> None:
     """Print all that the service has about one job on stdout."""
     with connected(context) as client:
         job = found_jobs(client, [name])[0]
@@ -310,7 +306,7 @@ def show_job(context: typer.Context, name: str, *, show_all: bool, as_json: bool
         output.write(f"\n{shards}")
 
 
-def _lines(context: typer.Context, job: Job) -> list[tuple[str, str]]:
+def _lines(context: click.Context, job: Job) -> list[tuple[str, str]]:
     place = f", number {job.queue_position} in the queue" if job.queue_position else ""
     kind = ", a plan" if job.kind == "plan" else ""
     where = f"{job.host or ''}" + (f" (attempt {job.attempt})" if job.attempt > 1 else "")
@@ -377,7 +373,7 @@ def _event(job_id: str, progress: JobProgress) -> Progress:
     )
 
 
-def _next(context: typer.Context, job: Job) -> str:
+def _next(context: click.Context, job: Job) -> str:
     if not job.ended:
         words = {verb: command_words(context, verb, job.job_id) for verb in ("wait", "stop")}
         return "" if job.stopping else f"{words['wait']} waits for it, {words['stop']} ends it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli.remote import connected, is_remote
@@ -11,9 +11,8 @@ from dsort.cli.run import read_fields, read_spec
 __all__ = ["check", "schema"]
 
 
-@options.grouped
 def check(
-    context: typer.Context,
+    context: click.Context,
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,
@@ -41,9 +40,8 @@ def check(
         output.write("the spec is valid")
 
 
-@options.grouped
 def schema(
-    context: typer.Context,
+    context: click.Context,
     as_json: options.AsJson = False,
     *,
     service: options.ServiceOrHere,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from dsort.cli import options
+from dsort.cli.parameters import Option
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import Submission, is_remote, submit, write_report
 from dsort.cli.run import read_fields, read_spec, run_options, show_spec
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["start"]
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Read and plan, but write nothing, as `dsort plan` does.")
+    bool, Option("--dry-run", help="Read and plan, but write nothing, as `dsort plan` does.")
 ]
 
 
-@options.grouped
 def start(
-    context: typer.Context,
+    context: click.Context,
     spec: options.SpecSource,
     src: options.Source = None,
     dst: options.Destination = None,

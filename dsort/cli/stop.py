@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli.find import FoundJob, find_job
 from dsort.cli.options import duration_s
+from dsort.cli.parameters import Option
 from dsort.cli.remote import connected, found_jobs, is_remote
 from dsort.errors import JobConflictError, ObjectNotFoundError
 
@@ -22,15 +23,14 @@ StopResult = tuple[str, str, str]
 """A job's id, its state, and a description of the state."""
 
 
-@options.grouped
 def stop(
-    context: typer.Context,
+    context: click.Context,
     jobs: options.JobNames,
     bucket: options.JobBucket = None,
     root: options.Root = None,
     reason: Annotated[
         str,
-        typer.Option(
+        Option(
             "--reason",
             metavar="TEXT",
             help="With a service: the reason for the stop, for the history of the service.",
@@ -38,7 +38,7 @@ def stop(
     ] = "",
     timeout: Annotated[
         str,
-        typer.Option(
+        Option(
             "--timeout",
             metavar="DURATION",
             help="The longest time to wait for the end of each job; 0s: do not wait.",

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli.options import duration_s
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import connected, is_remote
 from dsort.durations import parse_moment
 from dsort.errors import SpecError, SpecProblem
@@ -27,14 +28,14 @@ __all__ = ["add", "ls", "rm"]
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="NAME",
         help="The name of the token. Jobs that are submitted with the token belong to this name.",
     ),
 ]
 Buckets = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--buckets",
         metavar="GLOB",
         help="Buckets that the token's jobs may read and write, as in 's3://team-a*' or "
@@ -45,7 +46,7 @@ Buckets = Annotated[
 ]
 InputBuckets = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--input-buckets",
         metavar="GLOB",
         help="Buckets that the token's jobs may read; may be repeated.",
@@ -54,7 +55,7 @@ InputBuckets = Annotated[
 ]
 OutputBuckets = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--output-buckets",
         metavar="GLOB",
         help="Buckets that the token's jobs may write; may be repeated.",
@@ -63,7 +64,7 @@ OutputBuckets = Annotated[
 ]
 Role = Annotated[
     Literal["viewer", "submitter", "admin"],
-    typer.Option(
+    Option(
         "--role",
         help="A viewer only reads. A submitter also submits jobs, and changes its own "
         "jobs and schedules. An admin may do everything.",
@@ -72,7 +73,7 @@ Role = Annotated[
 ]
 Expires = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--expires",
         metavar="DURATION",
         help="The time after which the token expires, as in 90d.",
@@ -81,9 +82,8 @@ Expires = Annotated[
 ]
 
 
-@options.grouped
 def add(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     role: Role,
     buckets: Buckets = None,
@@ -147,9 +147,8 @@ def _write_made(made: Mapping[str, Any], *, as_json: bool) -> None:
         output.write(made["token"])
 
 
-@options.grouped
 def ls(
-    context: typer.Context,
+    context: click.Context,
     state_dir: options.StateDir = None,
     database: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
@@ -186,9 +185,8 @@ def ls(
     output.write(output.table(("NAME", "ROLE", "CREATED", "EXPIRES", "READS", "WRITES"), rows))
 
 
-@options.grouped
 def rm(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     state_dir: options.StateDir = None,
     database: options.DatabaseUrl = None,

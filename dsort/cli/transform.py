@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 from msgspec import Struct
 
-from dsort.cli import options
 from dsort.cli.find import bucket_uri
 from dsort.cli.input_shards import From, find_inputs, suffix_of
 from dsort.cli.made_spec import MadeJob, run_made_spec
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import is_remote
 from dsort.errors import SpecError, SpecProblem
 
@@ -27,7 +27,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
     use: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="NAME[@N]",
             help="A named transform: see `dsort transforms`.",
             show_default=False,
@@ -35,7 +35,7 @@ class Change(Struct, frozen=True, kw_only=True):
     ] = None
     python: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="PKG:FN",
             help="A Python function that gets a sample (a dict) and returns a sample, or None "
             "to leave the sample out.",
@@ -44,7 +44,7 @@ class Change(Struct, frozen=True, kw_only=True):
     ] = None
     file: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "-f",
             "--steps",
             metavar="FILE",
@@ -54,7 +54,7 @@ class Change(Struct, frozen=True, kw_only=True):
     ] = None
     ext: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--rename-ext",
             metavar="OLD:NEW",
             help="With --python: give members another extension; may be repeated.",
@@ -88,7 +88,7 @@ class InputShards(Struct, frozen=True, kw_only=True):
 
     template: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="TEMPLATE",
             help="Read only these shards, as in train-{000..099}.",
             show_default=False,
@@ -96,7 +96,7 @@ class InputShards(Struct, frozen=True, kw_only=True):
     ] = None
     source: From = None
 
-    def fields(self, context: typer.Context, src: str, root: Path | None) -> dict[str, Any]:
+    def fields(self, context: click.Context, src: str, root: Path | None) -> dict[str, Any]:
         """The fields of a spec."""
         fields: dict[str, Any] = {}
         if self.template is not None:
@@ -108,13 +108,10 @@ class InputShards(Struct, frozen=True, kw_only=True):
         return fields
 
 
-@options.grouped
 def transform(
-    context: typer.Context,
-    src: Annotated[str, typer.Argument(metavar="SRC", help="The bucket to read.")],
-    dst: Annotated[
-        str | None, typer.Argument(metavar="DST", help="The bucket to write.", show_default=False)
-    ] = None,
+    context: click.Context,
+    src: Annotated[str, Argument(metavar="SRC", help="The bucket to read.")],
+    dst: Annotated[str | None, Argument(metavar="DST", help="The bucket to write.")] = None,
     *,
     change: Change,
     shards: InputShards,

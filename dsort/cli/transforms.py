@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from dsort.cli import options, output
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import connected, is_remote
 from dsort.cli.transform import read_definition
 
@@ -22,27 +23,26 @@ __all__ = ["add", "ls", "rm", "show"]
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="NAME",
         help="The name of the transform: letters, digits and . _ -.",
-        show_default=False,
     ),
 ]
 NameAndVersion = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME[@N]", help="A transform, or one version of a transform.", show_default=False
+    Argument(
+        metavar="NAME[@N]",
+        help="A transform, or one version of a transform.",
     ),
 ]
 
 
-@options.grouped
 def add(
-    context: typer.Context,
+    context: click.Context,
     name: Name,
     file: Annotated[
         str,
-        typer.Option(
+        Option(
             "-f",
             "--steps",
             metavar="FILE",
@@ -82,9 +82,8 @@ def add(
     output.write(f"{view['name']}@{view['version']}")
 
 
-@options.grouped
 def ls(
-    context: typer.Context,
+    context: click.Context,
     as_json: options.AsJson = False,
     *,
     service: options.ServiceOrHere,
@@ -117,9 +116,8 @@ def ls(
     output.write(output.table(("TRANSFORM", "ADDED", "BY", "STEPS"), rows))
 
 
-@options.grouped
 def show(
-    context: typer.Context,
+    context: click.Context,
     name: NameAndVersion,
     as_json: options.AsJson = False,
     *,
@@ -138,9 +136,8 @@ def show(
     output.write_json(_view(local_transforms().find(*parse_use(name))))
 
 
-@options.grouped
 def rm(
-    context: typer.Context,
+    context: click.Context,
     name: NameAndVersion,
     as_json: options.AsJson = False,
     *,

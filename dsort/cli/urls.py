@@ -6,9 +6,10 @@ import shlex
 from typing import Annotated, Final
 from urllib.parse import quote
 
-import typer
+import click
 
 from dsort.cli import options, output
+from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import connected, shards_there
 from dsort.errors import SpecError, SpecProblem
 
@@ -17,19 +18,18 @@ __all__ = ["urls"]
 _CURL: Final = 'pipe:curl -fsSL --retry 9 -H "Authorization: Bearer $DSORT_TOKEN" '
 
 
-@options.grouped
 def urls(
-    context: typer.Context,
+    context: click.Context,
     template: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="TEMPLATE",
             help="The shards, as in images/train-{000..099}.tar or s3://data/x-{0..9}.tar.",
         ),
     ],
     transform: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--use",
             metavar="NAME[@N]",
             help="A named transform for the shards. Without @N: the transform's newest version.",
@@ -38,14 +38,14 @@ def urls(
     ] = None,
     pipe: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--pipe",
             help="For webdataset: print pipe: URLs, in which curl sends the token in DSORT_TOKEN.",
         ),
     ] = False,
     braces: Annotated[
         bool,
-        typer.Option("--braces", help="Print one URL, with the range that webdataset expands."),
+        Option("--braces", help="Print one URL, with the range that webdataset expands."),
     ] = False,
     as_json: options.AsJson = False,
     *,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+import click
 
 from dsort.cli import exits, options, output, summary
 from dsort.cli.find import data_root, find_job, user_settings
+from dsort.cli.parameters import Option
 from dsort.cli.progress import make_reporter
 from dsort.cli.stopping import stoppable
 from dsort.errors import InputError, VerifyError
@@ -24,7 +25,7 @@ def verify(
     memory_max: options.VerifyMemoryMax = None,
     run_code: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--run-code",
             help="Run the code that is named in the steps of the job's spec once more, and "
             "compare the records that the code makes. The spec comes from the manifest: use "
@@ -74,4 +75,4 @@ def verify(
     if not report.ok:
         differences = output.count(report.problem_count, "difference")
         error = VerifyError(f"the result of job {report.job_id} has {differences}")
-        raise typer.Exit(exits.report_error(error, as_json=False, debug=debug))
+        raise click.exceptions.Exit(exits.report_error(error, as_json=False, debug=debug))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from dsort.cli import exits, options, output
 from dsort.cli.options import duration_s
+from dsort.cli.parameters import Option
 from dsort.cli.remote import connected, found_jobs, watch, write_result
 from dsort.errors import DsortError
 
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["wait"]
 
 
-@options.grouped
 def wait(
-    context: typer.Context,
+    context: click.Context,
     jobs: options.RemoteJobs,
     timeout: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--timeout",
             metavar="DURATION",
             help="The longest time to wait, as in 30s, 15m or 2h. After this time the jobs "
@@ -70,7 +70,7 @@ def wait(
             output.write(f"job {job.job_id} {job.words}" + (f": {error}" if error else ""))
     codes = [exits.exit_code(error) for error in errors if error is not None]
     if codes:
-        raise typer.Exit(codes[0])
+        raise click.exceptions.Exit(codes[0])
 
 
 def _error(job: Job) -> DsortError | None:

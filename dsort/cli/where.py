@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+import click
 
 from dsort.cli import options, output
 from dsort.cli.find import find_job
+from dsort.cli.parameters import Argument
 from dsort.errors import InputError
 
 __all__ = ["where"]
@@ -17,7 +18,7 @@ def where(
     job: options.JobOrManifest,
     keys: Annotated[
         list[str],
-        typer.Argument(metavar="KEY...", help="The keys of the records.", show_default=False),
+        Argument(metavar="KEY...", help="The keys of the records."),
     ],
     bucket: options.JobBucket = None,
     root: options.Root = None,
@@ -52,7 +53,7 @@ def where(
     missing = [key for key in keys if key not in known]
     if as_json:
         output.write_json({"job_id": found.job_id, "records": rows, "missing": missing})
-        raise typer.Exit(InputError.exit_code if missing else 0)
+        raise click.exceptions.Exit(InputError.exit_code if missing else 0)
     if rows:
         output.write("\n\n".join(_shown(row) for row in rows))
     if missing:

@@ -11,22 +11,25 @@ from typing import get_args
 
 import pytest
 
-from dsort.cli.main import COMPLETE, main, whole_app
+from dsort.cli import completion
+from dsort.cli.completion import COMPLETE
+from dsort.cli.main import main, whole_app
 from dsort.cli.options import MoveChoice
 
-HEAVY = {"botocore", "httpx", "numpy", "pyarrow", "ray", "rich"}
+HEAVY = {"botocore", "httpx", "numpy", "pyarrow", "pydantic", "ray", "rich"}
 SCRIPTS = {
     "bash": """
-eval "$(_DSORT_COMPLETE=source_bash dsort)"
+eval "$(_DSORT_COMPLETE=bash_source dsort)"
 COMP_WORDS=(dsort schedule add --ca) COMP_CWORD=3
 _dsort_completion dsort && echo "${COMPREPLY[@]}"
 """,
     "zsh": """
-autoload -Uz compinit && compinit -u -D && eval "$(_DSORT_COMPLETE=source_zsh dsort)"
-words=(dsort schedule add --ca) CURRENT=4; _arguments() { echo $1 }; _dsort_completion
+autoload -Uz compinit && compinit -u -D && eval "$(_DSORT_COMPLETE=zsh_source dsort)"
+words=(dsort schedule add --ca) CURRENT=4
+_describe() { print -l $completions_with_descriptions }; _dsort_completion
 """,
     "fish": """
-_DSORT_COMPLETE=source_fish dsort | source; complete -C 'dsort schedule add --ca'
+_DSORT_COMPLETE=fish_source dsort | source; complete -C 'dsort schedule add --ca'
 """,
 }
 
@@ -39,17 +42,18 @@ class Shell:
         self._capfd = capfd
 
     def bash(self, line: str) -> list[str]:
-        self._monkeypatch.setenv(COMPLETE, "complete_bash")
-        self._monkeypatch.setenv("COMP_WORDS", line)
-        self._monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
-        return self._answer()
+        """The words that fit; "file," stands for names of files."""
+        answer = self._answer("bash", line)
+        return [each.removeprefix("plain,") for each in answer]
 
     def zsh(self, line: str) -> list[str]:
-        self._monkeypatch.setenv(COMPLETE, "complete_zsh")
-        self._monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
-        return self._answer()
+        """Three lines for each word: its kind, the word, and what it means."""
+        return self._answer("zsh", line)
 
-    def _answer(self) -> list[str]:
+    def _answer(self, shell: str, line: str) -> list[str]:
+        self._monkeypatch.setenv(COMPLETE, f"{shell}_complete")
+        self._monkeypatch.setenv("COMP_WORDS", line)
+        self._monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
         assert main([]) == 0
         said = self._capfd.readouterr()
         assert said.err == ""
@@ -71,21 +75,20 @@ def test_verbs_options_and_values_are_completed(shell: Shell) -> None:
 
 def test_where_a_name_stands_the_shell_completes_files(shell: Shell) -> None:
     for line in ("dsort start im", "dsort start --root im", "dsort start -f spec.ya"):
-        assert "".join(shell.bash(line)) == ""
-    assert shell.zsh("dsort start im") == ["_files"]
+        begun = line.split()[-1]
+        assert shell.bash(line) == [f"file,{begun}"]
+        assert shell.zsh(line)[:2] == ["file", begun]
 
 
 def test_every_verb_is_completed_with_words_about_its_options(shell: Shell) -> None:
-    import typer
-
-    command: object = typer.main.get_command(whole_app())
     verbs = []
-    for name, each in command.commands.items():  # type: ignore[attr-defined]
+    for name, each in whole_app().commands.items():
         below = getattr(each, "commands", None)
         verbs += [f"{name} {inner}" for inner in below] if below else [name]
     assert len(verbs) > 30
     for verb in verbs:
-        assert '"--help":"Show this message and exit.' in "\n".join(shell.zsh(f"dsort {verb} --"))
+        answer = shell.zsh(f"dsort {verb} --")
+        assert answer[-3:] == ["plain", "--help", "Show this message and exit."]
 
 
 def test_little_is_loaded_to_complete() -> None:
@@ -96,7 +99,7 @@ main([])
 loaded = {HEAVY!r} & set(sys.modules)
 sys.exit(f"loaded: {{loaded}}" if loaded else 0)
 """
-    asked = {COMPLETE: "complete_bash", "COMP_WORDS": "dsort start --", "COMP_CWORD": "2"}
+    asked = {COMPLETE: "bash_complete", "COMP_WORDS": "dsort start --", "COMP_CWORD": "2"}
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True
     )
@@ -120,9 +123,41 @@ def test_a_shell_takes_its_script(name: str, tmp_path: Path) -> None:
     assert "--catch-up" in done.stdout
 
 
+@pytest.mark.parametrize("asked", ["tcsh_complete", "tcsh_source", "complete_bash"])
 def test_a_shell_that_is_not_known_is_named(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    asked: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(COMPLETE, "complete_tcsh")
-    assert main([]) == 1
-    assert "tcsh not supported" in capfd.readouterr().err
+    monkeypatch.setenv(COMPLETE, asked)
+    assert main([]) == 2
+    assert f"shell '{asked.partition('_')[0]}' is not supported" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shell", "start_up"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", None)]
+)
+def test_completion_is_installed_once(
+    shell: str, start_up: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completion, "_running_shell", lambda: shell)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if start_up:
+        (tmp_path / start_up).write_text("export A=1\n")
+    for _ in range(2):
+        assert main(["--install-completion"]) == 0
+    scripts = [each for each in tmp_path.rglob("*dsort*") if each.is_file()]
+    assert len(scripts) == 1
+    assert f"{shell}_complete" in scripts[0].read_text()
+    if start_up:
+        lines = (tmp_path / start_up).read_text().splitlines()
+        assert lines[0] == "export A=1"
+        assert len(lines) == 2
+
+
+def test_the_script_of_the_running_shell_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # No shell starts a test, so that of the user's account counts.
+    monkeypatch.setattr(os, "getppid", lambda: os.getpid())
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    assert main(["--show-completion"]) == 0
+    assert "complete --no-files --command dsort" in capfd.readouterr().out

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from dsort.cli import exits, output
 from dsort.cli.main import main, whole_app
@@ -29,7 +28,7 @@ from dsort.errors import (
 from dsort.version import dsort_version
 from tests.support.commands import ROOT, CommandLine
 
-COMMANDS: dict[str, Any] = getattr(typer.main.get_command(whole_app()), "commands", {})
+COMMANDS: dict[str, Any] = whole_app().commands
 VERBS = [
     *COMMANDS,
     *(
@@ -283,7 +282,7 @@ def test_an_interrupt_before_the_work_begins_is_a_stop(
 
 
 def test_ctrl_c_while_the_command_still_loads_prints_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-m", "dsort", "ls", "images"],

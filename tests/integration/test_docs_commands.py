@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from dsort.cli.main import whole_app
 from tests.support.commands import ROOT, CommandLine
@@ -82,7 +81,7 @@ def not_run(page: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def whole_command() -> Any:
     """``dsort`` with all its verbs, which takes a third of a second to make."""
-    return typer.main.get_command(whole_app())
+    return whole_app()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

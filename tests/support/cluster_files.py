@@ -162,22 +162,18 @@ def parse_command(words: list[str]) -> None:
     ``ValueError`` with what the program would say where it would refuse them.
     """
     import click
-    import typer
 
-    usage_error: Any = typer.BadParameter.__base__  # typer has a click of its own inside
     try:
         _parse(words)
-    except (click.ClickException, usage_error) as error:
+    except click.ClickException as error:
         raise ValueError(f"{shlex.join(words)}: {error}") from error
 
 
 def _parse(words: list[str]) -> None:
     if words[0] == "dsort":
-        import typer
-
         from dsort.cli.main import whole_app
 
-        command: Any = typer.main.get_command(whole_app())
+        command: Any = whole_app()
     else:
         from ray.scripts.scripts import cli
 

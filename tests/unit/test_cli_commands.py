@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-import typer
 
 from docs.generate.sources import openapi_document
 from dsort.cli.main import whole_app
@@ -67,7 +66,7 @@ def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield name, command
 
 
-COMMANDS: Final = dict(commands("", typer.main.get_command(whole_app())))
+COMMANDS: Final = dict(commands("", whole_app()))
 
 
 def options_of(name: str) -> set[str]:
@@ -97,7 +96,9 @@ def test_help_shows_each_default_in_brackets(name: str) -> None:
     for param in COMMANDS[name].params:
         _, help_ = param.get_help_record(context) or ("", "")
         assert "Default:" not in help_
-        if param.param_type_name == "option" and not param.is_flag and param.default:
+        if param.required or param.param_type_name == "argument" or param.is_flag:
+            continue
+        if param.get_default(context):
             assert "[default: " in help_
 
 

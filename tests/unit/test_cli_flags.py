@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
 
 from dsort.cli.flags import FIELDS
 from dsort.cli.main import _VERBS
+from dsort.cli.parameters import Command, command
 from dsort.spec.schema import schema
 from tests.support.commands import CommandLine
 from tests.support.datasets import small_dataset, write_shards
@@ -84,9 +84,7 @@ NO_FIELDS = {
 )
 def test_every_option_of_a_verb_that_makes_a_job_is_known(verb: str) -> None:
     (found,) = [each for each in _VERBS if each.name == verb]
-    app = typer.Typer(add_completion=False)
-    app.command()(found.load())
-    names = {param.name for param in typer.main.get_command(app).params}
+    names = {param.name for param in command(verb, found.load(), Command).params}
     assert names - NO_FIELDS <= set(FIELDS)
 
 

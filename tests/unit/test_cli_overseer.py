@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-import typer
 
 from dsort.cli.main import whole_app
 from dsort.cli.overseer import VERBS, is_for_ray
@@ -151,10 +150,9 @@ def test_only_what_may_use_ray_is_overseen(line: str, expected: bool) -> None:
 
 
 def test_every_command_that_can_use_ray_is_overseen() -> None:
-    group = typer.main.get_command(whole_app())
     with_ray = {
         name
-        for name, command in group.commands.items()  # type: ignore[attr-defined]
+        for name, command in whole_app().commands.items()
         if name != "serve" and any("--ray" in each.opts for each in command.params)
     }
     assert with_ray == VERBS

@@ -69,7 +69,7 @@ def run(place: Path, code: str) -> str:
     """What ``code`` prints with the files of the client alone, and without the libraries of the
     engine."""
     needs = {re.split(r"[.>]", each)[0] for each in project(ROOT)["dependencies"]}
-    refused = (needs - {"braceexpand", "msgspec", "pydantic", "rich", "typer"}) | {
+    refused = (needs - {"braceexpand", "click", "msgspec", "pydantic", "rich"}) | {
         "lz4",
         "obstore",
         "re2",
