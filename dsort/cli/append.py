@@ -64,7 +64,6 @@ _DuplicateKeys = Annotated[
         help="The policy for new records with a key that RESULT or another new record "
         "has: abort, drop, warn or ignore. With ignore, the shards of RESULT are not read.  "
         "[default: as in the spec of RESULT]",
-        show_default=False,
     ),
 ]
 _RunCode = Annotated[

@@ -29,7 +29,6 @@ OlderThan = Annotated[
         metavar="DURATION",
         help="List only files whose last write is at least DURATION ago, as in 12h or "
         "7d.  [default: 24h; with --job: 0s]",
-        show_default=False,
     ),
 ]
 OnlyJob = Annotated[
@@ -47,7 +46,6 @@ ScratchOfJobs = Annotated[
         metavar="DIR",
         help="The directory where jobs had their scratch on this machine.  [default: the "
         "temporary directory, and the scratch directory of a service]",
-        show_default=False,
     ),
 ]
 

@@ -38,7 +38,6 @@ Extensions = Annotated[
         metavar="EXT,..",
         help="The extensions of the members, as in jpg,cls. Each record has one member "
         "for each extension.  [default: test; json or txt for containers of lines]",
-        show_default=False,
     ),
 ]
 Dialect = Annotated[

@@ -56,7 +56,6 @@ class LooseFiles(Struct, frozen=True, kw_only=True):
         Option(
             help="The dot of a file's name at which the extension begins.  [default: first; "
             "last for folders]",
-            show_default=False,
         ),
     ] = None
     archives: Annotated[

@@ -23,7 +23,6 @@ From = Annotated[
         "--from",
         metavar="EXT",
         help="The suffix of the container to read.  [default: found from the names in SRC]",
-        show_default=False,
     ),
 ]
 

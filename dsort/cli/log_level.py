@@ -21,7 +21,6 @@ LogLevel = Annotated[
         envvar="DSORT_LOG",
         help="Write log lines of this level and above to stderr: debug, info, warning or error.  "
         "[default: warning]",
-        show_default=False,
     ),
 ]
 

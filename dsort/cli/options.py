@@ -94,7 +94,6 @@ SpecSource = Annotated[
         "-f",
         metavar="SPEC",
         help="The job spec: a JSON or YAML file, `-` for stdin, or the text of the spec.",
-        show_default=False,
     ),
 ]
 Root = Annotated[
@@ -104,7 +103,6 @@ Root = Annotated[
         metavar="DIR",
         envvar="DSORT_ROOT",
         help="The data root. A bare bucket name is a directory in the data root.  [default: .]",
-        show_default=False,
     ),
 ]
 Scratch = Annotated[
@@ -113,7 +111,6 @@ Scratch = Annotated[
         "--scratch",
         metavar="DIR",
         help="The directory for temporary files.  [default: beside the output]",
-        show_default=False,
     ),
 ]
 MemoryMax = Annotated[
@@ -123,7 +120,6 @@ MemoryMax = Annotated[
         metavar="SIZE",
         help="The memory that the whole job may use on a node, as in 8GB.  [default: all "
         "available memory]",
-        show_default=False,
     ),
 ]
 BandwidthMax = Annotated[
@@ -133,7 +129,6 @@ BandwidthMax = Annotated[
         metavar="SIZE",
         help="The limit of the whole job for traffic to and from object stores, in bytes "
         "a second, as in 500MB.",
-        show_default=False,
     ),
 ]
 Move = Annotated[
@@ -153,7 +148,6 @@ Workers = Annotated[
         metavar="N",
         min=1,
         help="The number of worker processes.  [default: one a core]",
-        show_default=False,
     ),
 ]
 Ray = Annotated[
@@ -171,7 +165,6 @@ RayAddress = Annotated[
         "--ray-address",
         metavar="ADDR",
         help="Run on this Ray cluster: auto, ray://HOST:PORT, or HOST:PORT.",
-        show_default=False,
     ),
 ]
 RayResources = Annotated[
@@ -180,7 +173,6 @@ RayResources = Annotated[
         "--ray-resources",
         metavar="JSON",
         help='The resources that each worker needs of its node besides a CPU, as in {"dsort": 1}.',
-        show_default=False,
     ),
 ]
 RayLabels = Annotated[
@@ -189,7 +181,6 @@ RayLabels = Annotated[
         "--ray-labels",
         metavar="JSON",
         help='The labels of the nodes that workers run on, as in {"zone": "in(a, b)"}.',
-        show_default=False,
     ),
 ]
 Overwrite = Annotated[
@@ -267,7 +258,6 @@ JobBucket = Annotated[
         "--bucket",
         metavar="BUCKET",
         help="The output bucket of the job.  [default: every directory in the data root]",
-        show_default=False,
     ),
 ]
 MaxExpansion = Annotated[
@@ -286,7 +276,6 @@ VerifyMemoryMax = Annotated[
         metavar="SIZE",
         help="The memory for decoding. A zstd frame may refer back over a quarter of this "
         "memory, up to 128 MiB, as frames of `zstd --long=27` do.  [default: 256MB]",
-        show_default=False,
     ),
 ]
 VerifyMaxExpansion = Annotated[
@@ -297,7 +286,6 @@ VerifyMaxExpansion = Annotated[
         help="Report a compressed shard that expands to more than N times its length.  "
         "[default: the limits of the job and of the manifest]",
         min=1,
-        show_default=False,
     ),
 ]
 ShowAll = Annotated[bool, Option("--all", "-a", help="List all entries, not only the first ten.")]
@@ -311,7 +299,6 @@ Server = Annotated[
         metavar="URL",
         envvar="DSORT_SERVER",
         help="Send the command to this dsort service, as in http://127.0.0.1:8080.",
-        show_default=False,
     ),
 ]
 TokenFile = Annotated[
@@ -323,7 +310,6 @@ TokenFile = Annotated[
         help="The file with the token for the service. The environment variable "
         "DSORT_TOKEN may hold the token itself. No option takes the token, because other "
         "users of the machine could read the option.",
-        show_default=False,
     ),
 ]
 Local = Annotated[bool, Option("--local", help="Run on this machine, even if DSORT_SERVER is set.")]
@@ -355,7 +341,6 @@ Labels = Annotated[
         "--label",
         metavar="TEXT",
         help="With a service: a label of the job; may be repeated.",
-        show_default=False,
     ),
 ]
 WaitOption = Annotated[
@@ -372,7 +357,6 @@ StateDir = Annotated[
         metavar="DIR",
         help="The directory for the database and the logs of the service.  [default: "
         "~/.local/state/dsort]",
-        show_default=False,
         show_envvar=False,
     ),
 ]
@@ -384,7 +368,6 @@ DatabaseUrl = Annotated[
         metavar="URL",
         help="The database: postgresql://USER@HOST/NAME or sqlite:////PATH.  [default: "
         "SQLite in the state directory]",
-        show_default=False,
         show_envvar=False,
     ),
 ]

@@ -26,7 +26,6 @@ class OutputShards(Struct, frozen=True, kw_only=True):
         Option(
             metavar="SIZE",
             help=f"The bytes of payload at which an output shard closes.  [default: {SHARD_SIZE}]",
-            show_default=False,
         ),
     ] = None
     shard_records: Annotated[
@@ -42,7 +41,6 @@ class OutputShards(Struct, frozen=True, kw_only=True):
         Option(
             metavar="NAME=PART,...",
             help="Split the records by shares: train=0.9,val=0.1 writes to DST/train and DST/val.",
-            show_default=False,
         ),
     ] = None
 

@@ -27,7 +27,6 @@ def remove(
             "--keys",
             metavar="FILE",
             help="The file with the keys of the records, one a line.",
-            show_default=False,
         ),
     ],
     bucket: options.JobBucket = None,

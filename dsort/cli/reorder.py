@@ -29,7 +29,6 @@ class Records(Struct, frozen=True, kw_only=True):
         Option(
             metavar="EXPR",
             help="Keep the records for which this expression is true, as in 'has(\"jpg\")'.",
-            show_default=False,
         ),
     ] = None
     dedup: Annotated[
@@ -47,7 +46,6 @@ class Records(Struct, frozen=True, kw_only=True):
             "--to",
             metavar="EXT",
             help="The suffix of the container to write.  [default: as in SRC]",
-            show_default=False,
         ),
     ] = None
 
@@ -99,7 +97,6 @@ def sort(
             "('size(json.text)'), member:.EXT:TYPE (the content of a member), or "
             "member:.EXT:FIELD:TYPE (a field of a JSON member). TYPE is int, float or string. The "
             "option may be repeated: the first KEY counts most.  [default: key]",
-            show_default=False,
         ),
     ] = None,
     reverse: Annotated[

@@ -32,7 +32,6 @@ Spec = Annotated[
         help="A JSON or YAML file, `-` for stdin, or the text itself. The text is the "
         "spec of the jobs, or a whole schedule with a field `spec`. In the spec, {{date}}, "
         "{{run_id}} and {{epoch}} stand for values of each run.",
-        show_default=False,
     ),
 ]
 Cron = Annotated[
@@ -42,7 +41,6 @@ Cron = Annotated[
         metavar="CRON",
         help="The due times of the jobs: minute, hour, day, month and day of the week, as "
         "in '0 2 * * *'.",
-        show_default=False,
     ),
 ]
 Every = Annotated[
@@ -51,7 +49,6 @@ Every = Annotated[
         "--every",
         metavar="DURATION",
         help="In place of --cron: the time between two due times, as in 90m, 6h or 1d.",
-        show_default=False,
     ),
 ]
 Timezone = Annotated[
@@ -60,7 +57,6 @@ Timezone = Annotated[
         "--timezone",
         metavar="ZONE",
         help="The time zone of the schedule, as in Europe/Berlin.  [default: UTC]",
-        show_default=False,
     ),
 ]
 StartAt = Annotated[
@@ -69,12 +65,11 @@ StartAt = Annotated[
         "--start-at",
         metavar="TIME",
         help="No job is due before this time, as in 2026-12-01T00:00.",
-        show_default=False,
     ),
 ]
 EndAt = Annotated[
     str | None,
-    Option("--end-at", metavar="TIME", help="No job is due after this time.", show_default=False),
+    Option("--end-at", metavar="TIME", help="No job is due after this time."),
 ]
 CatchUp = Annotated[
     Literal["none", "last", "all"] | None,
@@ -82,7 +77,6 @@ CatchUp = Annotated[
         "--catch-up",
         help="The missed due times for which jobs run later: none of them, the last one, "
         "or all.  [default: last]",
-        show_default=False,
     ),
 ]
 Overlap = Annotated[
@@ -91,7 +85,6 @@ Overlap = Annotated[
         "--overlap",
         help="If an earlier job of the schedule has not ended at a due time: skip the new "
         "job, queue the new job, or replace (stop) the earlier job.  [default: skip]",
-        show_default=False,
     ),
 ]
 Retain = Annotated[
@@ -101,7 +94,6 @@ Retain = Annotated[
         metavar="N",
         min=1,
         help="Keep the newest N results. The shards of older results are removed.",
-        show_default=False,
     ),
 ]
 Latest = Annotated[
@@ -111,18 +103,15 @@ Latest = Annotated[
         metavar="PREFIX",
         help="The prefix of latest.json, which names the newest result. With `no`, no "
         "latest.json is written.  [default: the common beginning of the output names]",
-        show_default=False,
     ),
 ]
 Priority = Annotated[
     int | None,
-    Option("--priority", metavar="N", help="The priority of the jobs.", show_default=False),
+    Option("--priority", metavar="N", help="The priority of the jobs."),
 ]
 Labels = Annotated[
     list[str] | None,
-    Option(
-        "--label", metavar="TEXT", help="A label of the jobs; may be repeated.", show_default=False
-    ),
+    Option("--label", metavar="TEXT", help="A label of the jobs; may be repeated."),
 ]
 Paused = Annotated[
     bool,

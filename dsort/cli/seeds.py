@@ -17,7 +17,6 @@ Seed = Annotated[
         "--seed",
         metavar="SEED",
         help="The same seed gives the same order.  [default: a random seed, which is printed]",
-        show_default=False,
     ),
 ]
 

@@ -58,7 +58,6 @@ Allow = Annotated[
         metavar="GLOB",
         help="Buckets that jobs may use besides the buckets under the data root, e.g. "
         "'s3://team-*' or /data/shared; may be repeated.",
-        show_default=False,
     ),
 ]
 EkmAllowHost = Annotated[
@@ -70,7 +69,6 @@ EkmAllowHost = Annotated[
         "fetched, e.g. 'maps.example.com:8443' or '*.example.com'; may be repeated. HOST "
         "allows the usual port (80 or 443), HOST:PORT allows one port, and 'HOST:*' allows "
         "any port.",
-        show_default=False,
     ),
 ]
 EkmAllowPrivate = Annotated[
@@ -84,7 +82,6 @@ WebhookAllowHost = Annotated[
         metavar="GLOB",
         help="Web servers that on_success and on_failure may call, e.g. hooks.example.com or "
         "10.0.0.5:8080; may be repeated.",
-        show_default=False,
     ),
 ]
 WebhookAllowPrivate = Annotated[
@@ -134,7 +131,6 @@ Scratch = Annotated[
         "--scratch",
         metavar="DIR",
         help="The directory for temporary files of jobs.  [default: in the state directory]",
-        show_default=False,
     ),
 ]
 MaxJobTime = Annotated[
@@ -143,7 +139,6 @@ MaxJobTime = Annotated[
         "--max-job-time",
         metavar="DURATION",
         help="Stop jobs that run longer than DURATION, e.g. 6h, 90m, 1d.",
-        show_default=False,
     ),
 ]
 HandOver = Annotated[
@@ -190,7 +185,6 @@ Reactions = Annotated[
         metavar="NAME=VALUE",
         help="A policy for all specs that do not set this policy, as in "
         "missing_shards=abort; may be repeated.",
-        show_default=False,
     ),
 ]
 RequestsPerMinute = Annotated[
@@ -211,7 +205,6 @@ MaxObjectSize = Annotated[
         help="The size of the largest object that a request may write; 0: requests change "
         "no objects.  [default: 64GiB; 0 with --no-auth, where any account of the machine "
         "could write]",
-        show_default=False,
     ),
 ]
 MetricsOpen = Annotated[bool, Option("--metrics-open", help="Serve /metrics without a token.")]

@@ -46,12 +46,11 @@ class ListOptions(Struct, frozen=True, kw_only=True):
             metavar="STATE",
             help="List the jobs in this state: queued, running, finished, failed or stopped; may "
             "be repeated.",
-            show_default=False,
         ),
     ] = None
     owner: Annotated[
         str | None,
-        Option("--owner", metavar="NAME", help="List the jobs of this owner.", show_default=False),
+        Option("--owner", metavar="NAME", help="List the jobs of this owner."),
     ] = None
     labels: options.Labels = None
     wide: Annotated[
@@ -74,7 +73,6 @@ def show(
             help="Write the page of the job to FILE, `-` for stdout. The page is one file "
             "that needs no network. The page shows phases, throughput, warnings, shards, and how "
             "well the records are mixed.",
-            show_default=False,
         ),
     ] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="With --html: replace FILE.")] = False,

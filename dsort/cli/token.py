@@ -41,7 +41,6 @@ Buckets = Annotated[
         help="Buckets that the token's jobs may read and write, as in 's3://team-a*' or "
         "'/data/a/*'; may be repeated. In a pattern, * stands for any text, also with "
         "slashes, and ? stands for any one character.  [default: all]",
-        show_default=False,
     ),
 ]
 InputBuckets = Annotated[
@@ -50,7 +49,6 @@ InputBuckets = Annotated[
         "--input-buckets",
         metavar="GLOB",
         help="Buckets that the token's jobs may read; may be repeated.",
-        show_default=False,
     ),
 ]
 OutputBuckets = Annotated[
@@ -59,7 +57,6 @@ OutputBuckets = Annotated[
         "--output-buckets",
         metavar="GLOB",
         help="Buckets that the token's jobs may write; may be repeated.",
-        show_default=False,
     ),
 ]
 Role = Annotated[
@@ -68,7 +65,6 @@ Role = Annotated[
         "--role",
         help="A viewer only reads. A submitter also submits jobs, and changes its own "
         "jobs and schedules. An admin may do everything.",
-        show_default=False,
     ),
 ]
 Expires = Annotated[
@@ -77,7 +73,6 @@ Expires = Annotated[
         "--expires",
         metavar="DURATION",
         help="The time after which the token expires, as in 90d.",
-        show_default=False,
     ),
 ]
 

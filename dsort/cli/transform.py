@@ -30,7 +30,6 @@ class Change(Struct, frozen=True, kw_only=True):
         Option(
             metavar="NAME[@N]",
             help="A named transform: see `dsort transforms`.",
-            show_default=False,
         ),
     ] = None
     python: Annotated[
@@ -39,7 +38,6 @@ class Change(Struct, frozen=True, kw_only=True):
             metavar="PKG:FN",
             help="A Python function that gets a sample (a dict) and returns a sample, or None "
             "to leave the sample out.",
-            show_default=False,
         ),
     ] = None
     file: Annotated[
@@ -49,7 +47,6 @@ class Change(Struct, frozen=True, kw_only=True):
             "--steps",
             metavar="FILE",
             help="A file with the steps, as JSON or YAML.",
-            show_default=False,
         ),
     ] = None
     ext: Annotated[
@@ -58,7 +55,6 @@ class Change(Struct, frozen=True, kw_only=True):
             "--rename-ext",
             metavar="OLD:NEW",
             help="With --python: give members another extension; may be repeated.",
-            show_default=False,
         ),
     ] = None
 
@@ -91,7 +87,6 @@ class InputShards(Struct, frozen=True, kw_only=True):
         Option(
             metavar="TEMPLATE",
             help="Read only these shards, as in train-{000..099}.",
-            show_default=False,
         ),
     ] = None
     source: From = None

@@ -48,7 +48,6 @@ def add(
             metavar="FILE",
             help="The steps of the transform, as in `transform` of a spec: a JSON or YAML "
             "file, `-` for stdin.",
-            show_default=False,
         ),
     ],
     as_json: options.AsJson = False,

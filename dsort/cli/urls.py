@@ -33,7 +33,6 @@ def urls(
             "--use",
             metavar="NAME[@N]",
             help="A named transform for the shards. Without @N: the transform's newest version.",
-            show_default=False,
         ),
     ] = None,
     pipe: Annotated[

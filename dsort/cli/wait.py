@@ -29,7 +29,6 @@ def wait(
             metavar="DURATION",
             help="The longest time to wait, as in 30s, 15m or 2h. After this time the jobs "
             "run on.  [default: no limit]",
-            show_default=False,
         ),
     ] = None,
     progress: options.ProgressOption = "auto",
