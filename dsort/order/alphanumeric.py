@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dsort.order.base import (
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 _TOKENS = re.compile(rb"([0-9]+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alphanumeric(Algorithm):
+class Alphanumeric(Algorithm, frozen=True):
     """By the bytes of the record key; ``natural``: runs of digits compare as numbers."""
 
     kind: ClassVar[str] = "alphanumeric"

@@ -1,18 +1,17 @@
 """The interface of algorithms. The algorithms themselves are listed in ``algorithms``.
 
-An algorithm is a frozen dataclass in a separate file. Its fields are its options, with the names
-that specs use, each made with :func:`option`; ``dsort.spec`` makes a pydantic model of the options
-of all algorithms. Workers receive the dataclass itself, so that they never load pydantic. Reading a
-spec must not load NumPy, so algorithms import it where they use it.
+An algorithm is a frozen struct in a separate file. Its fields are its options, with the names that
+specs use, each made with :func:`option`; ``dsort.spec`` makes a pydantic model of the options of
+all algorithms. Workers receive the struct itself, so that they never load pydantic. Reading a spec
+must not load NumPy, so algorithms import it where they use it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, StructMeta
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
@@ -39,7 +38,8 @@ class Option(Struct, frozen=True):
     written, whatever its type. ``required``: the hint for an option that its algorithm cannot do
     without. ``misplaced``: message and hint if another algorithm has it; empty: a sentence that
     fits most. ``no_effect``: instead, the option has no effect there, and this is the reason
-    ("{kind}" is the algorithm). ``is_sequence``: the value in a spec is a list.
+    ("{kind}" is the algorithm). ``is_sequence``: the value in a spec is a list. ``own_default``:
+    the value that the algorithm uses if the spec has none, if that is not ``default``.
     """
 
     type: Any
@@ -53,16 +53,17 @@ class Option(Struct, frozen=True):
     misplaced: tuple[str, str] = ("", "")
     no_effect: str = ""
     is_sequence: bool = False
+    own_default: Any = None
+
+    @property
+    def used_default(self) -> Any:
+        """The value that the algorithm uses if the spec has none."""
+        return self.default if self.own_default is None else self.own_default
 
 
-def option(type: Any, description: str, *, own_default: Any = MISSING, **more: Any) -> Any:
-    """A field of an algorithm that is an :class:`Option`. ``own_default``: the value that the
-    algorithm uses if the spec has none, if that is not the option's default."""
-    made = Option(type, description, **more)
-    if made.required:
-        return field(metadata={"option": made})
-    default = made.default if own_default is MISSING else own_default
-    return field(default=default, metadata={"option": made})
+def option(type: Any, description: str, **more: Any) -> Any:
+    """A field of an algorithm that is an :class:`Option`."""
+    return Option(type, description, **more)
 
 
 def decreasing_option() -> Any:
@@ -150,21 +151,36 @@ class SortValue(Struct, frozen=True):
         return after is not decreasing
 
 
-class OptionGroup:
-    """A frozen dataclass whose fields are options: an algorithm, or an option that has parts."""
+class _OptionFields(StructMeta):
+    """Keeps the options that fields are made with, and gives the fields their defaults."""
 
-    __slots__ = ()
+    _options: dict[str, Option]
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **settings: Any
+    ) -> _OptionFields:
+        own = {text: each for text, each in namespace.items() if isinstance(each, Option)}
+        for text, each in own.items():
+            if each.required:
+                del namespace[text]
+            else:
+                namespace[text] = each.used_default
+        made = super().__new__(mcls, name, bases, namespace, **{"kw_only": True, **settings})
+        made._options = {**getattr(made, "_options", {}), **own}
+        return made
+
+
+class OptionGroup(Struct, metaclass=_OptionFields, frozen=True):
+    """A struct whose fields are options: an algorithm, or an option that has parts."""
 
     @classmethod
     def options(cls) -> dict[str, Option]:
         """Its options by name."""
-        return {each.name: each.metadata["option"] for each in fields(cls)}  # type: ignore[arg-type]
+        return cls._options
 
 
-class Algorithm(OptionGroup):
+class Algorithm(OptionGroup, frozen=True):
     """How records are ordered: every algorithm is a sort, and ties keep the order of the input."""
-
-    __slots__ = ()
 
     kind: ClassVar[str]
     summary: ClassVar[str]
@@ -195,8 +211,8 @@ class Algorithm(OptionGroup):
     @classmethod
     def own_defaults(cls) -> dict[str, Any]:
         """The values that it uses if a spec has none, except None."""
-        defaults = {each.name: each.default for each in fields(cls)}  # type: ignore[arg-type]
-        return {name: it for name, it in defaults.items() if it is not MISSING and it is not None}
+        used = {name: each.used_default for name, each in cls.options().items()}
+        return {name: value for name, value in used.items() if value is not None}
 
     @property
     def is_spread_evenly(self) -> bool:

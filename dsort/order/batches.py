@@ -7,7 +7,6 @@ may be smaller and comes last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -32,10 +31,9 @@ def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
     return xxhash.xxh3_64_intdigest(b"%d %d %d" % (group, word, batch), seed=outer)
 
 
-class _Similar(Content):
+class _Similar(Content, frozen=True):
     """The number in which the records of a batch are similar."""
 
-    __slots__ = ()
     noun: ClassVar[str] = "number to sort by"
     missing_hint: ClassVar[str] = "batches.missing: first or last keeps such records"
     wrong_hint: ClassVar[str] = "batches.similar names a member or a field with a number"
@@ -47,8 +45,7 @@ def _positive(value: int) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batches(Placement):
+class Batches(Placement, frozen=True):
     """Records that are alike, together."""
 
     records: int = option(

@@ -12,7 +12,6 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
@@ -127,8 +126,7 @@ def _only_numbers_have_bins(options: Mapping[str, Any]) -> Iterator[tuple[str, s
         yield "bins", "strings have none", "they go with content_key_type int or float"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content(Algorithm):
+class Content(Algorithm, frozen=True):
     """By the content of the member ``extension`` (with its dot, the whole of it)."""
 
     kind: ClassVar[str] = "content"

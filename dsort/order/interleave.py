@@ -9,7 +9,6 @@ classes, a class with the share p of all records has p n of the first n records,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from dsort.errors import ContentKeyError
@@ -29,17 +28,15 @@ CLASS_BYTES_MAX: Final = 4096
 """A longer value is no label."""
 
 
-class _Class(Content):
+class _Class(Content, frozen=True):
     """The class of a record: any text, number or truth value."""
 
-    __slots__ = ()
     noun: ClassVar[str] = "class"
     missing_hint: ClassVar[str] = "interleave.missing: keep makes them a class of their own"
     wrong_hint: ClassVar[str] = "interleave.by names a member or a field with a text or a number"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interleave(Placement):
+class Interleave(Placement, frozen=True):
     """Classes in proportion, everywhere."""
 
     by_class: ClassVar[bool] = True

@@ -8,7 +8,6 @@ evenly over all words. So partitions need no splitters, and the pieces of a reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dsort.order.base import Algorithm
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedPlaces(Algorithm):
+class JoinedPlaces(Algorithm, frozen=True, kw_only=False):
     """Orders records as ``inner`` does, by places that are computed before."""
 
     inner: Algorithm

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import total_ordering
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from msgspec.structs import replace
 
 from dsort.order.base import Algorithm, Check, OptionError, Record, SortValue, option, seed_option
 
@@ -33,8 +35,7 @@ def _shuffle_is_last(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str
             yield f"keys[{number}]", f"{key.kind} {text}", "make it the last one"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keys(Algorithm):
+class Keys(Algorithm, frozen=True):
     """By several sort keys, each of which is an algorithm: records that tie by one are ordered by
     the next. With ``shuffle`` as the last one, records that tie by all others are shuffled."""
 
@@ -63,8 +64,7 @@ class Keys(Algorithm):
     def _parts(self) -> tuple[Algorithm, ...]:
         """The keys, with the seed."""
         return tuple(
-            replace(each, seed=self.seed) if each.is_random else each  # type: ignore[type-var]
-            for each in self.keys
+            replace(each, seed=self.seed) if each.is_random else each for each in self.keys
         )
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from dsort.order.base import Algorithm, Record, SortValue, compare_option, decreasing_option
@@ -16,8 +15,7 @@ _OF_NOTHING: Final = hashlib.md5(b"", usedforsecurity=False).digest()
 """AIStore hashes the empty text and appends the digest to the name: that is its key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Md5(Algorithm):
+class Md5(Algorithm, frozen=True):
     """By the MD5 digest of the record key. By name, as in AIStore: in the order of the names,
     except that a name that begins with another name mostly comes before it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dsort.order.base import Algorithm
@@ -12,8 +11,7 @@ if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputOrder(Algorithm):
+class InputOrder(Algorithm, frozen=True):
     """All sort keys are equal, and ties keep the order of the inputs."""
 
     kind: ClassVar[str] = "none"

@@ -24,10 +24,8 @@ WORDS: Final = (1 << 64) - 1
 """The number of sort words that places are spread over."""
 
 
-class Placement(OptionGroup):
+class Placement(OptionGroup, frozen=True):
     """The rule by which records are placed."""
-
-    __slots__ = ()
 
     by_class: ClassVar[bool] = False
     """Whether records are numbered by class; else all records of an output are in one class."""

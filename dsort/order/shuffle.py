@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dsort.order.base import Algorithm, Check, option, seed_option
@@ -38,8 +37,7 @@ def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
         yield "batches.window", text, "100000, the default, or some hundred batches"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shuffle(Algorithm):
+class Shuffle(Algorithm, frozen=True):
     """By a hash of seed, shard name and record key. It includes the shard's name because many data
     sets number their keys anew in every shard. Records may be placed by their numbers instead."""
 
@@ -54,13 +52,13 @@ class Shuffle(Algorithm):
     checks: ClassVar[tuple[Check, ...]] = (Check(("interleave", "batches"), _one_placement),)
 
     seed: str | None = seed_option()
-    interleave: Interleave | None = option(  # noqa: RUF009
+    interleave: Interleave | None = option(
         Interleave | None,
         "Of a shuffle: every stretch of an output has the classes of its records in the proportion "
         "that all of them have. Inputs are read once more before, to count.",
         examples=({"by": "cls"},),
     )
-    batches: Batches | None = option(  # noqa: RUF009
+    batches: Batches | None = option(
         Batches | None,
         "Of a shuffle: batches of records that have about the same of a number, the batches in "
         "random order. Inputs are read once more before, to count.",

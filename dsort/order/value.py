@@ -4,7 +4,6 @@ Numbers compare as 64-bit floats and come before texts, which compare by their b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -47,8 +46,7 @@ def checked_expression(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value(Algorithm):
+class Value(Algorithm, frozen=True):
     """By the value of an expression: a field, a number, the length of a text."""
 
     kind: ClassVar[str] = "value"

@@ -248,7 +248,7 @@ def _restored_group(of: type[OptionGroup], values: dict[str, Any], given: set[st
 
 def group_model(of: type[OptionGroup]) -> type[Group]:
     """The model of an option that has parts; required parts have no defaults."""
-    return _group_model_of(of)  # type: ignore[arg-type]
+    return _group_model_of(of)
 
 
 @cache

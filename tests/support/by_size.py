@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tests.support.internals import (
@@ -34,8 +33,7 @@ def _steps_are_powers(options: Mapping[str, Any]) -> Iterator[tuple[str, str, st
         yield "step_bytes", f"{step} is no power of two", "512 is one"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BySize(Algorithm):
+class BySize(Algorithm, frozen=True):
     """Smallest first; sizes within ``step_bytes`` of each other tie."""
 
     kind: ClassVar[str] = "size"
