@@ -93,9 +93,10 @@ class _Word(click.Argument):
         return self.human_readable_name, self.meaning
 
     def get_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """See ``click.Parameter``: braces around what is required."""
+        """See ``click.Parameter``: brackets around an argument that may be left out."""
         name = self.human_readable_name
-        return [(f"{{{name}}}" if self.required else f"[{name}]") + "..." * (self.nargs != 1)]
+        more = "..." * (self.nargs != 1 and not name.endswith("..."))
+        return [(name if self.required else f"[{name}]") + more]
 
 
 class _WholeNumber(click.IntRange):

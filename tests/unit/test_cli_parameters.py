@@ -150,7 +150,7 @@ def test_help_lists_arguments_and_options_with_defaults_variables_and_bounds() -
     assert (
         invoke(of_every_kind, "--help").output
         == """\
-Usage: verb [OPTIONS] {WORD...}...
+Usage: verb [OPTIONS] WORD...
 
   A verb with options of every kind.
 
