@@ -24,6 +24,7 @@ MODULES = {
     "dsort.data.joins": "JoinRule",
     "dsort.data.json_pointer": "JsonNumber JsonPointer JsonSyntaxError is_json",
     "dsort.data.json_rows": "ROWS_AT_ONCE Rows json_bytes",
+    "dsort.data.json_types": "Count INTEGER_MAX checked",
     "dsort.data.key_set": "KeySet lines_of",
     "dsort.data.members": "MemberKind MemberTable ScanNotes bare_table",
     "dsort.data.numbered": "NumberedColumn are_positions hash_column numbered_hashes",
