@@ -240,7 +240,7 @@ class ArithmeticRuntime:
     def _create(self, task: CreateTask) -> CreateDone:
         return CreateDone(
             shards=tuple(
-                ShardCreated(piece.ordinal, f"{piece.ordinal:016x}", _receipt(piece))
+                ShardCreated(piece.ordinal, f"{piece.ordinal:016x}", _receipt(piece), "", -1)
                 for piece in task.pieces
                 if piece.last
             ),

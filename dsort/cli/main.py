@@ -220,9 +220,7 @@ def whole_app(load: _Loader = _Verb.load) -> click.Group:
 
 def _group(name: str, load: _Loader) -> click.Group:
     _, in_short, verbs = _GROUPS[name]
-    group = _Commands(
-        name, help=in_short, no_args_is_help=True, context_settings={**CONTEXT_SETTINGS}
-    )
+    group = _Commands(name, help=in_short, no_args_is_help=True, context_settings=CONTEXT_SETTINGS)
     for verb in verbs:
         group.add_command(_of_verb(verb, load))
     return group

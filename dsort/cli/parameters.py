@@ -29,7 +29,10 @@ _Command = TypeVar("_Command", bound=click.Command)
 
 __all__ = ["CONTEXT_SETTINGS", "Argument", "Command", "Option", "Without", "command", "parameter"]
 
-CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+CONTEXT_SETTINGS: Final[dict[str, Any]] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 80,
+}
 
 
 class Argument(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from msgspec import Struct
 from pydantic import (
@@ -41,9 +41,6 @@ from dsort.model.base import Model
 from dsort.model.job import ProgressView, WholeJobView
 from dsort.model.report import PhaseView
 from dsort.model.schedule import RunView, ScheduleView
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Identity",

@@ -58,11 +58,15 @@ class Tally(Struct):
             yield TallyRow(kind, self.counts[kind], tuple(self.samples.get(kind, ())))
 
 
+Cases = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
+"""The count of a kind: a kind without cases has none."""
+
+
 class TallyRow(NamedTuple):
     """The count of one kind, with the names of its first cases."""
 
     kind: str
-    number: Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
+    number: Cases
     samples: tuple[str, ...]
 
 

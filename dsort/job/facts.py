@@ -82,10 +82,8 @@ def parse_kept(data: bytes, what: str, kind: type[Stored]) -> Stored:
     """The JSON of a file that an attempt has kept, as a ``kind``. ``StorageError`` if it is
     damaged: the job cannot be resumed."""
     content = parse_json(data, what)
-    try:
+    with refuse_damage_in(what):
         return checked(content, kind)
-    except ValueError as error:
-        raise damaged(what, str(error)) from None
 
 
 def json_fact(

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_type_hints
 from msgspec import Meta, Struct, field
 
 from dsort.data.json_types import Count, Integer, checked
-from dsort.data.tally import Tally, tally_of
+from dsort.data.tally import Cases, Tally, tally_of
 from dsort.errors import InvariantError, JobConflictError, StorageError, damaged
 from dsort.naming.names import check_object_name
 from dsort.pipeline.movement import WAYS
@@ -317,7 +317,7 @@ def _read_column(column: Any, count: int, name: str, kind: object) -> list[Any]:
 
 
 class _Tally(Struct):
-    counts: dict[str, Count]
+    counts: dict[str, Cases]
     samples: dict[str, list[str]]
 
 

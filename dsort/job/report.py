@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from msgspec import Struct, field, to_builtins
 
-from dsort.data.json_types import Count
 from dsort.job.timeline import Sample
 from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes, format_count
@@ -57,9 +56,9 @@ class RecordFlow(Struct, frozen=True):
     """Where all records of a job came from and went. The output has the records ``read``, by input
     ("": the only one), without those ``dropped`` and with those ``added``, by cause."""
 
-    read: dict[str, Count] = field(default_factory=dict)
-    dropped: dict[str, Count] = field(default_factory=dict)
-    added: dict[str, Count] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    added: dict[str, int] = field(default_factory=dict)
 
     def drop(self, what: str, count: int) -> None:
         """Count ``count`` more records that ``what`` dropped."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from dsort.data.json_rows import Rows, json_bytes
 from dsort.data.json_types import Count
@@ -141,7 +142,7 @@ class _PlanFacts(Struct):
     tally: list[TallyRow]
     records: dict[Count, Count]
     mixing: dict[str, Any] | None
-    flow: RecordFlow | None
+    flow: dict[str, dict[str, Count]] | None
     reactions_file: str | None
     rejects_file: str | None
 
@@ -161,7 +162,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         tally=tally_rows(job.state.tally),
         records=job.input_records,
         mixing=None if job.mixing is None else job.mixing.document(),
-        flow=job.flow,
+        flow=None if job.flow is None else asdict(job.flow),
         reactions_file=job.reactions_file,
         rejects_file=job.rejects_file,
     )
@@ -234,13 +235,14 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     facts = parse_kept(data, what, _PlanFacts)
     job.state.tally = tally_of(facts.tally)
     job.input_records = facts.records
-    job.flow = facts.flow
     if facts.reactions_file:  # the name follows from the job id, whatever the file contains
         job.reactions_file = reactions_name(job.job_id)
     if facts.rejects_file:
         job.rejects_file = rejects_name(job.job_id)
-    if facts.mixing:
-        with refuse_damage_in(what):
+    with refuse_damage_in(what):
+        if flow := facts.flow:
+            job.flow = RecordFlow(flow["read"], flow["dropped"], flow["added"])
+        if facts.mixing:
             job.mixing = mixing_of(facts.mixing)
     return plan
 

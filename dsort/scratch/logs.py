@@ -126,8 +126,8 @@ class ShardCreated(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     ordinal: Count
     xxh3: str
     receipt: str
-    md5: str = ""
-    file_bytes: Integer = -1
+    md5: str
+    file_bytes: Integer
 
 
 class CreatedLog:

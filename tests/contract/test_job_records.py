@@ -50,7 +50,7 @@ def machine() -> FakeMachine:
 
 
 def created(ordinal: int) -> ShardCreated:
-    return ShardCreated(ordinal, f"{ordinal:016x}", "", "")
+    return ShardCreated(ordinal, f"{ordinal:016x}", "", "", -1)
 
 
 def segments(bucket: Bucket) -> list[str]:
@@ -85,7 +85,7 @@ def test_events_are_stored_a_second_later_or_a_thousand_later(bucket: Bucket) ->
 def test_attempts_are_read_in_their_order(bucket: Bucket) -> None:
     for attempt in range(1, 12):
         journal = Journal(bucket, JOB, attempt)
-        journal.append(ShardCreated(0, "", f"receipt-{attempt}", ""))
+        journal.append(ShardCreated(0, "", f"receipt-{attempt}", "", -1))
         journal.flush()
     state = read_journal(bucket, JOB)
     assert (state.created[0].receipt, state.attempts) == ("receipt-11", 11)

@@ -66,7 +66,7 @@ def leave_job(bucket: LocalBucket, *, ago_s: float) -> Lease:
         ShardExtracted(0, 0, "h", 3, 3, 5, 5),
         ShardExtracted(1, 1, "h", 3, 3, 5, 5),
         Planned("d", tuple(PlannedRow(f"s-{n}.tar", 2, 2, 3, 3) for n in range(3))),
-        ShardCreated(1, "00ff", "", ""),
+        ShardCreated(1, "00ff", "", "", -1),
     ):
         journal.append(event)
     journal.flush()

@@ -44,7 +44,7 @@ def state_after(*events: JournalEvent) -> JournalState:
 
 
 def test_the_state_holds_what_the_events_reported() -> None:
-    created = [ShardCreated(0, "00ff", "receipt", "")]
+    created = [ShardCreated(0, "00ff", "receipt", "", -1)]
     state = state_after(
         ACCEPTED, INPUTS, MAP, extracted(1), extracted(0, worker=5), PLANNED, *created, Committing()
     )

@@ -144,7 +144,7 @@ def test_shards_that_were_named_without_a_manifest_are_removed_if_they_are_the_j
     journal = Journal(bucket, DEAD, 2)
     for ordinal in range(3):
         digest = xxhash.xxh3_64_hexdigest(b"shard %d" % ordinal)
-        journal.append(ShardCreated(ordinal, digest, "", ""))
+        journal.append(ShardCreated(ordinal, digest, "", "", -1))
     journal.flush()
     for ordinal, name in enumerate(names):
         bucket.write(name, b"shard %d" % ordinal)
@@ -162,7 +162,7 @@ def test_before_the_commit_nothing_of_that_name_is_the_jobs(
 ) -> None:
     leave_job(bucket, DEAD, machine, names=["a.tar"], ago_s=30 * HOUR_S)
     journal = Journal(bucket, DEAD, 2)
-    journal.append(ShardCreated(0, xxhash.xxh3_64_hexdigest(b"x"), "", ""))
+    journal.append(ShardCreated(0, xxhash.xxh3_64_hexdigest(b"x"), "", "", -1))
     journal.flush()
     bucket.write("a.tar", b"x")
     (found,) = find_garbage(bucket, machine=machine)

@@ -40,8 +40,8 @@ class Copies(Struct, frozen=True):
 
     least: int
     below: int
-    tied_shard: int = -1
-    tied_before: int = 0
+    tied_shard: int
+    tied_before: int
 
     def rule(self, shard: int, input_name: str, seed: str) -> CopyRule:
         """The rule for the shard with the ordinal ``shard``."""
@@ -110,7 +110,7 @@ def find(job: Job, facts: Facts) -> Facts:
 
 def _of_weight(weight: Fraction) -> Copies:
     least = int(weight)
-    return Copies(least, ceil((weight - least) * _LOTS))
+    return Copies(least, ceil((weight - least) * _LOTS), -1, 0)
 
 
 def _counted(job: Job, mix: Mix, known: Facts) -> dict[str, Copies]:

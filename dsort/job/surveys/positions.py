@@ -19,7 +19,7 @@ from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.workers.tasks import Stage
 
 POSITIONS_FILE = "positions.json"
-_Records = Annotated[int, Meta(ge=0, le=1 << 53)]
+_Records = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
 def readings(job: Job) -> int:
