@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["COMPLETE", "answer", "files", "install", "script"]
 
 COMPLETE: Final = "_DSORT_COMPLETE"
-"""The environment variable with which a shell asks: ``bash_source``, ``bash_complete``."""
+"""The environment variable that a shell sets to ``bash_source`` or ``bash_complete``."""
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def answer(app: click.Command, asked: str) -> str:
-    """What a shell gets that asks ``asked``: its script, or the words that fit."""
+    """The answer to a shell: its script, or the words that fit. ``asked``: see ``COMPLETE``."""
     shell, _, what = asked.partition("_")
     found = _of_shell(app, shell)
     return found.source() if what == "source" else found.complete()
 
 
 def files(context: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem[str]]:
-    """Where a name stands, the shell completes files. Fits ``shell_complete`` of a parameter."""
+    """Let the shell complete names of files. Fits ``shell_complete`` of a parameter."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(begun, type="file")]
@@ -63,7 +63,9 @@ def _of_shell(app: click.Command, shell: str) -> ShellComplete:
 
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
-        raise SpecError(f"shell {shell!r} is not supported", hint="dsort knows bash, zsh and fish")
+        raise SpecError(
+            f"shell {shell!r} is not supported", hint="completion works in bash, zsh and fish"
+        )
     return kind(app, {}, "dsort", COMPLETE)
 
 
