@@ -57,18 +57,19 @@ def start(tmp_path: Path) -> Iterator[StartJob]:
     """Start a job one of whose workers hangs at a task; returns once it hangs there."""
     started: list[Running] = []
 
-    def begin(task: str, at: str, *options: str) -> Running:
+    def begin(task: str, at: str, *options: str, workers: int = 2) -> Running:
         write_shards(tmp_path / "in", DATASET)
         pipes = tmp_path / "pipes"
         make_pipes(pipes)
-        arguments = ["start", "-f", json.dumps(SPEC), "--workers", "2", "--progress", "none"]
+        arguments = ["start", "-f", json.dumps(SPEC), "--workers", str(workers)]
         fault, log = Fault(str(pipes), task, at, "hang"), tmp_path / "said"
-        process = begin_faulty(fault, [*arguments, *options], cwd=tmp_path, log=log)
+        arguments += ["--progress", "none", *options]
+        process = begin_faulty(fault, arguments, cwd=tmp_path, log=log)
         running = Running(process, tmp_path, log)
         started.append(running)
         assert wait_for_worker(pipes / "reached", process) == b"!"
         running.workers = psutil.Process(process.pid).children(recursive=True)
-        assert len(running.workers) == 2
+        assert len(running.workers) == workers
         return running
 
     yield begin
@@ -128,7 +129,9 @@ def test_impatience_changes_nothing(start: StartJob) -> None:
 
 
 def test_scratch_elsewhere_is_kept_as_well(start: StartJob, tmp_path: Path) -> None:
-    running = start("CreateTask", "middle", "--move", "spill", "--scratch", str(tmp_path / "s"))
+    options = ("--move", "spill", "--scratch", str(tmp_path / "s"))
+    # A second worker would still write shards, whose spill the coordinator removes.
+    running = start("CreateTask", "middle", *options, workers=1)
     spilled = list((tmp_path / "s").rglob("spill-*"))
     assert spilled != []
     os.kill(running.process.pid, signal.SIGTERM)
