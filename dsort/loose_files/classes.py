@@ -12,7 +12,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from dsort.errors import InputError
-from dsort.loose_files.mat import is_mat, synsets_of
 from dsort.loose_files.tables import name_bytes
 from dsort.naming.names import first_few, readable
 from dsort.sizes import format_count
@@ -23,11 +22,11 @@ NUMBER_END = 10**18
 
 
 def class_map_of(name: str, data: bytes) -> Mapping[bytes, int]:
-    """The number of each class. A JSON object of numbers or list of names, lines of ``name,number``
-    or of names only, or ImageNet's ``meta.mat``, whose classes are named by their WNIDs and get
-    the file's numbers minus 1, because these start at 1."""
-    if is_mat(data):
-        return {wnid: number - 1 for wnid, number in synsets_of(name, data)}
+    """The number of each class. A JSON object of numbers or list of names, or lines of
+    ``name,number`` or of names only."""
+    if data.startswith(b"MATLAB"):
+        hint = "write lines of name,number; docs/ingest.md shows how SciPy does it"
+        raise InputError(f"{name} is a MATLAB file", hint=hint)
     text = _text(name, data)
     found = _of_json(name, text) if text.lstrip()[:1] in ("{", "[") else _of_lines(name, text)
     classes: dict[bytes, int] = {}

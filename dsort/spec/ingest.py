@@ -91,8 +91,7 @@ class Ingest(Part):
     class_map: Location | None = Field(
         default=None,
         description="With folders: which number each class has. A JSON object of numbers or list "
-        "of names, lines of name,number or of names, or ImageNet's meta.mat. A class that is not "
-        "in it is an error.",
+        "of names, or lines of name,number or of names. A class that is not in it is an error.",
         examples=["classes.json"],
     )
     recipe: Location | None = Field(
