@@ -28,7 +28,7 @@ from dsort.reading.shard_reader import ShardReader
 from dsort.storage.bucket import Bucket
 from dsort.verification.cuts import FirstRecord, Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller
-from dsort.verification.inputs import InputTable
+from dsort.verification.input_table import InputTable
 from dsort.verification.order import OrderWatch
 from dsort.verification.read import (
     Checksums,

@@ -1,5 +1,5 @@
-"""Checks whether things that a job depended on have changed: the classes of files in folders, and
-the code of steps."""
+"""Checks whether things that a job depended on have changed: its inputs, the classes of files in
+folders, and the code of steps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dsort.errors import ObjectNotFoundError
 from dsort.job.manifest import Manifest
 from dsort.loose_files.bucket import FilesBucket
 from dsort.naming.names import first_few, readable
@@ -17,7 +18,61 @@ from dsort.transforms.payload import PayloadStep
 from dsort.verification.findings import Findings
 
 _NAMES = ("utf-8", "surrogateescape")
+_NOT_COMPARED = "the records of the result were not compared with those of the inputs"
 _PARTS = (("source_sha256", "source"), ("packages", "versions of packages"))
+
+
+def inputs_are_comparable(
+    manifest: Manifest, inputs: Bucket, findings: Findings, *, has_removed: bool, needs_code: bool
+) -> bool:
+    """Whether records can be compared with the inputs; warns of inputs that have changed.
+    ``has_removed``: records were removed from the result; ``needs_code``: steps ran code, and this
+    verification does not run it."""
+    if manifest.spec.reads_streams:
+        text = f"the job read a stream, or what programs wrote, which is gone: {_NOT_COMPARED}"
+        findings.warn("changed_inputs", text)
+        return False
+    if manifest.spec.equalize is not None and has_removed:
+        text = (
+            "records were removed from shards that equalize had made equal: the others were "
+            "not compared with those of the inputs"
+        )
+        findings.warn("removed_of_equal", text)
+        return False
+    if needs_code:
+        # Code that the manifest names is not trusted: anyone with write access to the bucket may
+        # have put it there.
+        text = (
+            f"steps of the job ran code, which is not run again: {_NOT_COMPARED} (--run-code does "
+            "it)"
+        )
+        findings.warn("not_run_again", text)
+        return False
+    gone, resized, touched = [], [], []
+    for shard in manifest.inputs:
+        try:
+            info = inputs.stat(shard.name)
+        except ObjectNotFoundError:
+            gone.append(shard.name)
+            continue
+        if info.size_bytes != shard.bytes:
+            resized.append(shard.name)
+        elif not info.is_still(shard.bytes, shard.etag, any_ctime=True):
+            touched.append(shard.name)
+    total = len(manifest.inputs)
+    resized_text = "have another size than at the time of the job"
+    for names, change in ((gone, "are gone"), (resized, resized_text)):
+        if names:
+            count = f"{len(names):,} of {total:,} input shards"
+            text = f"{count} {change} ({first_few(names)}): {_NOT_COMPARED}"
+            findings.warn("changed_inputs", text)
+    if touched and not (gone or resized):
+        text = (
+            f"{len(touched):,} of {total:,} input shards were written or moved since the job "
+            f"({first_few(touched)}): differences may be theirs, and not the result's"
+        )
+        findings.warn("changed_inputs", text)
+    return not gone and not resized
 
 
 def classes_to_go_on(manifest: Manifest) -> dict[bytes, int] | None:

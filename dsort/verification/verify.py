@@ -90,7 +90,12 @@ from dsort.verification.outputs import (
 from dsort.verification.read import ComparedBytes
 from dsort.verification.rows_again import RowsAgain, rows_have_keys
 from dsort.verification.sidecars import SidecarCheck
-from dsort.verification.unchanged import check_classes, classes_to_go_on, tell_changed_code
+from dsort.verification.unchanged import (
+    check_classes,
+    classes_to_go_on,
+    inputs_are_comparable,
+    tell_changed_code,
+)
 
 INDEX_BYTES_MAX = 4 << 30
 
@@ -274,7 +279,13 @@ class _Verification:
         check_output_names(manifest.outputs, places, manifest.spec.output_names, findings)
         self._warn_of_strangers()
         compared = self._compared()
-        comparable = self._inputs_are_comparable()
+        comparable = inputs_are_comparable(
+            manifest,
+            self._inputs_bucket,
+            findings,
+            has_removed=len(self._removed) > 0,
+            needs_code=self.pipeline.makes_records and self._code is None,
+        )
         input_reader = self._input_reader(compared, self._rows_again() if comparable else None)
         if comparable:
             check_classes(manifest, self._inputs_bucket, findings)
@@ -411,61 +422,6 @@ class _Verification:
             shards=input_passes * len(inputs) + len(outputs),
             bytes_total=input_bytes + sum(shard.file_bytes for shard in outputs),
         )
-
-    def _inputs_are_comparable(self) -> bool:
-        """Whether records can be compared with the inputs; warns of inputs that have changed."""
-        if self._manifest.spec.reads_streams:
-            text = (
-                "the job read a stream, or what programs wrote, which is gone: the records of the "
-                "result were not compared "
-                "with those of the inputs"
-            )
-            self._findings.warn("changed_inputs", text)
-            return False
-        spec = self._manifest.spec
-        if spec.equalize is not None and len(self._removed):
-            text = (
-                "records were removed from shards that equalize had made equal: the others were "
-                "not compared with those of the inputs"
-            )
-            self._findings.warn("removed_of_equal", text)
-            return False
-        if self.pipeline.makes_records and self._code is None:
-            # Code that the manifest names is not trusted: anyone with write access to the bucket
-            # may have put it there.
-            text = (
-                "steps of the job ran code, which is not run again: the records of the result were "
-                "not compared with those of the inputs (--run-code does it)"
-            )
-            self._findings.warn("not_run_again", text)
-            return False
-        gone, resized, touched = [], [], []
-        for shard in self._manifest.inputs:
-            try:
-                info = self._inputs_bucket.stat(shard.name)
-            except ObjectNotFoundError:
-                gone.append(shard.name)
-                continue
-            if info.size_bytes != shard.bytes:
-                resized.append(shard.name)
-            elif not info.is_still(shard.bytes, shard.etag, any_ctime=True):
-                touched.append(shard.name)
-        total = len(self._manifest.inputs)
-        resized_text = "have another size than at the time of the job"
-        for names, what in ((gone, "are gone"), (resized, resized_text)):
-            if names:
-                text = (
-                    f"{len(names):,} of {total:,} input shards {what} ({first_few(names)}): the "
-                    "records of the result were not compared with those of the inputs"
-                )
-                self._findings.warn("changed_inputs", text)
-        if touched and not (gone or resized):
-            text = (
-                f"{len(touched):,} of {total:,} input shards were written or moved since the job "
-                f"({first_few(touched)}): differences may be theirs, and not the result's"
-            )
-            self._findings.warn("changed_inputs", text)
-        return not gone and not resized
 
     def _check_input_names(self) -> None:
         """Check that the inputs are those that the spec names, in its order, as far as possible:

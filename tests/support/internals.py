@@ -202,7 +202,8 @@ MODULES = {
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "FirstRecord Place ShardFacts check_cuts",
     "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",
-    "dsort.verification.inputs": "InputTable later_duplicates",
+    "dsort.verification.duplicates": "later_duplicates",
+    "dsort.verification.input_table": "InputTable",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.read": (
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
