@@ -207,7 +207,7 @@ def resume(
     if expected is not None and spec != expected:
         raise JobConflictError(
             f"what is left of job {job_id} in {held.uri} is of another spec than the job's",
-            hint="somebody else writes there; begin the job again, with a new id",
+            hint="another process writes there; begin the job again, with a new id",
         )
     listener = _listener(on_progress, on_event)
     with opened_job(spec, options, listener, stop, job_id=job_id, before=known) as (job, tally):

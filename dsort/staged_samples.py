@@ -171,7 +171,7 @@ def _staging(base: Path, fields: Mapping[str, Any]) -> Iterator[tuple[Path, dict
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            raise StorageError(f"{directory} is somebody else's", hint="use another scratch")
+            raise StorageError(f"{directory} belongs to another user", hint="use another scratch")
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise StorageError(f"cannot stage samples in {directory}: {error.strerror}") from None

@@ -69,8 +69,7 @@ def run_overseen(work: Callable[[], int]) -> int:
     if code in (1, -signal.SIGABRT):
         raise WorkerLostError(
             "Ray ended the job's process, as it does when its node on this machine is lost",
-            hint="look at Ray's own logs and at the memory there is; `dsort resume` goes on with "
-            "the job",
+            hint="look at Ray's own logs and at the free memory; `dsort resume` resumes the job",
         )
     if code < 0:  # end by the signal that ended the child
         sys.stdout.flush()

@@ -377,7 +377,7 @@ def _next(context: click.Context, job: Job) -> str:
         return "" if job.stopping else f"{words['wait']} waits for it, {words['stop']} ends it"
     if job.state == "finished":
         return ""
-    return f"go on with {command_words(context, 'resume', job.job_id)}"
+    return f"resume it with {command_words(context, 'resume', job.job_id)}"
 
 
 def _moment(at: datetime | None) -> str:

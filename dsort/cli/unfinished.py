@@ -119,7 +119,7 @@ class Unfinished(Struct, frozen=True):
         if self.hold.live:
             return f"stop it with `dsort stop {job_id}`"
         if self.resumable:
-            return f"go on with `dsort resume {job_id}`, or remove it with {self._gc()}"
+            return f"resume it with `dsort resume {job_id}`, or remove it with {self._gc()}"
         return f"it cannot be resumed; remove what is left with {self._gc()}"
 
     def _gc(self) -> str:

@@ -267,7 +267,7 @@ class Transport(ClosesOnExit):
         if about_tls is not None:
             return self._tls_failure(about_tls)
         if isinstance(error, httpx.ConnectTimeout):
-            return ServiceError(f"nobody answers at {self.url}", hint=_IS_IT_THERE)
+            return ServiceError(f"no service answers at {self.url}", hint=_IS_IT_THERE)
         if isinstance(error, httpx.ConnectError):
             why = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or "no connection"
             return ServiceError(f"there is no service at {self.url}: {why}", hint=_IS_IT_THERE)

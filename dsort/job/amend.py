@@ -116,9 +116,8 @@ def refuse_lost_claim(job: Job) -> None:
         return
     other = _claimed(job.outputs_bucket, amended_name(job.base.job_id))
     if other != job.job_id:
-        raise JobConflictError(
-            f"job {other or 'nobody knows which'} amends the result of {job.base.job_id} now"
-        )
+        who = f"job {other}" if other else "another job"
+        raise JobConflictError(f"{who} amends the result of {job.base.job_id} now")
 
 
 def amended(job: Job, made: Manifest) -> Manifest:

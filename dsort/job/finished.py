@@ -39,5 +39,5 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"the manifest of the job in {output_uri} is damaged: {error}",
-            hint="somebody may have edited it; `dsort verify` tells more",
+            hint="the file may have been edited; `dsort verify` reports more",
         ) from error

@@ -312,7 +312,7 @@ class _Search(Struct):
             if has_guests and not job_id:
                 continue  # may be of jobs elsewhere, whose names are known there
             what = "an unfinished upload" + (
-                f" of job {job_id}" if job_id else " of nobody who is known here"
+                f" of job {job_id}" if job_id else " of a job that is unknown here"
             )
             age_s = self._age_s(each.began_ns, job_id)
             yield Garbage("upload", each.name, what, job_id, 1, 0, age_s, upload_id=each.upload_id)

@@ -283,7 +283,7 @@ def _record(bucket: Bucket, name: str) -> LeaseRecord | None:
     try:
         return decode_lease(data)
     except StorageError as error:
-        hint = "if nobody runs the job, remove that file"
+        hint = "if no process runs the job, remove that file"
         raise StorageError(f"{name} in {bucket.uri}: {error.message}", hint=hint) from None
 
 
@@ -348,7 +348,7 @@ class Lease:
         record = LeaseRecord(attempt, machine.holder(), token, machine.now_s(), lapses_s)
         if not bucket.write_new(attempt_name(job_id, attempt), encode_lease(record)):
             raise JobConflictError(
-                f"somebody else has just begun attempt {attempt} of job {job_id}",
+                f"another process has just begun attempt {attempt} of job {job_id}",
                 hint=f"`dsort show {job_id}` tells who runs it",
             )
         bucket.write(lease_name(job_id), encode_lease(record))
@@ -412,8 +412,8 @@ class Lease:
             raise JobConflictError(
                 f"job {self.job_id} is no longer run from here (attempt {self.attempt}): "
                 f"{self._why_lost}",
-                hint=f"`dsort show {self.job_id}` tells who runs it; "
-                f"if nobody does: `dsort resume {self.job_id}`",
+                hint=f"`dsort show {self.job_id}` shows the process that runs it; "
+                f"if none does: `dsort resume {self.job_id}`",
             )
 
     def release(self) -> None:
@@ -502,7 +502,7 @@ def stop_job(
     hold = _settled(bucket, job_id, machine, lambda why: None)
     if not hold.live:
         raise JobConflictError(
-            f"nobody runs job {job_id}",
+            f"no process runs job {job_id}",
             hint=f"`dsort show {job_id}` tells what became of it",
         )
     asked_attempt = hold.record.attempt if hold.record is not None else 0

@@ -65,7 +65,7 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     left = _read_resume(bucket, report)
     if left is None:
         raise JobConflictError(
-            f"of job {job_id} there is too little left in {bucket.uri} to go on with it",
+            f"of job {job_id} there is too little left in {bucket.uri} to resume it",
             hint="start it again",
         )
     log.debug("job %s has no journal: its report says what its inputs were", job_id)

@@ -37,7 +37,7 @@ def input_schema(job: Job) -> str:
         except ObjectNotFoundError:
             raise SchemaError(
                 f"there is no {where}, which says what the shards beside it hold",
-                hint="put it there: without it nobody can read the shards",
+                hint="put it there: without it the shards cannot be read",
             ) from None
         except ValueError as error:
             raise SchemaError(f"{where} cannot be used: {error}") from None

@@ -214,6 +214,6 @@ def _send(file: IO[bytes], stop: StopFlag) -> None:
                 stop.raise_if_requested()
                 rest = rest[os.write(descriptor, rest) :]
     except BrokenPipeError:
-        raise StorageError("nobody reads standard output any more") from None
+        raise StorageError("the reader of standard output has closed it") from None
     except OSError as error:
         raise StorageError(f"cannot write to standard output: {error.strerror}") from None

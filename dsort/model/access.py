@@ -25,7 +25,7 @@ class Me(Model):
     output_buckets: tuple[str, ...] = Field(default=(), examples=[["s3://data/alice/*"]])
     authenticated: bool = Field(
         default=True,
-        description="False: the service asks nobody for a token.",
+        description="False: the service needs no token.",
         examples=[True],
     )
 

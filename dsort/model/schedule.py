@@ -25,7 +25,7 @@ class RunView(Model):
 
     due_at: Time | None = Field(default=None, examples=["2026-11-20T01:00:00.000Z"])
     by_hand: bool = Field(
-        default=False, description="Whether somebody asked for it: run-now.", examples=[False]
+        default=False, description="Whether a user asked for it: run-now.", examples=[False]
     )
     fired_at: Time | None = Field(default=None, examples=["2026-11-20T01:00:00.052Z"])
     outcome: Literal["submitted", "skipped", "refused", "waiting"] = Field(

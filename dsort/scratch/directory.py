@@ -69,7 +69,7 @@ class Scratch(ClosesOnExit):
             os.close(fd)
             raise StorageAccessError(
                 f"{name} in scratch directory {self._where} is no file that dsort has made",
-                hint="somebody has put it there: look who may write to that directory",
+                hint="another program has put it there: look who may write to that directory",
             )
         return fd
 

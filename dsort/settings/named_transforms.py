@@ -143,7 +143,7 @@ class LocalTransforms:
                 beside.replace(path)
         except FileExistsError:
             beside.unlink()
-            hint = "somebody else added it at this moment: try again"
+            hint = "another process added it at this moment: try again"
             raise StorageError(f"there is a transform {use} already", hint=hint) from None
         except OSError as error:
             raise self._unusable(error) from None

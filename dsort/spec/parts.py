@@ -442,8 +442,8 @@ class SpecFields(Part):
     remove_stale: bool = Field(
         default=False,
         description="With overwrite: once the result is committed, remove what is left of results "
-        "that it replaces: shards that their manifest lists, and no newer one, that nobody wrote "
-        "since, and whose names output_format makes.",
+        "that it replaces: shards that their manifest lists, and no newer one, that have not been "
+        "written since, and whose names output_format makes.",
     )
     on_success: Annotated[Hook, LATE] | None = Field(
         default=None,
@@ -453,7 +453,7 @@ class SpecFields(Part):
     on_failure: Annotated[Hook, LATE] | None = Field(
         default=None,
         exclude=True,
-        description="Who is notified when the job has failed; not when somebody stops it.",
+        description="The hook that is called when the job has failed; not when a user stops it.",
     )
     amend: Amend | None = Field(
         default=None,

@@ -46,7 +46,7 @@ def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
         path, wanted = f"{source.path}input_format", source.format
         asks = any(SHARD_FIELD in word for word in json.loads(source.bucket.path))
         if wanted.prefix is not None or wanted.glob is not None:
-            text = "must name the shards: nobody lists what a program can write"
+            text = "must name the shards: a program has no list of the shards that it can write"
             yield SpecProblem(path, text, "set input_format.template or input_format.objnames")
             continue
         names = 0

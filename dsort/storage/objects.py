@@ -568,7 +568,7 @@ def check_copy(copied: ObjectInfo, size_bytes: int, uri: str) -> None:
         raise StorageError(
             f"{copied.name} in bucket {uri} has {copied.size_bytes:,} bytes, as the copy of "
             f"{size_bytes:,}",
-            hint="the store lost some, or somebody else wrote to it",
+            hint="the store lost some, or another program wrote to it",
         )
 
 

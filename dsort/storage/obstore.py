@@ -416,7 +416,7 @@ class ObstoreBucket(ObjectBucket):
             raise StorageError(
                 f"{name} in bucket {self.uri} has {copied:,} bytes after {size_bytes:,} were "
                 "stored",
-                hint="the store lost some, or somebody else wrote to it; remove it",
+                hint="the store lost some, or another program wrote to it; remove it",
             )
         self.delete(token)
 

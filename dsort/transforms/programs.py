@@ -95,7 +95,7 @@ class Exec(PayloadStep):
     def of(cls, options: ExecOptions) -> Exec:
         """The step with these options."""
         if any("\0" in each for each in options["command"]) or not options["command"][0]:
-            raise OptionError("has a command that is none")
+            raise OptionError("has an invalid command")
         protocol = options.get("protocol", "files")
         if protocol == "files" and "batch_size" in options:
             raise OptionError("has a batch_size, which goes with protocol: tar")
@@ -169,7 +169,7 @@ class Http(PayloadStep):
         except ValueError:
             is_url = False
         if not is_url or not url.isascii() or not url.isprintable() or " " in url:
-            raise OptionError(f"has a url that is none: {url!r}", "e.g. http://127.0.0.1:8000")
+            raise OptionError(f"has an invalid url: {url!r}", "e.g. http://127.0.0.1:8000")
         members = options.get("members")
         for extension in [*(members or {}), *(members or {}).values()]:
             check_extension(extension)

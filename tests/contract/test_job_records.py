@@ -217,7 +217,7 @@ def test_of_many_at_once_exactly_one_gets_the_job(bucket: Bucket, machine: FakeM
         ended = list(pool.map(run, range(RUNNERS)))
     winners = [each for each in ended if isinstance(each, Lease)]
     assert len(winners) == 1
-    assert sum("somebody else" in each for each in ended if isinstance(each, str)) == RUNNERS - 1
+    assert sum("another process" in each for each in ended if isinstance(each, str)) == RUNNERS - 1
     winners[0].check()
 
 
@@ -370,7 +370,7 @@ def test_a_stop_does_not_wait_for_ever(bucket: Bucket, machine: FakeMachine) -> 
 def test_nothing_to_stop_is_an_error_and_an_old_stop_is_void(
     bucket: Bucket, machine: FakeMachine
 ) -> None:
-    with pytest.raises(JobConflictError, match="nobody runs"):
+    with pytest.raises(JobConflictError, match="no process runs"):
         stop_job(bucket, JOB, machine=machine)
     bucket.write(stop_name(JOB), b"")
     asked: list[bool] = []

@@ -122,7 +122,7 @@ def test_a_stop_of_a_job_that_is_dead_comes_back(
     other = elsewhere(machine, off_s)
     before_s = other.elapsed_s()
     if off_s > 0:  # it seems to have lapsed, is watched, and has
-        with pytest.raises(JobConflictError, match="nobody runs"):
+        with pytest.raises(JobConflictError, match="no process runs"):
             stop_job(bucket, JOB, machine=other)
     else:
         assert stop_job(bucket, JOB, machine=other).standing is Standing.LAPSED

@@ -178,7 +178,7 @@ def test_stop_of_a_job_that_nobody_runs_is_an_error(cli: CommandLine, out: Local
     leave_job(out, ago_s=7200)
     ended = cli("stop", JOB)
     assert ended.code == 2
-    assert f"nobody runs job {JOB}" in ended.err
+    assert f"no process runs job {JOB}" in ended.err
 
 
 def test_stop_asks_the_job_to_stop(

@@ -366,9 +366,9 @@ def test_a_program_of_aistores_own_framework_changes_members(
         ({"exec": {"command": ["a\0"]}}, "is none"),
         ({"exec": {"command": ["ls"], "batch_size": 3}}, "protocol: tar"),
         ({"exec": {"command": ["ls"], "protocol": "ws"}}, "protocol"),
-        ({"http": {"url": "ftp://x"}}, "a url that is none"),
-        ({"http": {"url": "http://"}}, "a url that is none"),
-        ({"http": {"url": "http://a b/"}}, "a url that is none"),
+        ({"http": {"url": "ftp://x"}}, "an invalid url"),
+        ({"http": {"url": "http://"}}, "an invalid url"),
+        ({"http": {"url": "http://a b/"}}, "an invalid url"),
         ({"http": {"url": "http://a", "members": {"jpg": "a/b"}}}, "no extension"),
     ],
 )

@@ -147,7 +147,7 @@ def test_start_that_waits_ends_as_a_job_that_runs_here(place: Place, there: Comm
     assert both.out.splitlines()[0] == f"job {good} finished"
     assert both.out.splitlines()[1].startswith(f"job {job_id} failed: ")
     printed = there("show", job_id).out
-    assert f"go on with `dsort resume {job_id}`" in printed
+    assert f"resume it with `dsort resume {job_id}`" in printed
     assert there("wait", job_id).code == 4
 
 

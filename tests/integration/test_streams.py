@@ -238,5 +238,5 @@ def test_a_reader_that_goes_away_is_an_error(
     os.close(read_fd)
     with open(write_fd, "w") as gone, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", gone)
-        with pytest.raises(StorageError, match="nobody reads"):
+        with pytest.raises(StorageError, match="has closed it"):
             run(tmp_path, {"input": "-", "output": "-"})

@@ -162,7 +162,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
             f"there is no service at {URL}: Connection refused",
             "`dsort serve`",
         ),
-        (httpx.ConnectTimeout("slow"), f"nobody answers at {URL}", "`dsort serve`"),
+        (httpx.ConnectTimeout("slow"), f"no service answers at {URL}", "`dsort serve`"),
         (httpx.ReadTimeout("slow"), "did not answer within 5 s", "may have been done"),
         (httpx.RemoteProtocolError("cut off"), "broke off: cut off", "https://"),
         (

@@ -65,7 +65,7 @@ def test_the_canonical_form_of_a_stream_is_read_back(fields: dict[str, Any]) -> 
         ({"input_bck": {"pipe": [], "prefix": "x"}, "output": "-"}, "cannot be combined with pipe"),
         ({"input_bck": "pipe:curl x", "output": "-"}, "a shell would have to"),
         ({"input_bck": CURL, "output": "-"}, "must name the shards"),
-        ({"input_bck": CURL, "input_format": {"glob": "*.tar"}, "output": "-"}, "nobody lists"),
+        ({"input_bck": CURL, "input_format": {"glob": "*.tar"}, "output": "-"}, "has no list"),
         (
             {"input_bck": {"pipe": ["cat"]}, "input_format": {"template": "{0..3}"}, "output": "-"},
             "not given their names",

@@ -307,5 +307,5 @@ class S3Bucket(ObjectBucket):
             raise StorageError(
                 f"{upload.name} in bucket {self.uri} has {info.size_bytes:,} bytes after "
                 f"{upload.size_bytes:,} were uploaded",
-                hint="the store lost some, or somebody else wrote to it; remove it",
+                hint="the store lost some, or another program wrote to it; remove it",
             )

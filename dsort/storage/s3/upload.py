@@ -128,7 +128,7 @@ class Receipt(NamedTuple):
             raise StorageError(
                 f"the store has {len(etags):,} parts of {self.name} that are not the "
                 f"{self.part_count:,} that were uploaded",
-                hint="somebody else wrote to this upload; start the job again",
+                hint="another program wrote to this upload; start the job again",
             )
         parts: list[dict[str, object]] = [
             {"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)
