@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from dsort.containers.facets import CompressedPayloads
+
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
     from dsort.data.entries import PlacedEntries
@@ -240,12 +242,8 @@ class Container(ABC):
     shard_bytes_max: int = 0
     """The maximum length of a shard; 0: no maximum."""
 
-    may_compress: bool = False
-    """Whether a shard may have compressed members, which readers of their payloads decompress."""
-
-    has_checksums: bool = False
-    """Whether shards have the CRC-32 of payloads. If so, ``checksum`` returns it, and a payload
-    that is taken out of its shard is compared with it."""
+    payloads: CompressedPayloads | None = None
+    """Payloads that may be compressed, and have checksums."""
 
     name_block_bytes: int = 0
     """The length of the last block of a member's headers, if a name in that block can be
@@ -351,25 +349,7 @@ class Container(ABC):
         there. A guess for reading ahead, which is not checked further."""
         return None
 
-    def checksums(self, members: MemberTable) -> tuple[Int64s, Int64s]:
-        """(rows whose payload is stored unchanged and whose CRC-32 is in the shard, these CRC-32s),
-        shape ``(rows,)`` each. Called only if ``has_checksums``."""
-        raise NotImplementedError(f"{self.suffixes[0]} shards say no checksums")
-
     # -- conversion ------------------------------------------------------------------------------
-
-    def decompressed(
-        self, members: MemberTable, row: int, pieces: Iterable[memoryview | bytes]
-    ) -> Iterator[bytes]:
-        """The payload of a row that is compressed in the shard (see ``MemberTable``), in pieces of
-        bounded size. ``pieces``: the compressed bytes in the shard. ``ValueError`` with the reason
-        if they are invalid, at the latest after the last piece."""
-        raise NotImplementedError(f"{self.suffixes[0]} shards have no compressed members")
-
-    def checksum(self, members: MemberTable, row: int) -> int | None:
-        """The CRC-32 of the payload of a row, of a shard in which it is stored unchanged; None if
-        the shard does not have it."""
-        return None
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """The table that another container needs of a shard that was scanned as ``members``: its

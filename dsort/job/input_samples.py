@@ -47,7 +47,7 @@ def decoded_bytes(job: Job) -> DecodedBytes:
             encoded.append((shard, codec))
     if not encoded:
         there, inputs = job.pipeline.carrier, job.pipeline.reading.containers
-        inflates = any(each.may_compress and each != there for each in inputs)
+        inflates = any(each.payloads is not None and each != there for each in inputs)
         return DecodedBytes(plain, are_encoded=inflates)
     step = max((len(encoded) - 1) // (SAMPLES - 1), 1)
     sampled = [_sample(job, *each, len) for each in encoded[::step][:SAMPLES]]

@@ -217,7 +217,7 @@ class ShardBytes:
         if (
             self.whole is not None
             and members.compressed_bytes is None
-            and not self.container.has_checksums
+            and self.container.payloads is None
         ):
             return bytes(self.whole[start : start + int(members.payload_bytes[row])])
         return b"".join(self.payload(members, row))
@@ -227,7 +227,7 @@ class ShardBytes:
         damaged."""
         starts = members.payload_start[rows]
         whole = self.whole
-        plain = members.compressed_bytes is None and not self.container.has_checksums
+        plain = members.compressed_bytes is None and self.container.payloads is None
         if whole is None or not plain or (starts < 0).any():
             return [self.content(members, row) for row in rows]
         stops = (starts + members.payload_bytes[rows]).tolist()
@@ -236,9 +236,10 @@ class ShardBytes:
     def check_payloads(self, members: MemberTable) -> None:
         """``CorruptShardError`` unless all payloads of ``members`` that are not compressed match
         their checksums in the shard. A second call does nothing."""
-        if self._is_checked or not self.container.has_checksums:
+        payloads = self.container.payloads
+        if self._is_checked or payloads is None:
             return
-        rows, reported = self.container.checksums(members)
+        rows, reported = payloads.checksums(members)
         ranges = Segments(
             np.arange(len(rows) + 1, dtype=np.int64),
             members.payload_start[rows],
@@ -339,7 +340,8 @@ class ShardBytes:
         start, length = int(members.payload_start[row]), int(members.payload_bytes[row])
         if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
             return self._decompressed(members, row)
-        reported = self.container.checksum(members, row) if self.container.has_checksums else None
+        payloads = self.container.payloads
+        reported = payloads.checksum(members, row) if payloads is not None else None
         pieces = self.range(start, length)
         return pieces if reported is None else self._checked(members, row, pieces, reported)
 
@@ -356,10 +358,12 @@ class ShardBytes:
             raise CorruptShardError(self.name, start, text)
 
     def _decompressed(self, members: MemberTable, row: int) -> Iterator[bytes]:
+        payloads = self.container.payloads
         assert members.compressed_bytes is not None
+        assert payloads is not None
         start, length = int(members.payload_start[row]), int(members.compressed_bytes[row])
         try:
-            yield from self.container.decompressed(members, row, self.range(start, length))
+            yield from payloads.decompressed(members, row, self.range(start, length))
         except ValueError as error:
             text = f"{readable(members.names[row])} {error}"
             raise CorruptShardError(self.name, start, text) from None

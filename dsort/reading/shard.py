@@ -285,7 +285,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
                 members = bare_of(shard, members)
             index, rows = RecordIndex.of(members)
             is_decoded = shard.codec is not None or members.compressed_bytes is not None
-            if is_decoded or shard.container.has_checksums or bool((index.start < 0).any()):
+            if is_decoded or shard.container.payloads or bool((index.start < 0).any()):
                 odd = members
         self._check_count(len(index))
         return _Contents(index, odd, rows, index.keys)
@@ -376,9 +376,10 @@ class Shard(ClosesOnExit, Sequence[Record]):
             self._range(at, min(PIECE_BYTES, start + stored - at))
             for at in range(start, start + stored, PIECE_BYTES)
         )
-        found = bytearray()
+        found, packed = bytearray(), self._open_bytes().container.payloads
+        assert packed is not None  # its members are compressed
         try:
-            for piece in self._open_bytes().container.decompressed(members, row, pieces):
+            for piece in packed.decompressed(members, row, pieces):
                 found += piece
                 if stop <= len(found) < int(members.payload_bytes[row]):
                     break  # otherwise the end is read, too, and with it the whole is checked
@@ -390,9 +391,9 @@ class Shard(ClosesOnExit, Sequence[Record]):
     def _content(self, members: MemberTable, row: int, stored: memoryview) -> bytes:
         """The payload of a row whose bytes in the shard are ``stored``. ``CorruptShardError`` if
         its checksum differs."""
-        container = self._open_bytes().container
+        payloads = self._open_bytes().container.payloads
         start = int(members.payload_start[row])
-        reported = container.checksum(members, row) if container.has_checksums else None
+        reported = payloads.checksum(members, row) if payloads is not None else None
         if reported is not None and isal_zlib.crc32(stored) != reported:
             text = f"{readable(members.names[row])} has another CRC-32 than its shard says"
             raise CorruptShardError(self.name, start, text)

@@ -53,7 +53,7 @@ def content(data: bytes, members: MemberTable, row: int) -> bytes:
     if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
         stored = read(int(members.payload_start[row]), int(members.compressed_bytes[row]))
         pieces = [stored[at : at + 7] for at in range(0, len(stored), 7)]
-        return b"".join(ZIP.decompressed(members, row, pieces))
+        return b"".join(ZIP.payloads.decompressed(members, row, pieces))
     return read(int(members.payload_start[row]), int(members.payload_bytes[row]))
 
 
@@ -316,7 +316,9 @@ def test_a_deflated_payload_is_as_long_as_the_directory_says(size: int, text: st
 def test_zeros_are_inflated_whole_wherever_their_last_piece_ends(size_bytes: int) -> None:
     data = zip_of([("a.bin", bytes(size_bytes))], deflated=True)
     members = scan(data)
-    assert b"".join(ZIP.decompressed(members, 0, [deflated(data, members)])) == bytes(size_bytes)
+    assert b"".join(ZIP.payloads.decompressed(members, 0, [deflated(data, members)])) == bytes(
+        size_bytes
+    )
 
 
 def test_a_long_deflated_payload_takes_no_longer_in_one_piece_than_in_many() -> None:
@@ -327,7 +329,7 @@ def test_a_long_deflated_payload_takes_no_longer_in_one_piece_than_in_many() -> 
     for size in (64 << 10, len(stored)):
         pieces = [stored[at : at + size] for at in range(0, len(stored), size)]
         began_s = time.process_time()
-        assert sum(map(len, ZIP.decompressed(members, 0, pieces))) == len(payload)
+        assert sum(map(len, ZIP.payloads.decompressed(members, 0, pieces))) == len(payload)
         taken_s.append(time.process_time() - began_s)
     assert taken_s[1] < 3 * taken_s[0]
 

@@ -16,6 +16,7 @@ from isal import isal_zlib
 from msgspec.structs import replace
 
 from dsort.containers.base import Container, Payloads
+from dsort.containers.facets import CompressedPayloads
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.zip.directory import OTHER_METHODS
 from dsort.containers.zip.end import end_record, end_record_bytes
@@ -130,22 +131,8 @@ def _column(heads: Records) -> BytesColumn:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Zip(Container):
-    """Zips, with zip64 if it is needed."""
-
-    suffixes = (".zip",)
-    oddities = ODDITIES
-    is_of_members = True
-    lists_members = True
-    may_compress = True
-    has_checksums = True
-    packs_others = True
-
-    def scanner(self, shard: str, size_bytes: int) -> ZipScanner:
-        return ZipScanner(shard, size_bytes)
-
-    # -- payloads --------------------------------------------------------------------------------
+class ZipPayloads(CompressedPayloads):
+    """Payloads that are stored or deflated; their CRC-32s are in the entries."""
 
     def decompressed(
         self, members: MemberTable, row: int, pieces: Iterable[memoryview | bytes]
@@ -173,6 +160,21 @@ class Zip(Container):
         places = members.entries.offsets[:-1][rows] + CRC_OFFSET
         found = np.ascontiguousarray(members.entries.blob[places[:, None] + np.arange(4)])
         return rows, found.view("<u4").reshape(-1).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Zip(Container):
+    """Zips, with zip64 if it is needed."""
+
+    suffixes = (".zip",)
+    oddities = ODDITIES
+    is_of_members = True
+    lists_members = True
+    payloads = ZipPayloads()
+    packs_others = True
+
+    def scanner(self, shard: str, size_bytes: int) -> ZipScanner:
+        return ZipScanner(shard, size_bytes)
 
     # -- conversion ------------------------------------------------------------------------------
 
