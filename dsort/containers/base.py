@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from dsort.containers.facets import CompressedPayloads
+from dsort.containers.facets import CompressedPayloads, Seals
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
@@ -143,7 +143,7 @@ class Payloads(Protocol):
     """The payloads of a bare member table. They may be read more than once, in any order.
 
     ``are_sealed_later``: whether the seals of the records are made when the records are copied.
-    ``packed`` then leaves room for the seals (``Container.seal_bytes``), and the records that it
+    ``packed`` then leaves room for the seals (see ``Container.seals``), and the records that it
     makes begin with a literal; records that are moved unchanged do not. ``shard_bytes``: the length
     of the shard in which the payloads are."""
 
@@ -276,12 +276,8 @@ class Container(ABC):
     """Whether records of other containers keep their keys in ``__key__``, because no names in this
     container have them."""
 
-    seal_bytes: int = 0
-    """The length of the *seal* of a record: its last bytes, if these are a checksum of all its
-    other bytes but the first ``seal_skips_bytes``. A seal is cheaper to make when the record is
-    copied, because its bytes are then in the processor's cache. 0: records have no seals."""
-
-    seal_skips_bytes: int = 0
+    seals: Seals | None = None
+    """Checksums at the ends of records."""
 
     def with_options(self, options: ContainerOptions) -> Container:
         """The same container, which reads and writes as set in ``options``."""
@@ -358,15 +354,6 @@ class Container(ABC):
         from dsort.data.members import bare_table
 
         return bare_table(members)
-
-    def seal_checksum(self, piece: memoryview | bytes, before: int) -> int:
-        """The checksum for a seal, after a ``piece`` of its record. ``before``: the checksum before
-        the piece, at first 0."""
-        raise NotImplementedError(f"{self.suffixes[0]} records have no seals")
-
-    def seals(self, checksums: UInt32s) -> UInt8s:
-        """The seals of records with these ``checksums``, shape ``(n, seal_bytes)``."""
-        raise NotImplementedError(f"{self.suffixes[0]} records have no seals")
 
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
-    from dsort.data.columns import Int64s
+    from dsort.data.columns import Int64s, UInt8s, UInt32s
     from dsort.data.members import MemberTable
 
-__all__ = ["CompressedPayloads"]
+__all__ = ["CompressedPayloads", "Seals"]
 
 
 class CompressedPayloads(ABC):
@@ -34,3 +36,17 @@ class CompressedPayloads(ABC):
     def checksums(self, members: MemberTable) -> tuple[Int64s, Int64s]:
         """(rows whose payload is stored unchanged and whose CRC-32 is in the shard, these CRC-32s),
         shape ``(rows,)`` each."""
+
+
+class Seals(Struct, frozen=True):
+    """The last ``size_bytes`` of each record: a checksum of all its other bytes but the first
+    ``skips_bytes``. It is cheaper to make when the record is copied, because its bytes are then in
+    the processor's cache.
+
+    ``checksum``: returns the checksum after a piece of a record, given the checksum before it, at
+    first 0. ``of``: the seals of records with these checksums, shape ``(n, size_bytes)``."""
+
+    size_bytes: int
+    skips_bytes: int
+    checksum: Callable[[memoryview | bytes, int], int]
+    of: Callable[[UInt32s], UInt8s]

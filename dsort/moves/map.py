@@ -129,7 +129,7 @@ class MappedPayload:
         self._nodes = parts.nodes
         self._inputs = parts.mapped
         self._container = parts.carrier
-        self._seals = parts.seals
+        self._seals = parts.carrier.seals if parts.seals else None
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
         """Yield the slices of records ``start:stop``, some rows at a time."""
@@ -154,9 +154,7 @@ class MappedPayload:
                 yield [gatherer.gathered(views, source, segments)]
             elif len(segments.literals):
                 stored = rows[STORED_BYTES][some]
-                yield from slices_with_literals(
-                    self._container, views, source, segments, stored, seals=self._seals
-                )
+                yield from slices_with_literals(views, source, segments, stored, self._seals)
             else:
                 yield slices_of_sources(views, source, segments)
 

@@ -14,6 +14,7 @@ from itertools import pairwise, repeat
 import numpy as np
 
 from dsort.containers.base import Container
+from dsort.containers.facets import Seals
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, runs_that_fit
 from dsort.data.segments import Segments
 from dsort.moves.input_shard import slices_of_sources
@@ -107,20 +108,18 @@ def overwrite_names(container: Container, data: UInt8s, at: Int64s, names: Bytes
 
 
 def slices_with_literals(
-    container: Container,
     views: Mapping[int, memoryview],
     source: Int32s,
     segments: Segments,
     stored_bytes: Int64s,
-    *,
-    seals: bool,
+    seals: Seals | None,
 ) -> Iterator[Sequence[memoryview]]:
     """Yield the bytes of records with literals as slices, some records at a time. The segments of
     record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``. ``seals``: records that
     begin with a literal were converted, and have room for their seal, which is computed here; other
     records are complete."""
     starts, offsets = np.cumsum(stored_bytes) - stored_bytes, segments.offsets
-    is_open = (segments.start[offsets[:-1]] < 0) & seals
+    is_open = (segments.start[offsets[:-1]] < 0) & (seals is not None)
     is_large = int(stored_bytes.sum()) > JOINED_BYTES_MAX * len(stored_bytes)
     if is_large and not is_open.any():
         yield slices_of_sources(views, source, segments)
@@ -131,14 +130,15 @@ def slices_with_literals(
         first, last = offsets[[row, stop]].tolist()
         rows = row + np.flatnonzero(is_open[row:stop])
         if is_large:
+            assert seals is not None
             bounds = offsets[rows] - first, offsets[rows + 1] - first
-            yield seal_apart(container, large[first:last], *bounds)
+            yield seal_apart(seals, large[first:last], *bounds)
             continue
         data = bytearray().join(pieces[first:last])
-        if len(rows):
+        if seals is not None and len(rows):
             begins = starts[rows] - starts[row]
             stops = begins + stored_bytes[rows]
-            seal_within(container, np.frombuffer(data, np.uint8), begins, stops)
+            seal_within(seals, np.frombuffer(data, np.uint8), begins, stops)
         yield [memoryview(data)]
 
 
@@ -172,29 +172,29 @@ def _pieces(
     return list(map(found.__getitem__, order.tolist()))
 
 
-def seal_within(container: Container, data: UInt8s, starts: Int64s, stops: Int64s) -> None:
+def seal_within(seals: Seals, data: UInt8s, starts: Int64s, stops: Int64s) -> None:
     """Compute and write the seals of records ``data[starts[i] : stops[i]]``."""
-    size, view = container.seal_bytes, data.data
-    places = map(slice, (starts + container.seal_skips_bytes).tolist(), (stops - size).tolist())
-    sums = map(container.seal_checksum, map(view.__getitem__, places), repeat(0))
-    seals = container.seals(np.fromiter(sums, np.uint32, len(starts)))
-    table_of(data, size)[stops - size] = table_of(seals.reshape(-1), size)[::size]
+    size, view = seals.size_bytes, data.data
+    places = map(slice, (starts + seals.skips_bytes).tolist(), (stops - size).tolist())
+    sums = map(seals.checksum, map(view.__getitem__, places), repeat(0))
+    made = seals.of(np.fromiter(sums, np.uint32, len(starts)))
+    table_of(data, size)[stops - size] = table_of(made.reshape(-1), size)[::size]
 
 
 def seal_apart(
-    container: Container, slices: list[memoryview], starts: Int64s, stops: Int64s
+    seals: Seals, slices: list[memoryview], starts: Int64s, stops: Int64s
 ) -> list[memoryview]:
     """``slices`` with the seals of records ``slices[starts[i] : stops[i]]`` at their ends."""
     bounds = list(zip(starts.tolist(), (stops - 1).tolist(), strict=True))
-    size, skips = container.seal_bytes, container.seal_skips_bytes
+    size, skips = seals.size_bytes, seals.skips_bytes
     sums = []
     for start, last in bounds:
         slices[last] = slices[last][:-size]
-        checksum = container.seal_checksum(slices[start][skips:], 0)
+        checksum = seals.checksum(slices[start][skips:], 0)
         for piece in slices[start + 1 : last + 1]:
-            checksum = container.seal_checksum(piece, checksum)
+            checksum = seals.checksum(piece, checksum)
         sums.append(checksum)
-    seals = container.seals(np.array(sums, np.uint32)).reshape(-1).data
+    made = seals.of(np.array(sums, np.uint32)).reshape(-1).data
     for number in range(len(bounds) - 1, -1, -1):
-        slices.insert(bounds[number][1] + 1, seals[number * size : (number + 1) * size])
+        slices.insert(bounds[number][1] + 1, made[number * size : (number + 1) * size])
     return slices

@@ -75,7 +75,7 @@ class WorkerSetup(Struct, frozen=True):
         """Whether creators compute the seals of converted records. Spilled or hashed records need
         their seals at extraction."""
         is_mapped = self.movement.way.keeps_mappings and not self.pipeline.hashes_content
-        return is_mapped and self.pipeline.carrier.seal_bytes > 0
+        return is_mapped and self.pipeline.carrier.seals is not None
 
 
 class Stage(Struct, frozen=True):

@@ -57,14 +57,14 @@ def test_seals_are_the_same_whenever_they_are_made(
     sizes = np.add.reduceat(early.length, early.offsets[:-1])
     assert np.add.reduceat(late.length, late.offsets[:-1]).tolist() == sizes.tolist()
     one = np.zeros(len(sizes), np.int32)
-    made = slices_with_literals(TFRECORD, {0: whole}, one, late, sizes, seals=True)
+    made = slices_with_literals({0: whole}, one, late, sizes, TFRECORD.seals)
     frames = b"".join(piece for some in made for piece in some)
     assert frames == b"".join(slices_of(whole, early))
     read = TFRECORD.scan("a.tfrecord", frames)
     assert len(read) == 21
     raw = Segments(np.arange(22), read.range_start, read.range_length, np.zeros(0, np.uint8))
     views = {0: memoryview(frames)}
-    again = slices_with_literals(TFRECORD, views, one, raw, sizes, seals=True)
+    again = slices_with_literals(views, one, raw, sizes, TFRECORD.seals)
     assert b"".join(piece for some in again for piece in some) == frames  # they are whole
 
 
@@ -88,5 +88,5 @@ def test_records_with_literals_are_their_segments_in_order() -> None:
         sizes = np.add.reduceat(length, segments.offsets[:-1])
         shards = np.array(of_record, np.int32)
         wanted = b"".join(slices_of_sources(views, shards, segments))
-        made = slices_with_literals(TFRECORD, views, shards, segments, sizes, seals=False)
+        made = slices_with_literals(views, shards, segments, sizes, None)
         assert b"".join(piece for some in made for piece in some) == wanted

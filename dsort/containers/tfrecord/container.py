@@ -30,6 +30,7 @@ from typing import Final
 
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Payloads
+from dsort.containers.facets import Seals
 from dsort.containers.tfrecord.checksums import crc32c, frame_head, masked
 from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
 from dsort.containers.tfrecord.frames import (
@@ -40,7 +41,6 @@ from dsort.containers.tfrecord.frames import (
     stored_checksums,
 )
 from dsort.containers.tfrecord.scan import TFRecordScanner
-from dsort.data.columns import UInt8s, UInt32s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -64,8 +64,7 @@ class TFRecord(Container):
     suffixes = (".tfrecord", ".tfrecords")
     packs_others = True
     keeps_keys = True
-    seal_bytes = TAIL_BYTES
-    seal_skips_bytes = HEAD_BYTES
+    seals = Seals(TAIL_BYTES, HEAD_BYTES, crc32c, stored_checksums)
 
     def with_options(self, options: ContainerOptions) -> TFRecord:
         return replace(self, key_field=options.key_field)
@@ -124,11 +123,6 @@ class TFRecord(Container):
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         return packed_frames(members, records, payloads)
-
-    seal_checksum = staticmethod(crc32c)
-
-    def seals(self, checksums: UInt32s) -> UInt8s:
-        return stored_checksums(checksums)
 
     # -- headers and writing ---------------------------------------------------------------------
 
