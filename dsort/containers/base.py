@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from dsort.containers.facets import CompressedPayloads, Seals
+from dsort.containers.facets import CompressedPayloads, Hops, Seals
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
@@ -38,7 +38,6 @@ __all__ = [
     "Container",
     "ContainerOptions",
     "ForwardScanner",
-    "Hop",
     "OddityKind",
     "OutputFile",
     "Payloads",
@@ -48,14 +47,6 @@ __all__ = [
     "refusal",
     "shortfall_in",
 ]
-
-
-class Hop(NamedTuple):
-    """What one header shows to a reader that passes over payload: where the next header begins, and
-    the name of the member; b"" if the header belongs to the next header."""
-
-    next_at: int
-    name: bytes
 
 
 class OddityKind(Struct, frozen=True):
@@ -235,9 +226,9 @@ class Container(ABC):
     """Whether a shard begins with a payload, which may be any bytes. If so, the first bytes alone
     do not prove that a codec is around the shard."""
 
-    hop_bytes: int = 0
-    """How many bytes of a header show where the next header is; ``hop`` reads them, and a scan
-    reads only headers. 0: a scan reads all bytes."""
+    hops: Hops | None = None
+    """Headers that show where the next header is. A scan then reads only headers, and all bytes if
+    this is None."""
 
     shard_bytes_max: int = 0
     """The maximum length of a shard; 0: no maximum."""
@@ -339,11 +330,6 @@ class Container(ABC):
         view = memoryview(data)  # type: ignore[arg-type]
         drive(scanner, len(view), lambda offset, _: view[offset:], window_bytes=len(view))
         return scanner.finish()
-
-    def hop(self, header: bytes, at: int) -> Hop | None:
-        """What the header at byte ``at`` shows, from its first ``hop_bytes``; None if no header is
-        there. A guess for reading ahead, which is not checked further."""
-        return None
 
     # -- conversion ------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the registry is read with every spec, and works without num
     from dsort.data.columns import Int64s, UInt8s, UInt32s
     from dsort.data.members import MemberTable
 
-__all__ = ["CompressedPayloads", "Seals"]
+__all__ = ["CompressedPayloads", "Hop", "Hops", "Seals"]
 
 
 class CompressedPayloads(ABC):
@@ -50,3 +50,20 @@ class Seals(Struct, frozen=True):
     skips_bytes: int
     checksum: Callable[[memoryview | bytes, int], int]
     of: Callable[[UInt32s], UInt8s]
+
+
+class Hop(NamedTuple):
+    """What one header shows to a reader that passes over payload: where the next header begins, and
+    the name of the member; b"" if the header belongs to the next header."""
+
+    next_at: int
+    name: bytes
+
+
+class Hops(Struct, frozen=True):
+    """Headers whose first ``header_bytes`` show where the next header is. ``read``: returns what
+    the header at a byte of the shard shows, from these bytes; None if no header is there. A guess
+    for reading ahead, which is not checked further."""
+
+    header_bytes: int
+    read: Callable[[bytes, int], Hop | None]

@@ -405,7 +405,7 @@ def can_run(job: Job) -> bool:
         not job.movement.way.reads_ranges
         and all(place.ref.is_directory for place in job.input_places)
         and {*pipeline.reading.containers} == {pipeline.carrier}
-        and pipeline.carrier.hop_bytes > 0
+        and pipeline.carrier.hops is not None
         and pipeline.algorithm.joins
         and pipeline.algorithm.placement is None
         and not any(more_than_keys)

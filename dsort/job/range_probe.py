@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from dsort.containers.base import Container
+from dsort.containers.facets import Hops
 from dsort.data.records import split_name
 from dsort.errors import DsortError
 from dsort.job.job import Job
@@ -64,7 +64,7 @@ def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
     if address_space_bytes() is not None:  # a thread maps megabytes
         return ""
     with contextlib.suppress(DsortError), _sampled(job) as opened:
-        record_bytes = sampled_record_bytes(job.pipeline.carrier, opened)
+        record_bytes = sampled_record_bytes(_hops(job), opened)
         if record_bytes >= RECORD_BYTES_MIN and _answers_quickly(opened, record_bytes):
             return f"records of about {format_bytes(record_bytes)} are read where they are"
     return ""  # the reader of a shard reports its error
@@ -93,7 +93,7 @@ def headers_are_far_apart(job: Job) -> bool:
             return _record_bytes_in_store(job) >= FAR_RECORD_BYTES_MIN
         return False
     with contextlib.suppress(DsortError), _sampled(job) as opened:
-        return sampled_record_bytes(job.pipeline.carrier, opened) >= HOP_RECORD_BYTES_MIN
+        return sampled_record_bytes(_hops(job), opened) >= HOP_RECORD_BYTES_MIN
     return False
 
 
@@ -124,24 +124,28 @@ def _record_bytes_in_store(job: Job) -> int:
     if pinned is None:
         return 0
     source = HoppedShard(pinned, FAR_HEADERS * HOP_BYTES)
-    container = job.pipeline.carrier
+    hops = _hops(job)
     records, key, end = 0, None, 0
-    for hop in islice(header_hops(container, source, shard.size_bytes), FAR_HEADERS):
+    for hop in islice(header_hops(hops, source, shard.size_bytes), FAR_HEADERS):
         if hop.name and (name := split_name(hop.name)[0]) != key:
             key, records = name, records + 1
         end = min(hop.next_at, shard.size_bytes)
     return end // max(records, 1)
 
 
-def sampled_record_bytes(
-    container: Container, shards: Sequence[tuple[InputShard, RandomReads]]
-) -> int:
+def _hops(job: Job) -> Hops:
+    hops = job.pipeline.carrier.hops
+    assert hops is not None  # else no records are read by range
+    return hops
+
+
+def sampled_record_bytes(hops: Hops, shards: Sequence[tuple[InputShard, RandomReads]]) -> int:
     """The average size of a record, by the first headers of some shards; 0 if none are found."""
     total = records = 0
     for shard, reads in shards:
         key, end = None, 0
-        hops = islice(header_hops(container, reads, shard.size_bytes), HEADERS_A_SHARD_MAX)
-        for hop in hops:
+        some = islice(header_hops(hops, reads, shard.size_bytes), HEADERS_A_SHARD_MAX)
+        for hop in some:
             if hop.next_at > shard.size_bytes:
                 break
             if hop.name and (name := split_name(hop.name)[0]) != key:

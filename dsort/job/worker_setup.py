@@ -188,7 +188,7 @@ def _why_no_range(job: Job, *, encoded: bool) -> str:
     stored = [bucket.pinned(ObjectInfo(name, 0, 0, "")) is not None for bucket, name in found]
     if not (all(files) or all(stored)):
         return "some inputs are files of this machine, and some are not"
-    if len(containers) > 1 or not pipeline.carrier.hop_bytes:
+    if len(containers) > 1 or pipeline.carrier.hops is None:
         return "it is done from tar to tar alone"
     if pipeline.has_late_outputs:
         return "outputs are converted as they are written"

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from dsort.containers.base import Container, Hop
+from dsort.containers.facets import Hop, Hops
 from dsort.errors import DsortError
 from dsort.moves.header_reads import HoppedShard
 from dsort.moves.input_shard import InputShard, read_inputs
@@ -55,12 +55,10 @@ time."""
 class _File:
     """A file whose headers are read, in ``parts`` parts at once."""
 
-    def __init__(
-        self, container: Container, reads: RandomReads, size_bytes: int, parts: int
-    ) -> None:
+    def __init__(self, hops: Hops, reads: RandomReads, size_bytes: int, parts: int) -> None:
         self.read: Future[HoppedShard | None] = Future()
         """Done once all headers are read."""
-        self._container = container
+        self._hops = hops
         self._reads = reads
         self._size_bytes = size_bytes
         self._begins: set[int] = set()  # headers at which parts begin; the part before stops there
@@ -77,7 +75,7 @@ class _File:
         if at is None:
             return
         self._begins.add(at)
-        for hop in header_hops(self._container, self._reads, self._size_bytes, at):
+        for hop in header_hops(self._hops, self._reads, self._size_bytes, at):
             if hop.next_at in self._begins:
                 return
             yield hop
@@ -85,12 +83,12 @@ class _File:
     def _header_behind(self, begin: int) -> int | None:
         """The place of the first header behind byte ``begin``, or of bytes that look like one, as
         the result is only a hint. None if there is none nearby."""
-        step = self._container.hop_bytes
+        step = self._hops.header_bytes
         some = memoryview(bytearray(SEARCHED_BYTES))
         for first in range(begin, begin + SEARCHES_MAX * SEARCHED_BYTES, SEARCHED_BYTES):
             length = self._reads.peek(some, first)
             for at in range(0, length - step + 1, step):
-                if self._container.hop(bytes(some[at : at + step]), first + at) is not None:
+                if self._hops.read(bytes(some[at : at + step]), first + at) is not None:
                     return first + at
         return None
 
@@ -158,11 +156,12 @@ class HeaderReader:
                 reads = source.random_reads()
             if reads is None:
                 return
-            container = self._setup.pipeline.reading.container_of(shard.name)
+            hops = self._setup.pipeline.reading.container_of(shard.name).hops
+            assert hops is not None
             parts = min(max(shard.size_bytes // PART_BYTES_MIN, 1), PARTS_MAX)
-            file = _File(container, reads, shard.size_bytes, parts)
+            file = _File(hops, reads, shard.size_bytes, parts)
             self._begun[number] = file.read
-            part_bytes = shard.size_bytes // parts // container.hop_bytes * container.hop_bytes
+            part_bytes = shard.size_bytes // parts // hops.header_bytes * hops.header_bytes
             for part in range(parts):
                 begin = part * part_bytes  # 0 for a shard without a whole header
                 self._waiting.append(_Chain(file, begin, file.hops(begin)))
@@ -237,23 +236,22 @@ class Peeks(Protocol):
     def announce(self, offset: int, size_bytes: int) -> None: ...
 
 
-def header_hops(container: Container, reads: Peeks, size_bytes: int, at: int = 0) -> Iterator[Hop]:
+def header_hops(hops: Hops, reads: Peeks, size_bytes: int, at: int = 0) -> Iterator[Hop]:
     """Yield the headers of a shard of ``size_bytes``, one after the other from byte ``at`` on, up
     to the first place without one. Announces the next header before it yields one."""
+    header_bytes, read = hops.header_bytes, hops.read
     page = memoryview(bytearray(2 * PAGE_BYTES))
     begin = end = at
     while at < size_bytes:
-        if at + container.hop_bytes > end:
+        if at + header_bytes > end:
             begin = at
             end = begin + reads.peek(page[: _peeked_bytes(at)], at)
-        hop = container.hop(
-            bytes(page[at - begin : min(at + container.hop_bytes, end) - begin]), at
-        )
+        hop = read(bytes(page[at - begin : min(at + header_bytes, end) - begin]), at)
         if hop is None:
             reads.announce(at, TAIL_BYTES)
             return
         at = hop.next_at
-        if end < at + container.hop_bytes <= size_bytes:
+        if end < at + header_bytes <= size_bytes:
             reads.announce(at, _peeked_bytes(at))
         yield hop
 

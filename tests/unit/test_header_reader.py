@@ -110,7 +110,10 @@ def test_headers_are_there_before_a_scan_and_payload_is_not(
         reads = source.random_reads()
         assert reads is not None
         with reads:
-            begins = [0, *(hop.next_at for hop in header_hops(TAR, reads, shards[0].size_bytes))]
+            begins = [
+                0,
+                *(hop.next_at for hop in header_hops(TAR.hops, reads, shards[0].size_bytes)),
+            ]
     assert len(begins) == RECORDS + 1
     for pages in there.values():
         assert all(pages[at // mmap.PAGESIZE] for at in begins)

@@ -177,14 +177,14 @@ def test_headers_are_found_past_payload_until_something_is_no_header(tmp_path: P
     path = tmp_path / "a.tar"
     path.write_bytes(tar_of(members))
     with reads_of(path) as reads:
-        hops = list(header_hops(TAR, reads, path.stat().st_size))
+        hops = list(header_hops(TAR.hops, reads, path.stat().st_size))
     names = [hop.name for hop in hops if hop.name]
     assert names[:2] == [b"a.jpg", b"a.json"]
     assert len(names) == 3
     assert hops[-1].next_at <= path.stat().st_size
     path.write_bytes(b"no tar" * 1000)
     with reads_of(path) as reads:
-        assert list(header_hops(TAR, reads, 6000)) == []
+        assert list(header_hops(TAR.hops, reads, 6000)) == []
 
 
 def test_a_disk_is_asked_within_the_shards_and_small_ones_are_spilled(tmp_path: Path) -> None:

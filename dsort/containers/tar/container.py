@@ -15,7 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from dsort.containers.base import Container, Hop, Payloads
+from dsort.containers.base import Container, Payloads
+from dsort.containers.facets import Hops
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
@@ -174,7 +175,7 @@ class Tar(Container):
     is_of_members = True
     packs_others = True
     name_block_bytes = BLOCK_BYTES
-    hop_bytes = BLOCK_BYTES
+    hops = Hops(BLOCK_BYTES, hop)
 
     def scanner(self, shard: str, size_bytes: int) -> TarScanner:
         return TarScanner(shard, size_bytes, self._payload_max)
@@ -186,9 +187,6 @@ class Tar(Container):
         """The same container with a limit on payloads after hard links are resolved, because each
         hard link gets a copy of a payload."""
         return dataclasses.replace(self, _payload_max=decoded_max)
-
-    def hop(self, header: bytes, at: int) -> Hop | None:
-        return hop(header, at)
 
     def renamed(self, headers: bytes, new_name: bytes) -> bytes:
         return renamed(headers, new_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsort.containers.base import Hop
+from dsort.containers.facets import Hop
 from dsort.containers.tar.header import BLOCK_BYTES, padded_bytes, until_nul
 
 __all__ = ["hop", "plain_payload"]
