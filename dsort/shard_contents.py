@@ -245,11 +245,12 @@ def inspect_object(
 
             return summarise_table(TableRecords(shard), shard.file_bytes, reopened)
         members = shard.members()
-        targets = {}
+        names, targets = shard.container.names, {}
         for row in np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist():
             start, end = int(members.range_start[row]), int(members.payload_start[row])
             headers = members.literals.get(row, b"") + shard.at(start, end - start)
-            targets[row] = shard.container.link_target(headers)
+            assert names is not None  # links have names
+            targets[row] = names.target_of(headers)
         return summarise(name, shard.container, shard.file_bytes, members, targets)
 
 

@@ -26,10 +26,18 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from dsort.containers.facets import CompressedPayloads, Hops, Seals
+from dsort.containers.facets import (
+    CompressedPayloads,
+    Entries,
+    Hops,
+    Names,
+    Seals,
+)
+from dsort.errors import ConversionError
+from dsort.naming.names import readable
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
-    from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
+    from dsort.data.columns import BytesColumn, Int64s, UInt8s, UInt32s
     from dsort.data.entries import PlacedEntries
     from dsort.data.members import MemberTable, ScanNotes
     from dsort.data.records import FormedRecords
@@ -200,8 +208,8 @@ class Container(ABC):
     oddities: tuple[OddityKind, ...] = ()
     """All oddities that a readable shard may have."""
 
-    lists_members: bool = False
-    """Whether the end needs entries: then ``MemberTable.entries`` is not None."""
+    entries: Entries | None = None
+    """What the end lists of each member: then ``MemberTable.entries`` is not None."""
 
     is_of_members: bool = False
     """Whether a record is a sequence of members, each with its own name. If so, one record can be
@@ -236,9 +244,12 @@ class Container(ABC):
     payloads: CompressedPayloads | None = None
     """Payloads that may be compressed, and have checksums."""
 
-    name_block_bytes: int = 0
-    """The length of the last block of a member's headers, if a name in that block can be
-    overwritten without a change of length; 0: it cannot."""
+    names: Names | None = None
+    """Names in the headers of members, so that a record can get another key. None: the key is in
+    the record, or there is none."""
+
+    no_other_name: tuple[str, str] = ("", "")
+    """(why a record cannot become ``{name}``, what helps), of a container without ``names``."""
 
     index_codecs: tuple[str, ...] = ()
     """The suffixes of the codecs that ``directory_files`` can record as the compression of a
@@ -308,10 +319,6 @@ class Container(ABC):
         only for containers that need like members."""
         raise NotImplementedError(f"{self.suffixes[0]} records may have any members")
 
-    can_rename: bool = True
-    """Whether a record can get another key, because its key is in the names of members. Else the
-    key is in the record, or there is none."""
-
     @property
     def numbers_records(self) -> bool:
         """Whether record keys are only positions in a shard, because neither the options nor the
@@ -349,58 +356,13 @@ class Container(ABC):
         that this container cannot hold."""
         raise NotImplementedError(f"{self.suffixes[0]} shards cannot be made of others")
 
-    # -- headers: all bytes of a member before its payload ---------------------------------------
-
-    @abstractmethod
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        """The headers of one member, for the name ``new_name``. ``ValueError`` if ``new_name``
-        cannot be a name."""
-
-    def renamed_headers(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-        """:meth:`renamed` of each row."""
-        from dsort.data.columns import BytesColumn
-
-        return BytesColumn.of(list(map(self.renamed, headers.tolist(), names.tolist())))
-
-    def overwritable(
-        self,
-        header_bytes: Int64s,
-        names: BytesColumn,
-        read: Callable[[Int64s], BytesColumn],
-    ) -> Bools:
-        """Which members, whose headers have ``header_bytes``, can get these ``names`` by
-        :meth:`overwrite`; shape ``(n,)``. ``read``: returns the headers of some rows. Called only
-        for containers with ``name_block_bytes``."""
-        raise NotImplementedError(f"{self.suffixes[0]} shards have no names to write over")
-
-    def overwrite(self, blocks: UInt8s, names: BytesColumn) -> None:
-        """Overwrite the names of members in place. ``blocks``: the last ``name_block_bytes`` of the
-        headers of each member, one after the other."""
-        raise NotImplementedError(f"{self.suffixes[0]} shards have no names to write over")
-
-    def entries_for(self, headers: BytesColumn, entries: BytesColumn) -> BytesColumn:
-        """:meth:`entry_for` of each row."""
-        from dsort.data.columns import BytesColumn
-
-        return BytesColumn.of(list(map(self.entry_for, headers.tolist(), entries.tolist())))
-
-    def entry_for(self, headers: bytes, entry: bytes) -> bytes:
-        """The entry of a member that gets new ``headers`` (a new name, another target of a link).
-        ``entry``: the previous entry."""
-        return entry
-
-    def link_target(self, headers: bytes) -> bytes:
-        """The target of the symbolic link with these headers. Called for such members only."""
-        raise NotImplementedError(f"{self.suffixes[0]} shards have no links in their headers")
-
-    def retargeted(self, headers: bytes, target: bytes) -> bytes:
-        """The headers of a symbolic link, with the target ``target``."""
-        raise NotImplementedError(f"{self.suffixes[0]} shards have no links in their headers")
-
-    def other_name(self, headers: bytes) -> bytes:
-        """The name that some readers see instead of the scanned name; b"" if all readers see the
-        same."""
-        return b""
+    def renamed(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
+        """``headers`` with the name in the same row. ``ConversionError`` if records of this
+        container cannot get other names, ``ValueError`` for a text that cannot be a name."""
+        if self.names is None:
+            text, hint = self.no_other_name
+            raise ConversionError(text.format(name=readable(names[0])), hint=hint)
+        return self.names.renamed(headers, names)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -437,7 +399,7 @@ class Container(ABC):
     @abstractmethod
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         """The bytes after the last member. ``entries``: in the order of the members; empty unless
-        ``lists_members``."""
+        ``entries`` is a facet."""
 
 
 def oddities_in(table: Sequence[OddityKind], notes: ScanNotes) -> Iterator[tuple[OddityKind, int]]:

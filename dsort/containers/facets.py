@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
-    from dsort.data.columns import Int64s, UInt8s, UInt32s
+    from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
     from dsort.data.members import MemberTable
 
-__all__ = ["CompressedPayloads", "Hop", "Hops", "Seals"]
+__all__ = [
+    "CompressedPayloads",
+    "Entries",
+    "Hop",
+    "Hops",
+    "Names",
+    "Overwriting",
+    "Seals",
+]
 
 
 class CompressedPayloads(ABC):
@@ -67,3 +75,46 @@ class Hops(Struct, frozen=True):
 
     header_bytes: int
     read: Callable[[bytes, int], Hop | None]
+
+
+class Overwriting(Struct, frozen=True):
+    """Names in the last ``block_bytes`` of the headers, which can be overwritten without a change
+    of length.
+
+    ``fits(header_bytes, names, read)``: returns which members, whose headers have these lengths,
+    can get these names, shape ``(n,)``; ``read`` returns the headers of some rows.
+    ``write(blocks, names)``: overwrites the names in the last blocks of the headers of each member,
+    one after the other, in place."""
+
+    block_bytes: int
+    fits: Callable[[Int64s, BytesColumn, Callable[[Int64s], BytesColumn]], Bools]
+    write: Callable[[UInt8s, BytesColumn], None]
+
+
+class Names(Struct, frozen=True):
+    """Names in the headers of members, all bytes of a member before its payload.
+
+    ``renamed(headers, names)``: returns the headers with the name in the same row, ``ValueError``
+    for a text that cannot be a name. ``other_of``: returns the name that some readers see in these
+    headers instead of the scanned name; b"" if all readers see the same. ``target_of``: returns the
+    target of the symbolic link with these headers. ``retargeted``: returns the headers of a link
+    with another target."""
+
+    renamed: Callable[[BytesColumn, BytesColumn], BytesColumn]
+    other_of: Callable[[bytes], bytes] = lambda headers: b""
+    target_of: Callable[[bytes], bytes] = lambda headers: b""
+    retargeted: Callable[[bytes, bytes], bytes] = lambda headers, target: headers
+    overwriting: Overwriting | None = None
+
+    @staticmethod
+    def beside() -> Names:
+        """Of members whose names are not in their headers, which stay as they are."""
+        return Names(lambda headers, names: headers)
+
+
+class Entries(Struct, frozen=True):
+    """What the end of a shard lists of its members. ``renewed(headers, entries)``: returns the
+    entries of members that get new headers (a new name, another target of a link), given the
+    previous entries."""
+
+    renewed: Callable[[BytesColumn, BytesColumn], BytesColumn]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsort.containers.base import Container, Scanner
+from dsort.containers.facets import Names
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.errors import ConversionError
@@ -17,12 +18,10 @@ class BareContainer(Container):
     """The container of bare tables: members have names, but no headers that repeat them."""
 
     suffixes = ("",)
+    names = Names.beside()
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         raise NotImplementedError("a bare table is made of a container's")
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        return headers
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         return (payload,), b""

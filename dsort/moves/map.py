@@ -128,7 +128,8 @@ class MappedPayload:
         self._node = node
         self._nodes = parts.nodes
         self._inputs = parts.mapped
-        self._container = parts.carrier
+        names = parts.carrier.names
+        self._overwriting = None if names is None else names.overwriting
         self._seals = parts.carrier.seals if parts.seals else None
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
@@ -148,8 +149,9 @@ class MappedPayload:
             views = self._inputs.views(_numbers_in(source))
             segments = ranges if count <= step else ranges.run(some.start, some.stop)
             if segments.names is not None and len(segments.names.at):
+                assert self._overwriting is not None
                 stored = rows[STORED_BYTES][some]
-                yield from renamed_slices(self._container, views, source, segments, stored)
+                yield from renamed_slices(self._overwriting, views, source, segments, stored)
             elif are_short(segments):
                 yield [gatherer.gathered(views, source, segments)]
             elif len(segments.literals):

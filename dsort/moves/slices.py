@@ -13,8 +13,7 @@ from itertools import pairwise, repeat
 
 import numpy as np
 
-from dsort.containers.base import Container
-from dsort.containers.facets import Seals
+from dsort.containers.facets import Overwriting, Seals
 from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, runs_that_fit
 from dsort.data.segments import Segments
 from dsort.moves.input_shard import slices_of_sources
@@ -33,7 +32,7 @@ _BLOCKS_AT_ONCE = 2048
 
 
 def renamed_slices(
-    container: Container,
+    overwriting: Overwriting,
     views: Mapping[int, memoryview],
     source: Int32s,
     segments: Segments,
@@ -43,7 +42,7 @@ def renamed_slices(
     record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``."""
     assert segments.names is not None
     if int(stored_bytes.sum()) > JOINED_BYTES_MAX * len(stored_bytes):
-        parts = _with_headers_apart(container, views, source, segments, stored_bytes)
+        parts = _with_headers_apart(overwriting, views, source, segments, stored_bytes)
         yield slices_of_sources(views, source, parts)
         return
     slices = slices_of_sources(views, source, segments)
@@ -53,19 +52,19 @@ def renamed_slices(
         data = bytearray().join(slices[first:last])
         names = segments.names.run(row, stop)
         begins = np.repeat(starts[row:stop] - starts[row], np.diff(names.offsets))
-        overwrite_names(container, np.frombuffer(data, np.uint8), begins + names.at, names.names)
+        overwrite_names(overwriting, np.frombuffer(data, np.uint8), begins + names.at, names.names)
         yield [memoryview(data)]
 
 
 def _with_headers_apart(
-    container: Container,
+    overwriting: Overwriting,
     views: Mapping[int, memoryview],
     source: Int32s,
     segments: Segments,
     stored_bytes: Int64s,
 ) -> Segments:
     """The same records, with literals for the blocks that have new names."""
-    names, size = segments.names, container.name_block_bytes
+    names, size = segments.names, overwriting.block_bytes
     assert names is not None
     # All segments, one after the other, are divided where such blocks begin and end.
     ends = np.cumsum(segments.length)
@@ -89,21 +88,21 @@ def _with_headers_apart(
         ]
     )
     flat = np.frombuffer(blocks, np.uint8)
-    container.overwrite(flat, names.names)
+    overwriting.write(flat, names.names)
     order = np.arange(len(places), dtype=np.int64)
     start[places] = -1 - (len(segments.literals) + order * size)
     offsets = np.append(np.searchsorted(cuts, of_record), len(cuts)).astype(np.int64)
     return Segments(offsets, start, length, np.concatenate([segments.literals, flat]))
 
 
-def overwrite_names(container: Container, data: UInt8s, at: Int64s, names: BytesColumn) -> None:
+def overwrite_names(overwriting: Overwriting, data: UInt8s, at: Int64s, names: BytesColumn) -> None:
     """Write ``names`` over the names in the blocks of ``data`` that begin ``at`` these bytes."""
-    size = container.name_block_bytes
+    size = overwriting.block_bytes
     everywhere = table_of(data, size)
     for first in range(0, len(at), _BLOCKS_AT_ONCE):
         some = at[first : first + _BLOCKS_AT_ONCE]
         blocks = everywhere[some]
-        container.overwrite(blocks.view(np.uint8), names.run(first, first + len(some)))
+        overwriting.write(blocks.view(np.uint8), names.run(first, first + len(some)))
         everywhere[some] = blocks
 
 

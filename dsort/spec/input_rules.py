@@ -261,7 +261,7 @@ def _records_can_be_copied(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     containers = {container_of(source.extension) for source in spec.sources}
     container = container_of(carrier_extension(spec))
-    if container in containers and spec.key_field and not container.can_rename:
+    if container in containers and spec.key_field and container.names is None:
         yield SpecProblem(
             path,
             f"copies of {spec.output_extension} records would have the key of their record, which "

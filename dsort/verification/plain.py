@@ -34,7 +34,7 @@ def with_names(shard: ShardBytes, members: MemberTable, names: Mapping[int, byte
     if shard.container is BARE:
         return named
     old = BytesColumn.of(_headers(shard, members, names))
-    new = shard.container.renamed_headers(old, BytesColumn.of(list(names.values())))
+    new = shard.container.renamed(old, BytesColumn.of(list(names.values())))
     return _with_headers(named, dict(zip(names, new.tolist(), strict=True)))
 
 
@@ -83,6 +83,9 @@ def with_safe_names(shard: ShardBytes, members: MemberTable) -> MemberTable:
     container = shard.container
     if members.record_of is not None and container is not BARE:
         return members  # their names are not stored in shards
+    in_headers = container.names
+    if in_headers is None:
+        return members
     names = dict(new_safe_names(members.names, unsafe_rows(members.names)))
     symlinks = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
     prefixed = members.notes.unsafe_prefixes
@@ -90,19 +93,20 @@ def with_safe_names(shard: ShardBytes, members: MemberTable) -> MemberTable:
     headers = dict(zip(looked_at, _headers(shard, members, looked_at), strict=True))
     links, targets = [], {}
     for row in symlinks:
-        targets[row] = container.link_target(headers[row])
+        targets[row] = in_headers.target_of(headers[row])
         links.append((row, names.get(row, members.names[row]), targets[row]))
-        if other := container.other_name(headers[row]):
+        if other := in_headers.other_of(headers[row]):
             links.append((row, safe_name(other), targets[row]))
     new_headers = {
-        row: container.retargeted(headers[row], safe_name(targets[row]))
+        row: in_headers.retargeted(headers[row], safe_name(targets[row]))
         for row in unsafe_links(links)
     }
     for row in prefixed:
-        if container.other_name(headers[row]):
+        if in_headers.other_of(headers[row]):
             names.setdefault(row, members.names[row])  # it keeps the name that all others read
-    for row, name in names.items():
-        new_headers[row] = container.renamed(new_headers.get(row, headers[row]), name)
+    old = BytesColumn.of([new_headers.get(row, headers[row]) for row in names])
+    new = in_headers.renamed(old, BytesColumn.of([*names.values()]))
+    new_headers.update(zip(names, new.tolist(), strict=True))
     named = _named(members, names)
     if members.key_bytes is not None:  # extensions stay what they are
         longer_by = named.names.lengths - members.names.lengths
@@ -146,7 +150,7 @@ def copied(
     ``key~1``, ``key~2``... where the container has names for records."""
     if (counts == 1).all():
         return members, records
-    is_named = shard.container is BARE or shard.container.can_rename
+    is_named = shard.container.names is not None
     keys, offsets = records.keys.tolist(), records.member_offsets.tolist()
     rows = records.member_rows.tolist()
     taken: list[int] = []

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from dsort.containers.base import Container
+from dsort.containers.facets import Overwriting
 from dsort.data.columns import Bools, BytesColumn, Int64s, equal_ranges
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, stored_bytes_of
@@ -40,12 +41,19 @@ def with_new_headers(
     changed = replace(
         members, literals=literals, range_start=range_start, range_length=range_length
     )
-    if members.entries is None:
-        return changed
-    entries = members.entries.tolist()
-    for row in headers:
-        entries[row] = container.entry_for(headers[row], entries[row])
-    return replace(changed, entries=BytesColumn.of(entries))
+    return _with_entries(container, changed, BytesColumn.of([*headers.values()]), rows)
+
+
+def _with_entries(
+    container: Container, members: MemberTable, headers: BytesColumn, rows: Int64s
+) -> MemberTable:
+    """``members``, whose ``rows`` have new ``headers``, with matching entries."""
+    if container.entries is None or members.entries is None or not len(rows):
+        return members
+    entries = container.entries.renewed(headers, members.entries.take(rows))
+    order = np.arange(len(members))
+    order[rows] = np.arange(len(rows)) + len(members)
+    return replace(members, entries=BytesColumn.concat([members.entries, entries]).take(order))
 
 
 def with_new_names(
@@ -77,20 +85,24 @@ def with_names_written(
     if named is members or shard.container is BARE:
         return named, records
     rows = _changed(members, named, records.member_rows)
-    fitting = _overwritable(shard, members, named, rows)
+    names = shard.container.names
+    overwriting = None if names is None else names.overwriting
+    fitting = np.zeros(len(rows), np.bool_)
+    if overwriting is not None:
+        fitting = _overwritable(overwriting, shard, members, named, rows)
     written = _with_literals(shard, members, named, rows[~fitting])
     if written is not named:
         records = records.stored_as(written)
     rows = rows[fitting]
-    if not len(rows):
+    if overwriting is None or not len(rows):
         return written, records
     if in_place:
         assert shard.whole is not None
-        at = written.payload_start[rows] - shard.container.name_block_bytes
+        at = written.payload_start[rows] - overwriting.block_bytes
         data = np.frombuffer(shard.whole, np.uint8)
-        overwrite_names(shard.container, data, at, written.names.take(rows))
+        overwrite_names(overwriting, data, at, written.names.take(rows))
         return written, records
-    new_names = _new_names(shard, written, records, rows)
+    new_names = _new_names(overwriting, written, records, rows)
     return written, replace(records, new_names=new_names)
 
 
@@ -163,7 +175,7 @@ def _with_literals(
     if not len(rows):
         return named
     container = shard.container
-    headers = container.renamed_headers(_headers(shard, members, rows), named.names.take(rows))
+    headers = container.renamed(_headers(shard, members, rows), named.names.take(rows))
     changed = np.zeros(len(members), np.bool_)
     changed[rows] = True
     literals = spread(headers, rows, len(members))
@@ -175,26 +187,22 @@ def _with_literals(
     length[rows] -= members.payload_start[rows] - start[rows]
     start[rows] = members.payload_start[rows]
     written = replace(named, literals=RowBytes(literals), range_start=start, range_length=length)
-    if members.entries is None:
-        return written
-    entries = container.entries_for(headers, members.entries.take(rows))
-    order = np.arange(len(members))
-    order[rows] = np.arange(len(rows)) + len(members)
-    entries = BytesColumn.concat([members.entries, entries]).take(order)
-    return replace(written, entries=entries)
+    return _with_entries(container, written, headers, rows)
 
 
 def _overwritable(
-    shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
+    overwriting: Overwriting,
+    shard: ShardBytes,
+    members: MemberTable,
+    named: MemberTable,
+    rows: Int64s,
 ) -> Bools:
     """Whether the new name of each of ``rows`` can be written over the old one."""
-    if not shard.container.name_block_bytes:
-        return np.zeros(len(rows), np.bool_)
     header_bytes = _header_bytes(members, rows)
     if members.literals:
         has_literal = column_of(members.literals, len(members)).lengths[rows] > 0
         header_bytes = np.where(has_literal, 0, header_bytes)
-    return shard.container.overwritable(
+    return overwriting.fits(
         header_bytes,
         named.names.take(rows),
         lambda some: _headers(shard, members, rows[some]),
@@ -202,7 +210,7 @@ def _overwritable(
 
 
 def _new_names(
-    shard: ShardBytes, members: MemberTable, records: FormedRecords, rows: Int64s
+    overwriting: Overwriting, members: MemberTable, records: FormedRecords, rows: Int64s
 ) -> NewNames:
     """The names of ``rows`` by record, and the places in the record where they are written."""
     own = records.member_rows
@@ -214,6 +222,6 @@ def _new_names(
     counts = np.diff(records.member_offsets)
     before -= np.repeat(before[records.member_offsets[:-1]], counts)
     header_bytes = _header_bytes(members, own[picked])
-    at = before[picked] + header_bytes - shard.container.name_block_bytes
+    at = before[picked] + header_bytes - overwriting.block_bytes
     offsets = np.searchsorted(picked, records.member_offsets).astype(np.int64)
     return NewNames(offsets, at, members.names.take(own[picked]))

@@ -56,8 +56,7 @@ def _copied(
         return members, named, records
     table = RecordTable(shard.name, named, records, shard.content)
     container = shard.container
-    has_names = container is BARE or container.can_rename
-    table, again = table.with_copies(counts, named=has_names)
+    table, again = table.with_copies(counts, named=container.names is not None)
     if container is not BARE:  # the headers of bare members are never read
         unchanged = members is named and table.members is named
         members = table.members if unchanged else members.with_rows_again(again)

@@ -110,11 +110,11 @@ class RawSink:
 
     def _write_rows(self, piece: OutputPiece, payload: RecordPayload) -> None:
         check: ContentCheck | None = None
-        if self._checks or self._container.lists_members:
+        if self._checks or self._container.entries is not None:
             rows = payload.ordered(piece.row_start, piece.row_stop).rows
             if self._checks:
                 check = ContentCheck(rows, piece.ordinal)
-            if self._container.lists_members:
+            if self._container.entries is not None:
                 sizes = rows[STORED_BYTES]
                 placed = placed_entries(rows[ENTRIES], rows[MEMBERS], sizes, piece.offset)
                 self._entries.append(placed)

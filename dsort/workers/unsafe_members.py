@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dsort.containers.facets import Names
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.tally import Tally
@@ -62,15 +63,19 @@ def _find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
     repeat the keys of records that the container separates."""
     if members.record_of is not None and shard.container is not BARE:
         return UnsafeNames([], {})
-    rows = unsafe_rows(members.names)
-    others = {}
+    names = shard.container.names
+    if names is None:
+        return UnsafeNames([], {})
+    rows, others = unsafe_rows(members.names), {}
     for row in members.notes.unsafe_prefixes:
-        if name := shard.container.other_name(headers_of(shard, members, row)):
+        if name := names.other_of(headers_of(shard, members, row)):
             others[row] = name
-    return UnsafeNames(rows, _unsafe_targets(shard, members, rows), others)
+    return UnsafeNames(rows, _unsafe_targets(names, shard, members, rows), others)
 
 
-def _unsafe_targets(shard: ShardBytes, members: MemberTable, rows: list[int]) -> dict[int, bytes]:
+def _unsafe_targets(
+    in_headers: Names, shard: ShardBytes, members: MemberTable, rows: list[int]
+) -> dict[int, bytes]:
     """Row → target of the links that are unsafe once ``rows`` have safe names."""
     symlinks = np.flatnonzero(members.kind == MemberKind.SYMLINK).tolist()
     if not symlinks:
@@ -79,9 +84,9 @@ def _unsafe_targets(shard: ShardBytes, members: MemberTable, rows: list[int]) ->
     targets, links = {}, []
     for row in symlinks:
         headers = headers_of(shard, members, row)
-        targets[row] = shard.container.link_target(headers)
+        targets[row] = in_headers.target_of(headers)
         links.append((row, new_names.get(row, members.names[row]), targets[row]))
-        if other := shard.container.other_name(headers):
+        if other := in_headers.other_of(headers):
             links.append((row, safe_name(other), targets[row]))
     return {row: targets[row] for row in unsafe_links(links)}
 
@@ -91,14 +96,17 @@ def _with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames
     if not len(found):
         return members
     names = new_safe_names(members.names, found.rows)
-    headers = {}
-    for row in found.all_rows:
-        blocks = headers_of(shard, members, row)
-        if row in found.targets:
-            blocks = shard.container.retargeted(blocks, safe_name(found.targets[row]))
-        if row in names or row in found.others:  # ``others`` get the name that other readers see
-            blocks = shard.container.renamed(blocks, names.get(row, members.names[row]))
-        headers[row] = blocks
+    headers = {row: headers_of(shard, members, row) for row in found.all_rows}
+    in_headers = shard.container.names
+    assert in_headers is not None  # else no name is unsafe
+    for row, target in found.targets.items():
+        headers[row] = in_headers.retargeted(headers[row], safe_name(target))
+    # ``others`` get the name that other readers see
+    new = {row: names.get(row, members.names[row]) for row in sorted({*names, *found.others})}
+    if new:
+        old = BytesColumn.of([headers[row] for row in new])
+        renamed = in_headers.renamed(old, BytesColumn.of([*new.values()]))
+        headers.update(zip(new, renamed.tolist(), strict=True))
     all_names, key_bytes = members.names, members.key_bytes
     if names:
         texts = all_names.tolist()

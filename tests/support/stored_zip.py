@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dsort.containers.base import Container, OddityKind
+from dsort.containers.facets import Entries, Names
 from dsort.errors import CorruptShardError
 from tests.support.internals import BytesColumn, MemberTable, PlacedEntries, ScanNotes, UInt8s
 
@@ -104,10 +105,30 @@ class StoredZipScanner:
         )
 
 
+def renamed(headers: bytes, new_name: bytes) -> bytes:
+    *fields, name_bytes, extra_bytes = LOCAL.unpack(headers[: LOCAL.size])
+    extra = headers[LOCAL.size + name_bytes :]
+    return LOCAL.pack(*fields, len(new_name), extra_bytes) + new_name + extra
+
+
+def entry_for(headers: bytes, entry: bytes) -> bytes:
+    new_name = headers[LOCAL.size :][: LOCAL.unpack(headers[: LOCAL.size])[-2]]
+    fields = list(ENTRY.unpack(entry[: ENTRY.size]))
+    fields[10] = len(new_name)
+    return ENTRY.pack(*fields) + new_name
+
+
+def _each(
+    change: Callable[[bytes, bytes], bytes], some: BytesColumn, others: BytesColumn
+) -> BytesColumn:
+    return BytesColumn.of(list(map(change, some.tolist(), others.tolist())))
+
+
 @dataclass(frozen=True)
 class StoredZip(Container):
     suffixes = (".szip",)
-    lists_members = True
+    names = Names(lambda headers, names: _each(renamed, headers, names))
+    entries = Entries(lambda headers, entries: _each(entry_for, headers, entries))
     oddities = (
         OddityKind(
             "comment_bytes",
@@ -120,17 +141,6 @@ class StoredZip(Container):
 
     def scanner(self, shard: str, size_bytes: int) -> StoredZipScanner:
         return StoredZipScanner(shard, size_bytes)
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        *fields, name_bytes, extra_bytes = LOCAL.unpack(headers[: LOCAL.size])
-        extra = headers[LOCAL.size + name_bytes :]
-        return LOCAL.pack(*fields, len(new_name), extra_bytes) + new_name + extra
-
-    def entry_for(self, headers: bytes, entry: bytes) -> bytes:
-        new_name = headers[LOCAL.size :][: LOCAL.unpack(headers[: LOCAL.size])[-2]]
-        fields = list(ENTRY.unpack(entry[: ENTRY.size]))
-        fields[10] = len(new_name)
-        return ENTRY.pack(*fields) + new_name
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         size, crc = len(payload), zlib.crc32(payload)

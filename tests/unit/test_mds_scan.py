@@ -14,7 +14,7 @@ from dsort.containers.base import ContainerOptions
 from dsort.containers.mds.columns import Columns
 from dsort.containers.mds.container import MDS
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
-from tests.support.internals import MemberTable
+from tests.support.internals import BytesColumn, MemberTable
 from tests.support.mds_by_the_text import samples_of_shard
 from tests.support.mds_writer import mds_shard
 
@@ -186,7 +186,7 @@ def test_columns_become_members() -> None:
 
 def test_no_sample_gets_another_name() -> None:
     with pytest.raises(ConversionError, match="its key is in it"):
-        MDS.renamed(b"", b"b.mds")
+        MDS.renamed(BytesColumn.of([b""]), BytesColumn.of([b"b.mds"]))
 
 
 @pytest.mark.parametrize(

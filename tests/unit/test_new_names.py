@@ -14,7 +14,10 @@ from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.containers.tar.container import TAR
+from dsort.containers.tar.header import renamed as tar_renamed
 from dsort.containers.zip.container import ZIP
+from dsort.containers.zip.entries import entry_for
+from dsort.containers.zip.entries import renamed as zip_renamed
 from tests.support.internals import (
     JOINED_BYTES_MAX,
     BytesColumn,
@@ -76,8 +79,8 @@ def headers_in(data: bytes, members: MemberTable) -> list[bytes]:
 def test_tar_headers_are_renamed_together_as_one_by_one(kind: str, mtime: float, old: str) -> None:
     data = tar_of(kind, [f"{number}{old}" for number in range(len(NAMES))], mtime=mtime)
     headers = headers_in(data, TAR.scan("in.tar", data))
-    found = TAR.renamed_headers(BytesColumn.of(headers), BytesColumn.of(NAMES)).tolist()
-    assert found == [TAR.renamed(*pair) for pair in zip(headers, NAMES, strict=True)]
+    found = TAR.renamed(BytesColumn.of(headers), BytesColumn.of(NAMES)).tolist()
+    assert found == [tar_renamed(*pair) for pair in zip(headers, NAMES, strict=True)]
 
 
 def test_a_prefix_that_some_reader_sees_goes_with_the_old_name() -> None:
@@ -86,10 +89,10 @@ def test_a_prefix_that_some_reader_sees_goes_with_the_old_name() -> None:
     old_gnu[345:350] = b"../up"
     headers = [posix, bytes(old_gnu), bytes(old_gnu[:345]) + b"12345" + bytes(162)]
     names = [b"new.jpg"] * 3
-    found = TAR.renamed_headers(BytesColumn.of(headers), BytesColumn.of(names)).tolist()
-    # ``renamed`` wants a checksum that holds.
-    mended = [TAR.renamed(posix, b"x"), *(_summed(header) for header in headers[1:])]
-    assert found == [TAR.renamed(*pair) for pair in zip(mended, names, strict=True)]
+    found = TAR.renamed(BytesColumn.of(headers), BytesColumn.of(names)).tolist()
+    # ``tar_renamed`` wants a checksum that holds.
+    mended = [tar_renamed(posix, b"x"), *(_summed(header) for header in headers[1:])]
+    assert found == [tar_renamed(*pair) for pair in zip(mended, names, strict=True)]
     assert b"../up" not in found[1]
 
 
@@ -102,7 +105,7 @@ def _summed(header: bytes) -> bytes:
 def test_what_is_no_name_is_refused_among_others_too(name: bytes) -> None:
     header = tar_of("pax", ["x.jpg"])[:512]
     with pytest.raises(ValueError, match="not a member name"):
-        TAR.renamed_headers(BytesColumn.of([header] * 2), BytesColumn.of([b"x", name]))
+        TAR.renamed(BytesColumn.of([header] * 2), BytesColumn.of([b"x", name]))
 
 
 @pytest.mark.parametrize("extra", [b"", b"UT\1\0x", b"up\2\0xy", b"zz\2\0up"])
@@ -114,12 +117,12 @@ def test_zip_headers_and_entries_are_renamed_together_as_one_by_one(
     members = ZIP.scan("in.zip", data)
     assert members.entries is not None
     headers = BytesColumn.of(headers_in(data, members))
-    found = ZIP.renamed_headers(headers, BytesColumn.of(NAMES))
+    found = ZIP.renamed(headers, BytesColumn.of(NAMES))
     pairs = zip(headers.tolist(), NAMES, strict=True)
-    assert found.tolist() == [ZIP.renamed(*pair) for pair in pairs]
-    entries = ZIP.entries_for(found, members.entries).tolist()
+    assert found.tolist() == [zip_renamed(*pair) for pair in pairs]
+    entries = ZIP.entries.renewed(found, members.entries).tolist()
     each = zip(found.tolist(), members.entries.tolist(), strict=True)
-    assert entries == [ZIP.entry_for(*pair) for pair in each]
+    assert entries == [entry_for(*pair) for pair in each]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -155,7 +158,7 @@ def test_records_are_the_same_bytes_wherever_their_new_names_are_written(
         if segments.names is None:
             segments = replace(segments, names=NewNames.none(len(order)))
         stored, source = formed.stored_bytes[order], np.zeros(len(order), np.int32)
-        runs = renamed_slices(TAR, {0: shard.whole}, source, segments, stored)
+        runs = renamed_slices(TAR.names.overwriting, {0: shard.whole}, source, segments, stored)
         return b"".join(bytes(piece) for run in runs for piece in run)
 
     wanted = written("literals")

@@ -60,7 +60,7 @@ def test_every_reader_sees_the_new_name_and_nothing_else_changed(form: str, name
 @pytest.mark.parametrize("name", NAMES)
 def test_headers_of_all_forms_are_renamed_together_as_one_by_one(name: str) -> None:
     headers, names = BytesColumn.of([*FORMS.values()]), BytesColumn.of([NAMES[name]] * len(FORMS))
-    found = TAR.renamed_headers(headers, names).tolist()
+    found = TAR.renamed(headers, names).tolist()
     assert found == [renamed(each, NAMES[name]) for each in FORMS.values()]
 
 

@@ -20,7 +20,7 @@ from dsort.containers.tfrecord.container import TFRECORD
 from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
 from dsort.sidecars.shard_index import shard_sidecar
-from tests.support.internals import MemberTable
+from tests.support.internals import BytesColumn, MemberTable
 from tests.support.tfrecords import example_bytes, frame
 
 RECORDS = [b"", b"a", bytes(300), b"x" * 70, b"end"]
@@ -148,7 +148,7 @@ def test_a_record_too_large_to_look_for_its_key_is_refused_before_it_is_read() -
 
 def test_no_record_gets_another_name() -> None:
     with pytest.raises(ConversionError, match="its key is in it"):
-        TFRECORD.renamed(SHARD[:12], b"b.tfrecord")
+        TFRECORD.renamed(BytesColumn.of([SHARD[:12]]), BytesColumn.of([b"b.tfrecord"]))
 
 
 def test_a_new_member_is_a_frame() -> None:

@@ -170,7 +170,7 @@ def test_kinds_are_recognized_by_names_and_by_what_unix_says() -> None:
     kinds = [MemberKind(kind).name for kind in members.kind.tolist()]
     assert kinds == ["FILE", "DIRECTORY", "SYMLINK", "DEVICE", "FILE"]
     start, end = int(members.range_start[2]), int(members.payload_start[2])
-    assert ZIP.link_target(data[start:end]) == b"f.bin"
+    assert ZIP.names.target_of(data[start:end]) == b"f.bin"
 
 
 def test_bytes_before_the_first_entry_are_noted_whether_offsets_count_them_or_not() -> None:

@@ -153,12 +153,10 @@ def test_a_renamed_member_says_so_in_its_header_and_in_its_entry(*, streamed: bo
     members = ZIP.scan("s.zip", data)
     assert members.entries is not None
     start = int(members.payload_start[0])
-    headers = ZIP.renamed(data[:start], "ü.bin".encode())
-    entry = ZIP.entry_for(headers, members.entries[0])
-    stored = headers + data[start : int(members.range_length[0])]
-    whole = stored + ZIP.end(
-        PlacedEntries(BytesColumn.of([entry]), np.zeros(1, np.int64)), len(stored)
-    )
+    headers = ZIP.renamed(BytesColumn.of([data[:start]]), BytesColumn.of(["ü.bin".encode()]))
+    entries = ZIP.entries.renewed(headers, members.entries)
+    stored = headers[0] + data[start : int(members.range_length[0])]
+    whole = stored + ZIP.end(PlacedEntries(entries, np.zeros(1, np.int64)), len(stored))
     with zipfile.ZipFile(io.BytesIO(whole)) as archive:
         assert archive.read("ü.bin") == b"hello"
     assert ZIP.scan("s.zip", whole).names.tolist() == ["ü.bin".encode()]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from dsort.containers.base import Container, ContainerOptions, OddityKind, Scanner
+from dsort.containers.facets import Names
 
 if TYPE_CHECKING:
     from dsort.data.columns import UInt8s
@@ -34,6 +35,7 @@ class Columnar(Container):
     decoded_max: float = field(default=math.inf, compare=False)
 
     is_columnar = True
+    names = Names.beside()
     packs_others = True
     keeps_keys = True
     plans_sizes = False
@@ -71,10 +73,6 @@ class Columnar(Container):
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """Cells are bare already."""
         return members
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        """There are no headers: a cell is named by its column."""
-        return headers
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         """Cells are not stored one by one."""

@@ -74,7 +74,10 @@ class Lines(Container):
     """The extension of a line's member in a tar, after its key."""
     is_json = False
 
-    can_rename = False
+    no_other_name = (
+        "a line has no name apart from what it says, and cannot become {name}",
+        "duplicate_keys: warn keeps both records; shards of .tar have names",
+    )
 
     @property
     def numbers_records(self) -> bool:
@@ -83,12 +86,6 @@ class Lines(Container):
     def scanner(self, shard: str, size_bytes: int) -> LineScanner:
         pointer = JsonPointer.parse(self.key_field) if self.key_field else None
         return LineScanner(shard, size_bytes, self.member_extension, pointer, is_json=self.is_json)
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        raise ConversionError(
-            f"a line has no name apart from what it says, and cannot become {readable(new_name)}",
-            hint="duplicate_keys: warn keeps both records; shards of .tar have names",
-        )
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         lone = LonePayload(readable(name), self.suffixes[0], self.is_json)

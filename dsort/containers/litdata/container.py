@@ -178,6 +178,10 @@ class LitData(Container):
     schema_file = INDEX
     packs_others = True
     keeps_keys = True
+    no_other_name = (
+        "an item of a LitData chunk cannot be called {name}: it has no name",
+        "choose other reactions than rename",
+    )
     needs_like_members = True
 
     def with_options(self, options: ContainerOptions) -> LitData:
@@ -209,8 +213,6 @@ class LitData(Container):
         name = next((name for name in _KEPT if one[name] != two[name]), _KEPT[0])
         return f"has the {name} {two[name]}, not {one[name]}"
 
-    can_rename = False
-
     @property
     def numbers_records(self) -> bool:
         return True
@@ -230,12 +232,6 @@ class LitData(Container):
         return packed_samples(members, records, item_schema, "a LitData data set")
 
     # -- headers and writing ---------------------------------------------------------------------
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        raise ConversionError(
-            f"an item of a LitData chunk cannot be called {readable(new_name)}: it has no name",
-            hint="choose other reactions than rename",
-        )
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         return (len(payload).to_bytes(4, "little"), payload), b""

@@ -65,6 +65,10 @@ class Mds(Container):
     suffixes = (".mds",)
     packs_others = True
     keeps_keys = True
+    no_other_name = (
+        "a sample of an .mds shard cannot be called {name}: its key is in it",
+        "choose other reactions than rename, or leave out key_field",
+    )
     needs_like_members = True
     has_head = True
     shard_bytes_max = SHARD_BYTES_MAX
@@ -84,8 +88,6 @@ class Mds(Container):
 
     def schema_difference(self, schema: str, other: str) -> str:
         return Columns.of_schema(schema).difference(Columns.of_schema(other))
-
-    can_rename = False
 
     @property
     def numbers_records(self) -> bool:
@@ -138,12 +140,6 @@ class Mds(Container):
         return packed_samples(members, records, _schema, "an MDS data set")
 
     # -- headers and writing ---------------------------------------------------------------------
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        raise ConversionError(
-            f"a sample of an .mds shard cannot be called {readable(new_name)}: its key is in it",
-            hint="choose other reactions than rename, or leave out key_field",
-        )
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         return (struct.pack("<I", len(payload)), payload), b""

@@ -59,7 +59,10 @@ class Objects(Container):
     member_extension = b""
     """The extension of a record, after its key, while it is one object."""
 
-    can_rename = False
+    no_other_name = (
+        "an object holds its own key, and cannot become {name}",
+        "duplicate_keys: warn keeps both records",
+    )
 
     @property
     def numbers_records(self) -> bool:
@@ -203,12 +206,6 @@ class Objects(Container):
         """The header of bytes. ``ConversionError`` if they are too many. ``key``: the key of the
         record."""
         raise NotImplementedError
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        raise ConversionError(
-            f"an object holds its own key, and cannot become {readable(new_name)}",
-            hint="duplicate_keys: warn keeps both records",
-        )
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         key, _, extension = name.partition(b".")

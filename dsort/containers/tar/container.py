@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.containers.base import Container, Payloads
-from dsort.containers.facets import Hops
+from dsort.containers.facets import Hops, Names, Overwriting
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
@@ -88,9 +88,10 @@ def _say_no_name(headers: Blocks) -> Bools:
     return plain
 
 
-def overwrite_names(blocks: Blocks, names: BytesColumn) -> None:
-    """Overwrite the names in ``blocks``, main headers of shape ``(n, 512)``, with ``names``, in
-    place. All names have 1 to 100 bytes."""
+def overwrite_names(headers: UInt8s, names: BytesColumn) -> None:
+    """Overwrite the names in main ``headers``, one after the other, with ``names``, in place. All
+    names have 1 to 100 bytes."""
+    blocks: Blocks = headers.reshape(len(names), BLOCK_BYTES)
     lengths, width = names.lengths, names.width
     if width is not None:
         blocks[:, :width] = names.blob.reshape(len(blocks), width)
@@ -174,7 +175,13 @@ class Tar(Container):
     oddities = ODDITIES
     is_of_members = True
     packs_others = True
-    name_block_bytes = BLOCK_BYTES
+    names = Names(
+        renamed_headers,
+        other_name,
+        link_target,
+        retargeted,
+        Overwriting(BLOCK_BYTES, overwritable_names, overwrite_names),
+    )
     hops = Hops(BLOCK_BYTES, hop)
 
     def scanner(self, shard: str, size_bytes: int) -> TarScanner:
@@ -187,32 +194,6 @@ class Tar(Container):
         """The same container with a limit on payloads after hard links are resolved, because each
         hard link gets a copy of a payload."""
         return dataclasses.replace(self, _payload_max=decoded_max)
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        return renamed(headers, new_name)
-
-    def renamed_headers(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-        return renamed_headers(headers, names)
-
-    def overwritable(
-        self,
-        header_bytes: Int64s,
-        names: BytesColumn,
-        read: Callable[[Int64s], BytesColumn],
-    ) -> Bools:
-        return overwritable_names(header_bytes, names, read)
-
-    def overwrite(self, blocks: UInt8s, names: BytesColumn) -> None:
-        overwrite_names(blocks.reshape(len(names), BLOCK_BYTES), names)
-
-    def link_target(self, headers: bytes) -> bytes:
-        return link_target(headers)
-
-    def retargeted(self, headers: bytes, target: bytes) -> bytes:
-        return retargeted(headers, target)
-
-    def other_name(self, headers: bytes) -> bytes:
-        return other_name(headers)
 
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads

@@ -64,12 +64,14 @@ class TFRecord(Container):
     suffixes = (".tfrecord", ".tfrecords")
     packs_others = True
     keeps_keys = True
+    no_other_name = (
+        "a .tfrecord record cannot be called {name}: its key is in it",
+        "choose other reactions than rename, or leave out key_field",
+    )
     seals = Seals(TAIL_BYTES, HEAD_BYTES, crc32c, stored_checksums)
 
     def with_options(self, options: ContainerOptions) -> TFRecord:
         return replace(self, key_field=options.key_field)
-
-    can_rename = False
 
     @property
     def numbers_records(self) -> bool:
@@ -125,12 +127,6 @@ class TFRecord(Container):
         return packed_frames(members, records, payloads)
 
     # -- headers and writing ---------------------------------------------------------------------
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        raise ConversionError(
-            f"a .tfrecord record cannot be called {readable(new_name)}: its key is in it",
-            hint="choose other reactions than rename, or leave out key_field",
-        )
 
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         return (frame_head(len(payload)), payload, _SUM.pack(masked(crc32c(payload)))), b""

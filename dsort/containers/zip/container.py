@@ -16,7 +16,7 @@ from isal import isal_zlib
 from msgspec.structs import replace
 
 from dsort.containers.base import Container, Payloads
-from dsort.containers.facets import CompressedPayloads
+from dsort.containers.facets import CompressedPayloads, Entries, Names
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.zip.directory import OTHER_METHODS
 from dsort.containers.zip.end import end_record, end_record_bytes
@@ -169,8 +169,9 @@ class Zip(Container):
     suffixes = (".zip",)
     oddities = ODDITIES
     is_of_members = True
-    lists_members = True
     payloads = ZipPayloads()
+    names = Names(renamed_headers, target_of=link_target, retargeted=retargeted)
+    entries = Entries(entries_for)
     packs_others = True
 
     def scanner(self, shard: str, size_bytes: int) -> ZipScanner:
@@ -200,26 +201,6 @@ class Zip(Container):
             literals=RowBytes(spread(headers, rows, len(members))),
             entries=spread(entries, rows, len(members)),
         )
-
-    # -- headers ---------------------------------------------------------------------------------
-
-    def renamed(self, headers: bytes, new_name: bytes) -> bytes:
-        return renamed(headers, new_name)
-
-    def renamed_headers(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-        return renamed_headers(headers, names)
-
-    def entries_for(self, headers: BytesColumn, entries: BytesColumn) -> BytesColumn:
-        return entries_for(headers, entries)
-
-    def entry_for(self, headers: bytes, entry: bytes) -> bytes:
-        return entry_for(headers, entry)
-
-    def link_target(self, headers: bytes) -> bytes:
-        return link_target(headers)
-
-    def retargeted(self, headers: bytes, target: bytes) -> bytes:
-        return retargeted(headers, target)
 
     # -- writing ---------------------------------------------------------------------------------
 
