@@ -147,7 +147,7 @@ def _check_written(target: str, text: str) -> None:
         raise SpecError(f"{target!r}: {error}") from None
     container = container_of(extension)
     makes_all = container.packs_others or container.is_columnar
-    if not makes_all or container.directory_files(()):
+    if not makes_all or container.index is not None:
         raise SpecError(
             f"{target!r}: gen-shards writes no {extension} shards, which need a file beside them",
             hint="write tars, and convert them: dsort convert",

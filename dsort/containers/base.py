@@ -21,7 +21,7 @@ and tails; payloads are still ranges of the input shard.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -29,9 +29,11 @@ from msgspec import Struct
 from dsort.containers.facets import (
     CompressedPayloads,
     Entries,
+    Head,
     Hops,
     Names,
     Seals,
+    ShardIndex,
 )
 from dsort.errors import ConversionError
 from dsort.naming.names import readable
@@ -47,7 +49,6 @@ __all__ = [
     "ContainerOptions",
     "ForwardScanner",
     "OddityKind",
-    "OutputFile",
     "Payloads",
     "Scanner",
     "drive",
@@ -167,18 +168,6 @@ class Payloads(Protocol):
         them."""
 
 
-class OutputFile(Struct, frozen=True):
-    """An output shard as it is stored. ``name``: in its directory. ``xxh3``: of all its bytes, in
-    hexadecimal digits. ``container_bytes``: its length once it is decoded."""
-
-    name: str
-    records: int
-    payload_bytes: int
-    container_bytes: int
-    file_bytes: int
-    xxh3: str
-
-
 class ContainerOptions(Struct, frozen=True):
     """The settings of a job for reading and writing shards; each container uses some of them.
 
@@ -226,9 +215,11 @@ class Container(ABC):
     """Whether records may be of some tens of bytes. The facts about such a record take as many
     bytes as the record, and are ordered in small parts."""
 
-    has_head: bool = False
-    """Whether an output shard has bytes before the first member. If so, ``head_bytes`` and ``head``
-    are called, and the sizes of all records of an output shard are gathered before it is begun."""
+    @property
+    def head(self) -> Head | None:
+        """Bytes before the first member of an output shard. If there are any, the sizes of all
+        records of a shard are gathered before it is begun."""
+        return None
 
     begins_bare: bool = False
     """Whether a shard begins with a payload, which may be any bytes. If so, the first bytes alone
@@ -251,9 +242,10 @@ class Container(ABC):
     no_other_name: tuple[str, str] = ("", "")
     """(why a record cannot become ``{name}``, what helps), of a container without ``names``."""
 
-    index_codecs: tuple[str, ...] = ()
-    """The suffixes of the codecs that ``directory_files`` can record as the compression of a
-    shard."""
+    @property
+    def index(self) -> ShardIndex | None:
+        """The file that readers need beside the output shards of a directory."""
+        return None
 
     schema_file: str = ""
     """The name of the file in a directory of input shards that has their schema, if the shards do
@@ -293,12 +285,6 @@ class Container(ABC):
         """The same container, whose ``scanner`` refuses a shard that takes more than
         ``decoded_max`` bytes once it is decoded during the scan, or once its hard links are
         copies."""
-        return self
-
-    def with_codec(self, suffix: str) -> Container:
-        """The same container, for shards that are compressed: ``suffix`` is one of
-        ``index_codecs``. It equals the container that it is made from, because its records are the
-        same."""
         return self
 
     def with_schema(self, schema: str) -> Container:
@@ -370,21 +356,6 @@ class Container(ABC):
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         """A new member as an output shard stores it: (its bytes in pieces, its entry)."""
 
-    def head_bytes(self, records: int) -> int:
-        """The length of the head of an output shard of so many records. Called for containers that
-        have their schema, if ``has_head``."""
-        return 0
-
-    def head(self, stored_bytes: Int64s) -> bytes:
-        """The head of an output shard, before its first member. ``stored_bytes``: of each record,
-        shape ``(records,)``."""
-        return b""
-
-    def directory_files(self, outputs: Sequence[OutputFile]) -> Mapping[str, bytes]:
-        """The files, by name, that readers need beside the ``outputs`` of one directory, in their
-        order."""
-        return {}
-
     @abstractmethod
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         """The length of the end of an output shard whose ``members`` take ``stored_bytes`` and have
@@ -394,7 +365,8 @@ class Container(ABC):
     def file_bytes(self, records: int, members: int, entries_bytes: int, stored_bytes: int) -> int:
         """The length of an output shard, with head and end."""
         end_bytes = self.end_bytes(members, entries_bytes, stored_bytes)
-        return self.head_bytes(records) + stored_bytes + end_bytes
+        head_bytes = 0 if self.head is None else self.head.size_bytes(records)
+        return head_bytes + stored_bytes + end_bytes
 
     @abstractmethod
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
+    from dsort.containers.base import Container
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
     from dsort.data.members import MemberTable
 
 __all__ = [
     "CompressedPayloads",
     "Entries",
+    "Head",
     "Hop",
     "Hops",
     "Names",
+    "OutputFile",
     "Overwriting",
     "Seals",
+    "ShardIndex",
 ]
 
 
@@ -118,3 +122,38 @@ class Entries(Struct, frozen=True):
     previous entries."""
 
     renewed: Callable[[BytesColumn, BytesColumn], BytesColumn]
+
+
+class Head(Struct, frozen=True):
+    """The bytes of an output shard before its first member, of a container that has its schema.
+    ``size_bytes``: returns their length in a shard of so many records. ``of``: returns them, given
+    the stored bytes of each record, shape ``(records,)``."""
+
+    size_bytes: Callable[[int], int]
+    of: Callable[[Int64s], bytes]
+
+
+class OutputFile(Struct, frozen=True):
+    """An output shard as it is stored. ``name``: in its directory. ``xxh3``: of all its bytes, in
+    hexadecimal digits. ``container_bytes``: its length once it is decoded."""
+
+    name: str
+    records: int
+    payload_bytes: int
+    container_bytes: int
+    file_bytes: int
+    xxh3: str
+
+
+class ShardIndex(Struct, frozen=True):
+    """The file ``name`` that readers need beside the output shards of one directory. ``of``:
+    returns its bytes, given these shards in their order.
+
+    ``codecs``: the suffixes of the codecs that it can record as the compression of a shard.
+    ``compressed``: returns the container for shards with one of these suffixes, which equals the
+    container without, because its records are the same."""
+
+    name: str
+    of: Callable[[Sequence[OutputFile]], bytes]
+    codecs: tuple[str, ...] = ()
+    compressed: Callable[[str], Container] | None = None

@@ -305,7 +305,10 @@ def container_of(name: str) -> Container:
         return _registered[suffix]
     found = _BUILT_IN[suffix or DEFAULT_EXTENSION]()
     codec = codec_extension(without_numbers(name))
-    return found.with_codec(codec) if codec in found.index_codecs else found
+    index = found.index
+    if index is None or index.compressed is None or codec not in index.codecs:
+        return found
+    return index.compressed(codec)
 
 
 def codec_of(name: str) -> Codec | None:

@@ -251,7 +251,7 @@ def _directory_files(
     """(name, content) of the files beside ``outputs`` that list all shards of their directory."""
     found = _containers(job, plan)
     numbers = {name: number for number, name in enumerate(job.pipeline.output_names)}
-    if not any(each.directory_files(()) for each in found):
+    if all(each.index is None for each in found):
         return iter(())
     own = [found[job.output_of(group)] for group in plan.shards.column("group").tolist()]
     wanted = directory_file_names(own, plan.names)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsort.containers.base import Container, OutputFile
+from dsort.containers.base import Container
+from dsort.containers.facets import OutputFile, ShardIndex
 from dsort.containers.registry import container_of
 from dsort.errors import NamesTakenError
 from dsort.job.job import Job
@@ -25,7 +26,7 @@ def containers_named(spec: JobSpec, names: Sequence[str]) -> list[Container]:
 def directory_file_names(containers: Sequence[Container], outputs: Sequence[str]) -> list[str]:
     """The names of such files of the ``outputs``. ``containers``: of each of them."""
     found = _with_files(containers, outputs)
-    return [f"{each}{name}" for each in found for name in found[each][0].directory_files(())]
+    return [f"{directory}{index.name}" for directory, (index, _) in found.items()]
 
 
 def directory_files(
@@ -34,11 +35,11 @@ def directory_files(
     """(name, content) of each such file. ``containers``: of each output, with its schema."""
     found = _with_files(containers, [output.name for output in outputs])
     return [
-        (f"{directory}{name}", data)
-        for directory, (container, places) in found.items()
-        for name, data in container.directory_files(
-            [_file(outputs[place], directory) for place in places]
-        ).items()
+        (
+            f"{directory}{index.name}",
+            index.of([_file(outputs[place], directory) for place in places]),
+        )
+        for directory, (index, places) in found.items()
     ]
 
 
@@ -55,24 +56,20 @@ def _file(output: ManifestOutput, directory: str) -> OutputFile:
 
 def _with_files(
     containers: Sequence[Container], outputs: Sequence[str]
-) -> dict[str, tuple[Container, list[int]]]:
-    """By directory, sorted: the container of its shards, and the positions of these shards in
-    ``outputs``. Only for containers that have such files."""
-    found: dict[str, tuple[Container, list[int]]] = {}
-    has_files: dict[str, bool] = {}
+) -> dict[str, tuple[ShardIndex, list[int]]]:
+    """By directory, sorted: the index of its shards, and the positions of these shards in
+    ``outputs``. Only for containers that have an index."""
+    found: dict[str, tuple[ShardIndex, list[int]]] = {}
     for place, (container, name) in enumerate(zip(containers, outputs, strict=True)):
-        suffix = container.suffixes[0]
-        if suffix not in has_files:
-            has_files[suffix] = bool(container.directory_files(()))
-        if has_files[suffix]:
-            found.setdefault(_directory(name), (container, []))[1].append(place)
+        if (index := container.index) is not None:
+            found.setdefault(_directory(name), (index, []))[1].append(place)
     return dict(sorted(found.items()))
 
 
 def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
     """``NamesTakenError`` if such a file, one of ``names``, would lie beside inputs and replace
     their own file: the inputs could not be read any more."""
-    if not job.pipeline.reading.container.directory_files(()):
+    if job.pipeline.reading.container.index is None:
         return  # the inputs have no such files
     source, target = job.bucket_identities
     inputs = {_directory(source.identity(shard.name)) for shard in job.inputs}

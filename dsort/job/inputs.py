@@ -249,7 +249,8 @@ def _candidates(
     if wanted.glob is not None:
         prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
     # Such files, for instance index.json, are not counted as passed over.
-    of_readers = container_of(source.extension).directory_files(())
+    index = container_of(source.extension).index
+    of_readers = None if index is None else index.name
     for at, info in enumerate(bucket.list(prefix)):
         if at % NAMES_A_BATCH == 0:
             check()
@@ -258,7 +259,7 @@ def _candidates(
         if pattern is None or pattern.fullmatch(info.name):
             if is_called(info.name, source.extension):
                 yield info.name, info
-            elif info.name.rpartition("/")[2] not in of_readers:
+            elif info.name.rpartition("/")[2] != of_readers:
                 passed_over.add(source.shard_name(info.name))
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place is not None else ():

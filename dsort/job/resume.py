@@ -198,7 +198,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     if data is None or places is None or job.pipeline.checks_content:
         return None
     carrier = job.pipeline.carrier
-    if carrier.entries is not None or carrier.has_head or job.pipeline.has_late_outputs:
+    if carrier.entries is not None or carrier.head is not None or job.pipeline.has_late_outputs:
         return None  # the journal has no sizes of ends and no content of heads
     plan = Plan(
         shards=with_ends(

@@ -107,11 +107,12 @@ def with_ends(
     is_late = np.array(late or [False], bool)[shards.column("group") * bool(late)]
     heads, ends = np.zeros(len(shards), np.int64), np.zeros(len(shards), np.int64)
     names = ("records", "members", "entries_bytes", "stored_bytes")
+    head = container.head
     for begin in range(0, len(shards), AT_ONCE):
         part = slice(begin, begin + AT_ONCE)
         rows = [shards.column(name)[part].tolist() for name in names]
-        if container.has_head:
-            heads[part] = [container.head_bytes(records) for records in rows[0]]
+        if head is not None:
+            heads[part] = list(map(head.size_bytes, rows[0]))
         ends[part] = [container.end_bytes(*sizes) for sizes in zip(*rows[1:], strict=True)]
     heads[is_late] = ends[is_late] = 0
     placed = shards.with_columns(head_bytes=heads, end_bytes=ends)

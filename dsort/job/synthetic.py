@@ -231,8 +231,8 @@ def packed_pieces(
     made = container.with_schema(packed.schema)
 
     def pieces() -> Iterator[bytes]:
-        if made.has_head:
-            yield made.head(stored_bytes)
+        if made.head is not None:
+            yield made.head.of(stored_bytes)
         for row in records.member_rows.tolist():
             yield packed.literals.get(row, b"")
             yield packed.tails.get(row, b"")

@@ -38,7 +38,7 @@ def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
         if not container.packs_others:
             text = f"{target.extension} shards are made of no other container's"
             yield SpecProblem(_path(target, spec, "output_extension"), text)
-        if spec.amend is not None and container.directory_files(()):
+        if spec.amend is not None and container.index is not None:
             text = (
                 f"cannot be combined with {_why(spec)}: "
                 f"the index of {target.extension} shards is of one"
@@ -46,7 +46,7 @@ def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem("amend", text, "run the job again, over all inputs")
         if codec_of(target.extension) is None:
             continue
-        if container.is_columnar or container.directory_files(()):
+        if container.is_columnar or container.index is not None:
             text = f"{target.extension} cannot be combined with {_why(spec)}"
             hint = f"use {container.suffixes[0]}, or write it in a job of its own"
             yield SpecProblem(_path(target, spec, "output_extension"), text, hint)

@@ -203,11 +203,10 @@ def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
         if codec is not None and container.is_columnar:
             text = f"{extension} is not supported: columns are compressed inside"
             yield SpecProblem(f"{path}.output_extension", text)
-        indexed = bool(container.directory_files(()))
         if (
             codec is not None
-            and indexed
-            and codec_extension(extension) not in container.index_codecs
+            and container.index is not None
+            and codec_extension(extension) not in container.index.codecs
         ):
             text = "the index of such shards cannot say how they are compressed"
             yield SpecProblem(f"{path}.output_extension", text)
@@ -261,7 +260,7 @@ def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("index", text, "energon and huggingface know splits")
     own: dict[tuple[str, str], str] = {}
     for target in spec.targets:
-        if not container_of(target.extension).directory_files(()):
+        if container_of(target.extension).index is None:
             continue
         directory = target.place, (target.template or "").rpartition("/")[0]
         other = own.setdefault(directory, target.name)

@@ -189,11 +189,11 @@ def _indexes_list_shards_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
     if codec_of(spec.output_extension) is None:
         return
     container = container_of(spec.output_extension)
-    if not container.directory_files(()):
+    if container.index is None:
         return
     own = container.suffixes[0]
-    if codec_extension(spec.output_extension) not in container.index_codecs:
-        usable = [own, *(own + codec for codec in container.index_codecs)]
+    if codec_extension(spec.output_extension) not in container.index.codecs:
+        usable = [own, *(own + codec for codec in container.index.codecs)]
         yield SpecProblem(
             "output_extension",
             f"{spec.output_extension} shards are not written: the index of {own} shards cannot say "

@@ -71,7 +71,7 @@ def _stream_is_one_shard(spec: SpecFields) -> Iterator[SpecProblem]:
     for name in ("outputs", "ekm", "ekm_file", "index", "lineage", "on_shard", "remove_stale"):
         if getattr(spec, name):
             yield SpecProblem(name, text, "write to a bucket")
-    if container_of(spec.output_extension).directory_files(()):
+    if container_of(spec.output_extension).index is not None:
         others = joined([".tar", ".zip", ".jsonl"])
         wrong = f"{spec.output_extension} shards need an index beside them"
         yield SpecProblem("output_extension", wrong, f"use {others}, or write to a bucket")

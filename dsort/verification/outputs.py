@@ -364,7 +364,8 @@ def _differing(found: Mapping[str, object], wanted: Mapping[str, object]) -> lis
 def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bool:
     """Whether a shard consists of the head of its container, members side by side, its end, and
     nothing else."""
-    head_bytes = container.with_schema(members.schema).head_bytes(len(members))
+    head = container.with_schema(members.schema).head
+    head_bytes = 0 if head is None else head.size_bytes(len(members))
     ends = members.range_start + members.range_length
     stored_bytes = int(ends[-1]) if len(ends) else head_bytes
     entries_bytes = 0 if members.entries is None else len(members.entries.blob)

@@ -200,7 +200,8 @@ class _Records:
         self._container = container.with_schema(schema) if schema else container
         self._schema = schema
         self._write = write
-        self._waiting = DecodedFile(name, scratch) if container.has_head else None
+        self._head = self._container.head
+        self._waiting = None if self._head is None else DecodedFile(name, scratch)
         self._sizes: list[Int64s] = []
         self._entries: list[PlacedEntries] = []
         self._stored = 0
@@ -233,9 +234,9 @@ class _Records:
 
     def finish(self) -> None:
         """See :class:`_Body`."""
-        if self._waiting is not None:
+        if self._waiting is not None and self._head is not None:
             sizes = np.concatenate([np.zeros(0, np.int64), *self._sizes])
-            self._write([memoryview(self._container.head(sizes))])
+            self._write([memoryview(self._head.of(sizes))])
             for at in range(0, self._stored, COPY_BYTES):
                 window = memoryview(bytearray(min(COPY_BYTES, self._stored - at)))
                 self._waiting.read_into(window, at)

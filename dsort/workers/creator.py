@@ -162,8 +162,8 @@ class Creator:
             schema = task.late_schemas[piece.output] if task.late_schemas else ""
             return ConvertedSink(file, piece, self._setup, schema, self._nodes.store)
         out = RawSink(file, carrier, checks=checks)
-        if carrier.has_head:
-            out.write_head(carrier.head(self._record_sizes(task, piece.ordinal)))
+        if (head := carrier.head) is not None:
+            out.write_head(head.of(self._record_sizes(task, piece.ordinal)))
         return out
 
     def _row_sink(self, file: StagedFile, piece: OutputPiece, *, checks: bool) -> FileSink:

@@ -163,8 +163,8 @@ def test_a_head_is_as_long_as_planned_and_readers_find_the_samples_behind_it() -
             table.range_start[order].tolist(), table.range_length[order].tolist(), strict=True
         )
     ]
-    head = container.head(np.array(list(map(len, samples)), np.int64))
-    assert len(head) == container.head_bytes(3)
+    head = container.head.of(np.array(list(map(len, samples)), np.int64))
+    assert len(head) == container.head.size_bytes(3)
     _, found = samples_of_shard(head + b"".join(samples))
     assert found == [SAMPLES[row] for row in order]
 

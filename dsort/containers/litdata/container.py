@@ -26,11 +26,11 @@ import numpy as np
 import xxhash
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions, OutputFile, Payloads
+from dsort.containers.base import Container, ContainerOptions, Payloads
+from dsort.containers.facets import Head, OutputFile, ShardIndex
 from dsort.containers.litdata.scan import LitDataScanner
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
 from dsort.containers.samples import KEY_COLUMN, packed_samples
-from dsort.data.columns import Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -173,7 +173,7 @@ class LitData(Container):
     member_defaults: tuple[tuple[str, bytes], ...] = ()
 
     suffixes = (".bin",)
-    has_head = True
+    head = Head(table_bytes, lambda stored: offset_table(table_bytes(len(stored)), stored))
     shard_bytes_max = SHARD_BYTES_MAX
     schema_file = INDEX
     packs_others = True
@@ -236,19 +236,17 @@ class LitData(Container):
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         return (len(payload).to_bytes(4, "little"), payload), b""
 
-    def head_bytes(self, records: int) -> int:
-        return table_bytes(records)
-
-    def head(self, stored_bytes: Int64s) -> bytes:
-        return offset_table(table_bytes(len(stored_bytes)), stored_bytes)
-
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return 0
 
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         return b""
 
-    def directory_files(self, outputs: Sequence[OutputFile]) -> Mapping[str, bytes]:
+    @property
+    def index(self) -> ShardIndex:
+        return ShardIndex(INDEX, self._index_of)
+
+    def _index_of(self, outputs: Sequence[OutputFile]) -> bytes:
         kept: dict[str, Any] = json.loads(self.schema) if self.schema else dict.fromkeys(_KEPT)
         writer = {"chunk_bytes": None, "chunk_size": None, "compression": None, "encryption": None}
         chunks = [
@@ -268,7 +266,7 @@ class LitData(Container):
             "config": {**writer, **kept},
             "updated_at": str(xxhash.xxh3_64_intdigest(sums.tobytes())),
         }
-        return {INDEX: json.dumps(index, sort_keys=True).encode()}
+        return json.dumps(index, sort_keys=True).encode()
 
 
 LITDATA = LitData()

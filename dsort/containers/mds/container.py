@@ -24,7 +24,8 @@ from typing import Any, Final
 import numpy as np
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions, OutputFile, Payloads
+from dsort.containers.base import Container, ContainerOptions, Payloads
+from dsort.containers.facets import Head, OutputFile, ShardIndex
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
 from dsort.containers.mds.scan import MdsScanner, number_text
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
@@ -70,15 +71,10 @@ class Mds(Container):
         "choose other reactions than rename, or leave out key_field",
     )
     needs_like_members = True
-    has_head = True
     shard_bytes_max = SHARD_BYTES_MAX
-    index_codecs = (".zstd", ".gz")
 
     def with_options(self, options: ContainerOptions) -> Mds:
         return replace(self, key_field=options.key_field, member_defaults=options.member_defaults)
-
-    def with_codec(self, suffix: str) -> Mds:
-        return replace(self, compression=suffix.removeprefix("."))
 
     def with_schema(self, schema: str) -> Mds:
         return replace(self, columns=Columns.of_schema(schema))
@@ -144,12 +140,17 @@ class Mds(Container):
     def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         return (struct.pack("<I", len(payload)), payload), b""
 
-    def head_bytes(self, records: int) -> int:
-        return table_bytes(records) + len(self._config())
+    @property
+    def head(self) -> Head:
+        config = json.dumps(self._settings(), sort_keys=True).encode()
 
-    def head(self, stored_bytes: Int64s) -> bytes:
-        config = self._config()
-        return offset_table(self.head_bytes(len(stored_bytes)), stored_bytes) + config
+        def size_bytes(records: int) -> int:
+            return table_bytes(records) + len(config)
+
+        def table(stored_bytes: Int64s) -> bytes:
+            return offset_table(size_bytes(len(stored_bytes)), stored_bytes) + config
+
+        return Head(size_bytes, table)
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         return 0
@@ -157,7 +158,14 @@ class Mds(Container):
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         return b""
 
-    def directory_files(self, outputs: Sequence[OutputFile]) -> Mapping[str, bytes]:
+    @property
+    def index(self) -> ShardIndex:
+        return ShardIndex("index.json", self._index_of, (".zstd", ".gz"), self._compressed)
+
+    def _compressed(self, suffix: str) -> Mds:
+        return replace(self, compression=suffix.removeprefix("."))
+
+    def _index_of(self, outputs: Sequence[OutputFile]) -> bytes:
         shards = [
             {
                 **self._settings(),
@@ -167,10 +175,7 @@ class Mds(Container):
             for output in outputs
         ]
         index = {"shards": shards, "version": 2}
-        return {"index.json": json.dumps(index, sort_keys=True).encode()}
-
-    def _config(self) -> bytes:
-        return json.dumps(self._settings(), sort_keys=True).encode()
+        return json.dumps(index, sort_keys=True).encode()
 
     def _settings(self) -> dict[str, Any]:
         """The settings in both a shard's config and its line in the index. The hash is the one that
