@@ -32,6 +32,7 @@ from dsort.containers.facets import (
     Head,
     Hops,
     Names,
+    Schemas,
     Seals,
     ShardIndex,
 )
@@ -247,16 +248,13 @@ class Container(ABC):
         """The file that readers need beside the output shards of a directory."""
         return None
 
-    schema_file: str = ""
-    """The name of the file in a directory of input shards that has their schema, if the shards do
-    not have it themselves; ``schema_in`` reads it."""
+    schemas: Schemas | None = None
+    """What all records of a shard have in common; then all must have members of the same
+    extensions."""
 
     strips_final_newline: bool = False
     """Whether a payload of another container loses one line feed at its end before it is passed to
     ``packed``, as set in the spec."""
-
-    needs_like_members: bool = False
-    """Whether all records of a shard must have members of the same extensions."""
 
     member_defaults: tuple[tuple[str, bytes], ...] = ()
     """(extension, payload) of the members that a record of another container gets if it lacks them,
@@ -290,20 +288,6 @@ class Container(ABC):
     def with_schema(self, schema: str) -> Container:
         """The same container, for shards of records that have ``schema`` in common."""
         return self
-
-    def schema_in(self, data: bytes) -> str:
-        """The schema in a ``schema_file``. ``ValueError`` with the reason if it is invalid."""
-        raise NotImplementedError(f"{self.suffixes[0]} shards say their schema themselves")
-
-    def schema_difference(self, schema: str, other: str) -> str:
-        """How two schemas differ, in words that follow the name of a shard ("has no column a").
-        ``other`` is the schema of that shard."""
-        return "has another schema"
-
-    def schema_of_members(self, extensions: Sequence[str]) -> str:
-        """The schema of converted records whose members have these ``extensions``, sorted. Called
-        only for containers that need like members."""
-        raise NotImplementedError(f"{self.suffixes[0]} records may have any members")
 
     @property
     def numbers_records(self) -> bool:

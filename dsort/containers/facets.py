@@ -22,6 +22,7 @@ __all__ = [
     "Names",
     "OutputFile",
     "Overwriting",
+    "Schemas",
     "Seals",
     "ShardIndex",
 ]
@@ -157,3 +158,20 @@ class ShardIndex(Struct, frozen=True):
     of: Callable[[Sequence[OutputFile]], bytes]
     codecs: tuple[str, ...] = ()
     compressed: Callable[[str], Container] | None = None
+
+
+class Schemas(Struct, frozen=True):
+    """Descriptions of what all records of a shard have in common. ``Container.with_schema``
+    receives one.
+
+    ``of_members``: returns the schema of converted records whose members have these extensions,
+    sorted. ``difference(schema, other)``: returns how the schema ``other`` of a shard differs, in
+    words that follow the name of the shard ("has no column a"). ``file``: the name of the file in a
+    directory of input shards that has their schema, if the shards do not have it themselves.
+    ``in_file``: returns the schema in such a file, ``ValueError`` with the reason if it is
+    invalid."""
+
+    of_members: Callable[[Sequence[str]], str]
+    difference: Callable[[str, str], str]
+    file: str = ""
+    in_file: Callable[[bytes], str] = bytes.decode

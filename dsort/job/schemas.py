@@ -23,17 +23,15 @@ _APART = "sort shards of each kind by a job of its own, or write them anew"
 def input_schema(job: Job) -> str:
     """The schema in the files beside the inputs, if their container has such files; else "".
     ``SchemaError`` if one is missing or unusable, or if two differ."""
-    container = job.pipeline.reading.container
-    if not container.schema_file:
+    schemas = job.pipeline.reading.container.schemas
+    if schemas is None or not schemas.file:
         return ""
     first, schema = "", ""
     for directory in sorted({shard.name[: shard.name.rfind("/") + 1] for shard in job.inputs}):
-        name = f"{directory}{container.schema_file}"
+        name = f"{directory}{schemas.file}"
         where = f"{name} in {job.inputs_bucket.uri}"
         try:
-            found = container.schema_in(
-                read_small(job.inputs_bucket, name, bytes_max=FILE_BYTES_MAX)
-            )
+            found = schemas.in_file(read_small(job.inputs_bucket, name, bytes_max=FILE_BYTES_MAX))
         except ObjectNotFoundError:
             raise SchemaError(
                 f"there is no {where}, which says what the shards beside it hold",
@@ -42,7 +40,7 @@ def input_schema(job: Job) -> str:
         except ValueError as error:
             raise SchemaError(f"{where} cannot be used: {error}") from None
         if schema and found != schema:
-            difference = container.schema_difference(schema, found)
+            difference = schemas.difference(schema, found)
             raise SchemaError(f"{where} {difference}, unlike {first}", hint=_APART)
         first, schema = name, found
     return schema
@@ -51,12 +49,13 @@ def input_schema(job: Job) -> str:
 def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Container:
     """``container`` with the schema in the file beside the shard ``name``, if there is one: nothing
     else describes its records."""
-    if not container.schema_file:
+    schemas = container.schemas
+    if schemas is None or not schemas.file:
         return container
-    file = f"{name[: name.rfind('/') + 1]}{container.schema_file}"
+    file = f"{name[: name.rfind('/') + 1]}{schemas.file}"
     try:
         found = read_small(bucket, file, bytes_max=FILE_BYTES_MAX)
-        return container.with_schema(container.schema_in(found))
+        return container.with_schema(schemas.in_file(found))
     except (ObjectNotFoundError, ValueError):
         return container
 
@@ -65,14 +64,15 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
     """The schema that all extracted shards have; "" if there is none. ``SchemaError`` with the
     first shard that has another schema than those before it, and how they differ."""
     first = -1
-    schema = ""
-    if job.pipeline.has_late_outputs:  # the schemas of shards are for ``late_schemas``
+    schema, schemas = "", job.pipeline.carrier.schemas
+    # With late outputs, the schemas of shards are for ``late_schemas``.
+    if schemas is None or job.pipeline.has_late_outputs:
         return ""
     for shard, facts in sorted(extraction.done.items()):
         if not facts.schema or facts.schema == schema:
             continue
         if schema:
-            difference = job.pipeline.carrier.schema_difference(schema, facts.schema)
+            difference = schemas.difference(schema, facts.schema)
             raise SchemaError(
                 f"shard {job.inputs[shard].name} {difference}, unlike shard "
                 f"{job.inputs[first].name}: a shard of the output can hold but one kind",
@@ -85,7 +85,7 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
 def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
     """By output, the schema of records that are converted as they are written: of all extensions
     that their members have. "" for other outputs; empty if there is no such schema."""
-    wanted = [form.is_late and form.container.needs_like_members for form in job.pipeline.outputs]
+    wanted = [form.container.schemas if form.is_late else None for form in job.pipeline.outputs]
     if not any(wanted):
         return ()
     found: list[set[str]] = [set() for _ in job.pipeline.targets]
@@ -93,8 +93,8 @@ def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
         for own, names in zip(found, extensions_by_output(facts.schema), strict=False):
             own.update(names)
     return tuple(
-        form.container.schema_of_members(sorted(names)) if is_wanted and names else ""
-        for form, is_wanted, names in zip(job.pipeline.outputs, wanted, found, strict=True)
+        schemas.of_members(sorted(names)) if schemas is not None and names else ""
+        for schemas, names in zip(wanted, found, strict=True)
     )
 
 

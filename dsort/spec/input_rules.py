@@ -213,7 +213,7 @@ def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(path, "cannot be combined with ingest: files are read as .tar")
     for extension in extensions:
         each = container_of(extension)
-        if each.is_columnar or each.index is not None or each.needs_like_members:
+        if each.is_columnar or each.index is not None or each.schemas is not None:
             text = f"{extension} inputs cannot be combined with inputs of another container ({own})"
             yield SpecProblem(path, text, "convert them first: `dsort convert`")
             return

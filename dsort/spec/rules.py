@@ -225,7 +225,7 @@ def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.member_defaults:
         return
     made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
-    if not made.needs_like_members or made == read:
+    if made.schemas is None or made == read:
         text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
         yield SpecProblem(
             "member_defaults", text, "it is for members that become samples: .mds, .bin"

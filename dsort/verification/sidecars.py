@@ -110,11 +110,11 @@ class SidecarCheck:
             directory = _directory(name)
             by_name = zip(names, containers, strict=True)
             own = [each for shard, each in by_name if _directory(shard) == directory]
-            container = next((each for each in own if each.schema_file), own[0])
+            in_files = [each.schemas for each in own if each.schemas and each.schemas.file]
             try:
                 schema = self._schemas.get(directory, "")
-                if found is not None and container.schema_file:
-                    schema = container.schema_in(found)
+                if found is not None and in_files:
+                    schema = in_files[0].in_file(found)
             except ValueError as error:
                 self._problem(name, str(error))
                 continue

@@ -210,8 +210,9 @@ class _Records:
         """See :class:`_Body`."""
         members, held = carried.members, carried.held
         packed = self._container.packed(members, carried.records, ShardPayloads(held, members))
-        if self._schema and packed.schema and packed.schema != self._schema:
-            difference = self._container.schema_difference(self._schema, packed.schema)
+        schemas, known = self._container.schemas, self._schema
+        if schemas is not None and known and packed.schema and packed.schema != known:
+            difference = schemas.difference(known, packed.schema)
             raise ConversionError(
                 f"output shard {self._name} {difference}, unlike others: all its records need "
                 "members of the same extensions",

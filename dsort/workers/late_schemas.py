@@ -17,7 +17,7 @@ from dsort.workers.batch import Placed
 def reported_extensions(pipeline: Pipeline, table: RecordTable, placed: Placed) -> str:
     """The extensions of the members of a shard's records, for each output that needs them, as JSON;
     "" if no output does."""
-    wanted = [each.is_late and each.container.needs_like_members for each in pipeline.outputs]
+    wanted = [each.is_late and each.container.schemas is not None for each in pipeline.outputs]
     if not any(wanted):
         return ""
     names, rows = table.members.names, table.records.member_rows

@@ -15,7 +15,7 @@ from tests.support.litdata_reader import CONFIG, litdata_chunk
 
 ITEMS = [(bytes([n]) * 90 * n, n) for n in range(6)]
 CHUNK = litdata_chunk(ITEMS)
-SCHEMA = LITDATA.schema_in(json.dumps({"config": CONFIG}).encode())
+SCHEMA = LITDATA.schemas.in_file(json.dumps({"config": CONFIG}).encode())
 KNOWN = LITDATA.with_schema(SCHEMA)
 
 
@@ -80,7 +80,7 @@ def test_each_flipped_bit_of_the_table_and_of_the_sizes_is_found() -> None:
 )
 def test_an_index_that_does_not_say_what_items_are_is_refused(index: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        LITDATA.schema_in(index)
+        LITDATA.schemas.in_file(index)
 
 
 def bare_of(container: LitData, chunk: bytes = CHUNK) -> MemberTable:
@@ -96,7 +96,7 @@ def test_leaves_become_members_that_are_called_as_the_index_calls_them() -> None
         "children_spec": [{"type": None, "context": None, "children_spec": []}] * 2,
     }
     spec = {**CONFIG, "data_spec": json.dumps([1, tree])}
-    named = KNOWN.with_schema(KNOWN.schema_in(json.dumps({"config": spec}).encode()))
+    named = KNOWN.with_schema(KNOWN.schemas.in_file(json.dumps({"config": spec}).encode()))
     table = bare_of(named)
     assert table.names.tolist()[-2:] == [b"c-000000005.image", b"c-000000005.label"]
     assert table.literals[11] == b"5"
@@ -120,7 +120,9 @@ def test_leaves_that_a_spec_does_not_name_are_numbered(spec: object) -> None:
 
 
 def test_a_number_of_another_size_is_refused() -> None:
-    short = KNOWN.schema_in(json.dumps({"config": CONFIG | {"data_format": ["int"] * 2}}).encode())
+    short = KNOWN.schemas.in_file(
+        json.dumps({"config": CONFIG | {"data_format": ["int"] * 2}}).encode()
+    )
     with pytest.raises(ConversionError, match="0 bytes: no int has"):
         bare_of(KNOWN.with_schema(short))
 

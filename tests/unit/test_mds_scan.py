@@ -199,4 +199,4 @@ def test_no_sample_gets_another_name() -> None:
 )
 def test_two_schemas_differ_in_words(other: dict[str, str], words: str) -> None:
     schema = MDS.scan("s", mds_shard({"a": "str", "n": "int"}, [])).schema
-    assert MDS.schema_difference(schema, MDS.scan("s", mds_shard(other, [])).schema) == words
+    assert MDS.schemas.difference(schema, MDS.scan("s", mds_shard(other, [])).schema) == words

@@ -27,7 +27,7 @@ import xxhash
 
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Payloads
-from dsort.containers.facets import Head, OutputFile, ShardIndex
+from dsort.containers.facets import Head, OutputFile, Schemas, ShardIndex
 from dsort.containers.litdata.scan import LitDataScanner
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
 from dsort.containers.samples import KEY_COLUMN, packed_samples
@@ -61,7 +61,7 @@ _NAME_CHARS_MAX: Final = 4096
 
 def item_schema(names: tuple[str, ...]) -> str:
     """The schema of items that are dictionaries with values of these names (see
-    ``LitData.schema_in``)."""
+    ``schema_in``)."""
     tree = {
         "type": "builtins.dict",
         "context": json.dumps(names),
@@ -164,6 +164,35 @@ _KEPT: Final = ("data_format", "data_spec", "item_loader")
 """The settings that all items have in common. The rest of a config is about the writer."""
 
 
+def schema_in(data: bytes) -> str:
+    """See :class:`Schemas`."""
+    try:
+        config = json.loads(data)["config"]
+        kept = {name: config[name] for name in _KEPT}
+        odd = [name for name in ("compression", "encryption") if config.get(name)]
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        raise ValueError("it is no index of LitData") from None
+    if odd:
+        raise ValueError(f"it says {odd[0]}: such chunks are not read")
+    leaves = kept["data_format"]
+    texts = isinstance(leaves, list) and all(isinstance(leaf, str) for leaf in leaves)
+    if not texts or not 0 < len(leaves) <= LEAVES_MAX:
+        raise ValueError("its data_format is none")
+    return json.dumps(kept, sort_keys=True)
+
+
+def schema_of_members(extensions: Sequence[str]) -> str:
+    """See :class:`Schemas`."""
+    return item_schema(tuple(sorted([*extensions, KEY_COLUMN])))
+
+
+def schema_difference(schema: str, other: str) -> str:
+    """See :class:`Schemas`."""
+    one, two = json.loads(schema), json.loads(other)
+    name = next((name for name in _KEPT if one[name] != two[name]), _KEPT[0])
+    return f"has the {name} {two[name]}, not {one[name]}"
+
+
 @dataclass(frozen=True, slots=True)
 class LitData(Container):
     """LitData chunks. ``schema``: the description of all items in the index, as JSON; "": the index
@@ -175,43 +204,19 @@ class LitData(Container):
     suffixes = (".bin",)
     head = Head(table_bytes, lambda stored: offset_table(table_bytes(len(stored)), stored))
     shard_bytes_max = SHARD_BYTES_MAX
-    schema_file = INDEX
     packs_others = True
     keeps_keys = True
     no_other_name = (
         "an item of a LitData chunk cannot be called {name}: it has no name",
         "choose other reactions than rename",
     )
-    needs_like_members = True
+    schemas = Schemas(schema_of_members, schema_difference, INDEX, schema_in)
 
     def with_options(self, options: ContainerOptions) -> LitData:
         return replace(self, member_defaults=options.member_defaults)
 
-    def schema_in(self, data: bytes) -> str:
-        try:
-            config = json.loads(data)["config"]
-            kept = {name: config[name] for name in _KEPT}
-            odd = [name for name in ("compression", "encryption") if config.get(name)]
-        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-            raise ValueError("it is no index of LitData") from None
-        if odd:
-            raise ValueError(f"it says {odd[0]}: such chunks are not read")
-        leaves = kept["data_format"]
-        texts = isinstance(leaves, list) and all(isinstance(leaf, str) for leaf in leaves)
-        if not texts or not 0 < len(leaves) <= LEAVES_MAX:
-            raise ValueError("its data_format is none")
-        return json.dumps(kept, sort_keys=True)
-
     def with_schema(self, schema: str) -> LitData:
         return replace(self, schema=schema)
-
-    def schema_of_members(self, extensions: Sequence[str]) -> str:
-        return item_schema(tuple(sorted([*extensions, KEY_COLUMN])))
-
-    def schema_difference(self, schema: str, other: str) -> str:
-        one, two = json.loads(schema), json.loads(other)
-        name = next((name for name in _KEPT if one[name] != two[name]), _KEPT[0])
-        return f"has the {name} {two[name]}, not {one[name]}"
 
     @property
     def numbers_records(self) -> bool:

@@ -25,7 +25,7 @@ import numpy as np
 
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Payloads
-from dsort.containers.facets import Head, OutputFile, ShardIndex
+from dsort.containers.facets import Head, OutputFile, Schemas, ShardIndex
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
 from dsort.containers.mds.scan import MdsScanner, number_text
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
@@ -53,6 +53,26 @@ _NUMBER_BYTES_MAX: Final = 1000
 _HASH: Final = "xxh3_64"
 
 
+def _schema(columns: tuple[str, ...]) -> str:
+    """The schema of converted records with columns of these names."""
+    encodings = tuple("str" if name == KEY_COLUMN else _encoding(name) for name in columns)
+    return Columns(columns, encodings, (None,) * len(columns)).schema
+
+
+def _encoding(column: str) -> str:
+    return _ENCODINGS.get(column.rpartition(".")[2].lower(), "bytes")
+
+
+def schema_of_members(extensions: Sequence[str]) -> str:
+    """See :class:`Schemas`."""
+    return _schema(tuple(sorted([*extensions, KEY_COLUMN])))
+
+
+def schema_difference(schema: str, other: str) -> str:
+    """See :class:`Schemas`."""
+    return Columns.of_schema(schema).difference(Columns.of_schema(other))
+
+
 @dataclass(frozen=True, slots=True)
 class Mds(Container):
     """MDS shards. ``key_field``: the column that is the key; "": records are numbered. ``columns``:
@@ -66,11 +86,11 @@ class Mds(Container):
     suffixes = (".mds",)
     packs_others = True
     keeps_keys = True
+    schemas = Schemas(schema_of_members, schema_difference)
     no_other_name = (
         "a sample of an .mds shard cannot be called {name}: its key is in it",
         "choose other reactions than rename, or leave out key_field",
     )
-    needs_like_members = True
     shard_bytes_max = SHARD_BYTES_MAX
 
     def with_options(self, options: ContainerOptions) -> Mds:
@@ -78,12 +98,6 @@ class Mds(Container):
 
     def with_schema(self, schema: str) -> Mds:
         return replace(self, columns=Columns.of_schema(schema))
-
-    def schema_of_members(self, extensions: Sequence[str]) -> str:
-        return _schema(tuple(sorted([*extensions, KEY_COLUMN])))
-
-    def schema_difference(self, schema: str, other: str) -> str:
-        return Columns.of_schema(schema).difference(Columns.of_schema(other))
 
     @property
     def numbers_records(self) -> bool:
@@ -231,16 +245,6 @@ def _is_number(text: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _schema(columns: tuple[str, ...]) -> str:
-    """The schema of converted records with columns of these names."""
-    encodings = tuple("str" if name == KEY_COLUMN else _encoding(name) for name in columns)
-    return Columns(columns, encodings, (None,) * len(columns)).schema
-
-
-def _encoding(column: str) -> str:
-    return _ENCODINGS.get(column.rpartition(".")[2].lower(), "bytes")
 
 
 MDS = Mds()
