@@ -22,8 +22,9 @@ from benchmarks.null_bucket import NullBucket
 from dsort.data.tally import Tally
 from dsort.job.coordinator import run_job
 from dsort.job.events import Event, PhaseDone
-from dsort.job.job import Job
+from dsort.job.job import Buckets, Found, Job, JobAttempt, Outcome
 from dsort.job.memory import JobMemory
+from dsort.job.reporter import Reporter
 from dsort.job.setup import output_names, with_seed
 from dsort.options import RunOptions
 from dsort.pipeline.compile import compile_pipeline
@@ -65,7 +66,7 @@ def simulate(
     with StopFlag() as stop:
         job = _job(scale, runtime, inputs, outputs, stop)
         listener = _Listener(runtime, result, progress=progress)
-        job.on_event = listener
+        job.reporter.on_event = listener
         report = run_job(job, Tally())
     result.partitions = job.movement.partitions
     result.output_shards = report.output_shards
@@ -103,21 +104,25 @@ def _job(
             "description": "simulated",
         }
     ).spec
-    spec = with_seed(spec)
+    spec, job_id = with_seed(spec), "20260101-000000-000000"
+    pipeline = compile_pipeline(spec)
     return Job(
-        job_id="20260101-000000-000000",
+        job_id=job_id,
         spec=spec,
         options=RunOptions(root=Path.cwd(), memory_max_bytes=NODE_MEMORY_BYTES_MAX),
-        input_places=(BucketPlace("", spec.input_bck),),
-        output_places=(BucketPlace("", spec.output_bck),),
-        inputs_bucket=inputs,
-        outputs_bucket=outputs,
+        pipeline=pipeline,
+        buckets=Buckets(
+            inputs,
+            outputs,
+            (BucketPlace("", spec.input_bck),),
+            (BucketPlace("", spec.output_bck),),
+        ),
         runtime=runtime,
         stop=stop,
-        on_event=lambda event: None,
-        pipeline=compile_pipeline(spec),
-        names=output_names(spec, None),
-        memory=JobMemory(NODE_MEMORY_BYTES_MAX, NODE_MEMORY_BYTES_MAX),
+        reporter=Reporter(job_id, spec, pipeline.reading.containers, lambda event: None),
+        attempt=JobAttempt(outputs, job_id, runtime),
+        found=Found(JobMemory(NODE_MEMORY_BYTES_MAX, NODE_MEMORY_BYTES_MAX)),
+        outcome=Outcome(output_names(spec, None)),
     )
 
 

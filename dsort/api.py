@@ -117,10 +117,10 @@ def run(
         with opened_job(spec, options, listener, stop, job_id=job_id) as (job, tally):
             if spec.dry_run:
                 planned = plan_job(job, tally)
-                return replace(planned, output_uri=job.outputs_bucket.uri, plan=None)
+                return replace(planned, output_uri=job.buckets.outputs.uri, plan=None)
             report = run_job(job, tally)
-            if job.streams is not None and job.streams.output is not None:
-                report = _delivered(job, job.streams, report)
+            if job.buckets.streams is not None and job.buckets.streams.output is not None:
+                report = _delivered(job, job.buckets.streams, report)
     except JobStoppedError:
         raise
     except DsortError as error:
@@ -133,12 +133,12 @@ def run(
 
 def _delivered(job: Job, streams: Streams, report: JobReport) -> JobReport:
     """Write the only output shard to standard output, and return the report."""
-    if not job.planned_names:
+    if not job.outcome.planned_names:
         raise InputError(
             "no record is left for standard output, and no shard is without records",
             hint="look at the steps of the spec, and at what comes in",
         )
-    streams.deliver(job.planned_names[0], job.stop)
+    streams.deliver(job.outcome.planned_names[0], job.stop)
     return replace(report, output_uri=job.spec.output_bck.uri, manifest_name=None)
 
 
@@ -211,9 +211,9 @@ def resume(
         )
     listener = _listener(on_progress, on_event)
     with opened_job(spec, options, listener, stop, job_id=job_id, before=known) as (job, tally):
-        refuse_unnoted(job.outputs_bucket, job_id)  # before anything is undone there
+        refuse_unnoted(job.buckets.outputs, job_id)  # before anything is undone there
         job.begin_attempt(last_attempt(held, job_id) + 1)
-        job.before = _state_now(job, held)
+        job.attempt.before = _state_now(job, held)
         return run_job(job, tally)
 
 
@@ -380,9 +380,9 @@ def _refuse_another_place(job_id: str, held: Bucket, named: Bucket) -> None:
 
 def _state_now(job: Job, held: Bucket) -> JournalState:
     """The state of a job whose lease is ours: it may have changed before we took the lease."""
-    assert job.lease is not None
+    assert job.attempt.lease is not None
     with contextlib.ExitStack() as stack:
-        stack.callback(job.lease.release)
+        stack.callback(job.attempt.lease.release)
         if not held.stat_many([manifest_name(job.job_id)]):
             known = state_of(held, job.job_id, report_name(job.job_id))
             stack.pop_all()

@@ -12,10 +12,11 @@ from dsort.errors import (
     SpecError,
 )
 from dsort.job.events import Event
-from dsort.job.job import Job
+from dsort.job.job import Buckets, Found, Job, JobAttempt, Outcome
 from dsort.job.job_ids import new_job_id
 from dsort.job.journal_entries import JournalState
 from dsort.job.memory import JobMemory
+from dsort.job.reporter import Reporter
 from dsort.job.resources import CodeRoom, cores, job_memory, store_limits, workers_here
 from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
 from dsort.log_lines import about
@@ -89,23 +90,21 @@ def opened_job(
             if options.runtime == "local":
                 room = room_here(steps, cores())
             steps = flag.wait_for(partial(described_steps, steps, options))
+        pipeline = compile_pipeline(spec, steps=steps, keymap=keymap)
         job = Job(
             job_id=job_id,
             spec=spec,
             options=options,
-            input_places=places,
-            output_places=targets,
-            inputs_bucket=buckets[0],
-            outputs_bucket=buckets[1],
+            pipeline=pipeline,
+            buckets=Buckets(*buckets, places, targets, streams),
             runtime=runtime,
             stop=flag,
-            on_event=on_event or (lambda event: None),
-            names=output_names(spec, keymap),
-            memory=memory,
-            pipeline=compile_pipeline(spec, steps=steps, keymap=keymap),
-            code_room=room,
-            before=before,
-            streams=streams,
+            reporter=Reporter(
+                job_id, spec, pipeline.reading.containers, on_event or (lambda event: None)
+            ),
+            attempt=JobAttempt(buckets[1], job_id, runtime, before or JournalState()),
+            found=Found(memory, room),
+            outcome=Outcome(output_names(spec, keymap)),
         )
         yield job, tally
 

@@ -63,7 +63,7 @@ def load_base(job: Job) -> None:
     amend = job.spec.amend
     if amend is None:
         return
-    bucket = job.outputs_bucket
+    bucket = job.buckets.outputs
     try:
         data = read_small(bucket, manifest_name(amend.job), bytes_max=MANIFEST_BYTES_MAX)
     except ObjectNotFoundError:
@@ -71,7 +71,7 @@ def load_base(job: Job) -> None:
             f"there is no result of a job {amend.job} in {bucket.uri} to be amended",
             hint="`dsort show` names the newest job of a bucket",
         ) from None
-    job.base = parse_manifest(data)
+    job.found.base = parse_manifest(data)
     refuse_other_sidecars(job)
     _refuse_newer(job)
 
@@ -82,29 +82,31 @@ def warn_of_old_keys(job: Job) -> None:
     amend = job.spec.amend
     if amend is not None and amend.by == "append" and job.pipeline.join is not None:
         text = "joined records are not compared with those of the result: it may have their keys"
-        job.warn("old_keys", text)
+        job.reporter.warn("old_keys", text)
 
 
 def claim_base(job: Job) -> None:
     """Claim the result, so that no other job amends it. ``JobConflictError`` if another job
     does."""
-    if job.base is None:
+    base = job.found.base
+    if base is None:
         return
-    name, bucket = amended_name(job.base.job_id), job.outputs_bucket
+    name, bucket = amended_name(base.job_id), job.buckets.outputs
     claim = json.dumps({"job_id": job.job_id}).encode()
     if bucket.write_new(name, claim) or _claimed(bucket, name) == job.job_id:
         return
     _refuse_newer(job)
     bucket.delete(name)  # the claim of a job that is gone
     if not bucket.write_new(name, claim):
-        raise JobConflictError(f"another job has begun to amend the result of {job.base.job_id}")
+        raise JobConflictError(f"another job has begun to amend the result of {base.job_id}")
 
 
 def release_base(job: Job) -> None:
     """Give up the claim on the result, which this job does not amend."""
-    if job.base is None:
+    base = job.found.base
+    if base is None:
         return
-    name, bucket = amended_name(job.base.job_id), job.outputs_bucket
+    name, bucket = amended_name(base.job_id), job.buckets.outputs
     if _claimed(bucket, name) == job.job_id:
         bucket.delete(name)
     bucket.delete(removed_name(job.job_id))
@@ -112,18 +114,19 @@ def release_base(job: Job) -> None:
 
 def refuse_lost_claim(job: Job) -> None:
     """``JobConflictError`` unless this job still has the claim on the result."""
-    if job.base is None:
+    base = job.found.base
+    if base is None:
         return
-    other = _claimed(job.outputs_bucket, amended_name(job.base.job_id))
+    other = _claimed(job.buckets.outputs, amended_name(base.job_id))
     if other != job.job_id:
         who = f"job {other}" if other else "another job"
-        raise JobConflictError(f"{who} amends the result of {job.base.job_id} now")
+        raise JobConflictError(f"{who} amends the result of {base.job_id} now")
 
 
 def amended(job: Job, made: Manifest) -> Manifest:
     """The manifest of the job: what the job itself has ``made``, or the whole result if the job
     amends one. If the job removed keys, the file with their hashes is written."""
-    base = job.base
+    base = job.found.base
     if base is None:
         return made
     shards = result_shards(job, made.outputs)
@@ -136,9 +139,9 @@ def amended(job: Job, made: Manifest) -> Manifest:
         history = History(base.job_id, earlier=(*earlier, last))
         return replace(made, outputs=shards, sidecars=beside, history=history)
     name = removed_name(job.job_id)
-    job.outputs_bucket.write(name, _removed_bytes(job))
-    job.outputs_bucket.delete(reactions_name(job.job_id))  # it would name the keys
-    job.reactions_file = None
+    job.buckets.outputs.write(name, _removed_bytes(job))
+    job.buckets.outputs.delete(reactions_name(job.job_id))  # it would name the keys
+    job.outcome.reactions_file = None
     return replace(
         made,
         spec=base.spec,
@@ -186,20 +189,21 @@ def _removed_bytes(job: Job) -> bytes:
 
 def _refuse_newer(job: Job) -> None:
     """``JobConflictError`` if another job has amended the result, or is about to."""
-    assert job.base is not None
-    bucket = job.outputs_bucket
-    other = _claimed(bucket, amended_name(job.base.job_id))
+    base = job.found.base
+    assert base is not None
+    bucket = job.buckets.outputs
+    other = _claimed(bucket, amended_name(base.job_id))
     if not other or other == job.job_id:
         return
     for directory in list_job_directories(bucket, other):
         if directory.has_manifest:
             raise JobConflictError(
-                f"the result of job {job.base.job_id} was amended by job {other} already",
+                f"the result of job {base.job_id} was amended by job {other} already",
                 hint=f"amend that of {other}",
             )
         if directory.objects and not directory.has_report:
             raise JobConflictError(
-                f"job {other} amends the result of job {job.base.job_id}, and has not finished",
+                f"job {other} amends the result of job {base.job_id}, and has not finished",
                 hint=f"wait for it; if it died: `dsort resume {other}`, or `dsort gc`",
             )
 
@@ -219,16 +223,17 @@ def _claimed(bucket: Bucket, name: str) -> str:
 
 def result_shards(job: Job, outputs: Sequence[ManifestOutput]) -> Sequence[ManifestOutput]:
     """All shards of the result, in output order, once the job has written ``outputs``."""
-    if job.base is None:
+    base = job.found.base
+    if base is None:
         return outputs
     if not job.replaces_inputs:
-        return [*job.base.outputs, *outputs]
+        return [*base.outputs, *outputs]
     written = {shard.name: shard for shard in outputs}
-    if not written.keys() <= {shard.name for shard in job.base.outputs}:
+    if not written.keys() <= {shard.name for shard in base.outputs}:
         raise InvariantError("a shard was written again that the result does not have")
     return [
         shard if shard.name not in written else replace(written[shard.name], output=shard.output)
-        for shard in job.base.outputs
+        for shard in base.outputs
     ]
 
 
@@ -236,7 +241,8 @@ def result_sidecars(
     job: Job, shards: Sequence[ManifestOutput], written: Sequence[ManifestSidecar]
 ) -> list[ManifestSidecar]:
     """All sidecars of the result whose shards are ``shards``, once the job has ``written`` some."""
-    known = {} if job.base is None else {each.name: each for each in job.base.sidecars}
+    base = job.found.base
+    known = {} if base is None else {each.name: each for each in base.sidecars}
     known |= {each.name: each for each in written}
     names = [each.name for each in sidecar_names(job.spec.index, [each.name for each in shards])]
     return [known[name] for name in names]
@@ -245,7 +251,7 @@ def result_sidecars(
 def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
     """The sidecars that the job writes if its own shards are called ``shards``: those of these
     shards, then those of the whole result."""
-    kinds, base = job.spec.index, job.base
+    kinds, base = job.spec.index, job.found.base
     if not kinds:
         return []
     own = [each for each in sidecar_names(kinds, shards) if each.ordinal >= 0]
@@ -258,7 +264,7 @@ def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
 
 def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
     """``InputError`` if the names ``shards`` would move the files that list the whole result."""
-    base = job.base
+    base = job.found.base
     if base is None:
         return
     known = {each.name for each in base.sidecars}
@@ -274,14 +280,14 @@ def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
 def refuse_other_schema(job: Job, schema: str) -> None:
     """``InputError`` if the files that list the shards of the result do not fit records of
     ``schema``, the schema of all records that the job adds."""
-    base = job.base
-    if base is None or job.was_committing:
+    base = job.found.base
+    if base is None or job.attempt.was_committing:
         return
     names = [shard.name for shard in base.outputs]
     containers = [each.with_schema(schema) for each in containers_named(base.spec, names)]
     for name, right in directory_files(containers, base.outputs):
         try:
-            found = read_small(job.outputs_bucket, name, bytes_max=SIDECAR_BYTES_MAX)
+            found = read_small(job.buckets.outputs, name, bytes_max=SIDECAR_BYTES_MAX)
         except ObjectNotFoundError:
             found = b""
         if found != right:
@@ -295,7 +301,7 @@ def refuse_other_schema(job: Job, schema: str) -> None:
 def replaceable_names(job: Job) -> frozenset[str]:
     """The names of the files that list the whole result which the job amends; they are
     rewritten."""
-    base = job.base
+    base = job.found.base
     if base is None:
         return frozenset()
     names = [shard.name for shard in base.outputs]
@@ -314,7 +320,7 @@ def _of_the_whole(base: Manifest) -> list[ManifestSidecar]:
 def refuse_other_sidecars(job: Job) -> None:
     """``InputError`` if the job would not keep up the files beside the result's shards, or if a
     file that it is about to rewrite was changed by others."""
-    base, spec = job.base, job.spec
+    base, spec = job.found.base, job.spec
     assert base is not None
     theirs, ours = (_kept_up(each, splits=not job.replaces_inputs) for each in (base.spec, spec))
     for name in theirs:
@@ -323,7 +329,7 @@ def refuse_other_sidecars(job: Job) -> None:
                 f"{name} of the spec is not as in the result of job {base.job_id}, which it amends",
                 hint=f"{name}: {theirs[name] or 'none'}",
             )
-    if job.before is None:  # else the job may have written them
+    if not job.attempt.is_resumed:  # else the job may have written them
         for each in _of_the_whole(base):
             _refuse_changed(job, each)
 
@@ -344,7 +350,7 @@ def _refuse_changed(job: Job, listed: ManifestSidecar) -> None:
     if listed.name.endswith(DATABASE):
         return  # not edited by hand
     try:
-        data = read_small(job.outputs_bucket, listed.name, bytes_max=SIDECAR_BYTES_MAX)
+        data = read_small(job.buckets.outputs, listed.name, bytes_max=SIDECAR_BYTES_MAX)
     except ObjectNotFoundError:
         return
     if xxhash.xxh3_64_hexdigest(data) != listed.xxh3:
@@ -365,10 +371,10 @@ class _WidsIndex(Struct):
 
 def known_md5(job: Job) -> dict[str, str]:
     """The MD5 of each shard of the result that the job amends, from its wids index."""
-    base = job.base
+    base = job.found.base
     if base is None or base.index is None:
         return {}
-    bucket, what = job.outputs_bucket, f"{base.index} in {job.outputs_bucket.uri}"
+    bucket, what = job.buckets.outputs, f"{base.index} in {job.buckets.outputs.uri}"
     data = read_small(bucket, base.index, bytes_max=SIDECAR_BYTES_MAX)
     found = {row.url: row.md5sum for row in parse_as(data, what, _WidsIndex).shardlist}
     if not found.keys() >= {shard.name for shard in base.outputs}:

@@ -179,15 +179,15 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     outputs = outputs_of(plan, created, encoded=encoded, names=names)
     if plan.shards.total("records") != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
-    bucket, prefix = job.outputs_bucket, staged_prefix(job.job_id)
+    bucket, prefix = job.buckets.outputs, staged_prefix(job.job_id)
     whole = result_shards(job, outputs)
     index = index_name(job.job_id) if "wids" in job.pipeline.sidecars else None
-    before = noted_sidecars(bucket, job.job_id) if job.was_committing else []
+    before = noted_sidecars(bucket, job.job_id) if job.attempt.was_committing else []
     shards, named = _NamedShards(job, plan, created), list[Staged]()
     files = _directory_files(job, plan, outputs, whole)
     for number, (name, data) in enumerate(files, len(shards)):
         token = f"{prefix}{number}"  # numbered on, so that replaced files are kept as shards are
-        replaces = job.was_committing
+        replaces = job.attempt.was_committing
         named.append(stage(bucket, token, name, len(data), [data], replaces=replaces))
     sidecars = stage_sidecars(job, outputs, whole, first=len(shards) + len(named))
     named += [each.staged for each in sidecars]
@@ -203,16 +203,15 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     if lineage is not None:
         named.append(lineage.staged._replace(replaces=True))
     keep_sealed(job, created, md5)
-    job.record(Committing())
-    job.flush()
+    job.attempt.record(Committing())
+    job.attempt.flush()
     beside = [each.listed for each in sidecars]
     listed_lineage = lineage.listed if lineage else None
     content = partial(_manifest, job, outputs, index, beside, listed_lineage)
     moment = _moment(job)
     last = _stage_manifest(job, content(moment))
     refuse_lost_claim(job)
-    if job.lease is not None:
-        job.lease.check()
+    job.attempt.check_lease()
     job.stop.raise_if_requested()  # the lease has checked for a request to stop
     transaction, given = transaction_of(job), cast(Sequence[Staged], shards)
     if _notes_replaced(job):
@@ -221,12 +220,11 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
         waiting = [*shards, *named[:replaceable]]
         kept = transaction.keep_replaced(waiting, renewed, receipts=receipts)
         given, named = kept[: len(shards)], kept[len(shards) :] + named[replaceable:]
-        if job.lease is not None:
-            job.lease.check()  # keeping them may have taken a while
+        job.attempt.check_lease()  # keeping them may have taken a while
     ours = {each.token for each in before}  # an earlier attempt may have given them their names
     named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
     others = {each.token: (each.name, each.receipt) for each in named}
-    job.naming = ChainMap(others, cast(Any, _ShardsByToken(shards)), job.naming)
+    job.outcome.naming = ChainMap(others, cast(Any, _ShardsByToken(shards)), job.outcome.naming)
     many = bucket.seals_on_finish and len(given) >= PUBLISHED_BY_WORKERS_MIN
     transaction.publish(
         given,
@@ -261,7 +259,7 @@ def _directory_files(
 
 def transaction_of(job: Job) -> Transaction:
     """The transaction that gives the job's objects their names."""
-    bucket = job.outputs_bucket
+    bucket = job.buckets.outputs
     return Transaction(bucket, job.job_id, between=job.stop.raise_if_requested)
 
 
@@ -291,18 +289,18 @@ def names_stored(job: Job) -> list[str]:
 
 def _numbered_names(job: Job) -> list[str]:
     """The names of what is staged by number: output shards, files of directories, sidecars."""
-    containers = containers_named(job.spec, job.planned_names)
-    beside = directory_file_names(containers, job.planned_names)
-    sidecars = [each.name for each in sidecars_written(job, job.planned_names)]
-    return [*job.planned_names, *beside, *sidecars]
+    containers = containers_named(job.spec, job.outcome.planned_names)
+    beside = directory_file_names(containers, job.outcome.planned_names)
+    sidecars = [each.name for each in sidecars_written(job, job.outcome.planned_names)]
+    return [*job.outcome.planned_names, *beside, *sidecars]
 
 
 def rollback(job: Job) -> PutBack:
     """Remove what is staged, and what has its name already, in this attempt or an earlier one:
     without a manifest it is not a result. Objects that it replaced are put back. Only for the owner
     of the job: else the names may stand for objects that others have published."""
-    bucket = job.outputs_bucket
-    if job.naming:
+    bucket = job.buckets.outputs
+    if job.outcome.naming:
         # The manifest may exist although writing it failed; it must not list objects that are gone.
         bucket.delete(manifest_name(job.job_id))
     bucket.discard(staged_prefix(job.job_id), names=names_stored(job))
@@ -310,7 +308,7 @@ def rollback(job: Job) -> PutBack:
     bucket.delete(rejects_name(job.job_id))
     release_base(job)
     names, notes = _numbered_names(job), _notes_replaced(job)
-    done = transaction_of(job).roll_back(names, job.naming, notes_replaced=notes)
+    done = transaction_of(job).roll_back(names, job.outcome.naming, notes_replaced=notes)
     if not done.gave_names:
         return done
     if "wids" in job.pipeline.sidecars:
@@ -323,9 +321,9 @@ def rollback(job: Job) -> PutBack:
 def take_names_back(job: Job) -> PutBack:
     """Stage the output shards that have their names again, for another attempt, and put back the
     objects that they replaced. For directories, which keep what is staged under either name."""
-    bucket = job.outputs_bucket
+    bucket = job.buckets.outputs
     bucket.delete(manifest_name(job.job_id))  # as in `rollback`; another attempt writes it again
-    return transaction_of(job).take_back(_numbered_names(job), job.naming)
+    return transaction_of(job).take_back(_numbered_names(job), job.outcome.naming)
 
 
 def _notes_replaced(job: Job) -> bool:
@@ -335,21 +333,21 @@ def _notes_replaced(job: Job) -> bool:
 
 def _moment(job: Job) -> str:
     """The time of the commit: later than all commits that it may replace."""
-    if job.base is not None:
-        return later_than(commit_of(job.base.created, job.base.job_id))
+    if job.found.base is not None:
+        return later_than(commit_of(job.found.base.created, job.found.base.job_id))
     return later_than(_newest(job) if job.overwrite else None)
 
 
 def _newest(job: Job) -> Commit | None:
     """The last commit of another job in the bucket."""
-    bucket = job.outputs_bucket
+    bucket = job.buckets.outputs
     return next(iter(commits(bucket, manifests_in(bucket))), None)
 
 
 def _stage_manifest(job: Job, content: IO[bytes]) -> Staged:
     token, name = f"{staged_prefix(job.job_id)}manifest", manifest_name(job.job_id)
     with content:
-        return stage_file(job.outputs_bucket, token, name, content)
+        return stage_file(job.buckets.outputs, token, name, content)
 
 
 def _still_last(
@@ -357,7 +355,7 @@ def _still_last(
 ) -> Staged:
     """The staged manifest, of a commit at ``moment``. It is staged again, with a later moment, if
     another job was committed while this job gave its shards their names."""
-    newest = _newest(job) if job.overwrite and job.base is None else None
+    newest = _newest(job) if job.overwrite and job.found.base is None else None
     if newest is None or newest < commit_of(moment, job.job_id):
         return staged
     return _stage_manifest(job, content(later_than(newest)))
@@ -380,7 +378,7 @@ def _manifest(
             shard.size_bytes,
             shard.mtime_ns,
             shard.etag,
-            job.input_records.get(ordinal, 0),
+            job.outcome.input_records.get(ordinal, 0),
         )
         for ordinal, shard in enumerate(job.inputs)
     ]
@@ -403,7 +401,7 @@ def _manifest(
             classes=classes_of(job),
         ),
     )
-    reactions = job.reactions()
+    reactions = job.reporter.reactions()
     if job.replaces_inputs:  # they would name removed keys
         reactions = tuple(replace(each, samples=()) for each in reactions)
     making = Making(
@@ -415,13 +413,13 @@ def _manifest(
             "buckets": movement.partitions,
             "memory_bytes": movement.sizes.memory_bytes,
         },
-        phase_seconds=job.state.seconds(),
+        phase_seconds=job.reporter.state.seconds(),
         reactions=reactions,
-        reactions_file=job.reactions_file,
-        rejects_file=job.rejects_file,
+        reactions_file=job.outcome.reactions_file,
+        rejects_file=job.outcome.rejects_file,
         codec=codec.description(codec.level_or_default(level)) if codec is not None else None,
-        mixing=job.mixing,
-        timeline=job.timeline.samples(),
+        mixing=job.outcome.mixing,
+        timeline=job.reporter.timeline.samples(),
     )
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     write_manifest(file, whole, making)

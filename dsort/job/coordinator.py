@@ -60,7 +60,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             plan, created, ordering = _stage_all(job)
             plan = created.as_written(plan)
             total = int(plan.shards.file_bytes.sum())
-            with job.phase("commit", shards=len(plan.shards), bytes_total=total):
+            with job.reporter.phase("commit", shards=len(plan.shards), bytes_total=total):
                 md5 = seal(job, plan, ordering, created)
                 job.stop.raise_if_requested()
                 manifest = commit(job, plan, created, md5)
@@ -77,7 +77,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
     if job.replaces_inputs:
         from dsort.job.removed_names import forget_removed
 
-        forget_removed(job.outputs_bucket, job.job_id)
+        forget_removed(job.buckets.outputs, job.job_id)
     try:
         _run_on_shards(job, plan, created)
     except JobStoppedError as stopped:
@@ -103,10 +103,10 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
     run_on_shards(
         wanted,
         job.job_id,
-        job.outputs_bucket,
+        job.buckets.outputs,
         outputs,
         stop=job.stop,
-        warn=lambda text: job.warn("on_shard", text),
+        warn=lambda text: job.reporter.warn("on_shard", text),
     )
 
 
@@ -120,9 +120,9 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
         log.debug("all output shards of an earlier attempt are staged: the commit is left")
         look_for_stale(job, plan)
         return plan, created, None
-    with job.phase("extract"):
+    with job.reporter.phase("extract"):
         extraction = extract(job, run_surveys(job), before=known_shards(job))
-    with job.phase("plan"):
+    with job.reporter.phase("plan"):
         plan, ordering = make_plan(job, extraction)
         shards = len(plan.shards)
         log.debug("the plan has %d output shards of %d records", shards, plan.records)
@@ -130,7 +130,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
         look_for_stale(job, plan)
         check_output_space(job, int(plan.shards.file_bytes.sum()))
         note_plan(job, plan, created)
-    with job.phase("create", shards=len(plan.shards), bytes_total=plan.stored_bytes):
+    with job.reporter.phase("create", shards=len(plan.shards), bytes_total=plan.stored_bytes):
         create(job, plan, ordering, created)
     return plan, created, ordering
 
@@ -141,9 +141,9 @@ def plan_job(job: Job, tally: Tally) -> JobReport:
 
     try:
         resolve(job, tally, dry=True)
-        with job.phase("extract"):
+        with job.reporter.phase("extract"):
             extraction = extract(job, run_surveys(job), dry=True)
-        with job.phase("plan"):
+        with job.reporter.phase("plan"):
             plan, _ = make_plan(job, extraction)
             _refuse_outputs(job, plan, overwrite=True)
         estimate = estimate_of(job, plan)
@@ -173,8 +173,8 @@ def plan_job(job: Job, tally: Tally) -> JobReport:
 
 
 def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
-    source, target = job.bucket_identities
-    replaces = overwrite or job.was_committing
+    source, target = job.buckets.identities
+    replaces = overwrite or job.attempt.was_committing
     beside = directory_file_names(containers_named(job.spec, plan.names), plan.names)
     if not job.replaces_inputs:
         refuse_beside_inputs(job, beside)
@@ -194,30 +194,32 @@ def _clean(job: Job) -> None:
     """Remove all that led to the result, which is complete now, including the uploads that dead
     workers had begun."""
     job.runtime.close()
-    tell_result(job.outputs_bucket, job.job_id)
-    discard_run(job.outputs_bucket, job.job_id, lease=job.lease, names=names_stored(job))
-    forget_elsewhere(job.outputs_bucket, job.job_id)
+    tell_result(job.buckets.outputs, job.job_id)
+    discard_run(job.buckets.outputs, job.job_id, lease=job.attempt.lease, names=names_stored(job))
+    forget_elsewhere(job.buckets.outputs, job.job_id)
 
 
 def _abort(job: Job, error: BaseException | None) -> None:
     """Remove everything of the job but a report of how far it came, from which it can be started
     again. A job that was stopped from outside keeps what it has done. A job that another process
     has taken over is left alone."""
+    base = job.found.base
     from dsort.job.suspend import begin_again, is_from_outside, is_full_scratch, suspend
     from dsort.tracebacks import one_sentence
 
     job.stop.heed()
     log.debug("the job did not come to its end: %s", one_sentence(str(error)))
-    lost = job.lease is not None and _is_lost(job, job.lease)
-    outside = job.lease is not None and is_from_outside(job, error)
+    lease = job.attempt.lease
+    lost = lease is not None and _is_lost(job, lease)
+    outside = lease is not None and is_from_outside(job, error)
     job.runtime.close(keep_scratch=lost or (outside and not is_full_scratch(job, error)))
-    if job.lease is None:
+    if lease is None:
         return  # nothing was begun
     if lost:
-        job.lease.close()
-        if job.lease.lost:
+        lease.close()
+        if lease.lost:
             _clean_after_others(job)
-            job.lease.check()  # raises: the loss of the lease caused whatever error there was
+            lease.check()  # raises: the loss of the lease caused whatever error there was
         return
     if outside and error is not None:
         suspend(job, error)
@@ -227,36 +229,38 @@ def _abort(job: Job, error: BaseException | None) -> None:
         done = rollback(job)
         _tell_put_back(job, error, done)
         if not done.lost:  # else it is left as it is, for `dsort resume` or `dsort gc`
-            discard_run(job.outputs_bucket, job.job_id, lease=job.lease)
+            discard_run(job.buckets.outputs, job.job_id, lease=lease)
     except StorageError as problem:
-        job.warn("unfinished", f"not all of it could be undone: {problem.message}; {_later(job)}")
-    job.lease.close()
+        job.reporter.warn(
+            "unfinished", f"not all of it could be undone: {problem.message}; {_later(job)}"
+        )
+    lease.close()
     reason = one_sentence(str(error)) or type(error).__name__  # many can read the bucket
     report = replace(_report(job, None, state="aborted", manifest=None), error=reason)
-    if job.base is not None and job.base.has_removed:  # its removed keys may be in this job again
+    if base is not None and base.has_removed:  # its removed keys may be in this job again
         reactions = tuple(replace(each, samples=()) for each in report.reactions)
         error_kind = f"{type(error).__name__}; names are not kept beside a result with removed keys"
         report = replace(report, reactions=reactions, warnings=(), error=error_kind)
     with contextlib.suppress(StorageError):
-        job.outputs_bucket.write(report_name(job.job_id), report_bytes(job, report))
-        if isinstance(error, JobStoppedError) and job.streams is None:
+        job.buckets.outputs.write(report_name(job.job_id), report_bytes(job, report))
+        if isinstance(error, JobStoppedError) and job.buckets.streams is None:
             error.hint = begin_again(job)
 
 
 def _tell_put_back(job: Job, error: BaseException | None, done: PutBack) -> None:
     """Add what was put back, and what was not, to the error that ended the job (or warn of it)."""
-    words = done.words(job.outputs_bucket.uri)
+    words = done.words(job.buckets.outputs.uri)
     if words and isinstance(error, DsortError):
         error.message = f"{error.message}; {words}"
     elif words:
-        job.warn("replaced", words)
+        job.reporter.warn("replaced", words)
     if done.lost and isinstance(error, DsortError):
         error.hint = f"{error.hint}; {_later(job)}" if error.hint else _later(job)
 
 
 def _later(job: Job) -> str:
     """The commands that help once the bucket is writable again."""
-    uri = job.outputs_bucket.uri
+    uri = job.buckets.outputs.uri
     return f"`dsort resume {job.job_id}` goes on, `dsort gc {uri} --remove` puts all back"
 
 
@@ -267,38 +271,38 @@ def _is_lost(job: Job, lease: Lease) -> bool:
         return lease.is_lost()
     except StorageError:
         text = "the bucket cannot be reached: what is in it is left as it is"
-        job.warn("unfinished", f"{text}; {_later(job)}" if job.naming else text)
+        job.reporter.warn("unfinished", f"{text}; {_later(job)}" if job.outcome.naming else text)
         return True
 
 
 def _clean_after_others(job: Job) -> None:
     """If another process has finished the job, remove what this process wrote afterwards."""
     with contextlib.suppress(StorageError):
-        if job.outputs_bucket.stat_many([manifest_name(job.job_id)]):
-            discard_run(job.outputs_bucket, job.job_id)
+        if job.buckets.outputs.stat_many([manifest_name(job.job_id)]):
+            discard_run(job.buckets.outputs, job.job_id)
 
 
 def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) -> JobReport:
-    movement, algorithm = job.movement_chosen, job.spec.algorithm
+    movement, algorithm = job.found.movement, job.spec.algorithm
     return JobReport(
         job_id=job.job_id,
         state=state,
-        output_uri=job.outputs_bucket.uri,
+        output_uri=job.buckets.outputs.uri,
         manifest_name=manifest,
         totals=plan.totals(len(job.inputs)) if plan else Totals(len(job.inputs), 0, 0, 0, 0, 0),
         run=Run(
             move=movement.way.name if movement else "",
             workers=movement.workers if movement else 0,
-            phase_seconds=job.state.seconds(),
-            timeline=job.timeline.samples(),
+            phase_seconds=job.reporter.state.seconds(),
+            timeline=job.reporter.timeline.samples(),
         ),
         order=Order(
             seed=algorithm.seed,
             algorithm=algorithm.in_words,
-            mixing=job.mixing,
-            flow=job.flow if state == "finished" else None,
+            mixing=job.outcome.mixing,
+            flow=job.outcome.flow if state == "finished" else None,
         ),
-        reactions=job.reactions(),
-        warnings=tuple(job.warnings),
+        reactions=job.reporter.reactions(),
+        warnings=tuple(job.reporter.warnings),
         outputs=plan.by_output(job.pipeline.output_names) if plan else (),
     )

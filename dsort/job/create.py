@@ -110,11 +110,12 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
     """
     done = np.fromiter(created.shards, np.int64, len(created.shards))
     for shard in plan.shards.at(done):
-        job.advance(shards=1, records=shard.records, bytes_done=shard.stored_bytes)
+        job.reporter.advance(shards=1, records=shard.records, bytes_done=shard.stored_bytes)
     while len(created.shards) < len(plan.shards):
         retry_after_lost_scratch(ordering, lambda: _create_missing(job, plan, ordering, created))
     if ordering.extraction.stage.spill:
-        job.flush()  # else the commit does it: each flush waits for all that was given to the disk
+        # Else the commit does it: each flush waits for all that was given to the disk.
+        job.attempt.flush()
         ordering.free()
 
 
@@ -129,7 +130,7 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
         assert isinstance(task, CreateTask)
         for shard in done.shards:
             created.shards[shard.ordinal] = shard
-            job.record(shard)
+            job.attempt.record(shard)
         spent = []
         for partition in {piece.partition for piece in task.pieces}:
             if partition >= 0:
@@ -138,7 +139,7 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
                     spent.append(partition)
         ordering.spend(tuple(spent))
         finished = sum(piece.last for piece in task.pieces)
-        job.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
+        job.reporter.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
 
 
 def _create_tasks(
@@ -175,7 +176,7 @@ def _create_tasks(
 
 def _some_seal_on_finish(job: Job) -> bool:
     """Whether some output shards cannot be read back once they are staged."""
-    bucket = job.outputs_bucket
+    bucket = job.buckets.outputs
     buckets = bucket.others.values() if isinstance(bucket, OutputBuckets) else ()
     return bucket.seals_on_finish or any(each.seals_on_finish for each in buckets)
 
@@ -271,7 +272,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> M
     Does nothing if the store did both when the shards were written. ``ordering``: needed to check
     content.
     """
-    bucket = job.outputs_bucket
+    bucket = job.buckets.outputs
     if bucket.seals_on_finish:
         if "wids" not in job.pipeline.sidecars:
             return {}  # no index needs MD5
@@ -327,7 +328,7 @@ def _seal_missing(
 
 def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
     chosen = np.fromiter(sealed, np.int64)
-    job.advance(
+    job.reporter.advance(
         shards=len(chosen),
         records=int(plan.shards.column("records")[chosen].sum()),
         bytes_done=int(plan.shards.file_bytes[chosen].sum()),
@@ -337,14 +338,14 @@ def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
 def keep_sealed(job: Job, created: Created, md5: Mapping[int, str]) -> None:
     """Record for later attempts that all shards are sealed: they may find some under their
     names."""
-    if not job.outputs_bucket.seals_on_finish:
+    if not job.buckets.outputs.seals_on_finish:
         rows = [[ordinal, created.shards[ordinal].receipt, md5[ordinal]] for ordinal in md5]
-        job.retain(SEALED_FILE, json.dumps(rows).encode())
+        job.attempt.retain(SEALED_FILE, json.dumps(rows).encode())
 
 
 def _sealed_before(job: Job, created: Created) -> dict[int, str]:
     """The MD5 of the shards that an earlier attempt sealed, by ordinal."""
-    data = job.retained(SEALED_FILE)
+    data = job.attempt.retained(SEALED_FILE)
     if data is None:
         return {}
     rows = parse_kept(data, f"{SEALED_FILE} of job {job.job_id}", list[tuple[int, str, str]])

@@ -111,7 +111,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
         count = target.count_for(records_total, counted_bytes)
         if job.pipeline.equalizes and count:
             records_total = equal_total(records_total, count, target.name)
-        rule = job.names.cut_rule(
+        rule = job.outcome.names.cut_rule(
             group,
             size_bytes=target.size_bytes,
             records=target.records,

@@ -71,12 +71,12 @@ def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
     their own file: the inputs could not be read any more."""
     if job.pipeline.reading.container.index is None:
         return  # the inputs have no such files
-    source, target = job.bucket_identities
+    source, target = job.buckets.identities
     inputs = {_directory(source.identity(shard.name)) for shard in job.inputs}
     for name in names:
         if _directory(target.identity(name)) in inputs:
             raise NamesTakenError(
-                f"{name} in {job.outputs_bucket.uri} would list the output shards, but input "
+                f"{name} in {job.buckets.outputs.uri} would list the output shards, but input "
                 "shards are in the same directory",
                 hint="write to another output_bck, or to another directory of output_format",
             )

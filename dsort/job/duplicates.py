@@ -50,7 +50,7 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
         return _settle_keys(job, extraction, Dropped())
     search = _BY_KEY if by_key else _BY_CONTENT
     search = replace(search, keep_last=wanted.keeps_last, want_rows=True)
-    search = replace(search, recorded="" if job.journal is None else "deduplicated")
+    search = replace(search, recorded="deduplicated" if job.attempt.has_begun else "")
     search = _with_known(job, search)
     found = _find_duplicates(job, extraction, search)
     same = _left_out(job, search, "deduplicated", found, Dropped())
@@ -86,7 +86,7 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     if reaction == "ignore" and not indexed:
         return before
     kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
-    recorded = "" if reaction == "abort" or job.journal is None else kind
+    recorded = kind if job.attempt.has_begun and reaction != "abort" else ""
     search = replace(_BY_KEY, want_rows=reaction == "drop", recorded=recorded, without=before.file)
     search = _with_known(job, search)
     found = _find_duplicates(job, extraction, search)
@@ -148,7 +148,7 @@ def _left_out(
     own = _positions(job, search.name, found).only(POSITIONS)
     positions = by_position(Table.concat([*earlier, own]))
     name = f"{search.name}-{DROP_FILE}"
-    job.retain_on_nodes(name, columns_bytes(positions.arrays()))
+    job.attempt.retain_on_nodes(name, columns_bytes(positions.arrays()))
     return Dropped(before.count + count, name, tally, parts, positions)
 
 
@@ -173,7 +173,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
     keys, shard = rows[KEYS], rows[POSITION_SHARD]
     fresh = new_keys(keys.tolist(), rows[NTH], np.unique(np.concatenate(taken)))
     renames = rows.with_(KEYS, BytesColumn.of(fresh))
-    job.retain_on_nodes(RENAME_FILE, columns_bytes(renames.arrays()))
+    job.attempt.retain_on_nodes(RENAME_FILE, columns_bytes(renames.arrays()))
     tally = Tally()
     samples = (
         f"{job.inputs[int(shard[row])].name}: {readable(keys[row])} → {readable(fresh[row])}"

@@ -69,7 +69,7 @@ def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
     if job.pipeline.reading.makes_shards:  # shards are made of files of this machine
         moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
         return
-    for place, sizes in _sizes_by_place(job.input_places, _inputs(job)):
+    for place, sizes in _sizes_by_place(job.buckets.input_places, _inputs(job)):
         total = int(sizes.sum())
         if place.ref.is_directory and way.keeps_mappings:
             moved.disk_read += total
@@ -112,7 +112,7 @@ def _add_store_inputs(
 def _passes(job: Job) -> int:
     """How often inputs were read for the plan; the job reads them as often."""
     total = sum(shard.size_bytes for shard in job.inputs)
-    return max(round(job.state.phases["extract"].bytes_total / total), 1) if total else 1
+    return max(round(job.reporter.state.phases["extract"].bytes_total / total), 1) if total else 1
 
 
 def _add_spill(job: Job, plan: Plan, moved: _Moved) -> None:
@@ -135,7 +135,7 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
         (place_of(name)[0], shard.file_bytes)
         for name, shard in zip(plan.names, plan.shards, strict=True)
     )
-    for place, sizes in _sizes_by_place(job.output_places, outputs):
+    for place, sizes in _sizes_by_place(job.buckets.output_places, outputs):
         total = int(sizes.sum())
         if place.ref.is_directory:
             moved.disk_written += total
@@ -143,7 +143,7 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
         limits = output_limits(job, place.ref, workers=job.movement.workers)
         requests = requests_of_uploads(sizes, limits)
         requests.update(requests_of_lookups(len(sizes)))
-        if not _surely_heeds(bucket_for(job.outputs_bucket, placed_at(place.name, "x"))):
+        if not _surely_heeds(bucket_for(job.buckets.outputs, placed_at(place.name, "x"))):
             requests.update(requests_of_doubts(len(sizes)))
         if not place.name:
             requests.update(OWN_REQUESTS)
@@ -161,7 +161,7 @@ def _surely_heeds(bucket: Bucket) -> bool:
 
 
 def _inputs(job: Job) -> Iterator[tuple[str, int]]:
-    names = [place.name for place in job.input_places]
+    names = [place.name for place in job.buckets.input_places]
     for shard in job.inputs:
         yield input_of(shard.name, names), shard.size_bytes
 

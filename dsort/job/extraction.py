@@ -71,7 +71,7 @@ def answers(
     lost = ""
     for task, done in job.runtime.run(tasks, workers_max=workers_max):
         for text in job.runtime.warnings():
-            job.warn("slow_exchange", text)
+            job.reporter.warn("slow_exchange", text)
         if isinstance(done, ScratchLost):
             lost = done.node
         else:
@@ -131,8 +131,8 @@ class Extraction(Struct, eq=False):
                 f"{self._lost} nodes were lost with their scratch",
                 hint="look at the nodes; `dsort resume` goes on from what is left",
             )
-        self.job.record(ScratchLost(node))
-        self.job.warn(
+        self.job.attempt.record(ScratchLost(node))
+        self.job.reporter.warn(
             "node_lost",
             f"a node was lost with its scratch: {len(gone)} input shards are extracted again",
         )
@@ -188,7 +188,7 @@ class Extraction(Struct, eq=False):
         """The task that extracts a shard. ``following``: the shard that its worker is to get next,
         -1 if there is none."""
         shard = self.job.inputs[ordinal]
-        xxh3, written_by = self.job.input_checksums.get(ordinal, ("", ""))
+        xxh3, written_by = self.job.found.input_checksums.get(ordinal, ("", ""))
         positions, copies = self.known.positions, self.known.copies
         return ExtractTask(
             shard=ordinal,
@@ -218,7 +218,7 @@ class Extraction(Struct, eq=False):
         )
         if following < 0 or not (gives_turns and fetches):
             return -1
-        here = [each.ref.is_directory for each in job.input_places]
+        here = [each.ref.is_directory for each in job.buckets.input_places]
         is_table = job.pipeline.reads_rows or job.pipeline.carrier.is_columnar
         name = job.inputs[following].name
         codec = codec_of(name) if archive_extension(name) else job.pipeline.reading.codec
@@ -241,13 +241,13 @@ class Extraction(Struct, eq=False):
         if self._versions:
             self._since[facts.shard] = self._versions + 1
         if self.stage.name == "index" and not again:
-            job.record(facts)
+            job.attempt.record(facts)
         if facts.shard in self._counted:
             return  # extracted again: its progress was reported
         self._counted.add(facts.shard)
-        if job.state.phase == "extract":
+        if job.reporter.state.phase == "extract":
             size_bytes = job.inputs[facts.shard].size_bytes
-            job.advance(
+            job.reporter.advance(
                 shards=1,
                 records=facts.records,
                 bytes_done=size_bytes,
@@ -288,7 +288,7 @@ class Extraction(Struct, eq=False):
     def flow(self) -> RecordFlow:
         """How many records were read, and how many each cause dropped or added. To be called before
         ``tally``, which removes the counts."""
-        flow, names = RecordFlow(), [place.name for place in self.job.input_places]
+        flow, names = RecordFlow(), [place.name for place in self.job.buckets.input_places]
         for shard, facts in sorted(self.done.items()):
             counts = facts.tally.counts
             read = counts.get(FLOW_READ, facts.records)
@@ -346,9 +346,9 @@ def extract(
     extraction.keep(before)
     retry_after_lost_scratch(extraction, lambda: None)
     for shard, facts in extraction.done.items():
-        job.input_records[shard] = facts.records
-    job.flow = extraction.flow()
-    job.note(extraction.tally())
+        job.outcome.input_records[shard] = facts.records
+    job.outcome.flow = extraction.flow()
+    job.reporter.note(extraction.tally())
     return extraction
 
 
@@ -362,7 +362,9 @@ def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
     listed += [f"{DEDUPLICATE}: {each}" for each in (compared.extensions if compared else ())]
     nothing = [each for each in dict.fromkeys(listed) if each not in fits]
     if nothing:
-        job.warn("fits_nothing", f"the spec lists what no record has: {first_few(nothing)}")
+        job.reporter.warn(
+            "fits_nothing", f"the spec lists what no record has: {first_few(nothing)}"
+        )
 
 
 def refuse_too_many_errors(job: Job, extracted: Iterable[ShardExtracted], tally: Tally) -> None:
@@ -395,7 +397,7 @@ def can_run(job: Job) -> bool:
     pipeline = job.pipeline
     more_than_keys = (
         pipeline.steps,
-        job.input_checksums,
+        job.found.input_checksums,
         pipeline.reading.makes_shards,
         pipeline.hashes_content,
         pipeline.compared is not None,
@@ -403,7 +405,7 @@ def can_run(job: Job) -> bool:
     )
     return (
         not job.movement.way.reads_ranges
-        and all(place.ref.is_directory for place in job.input_places)
+        and all(place.ref.is_directory for place in job.buckets.input_places)
         and {*pipeline.reading.containers} == {pipeline.carrier}
         and pipeline.carrier.hops is not None
         and pipeline.algorithm.joins

@@ -47,7 +47,7 @@ class Fact(Struct, Generic[Value], frozen=True):
 
     def settle(self, job: Job, find: Callable[[], Value]) -> Value:
         """The value that an earlier attempt found, else the value that ``find`` finds now."""
-        data = job.retained(self.name)
+        data = job.attempt.retained(self.name)
         if data is None:
             return self.keep(job, find())
         value = self.parse(data, f"{self.name} of job {job.job_id}")
@@ -58,9 +58,9 @@ class Fact(Struct, Generic[Value], frozen=True):
     def keep(self, job: Job, value: Value) -> Value:
         """Store ``value`` for later attempts."""
         if self.is_shared:
-            job.retain_on_nodes(self.name, self.dump(value))
+            job.attempt.retain_on_nodes(self.name, self.dump(value))
         else:
-            job.retain(self.name, self.dump(value))
+            job.attempt.retain(self.name, self.dump(value))
         return value
 
 
@@ -68,7 +68,7 @@ def share_kept(job: Job, checks: Mapping[str, Callable[[bytes, str], object]]) -
     """Share the files of an earlier attempt with all nodes; False if one of them is missing.
     ``checks``: by the name of the file, a function of its bytes and of its description in errors.
     Nothing is shared unless all files pass."""
-    kept = {name: job.retained(name) for name in checks}
+    kept = {name: job.attempt.retained(name) for name in checks}
     if None in kept.values():
         return False
     for name, data in kept.items():

@@ -12,7 +12,7 @@ from dsort.storage.output_buckets import bucket_for, placed_at
 def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
     """``StorageFullError`` unless there is room for scratch, and for outputs as large as the
     inputs, which have ``total_bytes``."""
-    if job.before is not None and (job.before.extracted or job.before.created):
+    if job.attempt.before.extracted or job.attempt.before.created:
         return  # a part of the room is taken by existing files
     scratch_bytes = job.movement.sizes.scratch_bytes
     scratch_free = sum(free for free, _ in _free_scratch(job))
@@ -31,7 +31,7 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
 def check_output_space(job: Job, total_bytes: int) -> None:
     """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned. Hard
     links that are resolved make outputs larger than the inputs, for which room was checked."""
-    if job.before is not None or job.pipeline.encodes:
+    if job.attempt.is_resumed or job.pipeline.encodes:
         return  # planned sizes are those before the codec
     expected = sum(shard.size_bytes for shard in job.inputs)
     if total_bytes > expected:
@@ -44,14 +44,16 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
     """``StorageFullError`` unless each bucket has room for its share of ``needed``, as far as it is
     known, and the main bucket for ``beside`` bytes more."""
     division = job.pipeline.division
-    shares = {"": 1.0} if division is None else {place.name: 0.0 for place in job.output_places}
+    shares = (
+        {"": 1.0} if division is None else {place.name: 0.0 for place in job.buckets.output_places}
+    )
     if division is not None and division.fractions:
         for target, fraction in zip(job.pipeline.targets, division.fractions, strict=True):
             shares[target.place] += fraction
     elif len(shares) == 1:
         shares[""] = 1.0
     for place, share in shares.items():
-        bucket = bucket_for(job.outputs_bucket, placed_at(place, "x"))
+        bucket = bucket_for(job.buckets.outputs, placed_at(place, "x"))
         free = bucket.free_bytes()
         if free is not None:
             own = int(needed * share) + (0 if place else beside)
@@ -69,7 +71,7 @@ def _outputs_bytes(job: Job, total_bytes: int) -> int:
 def _shares_disk(job: Job) -> bool:
     """Whether scratch and the outputs are on one file system."""
     scratch = _free_scratch(job)
-    output = job.outputs_bucket.local_path("x")
+    output = job.buckets.outputs.local_path("x")
     device = output.parent.stat().st_dev if output is not None else None
     return len(scratch) == 1 and scratch[0][1] == device
 

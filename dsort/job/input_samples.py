@@ -69,7 +69,7 @@ def _sample(
 
     def pieces() -> Iterator[bytes]:
         nonlocal read
-        with job.inputs_bucket.open(shard.name) as source:
+        with job.buckets.inputs.open(shard.name) as source:
             read = min(SAMPLE_BYTES, source.info.size_bytes)
             data = bytearray(read)
             source.read_into(memoryview(data), 0)
@@ -147,7 +147,7 @@ def largest_table(job: Job, memory_bytes: int) -> ShardTable:
     if codec is not None:
         read, found = _sample(job, largest, codec, lambda piece: piece.count(b"\n"))
     else:
-        with job.inputs_bucket.open(largest.name) as source:
+        with job.buckets.inputs.open(largest.name) as source:
             read, found = _plain_sample(source)
     lines = largest.size_bytes * (found + 1) // max(read, 1)
     return ShardTable(largest.name, lines, lines * a_line)

@@ -116,7 +116,7 @@ def absent_inputs(
 
 def first_objects(job: Job) -> list[tuple[Bucket, str]]:
     """(bucket, name in it) of the first shard of each input."""
-    source = job.bucket_identities[0]
+    source = job.buckets.identities[0]
     first: dict[int, tuple[Bucket, str]] = {}
     for shard in job.inputs:
         found, name = source.found(shard.name)
@@ -161,11 +161,11 @@ def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
 
 def refuse_changed_inputs(job: Job) -> None:
     """``ChangedInputError`` if an input changed: it may have been read half old, half new."""
-    if job.replaces_inputs and (job.was_committing or job.naming):
+    if job.replaces_inputs and (job.attempt.was_committing or job.outcome.naming):
         return  # they were checked before the first of them was replaced
-    if isinstance(job.inputs_bucket, FilesBucket):
-        refuse_changed_files(job.inputs_bucket)
-    known = job.inputs_bucket.stat_many([shard.name for shard in job.inputs])
+    if isinstance(job.buckets.inputs, FilesBucket):
+        refuse_changed_files(job.buckets.inputs)
+    known = job.buckets.inputs.stat_many([shard.name for shard in job.inputs])
     changed = []
     for shard in job.inputs:
         info = known.get(shard.name)
@@ -201,7 +201,7 @@ def warn_of_equal_numbers(job: Job) -> None:
     for shard in job.inputs:
         other = first.setdefault(position_key(shard.name, 0), shard.name)
         if other != shard.name:
-            job.warn(
+            job.reporter.warn(
                 "position_keys",
                 f"records of {other} and {shard.name} get the same keys, for these are the shards' "
                 "names without their suffixes, and numbers: duplicate_keys says what becomes of "

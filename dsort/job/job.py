@@ -1,40 +1,26 @@
-"""One running job: its buckets and runtime, its state so far, and the listener for its events.
-
-:class:`JobState` changes only in :meth:`JobState.apply`; :class:`Job` holds the live objects.
-"""
+"""One running job: its spec and pipeline, its buckets and runtime, and what it has found so far."""
 
 from __future__ import annotations
 
-import re
 import signal
-import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import xxhash
 from msgspec import Meta, Struct, field
 
-from dsort.containers.base import OddityKind
-from dsort.data.tally import Tally, TallyRow
-from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.data.tally import TallyRow
+from dsort.errors import ObjectNotFoundError
 from dsort.job.collisions import BucketIdentity, InputIdentities, OutputIdentities
-from dsort.job.events import (
-    Event,
-    JobWarning,
-    PhaseDone,
-    Progress,
-)
 from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
 from dsort.job.layout import shared_name
 from dsort.job.lease import Lease
 from dsort.job.memory import JobMemory
 from dsort.job.output_names import OutputNames
-from dsort.job.report import ReactionCount, RecordFlow
+from dsort.job.report import RecordFlow
+from dsort.job.reporter import Reporter
 from dsort.job.resources import CodeRoom
-from dsort.job.timeline import Timeline
 from dsort.log_lines import about_attempt, logger_of
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.moves.input_shard import InputShard
@@ -57,9 +43,119 @@ if TYPE_CHECKING:
     from dsort.job.manifest import Manifest
     from dsort.job.streams import Streams  # few jobs have any
 
-PHASES = ("resolve", "extract", "plan", "create", "commit")
+RETAINED_BYTES_MAX = 4 << 30
 
 log = logger_of("job")
+
+
+class Buckets(Struct):
+    """The buckets of all inputs as one, likewise those of all outputs, and the place of each.
+    ``streams``: None if the job has none."""
+
+    inputs: Bucket
+    outputs: Bucket
+    input_places: tuple[BucketPlace, ...]
+    output_places: tuple[BucketPlace, ...]
+    streams: Streams | None = None
+
+    @property
+    def output_bck(self) -> BucketRef:
+        """The output bucket that holds the job's own files, too."""
+        return self.output_places[0].ref
+
+    @property
+    def identities(self) -> tuple[InputIdentities, OutputIdentities]:
+        """The identities of the input buckets and of the output buckets."""
+        targets = {
+            place.name: BucketIdentity(
+                bucket_for(self.outputs, placed_at(place.name, "x")), place.ref
+            )
+            for place in self.output_places
+        }
+        if isinstance(self.inputs, FilesBucket):
+            sources = {"": BucketIdentity(self.inputs, FILES_REF)}
+        else:
+            sources = {
+                place.name: BucketIdentity(bucket_named(self.inputs, place.name), place.ref)
+                for place in self.input_places
+            }
+        return InputIdentities(sources), OutputIdentities(targets)
+
+
+class JobAttempt(Struct):
+    """What attempts of a job leave for later ones. ``before``: the state that earlier attempts
+    left, empty in the first one. ``lease``, ``journal``: None until it begins,
+    which a dry run never does. ``digests``: XXH3-128 of the files that were given to all nodes."""
+
+    bucket: Bucket
+    job_id: str
+    runtime: Runtime
+    before: JournalState = field(default_factory=JournalState)
+    lease: Lease | None = None
+    journal: Journal | None = None
+    digests: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether there were earlier attempts."""
+        return self.before.accepted is not None
+
+    @property
+    def was_committing(self) -> bool:
+        """Whether an earlier attempt had begun to give output shards their names."""
+        return self.before.committing
+
+    @property
+    def number(self) -> int:
+        """The number of the attempt; 0 in a dry run."""
+        return 0 if self.lease is None else self.lease.attempt
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the attempt may store anything; a dry run may not."""
+        return self.journal is not None
+
+    def check_lease(self) -> None:
+        """Raise an error if the lease is lost."""
+        if self.lease is not None:
+            self.lease.check()
+
+    def record(self, event: JournalEvent) -> None:
+        """Append to the journal an event that later attempts can rely on. A dry run has no journal
+        and records nothing."""
+        if self.journal is not None:
+            self.journal.append(event)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether all recorded events are stored."""
+        return self.journal is None or not self.journal.is_waiting
+
+    def flush(self) -> None:
+        """Store all recorded events."""
+        if self.journal is not None:
+            self.journal.flush()
+
+    def retain(self, name: str, data: bytes) -> None:
+        """Store a file for later attempts."""
+        if self.has_begun:
+            self.bucket.write(shared_name(self.job_id, name), data)
+
+    def retain_on_nodes(self, name: str, data: bytes) -> None:
+        """Give a file to all nodes and store it for later attempts: all have to use the same."""
+        self.retain(name, data)
+        self.digests[name] = xxhash.xxh3_128_hexdigest(data)
+        self.runtime.share(name, data)
+
+    def retained(self, name: str) -> bytes | None:
+        """The file that an earlier attempt retained as ``name``; None if there is none."""
+        if not self.is_resumed:
+            return None
+        try:
+            place = shared_name(self.job_id, name)
+            return read_small(self.bucket, place, bytes_max=RETAINED_BYTES_MAX)
+        except ObjectNotFoundError:
+            return None
 
 
 class Resolved(Struct):
@@ -73,238 +169,60 @@ class Resolved(Struct):
     move: Annotated[str, Meta(pattern=r"\A(auto|map|range|spill)\Z")]
 
 
-class PhaseBegan(Struct, frozen=True):
-    """A phase begins; totals of 0 are not known."""
+class Found(Struct):
+    """What is found before records are read. ``movement``: None until it is chosen. ``base``: the
+    result that the job amends, or None; ``known_keys``: of that result. ``resolved``: for later
+    attempts. ``input_checksums``: (XXH3, the job that wrote the input) by ordinal of the input, if
+    content is to be verified."""
 
-    phase: str
-    at_s: float
-    shards_total: int = 0
-    bytes_total: int = 0
-
-
-class Advanced(Struct, frozen=True):
-    """One more piece of the current phase is done."""
-
-    shards: int = 0
-    records: int = 0
-    bytes: int = 0
-    members: int = 0
-    payload_bytes: int = 0
-
-
-class Noted(Struct, frozen=True):
-    """Counts of what was dropped, kept, renamed or odd."""
-
-    tally: Tally
-
-
-class PhaseEnded(Struct, frozen=True):
-    """The current phase is over."""
-
-    at_s: float
-
-
-class PhaseTotals(Struct):
-    """The totals of one phase so far. Times are seconds of the coordinator's clock."""
-
-    began_s: float
-    shards_total: int
-    bytes_total: int
-    shards: int = 0
-    records: int = 0
-    bytes: int = 0
-    members: int = 0
-    payload_bytes: int = 0
-    ended_s: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """The duration of the phase; 0 while it runs."""
-        return 0.0 if self.ended_s is None else self.ended_s - self.began_s
-
-
-class JobState(Struct):
-    """The phases of a job in their order, each at most once (surveys are part of ``extract``)."""
-
-    phases: dict[str, PhaseTotals] = field(default_factory=dict)
-    phase: str | None = None
-    tally: Tally = field(default_factory=Tally)
-
-    def apply(self, event: PhaseBegan | Advanced | Noted | PhaseEnded) -> None:
-        """Apply one event; ``InvariantError`` if it is not possible in the present state."""
-        match event:
-            case PhaseBegan():
-                self._begin(event)
-            case Advanced():
-                current = self._current()
-                current.shards += event.shards
-                current.records += event.records
-                current.bytes += event.bytes
-                current.members += event.members
-                current.payload_bytes += event.payload_bytes
-            case Noted():
-                self.tally.merge(event.tally)
-            case PhaseEnded():
-                self._current().ended_s = event.at_s
-                self.phase = None
-
-    def seconds(self) -> dict[str, float]:
-        """Seconds of each phase, rounded to microseconds; 0 while it runs."""
-        return {name: round(totals.seconds, 6) for name, totals in self.phases.items()}
-
-    def _begin(self, event: PhaseBegan) -> None:
-        started = [PHASES.index(name) for name in self.phases]
-        if self.phase is not None or PHASES.index(event.phase) <= max(started, default=-1):
-            raise InvariantError(f"phase {event.phase} cannot begin after {list(self.phases)}")
-        self.phase = event.phase
-        self.phases[event.phase] = PhaseTotals(event.at_s, event.shards_total, event.bytes_total)
-
-    def _current(self) -> PhaseTotals:
-        if self.phase is None:
-            raise InvariantError("no phase is running")
-        return self.phases[self.phase]
-
-
-RETAINED_BYTES_MAX = 4 << 30
-QUIET_KINDS = frozenset(
-    {
-        "clutter_files",
-        "hidden_files",
-        "other_files",
-        "stray_members_kept",
-        "left_out_by_steps",
-        "left_out_by_mix",
-        "left_out_by_join",
-        "conflicts_left_out",
-        "copied_by_mix",
-        "deduplicated",
-        "left_out_to_equalize",
-    }
-)
-"""Kinds that the manifest counts, but that need no warning."""
-
-WARNING_TEXTS = {  # [singular|plural]
-    "rows_without_record": "{count} [row|rows] of ingest.table [is|are] about no record: {names}",
-    "records_without_row": "{count} [record has|records have] no row in ingest.table: {names}",
-    "unlisted_files": "{count} files were left out, for they are in no row of metadata: {names}",
-    "unusable_files": "{count} files were left out, for they can be no members: {names}",
-    "failed_records": "steps failed at {count} records, as on_error says: {names}",
-    "lost_with_failed": "{count} records were left out with one of their shard at which a step "
-    "failed: {names}",
-    "missing_shards": "{count} input [shard is|shards are] missing: {names}",
-    "objects_passed_over": "{count} objects passed over, for their names do not end in the input "
-    "extension: {names}",
-    "duplicated_records": "{count} members occur again in their record; the last one was kept: "
-    "{names}",
-    "duplicate_keys": "{count} [record has|records have] the key of an earlier record "
-    "(webdataset reads "
-    "neighbours of one key as one sample; duplicate_keys: rename mends that): {names}",
-    "duplicate_keys_dropped": "{count} [record was|records were] dropped, an earlier one has "
-    "their key: {names}",
-    "duplicate_keys_renamed": "{count} [record was|records were] renamed, an earlier one has "
-    "their key: {names}",
-    "final_newlines_stripped": "{count} payloads lost the line feed at their end, which does not "
-    "come back: {names}",
-    "members_defaulted": "{count} members that records lacked were made of member_defaults: "
-    "{names}",
-    "corrupt_shards": "{count} corrupt [shard was|shards were] left out: {names}",
-    "stray_members_dropped": "{count} stray [member was|members were] dropped: {names}",
-    "missing_members": "{count} records lack a member that require names: {names}",
-    "missing_members_excluded": "{count} records lack a member that require names, and were left "
-    "out: {names}",
-    "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "
-    "together, in {names}",
-    "incomplete_shards": "{count} shards may not be whole; what could be read was taken: {names}",
-    "replaced_inputs": "{count} input shards are newer than the manifest of the job that wrote "
-    "them, and have another size: {names}",
-    "unsafe_names": "{count} members have names or link targets that lead out of the directory "
-    "they are unpacked in (unsafe_names: rename mends that): {names}",
-    "unsafe_names_renamed": "{count} members had names or link targets that lead out of the "
-    "directory they are unpacked in, and were renamed: {names}",
-    "ekm_missing_key": "{count} records have no place in the external key map, or several; "
-    "they went to ekm_default if there is one, else they were dropped: {names}",
-    "ekm_malformed_line": "{count} lines of the external key map are malformed: {names}",
-}
-
-
-class Job(Struct):
-    """One job while it runs. ``on_event`` is called in the thread that runs the job.
-
-    ``lease``, ``journal``: None in a dry run. ``before``: the state of earlier attempts, read from
-    the journal; None in the first attempt. ``streams``: None if the job has none. ``base``: the
-    result that the job amends, or None; ``known_keys``: of that result. ``resolved``: what was
-    found besides the inputs, for later attempts. ``planned_names``: of the output shards, once they
-    are known. ``naming``: (name, receipt) by token of objects that may have their names already.
-    ``stale``: the objects to remove after the commit, as they were when they were found (see
-    ``stale_outputs``). ``mixing``, ``flow``, ``reactions_file``, ``rejects_file``: None until there
-    is a plan. ``input_checksums``: (XXH3, the job that wrote the input) by ordinal of the input, if
-    content is to be verified.
-    """
-
-    job_id: str
-    spec: JobSpec
-    options: RunOptions
-    input_places: tuple[BucketPlace, ...]
-    output_places: tuple[BucketPlace, ...]
-    inputs_bucket: Bucket
-    outputs_bucket: Bucket
-    runtime: Runtime
-    stop: StopFlag
-    on_event: Callable[[Event], None]
-    pipeline: Pipeline
-    names: OutputNames
     memory: JobMemory
     code_room: CodeRoom = field(default_factory=CodeRoom)
-    state: JobState = field(default_factory=JobState)
-    inputs: list[InputShard] = field(default_factory=list)
-    movement_chosen: Movement | None = None
-    lease: Lease | None = None
-    journal: Journal | None = None
-    before: JournalState | None = None
-    streams: Streams | None = None
+    movement: Movement | None = None
     base: Manifest | None = None
     known_keys: KnownKeys | None = None
     resolved: Resolved = field(default_factory=lambda: Resolved([], "", "", {}, "auto"))
+    input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+
+class Outcome(Struct):
+    """What comes out of the job. ``planned_names``: of the output shards, once they are known.
+    ``naming``: (name, receipt) by token of objects that may have their names already. ``stale``:
+    the objects to remove after the commit, as they were when they were found (see
+    ``stale_outputs``). ``input_records``: by ordinal of the input. ``mixing``, ``flow``,
+    ``reactions_file``, ``rejects_file``: None until there is a plan."""
+
+    names: OutputNames
     planned_names: Sequence[str] = field(default_factory=list)
     naming: MutableMapping[str, tuple[str, str]] = field(default_factory=dict)
     stale: list[ObjectInfo] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    digests: dict[str, str] = field(default_factory=dict)  # XXH3-128 of files given to all nodes
     input_records: dict[int, int] = field(default_factory=dict)
-    input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
     mixing: Mixing | None = None
     flow: RecordFlow | None = None
     reactions_file: str | None = None
     rejects_file: str | None = None
-    timeline: Timeline = field(default_factory=Timeline)
-    _began_s: float = field(default_factory=time.monotonic)
+
+
+class Job(Struct):
+    """One job while it runs."""
+
+    job_id: str
+    spec: JobSpec
+    options: RunOptions
+    pipeline: Pipeline
+    buckets: Buckets
+    runtime: Runtime
+    stop: StopFlag
+    reporter: Reporter
+    attempt: JobAttempt
+    found: Found
+    outcome: Outcome
+    inputs: list[InputShard] = field(default_factory=list)
 
     @property
     def movement(self) -> Movement:
         """The movement of payload, once it is chosen."""
-        assert self.movement_chosen is not None
-        return self.movement_chosen
-
-    @property
-    def output_bck(self) -> BucketRef:
-        """The output bucket that holds the job's own files, too."""
-        return self.output_places[0].ref
-
-    @property
-    def bucket_identities(self) -> tuple[InputIdentities, OutputIdentities]:
-        """The identities of the input buckets and of the output buckets."""
-        bucket = self.outputs_bucket
-        targets = {
-            place.name: BucketIdentity(bucket_for(bucket, placed_at(place.name, "x")), place.ref)
-            for place in self.output_places
-        }
-        sources = {
-            place.name: BucketIdentity(bucket_named(self.inputs_bucket, place.name), place.ref)
-            for place in (() if isinstance(self.inputs_bucket, FilesBucket) else self.input_places)
-        }
-        if isinstance(self.inputs_bucket, FilesBucket):
-            sources = {"": BucketIdentity(self.inputs_bucket, FILES_REF)}
-        return InputIdentities(sources), OutputIdentities(targets)
+        assert self.found.movement is not None
+        return self.found.movement
 
     def output_of(self, group: int) -> int:
         """The output that ``group``, a group of the order, belongs to; 0 if there is only one
@@ -328,17 +246,12 @@ class Job(Struct):
         return self.spec.amend is not None and self.spec.amend.by == "remove"
 
     @property
-    def was_committing(self) -> bool:
-        """Whether an earlier attempt had begun to give output shards their names."""
-        return self.before is not None and self.before.committing
-
-    @property
     def extractors_max(self) -> int | None:
         """How many workers may extract at the same time; None: all."""
         limits: list[int | None] = [
             step.limits.processes for step in self.pipeline.steps if isinstance(step, PayloadStep)
         ]
-        limits += [self.spec.extract_concurrency_max_limit, self.code_room.workers_max]
+        limits += [self.spec.extract_concurrency_max_limit, self.found.code_room.workers_max]
         return min((limit for limit in limits if limit), default=None)
 
     @property
@@ -346,7 +259,7 @@ class Job(Struct):
         """How many workers may create at the same time; None: all."""
         return self.spec.create_concurrency_max_limit or None
 
-    def begin_attempt(self, attempt: int) -> None:
+    def begin_attempt(self, number: int) -> None:
         """Take the job's lease and open its journal. From then on this process runs the job and
         cleans up after it."""
         is_warned = False
@@ -356,157 +269,19 @@ class Job(Struct):
             self.stop.raise_if_requested()
             if not is_warned:
                 is_warned = True
-                self.warn("clocks", why)
+                self.reporter.warn("clocks", why)
 
-        self.lease = Lease.take(self.outputs_bucket, self.job_id, attempt=attempt, waiting=waiting)
-        self.lease.keep(
-            on_lost=lambda why: self.stop_for(f"the loss of its lease: {why}"),
-            on_stop=lambda: self.stop_for("`dsort stop`", discards=True),
+        bucket = self.buckets.outputs
+        lease = Lease.take(bucket, self.job_id, attempt=number, waiting=waiting)
+        self.attempt.lease = lease
+        lease.keep(
+            on_lost=lambda why: self._stop_for(f"the loss of its lease: {why}"),
+            on_stop=lambda: self._stop_for("`dsort stop`", discards=True),
         )
-        about_attempt(attempt)
-        self.journal = Journal(self.outputs_bucket, self.job_id, attempt)
+        about_attempt(number)
+        self.attempt.journal = Journal(bucket, self.job_id, number)
 
-    def stop_for(self, why: str, *, discards: bool = False) -> None:
+    def _stop_for(self, why: str, *, discards: bool = False) -> None:
         """End the job; may be called from any thread. ``discards``: see ``StopFlag.request``."""
         log.debug("the job is asked to stop: %s", why)
         self.stop.request(signal.SIGTERM, why, discards=discards)
-
-    def record(self, event: JournalEvent) -> None:
-        """Append to the journal an event that later attempts can rely on. A dry run has no journal
-        and records nothing."""
-        if self.journal is not None:
-            self.journal.append(event)
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether all recorded events are stored."""
-        return self.journal is None or not self.journal.is_waiting
-
-    def flush(self) -> None:
-        """Store all recorded events."""
-        if self.journal is not None:
-            self.journal.flush()
-
-    def retain(self, name: str, data: bytes) -> None:
-        """Store a file for later attempts."""
-        if self.journal is not None:
-            self.outputs_bucket.write(shared_name(self.job_id, name), data)
-
-    def retain_on_nodes(self, name: str, data: bytes) -> None:
-        """Give a file to all nodes and store it for later attempts: all have to use the same."""
-        self.retain(name, data)
-        self.digests[name] = xxhash.xxh3_128_hexdigest(data)
-        self.runtime.share(name, data)
-
-    def retained(self, name: str) -> bytes | None:
-        """The file that an earlier attempt retained as ``name``; None if there is none."""
-        if self.before is None:
-            return None
-        try:
-            place = shared_name(self.job_id, name)
-            return read_small(self.outputs_bucket, place, bytes_max=RETAINED_BYTES_MAX)
-        except ObjectNotFoundError:
-            return None
-
-    @contextmanager
-    def phase(self, name: str, *, shards: int = 0, bytes_total: int = 0) -> Iterator[None]:
-        """Run the body as one phase: time it, and report its begin and end to the listener."""
-        self.state.apply(PhaseBegan(name, time.monotonic(), shards, bytes_total))
-        totals = self.state.phases[name]
-        self.timeline.begin(name, totals.began_s - self._began_s)
-        self._tell_progress(name)
-        log.debug("the phase %s begins", name)
-        yield
-        ended_s = time.monotonic()
-        log.debug("the phase %s ends after %.3f s", name, ended_s - totals.began_s)
-        self.state.apply(PhaseEnded(ended_s))
-        self.timeline.end(name, ended_s - self._began_s, totals.bytes)
-        self.on_event(
-            PhaseDone(
-                self.job_id,
-                name,
-                totals.seconds,
-                totals.shards,
-                totals.records,
-                totals.bytes,
-                totals.members,
-                totals.payload_bytes,
-            )
-        )
-
-    def expect(self, *, shards: int, bytes_total: int) -> None:
-        """Set the totals of the current phase, once they are known."""
-        assert self.state.phase is not None
-        totals = self.state.phases[self.state.phase]
-        totals.shards_total, totals.bytes_total = shards, bytes_total
-
-    def advance(
-        self,
-        *,
-        shards: int = 0,
-        records: int = 0,
-        bytes_done: int = 0,
-        members: int = 0,
-        payload_bytes: int = 0,
-    ) -> None:
-        """Add finished work to the current phase, and report the progress."""
-        self.state.apply(Advanced(shards, records, bytes_done, members, payload_bytes))
-        assert self.state.phase is not None
-        self._tell_progress(self.state.phase)
-
-    def note(self, tally: Tally) -> None:
-        """Add ``tally`` to the counts, and warn of what a user should know."""
-        self.state.apply(Noted(tally))
-        for kind, count, samples in tally:
-            if not self._is_quiet(kind) and not self._ignored(kind):
-                self._warn(kind, count, samples)
-
-    def reactions(self) -> tuple[ReactionCount, ...]:
-        """Everything that was counted so far."""
-        return tuple(ReactionCount(kind, count, names) for kind, count, names in self.state.tally)
-
-    def _oddity(self, kind: str) -> OddityKind | None:
-        """The oddity of the inputs' containers that has this ``kind``; None if there is none."""
-        tables = (each.oddities for each in self.pipeline.reading.containers)
-        return next((each for each in chain(*tables) if each.kind == kind), None)
-
-    def _is_quiet(self, kind: str) -> bool:
-        oddity = self._oddity(kind)
-        return kind in QUIET_KINDS or (oddity is not None and not oddity.warning)
-
-    def _ignored(self, kind: str) -> bool:
-        base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
-        return getattr(self.spec.config, base, None) == "ignore"
-
-    def _warn(self, kind: str, count: int, samples: tuple[str, ...]) -> None:
-        shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
-        oddity = self._oddity(kind)
-        known = WARNING_TEXTS.get(kind) if oddity is None else oddity.warning
-        text = known or kind + ": {count}: {names}"
-        which = r"\1" if count == 1 else r"\2"
-        agreed = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", which, text)
-        self.warn(kind, agreed.format(count=f"{count:,}", names=shown))
-
-    def warn(self, kind: str, text: str) -> None:
-        """Warn the user of something that does not stop the job."""
-        self.warnings.append(text)
-        self.on_event(JobWarning(self.job_id, kind, text))
-
-    def _tell_progress(self, phase: str) -> None:
-        totals = self.state.phases[phase]
-        now_s = time.monotonic()
-        self.timeline.note(phase, now_s - self._began_s, totals.bytes)
-        self.on_event(
-            Progress(
-                self.job_id,
-                phase,
-                totals.shards,
-                totals.shards_total,
-                totals.records,
-                totals.bytes,
-                totals.bytes_total,
-                now_s - totals.began_s,
-                totals.members,
-                totals.payload_bytes,
-            )
-        )

@@ -35,11 +35,12 @@ def compares_known_keys(job: Job) -> bool:
 def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """(node, numbers of its files) of the keys of the result; read once, and again if a node was
     lost. Empty if keys are not compared."""
-    if not compares_known_keys(job) or job.base is None:
+    base = job.found.base
+    if not compares_known_keys(job) or base is None:
         return ()
-    if job.known_keys is None:
-        job.known_keys = KnownKeys(_parts(job, job.base.outputs))
-    return job.known_keys.located(job)
+    if job.found.known_keys is None:
+        job.found.known_keys = KnownKeys(_parts(job, base.outputs))
+    return job.found.known_keys.located(job)
 
 
 class KnownKeys(Struct, eq=False):

@@ -64,10 +64,10 @@ def _check(name: object, *numbers: object) -> None:
 def known_samples(job: Job, directory: Path) -> Iterator[KnownSamples | None]:
     """The samples of the result that the job amends, by way of a file in ``directory``; None if it
     amends none. ``StorageError`` if the database is gone."""
-    if job.base is None:
+    if job.found.base is None:
         yield None
         return
-    bucket, path = job.outputs_bucket, directory / "known"
+    bucket, path = job.buckets.outputs, directory / "known"
     what = f"{DATABASE} in {bucket.uri}"
     try:
         with bucket.open(DATABASE) as opened, path.open("wb") as file:

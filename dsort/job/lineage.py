@@ -89,7 +89,7 @@ def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> Stage
             write(file)
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
-            return StagedSidecar(kind, stage_file(job.outputs_bucket, token, name, file))
+            return StagedSidecar(kind, stage_file(job.buckets.outputs, token, name, file))
 
 
 _COLUMNS: Final[Mapping[str, type]] = {
@@ -192,7 +192,7 @@ def _rows_of(job: Job, shard: OutputShard, name: str) -> _LineageOfShard:
     """The rows of an output shard, as the worker that wrote the shard stored them."""
     is_known = not job.pipeline.carrier.is_columnar and not job.pipeline.output(shard.group).is_late
     place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
-    data = read_small(job.outputs_bucket, place, bytes_max=STORED_BYTES_MAX)
+    data = read_small(job.buckets.outputs, place, bytes_max=STORED_BYTES_MAX)
     what = f"the lineage of output shard {shard.ordinal}"
     rows = lineage_of(data, what, inputs=len(job.inputs))
     stored = rows[STORED_BYTES]

@@ -71,20 +71,20 @@ def list_files(job: Job, tally: Tally, written_by: WrittenBy | None = None) -> N
     """List the files of the job and make them its shards. ``written_by``: as for
     ``list_members``."""
     for source in job.spec.sources:
-        refuse_absent(source, bucket_named(job.inputs_bucket, source.name))
+        refuse_absent(source, bucket_named(job.buckets.inputs, source.name))
     _refuse_outputs_inside(job)
     check = job.stop.raise_if_requested
     known = _known_classes(job)
     files = files_of(
         job.spec,
-        job.inputs_bucket,
+        job.buckets.inputs,
         job.options,
         tally,
         known_classes=known,
         check=check,
         written_by=written_by,
     )
-    job.inputs_bucket = files
+    job.buckets.inputs = files
     assert files.listing is not None
 
 
@@ -92,18 +92,18 @@ def list_files_again(job: Job) -> None:
     """List the files again, for a job that an earlier attempt began. ``ChangedInputError`` unless
     all files are as that attempt found them."""
     list_files(job, Tally())
-    if resolve_inputs(job.spec, job.inputs_bucket, Tally()) == job.inputs:
+    if resolve_inputs(job.spec, job.buckets.inputs, Tally()) == job.inputs:
         return
-    assert isinstance(job.inputs_bucket, FilesBucket)
-    kept = job.retained(LISTING_FILE)
+    assert isinstance(job.buckets.inputs, FilesBucket)
+    kept = job.attempt.retained(LISTING_FILE)
     if kept is not None:
         from dsort.loose_files.listing import Listing
 
         try:
             before = Listing.read(ColumnFile(kept, LISTING_FILE))
         except StorageError:
-            before = job.inputs_bucket.listing
-        refuse_changed_files(FilesBucket(job.inputs_bucket.buckets, lambda: before))
+            before = job.buckets.inputs.listing
+        refuse_changed_files(FilesBucket(job.buckets.inputs.buckets, lambda: before))
     raise ChangedInputError(
         "files came to the inputs, or went, or what is said of them changed, since the job began",
         hint="put them back, or start the job again",
@@ -112,46 +112,48 @@ def list_files_again(job: Job) -> None:
 
 def retain_files(job: Job) -> None:
     """Retain the listing, by which a later attempt finds out which files changed."""
-    if isinstance(job.inputs_bucket, FilesBucket):
-        job.retain(LISTING_FILE, job.inputs_bucket.listing.to_bytes())
+    if isinstance(job.buckets.inputs, FilesBucket):
+        job.attempt.retain(LISTING_FILE, job.buckets.inputs.listing.to_bytes())
 
 
 def share_files(job: Job) -> None:
     """Give all nodes the listing."""
-    if isinstance(job.inputs_bucket, FilesBucket):
-        job.runtime.share(LISTING_FILE, job.inputs_bucket.listing.to_bytes())
+    if isinstance(job.buckets.inputs, FilesBucket):
+        job.runtime.share(LISTING_FILE, job.buckets.inputs.listing.to_bytes())
 
 
 def classes_of(job: Job) -> Mapping[str, int]:
     """The number of each class of the job's files, and of those of a result that it amends."""
-    if isinstance(job.inputs_bucket, FilesBucket):
-        found = job.inputs_bucket.listing.classes
+    base = job.found.base
+    if isinstance(job.buckets.inputs, FilesBucket):
+        found = job.buckets.inputs.listing.classes
         if found:
             return {name.decode(*_NAMES): number for name, number in found.items()}
-    return {} if job.base is None else job.base.classes
+    return {} if base is None else base.classes
 
 
 def _known_classes(job: Job) -> Mapping[bytes, int] | None:
     """The number of each class of the result that the job adds files to; None if there is no such
     result, or its classes have no numbers."""
-    if job.base is None:
+    base = job.found.base
+    if base is None:
         return None
-    if not job.base.classes:
-        own = [job.base.spec, *(part.spec for part in job.base.history.earlier)]
+    if not base.classes:
+        own = [base.spec, *(part.spec for part in base.history.earlier)]
         rules = [each.ingest for each in own if each.ingest is not None]
         if any(each.layout == "folders" and each.class_map is None for each in rules):
             raise InputError(
-                f"the manifest of job {job.base.job_id} does not say which number each class has",
+                f"the manifest of job {base.job_id} does not say which number each class has",
                 hint="an earlier dsort made it: ingest all again",
             )
         return None
-    return {name.encode(*_NAMES): number for name, number in job.base.classes.items()}
+    return {name.encode(*_NAMES): number for name, number in base.classes.items()}
 
 
 def _refuse_outputs_inside(job: Job) -> None:
     """``SpecError`` if outputs would lie among the input files: a later listing would contain
     them."""
-    source, target = job.bucket_identities  # of the buckets: nothing is listed yet
+    source, target = job.buckets.identities  # of the buckets: nothing is listed yet
     where = [target.identity(placed_at(place, "x")) for place in target.buckets]
     for each in job.spec.sources:
         bucket = source.buckets[each.name]

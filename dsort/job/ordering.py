@@ -88,7 +88,7 @@ class Ordering(Struct, eq=False):
         if self.extraction.stage.spill:
             self._unfreed.update(partitions)
             if len(self._unfreed) * FREED_SHARE >= self.partitions:
-                self.job.flush()
+                self.job.attempt.flush()
         self.free()
 
     def want_all(self) -> None:
@@ -98,7 +98,7 @@ class Ordering(Struct, eq=False):
 
     def free(self) -> None:
         """Remove the spill of spent partitions, as far as that is allowed yet."""
-        if self._unfreed and self.job.is_recorded:
+        if self._unfreed and self.job.attempt.is_recorded:
             freed = tuple(sorted(self._unfreed))
             self._unfreed.clear()
             for node, workers in self.extraction.spilled_by().items():
@@ -127,5 +127,5 @@ class Ordering(Struct, eq=False):
         )
         if before != now:
             raise InvariantError(f"partition {facts.partition} has {now} now, it had {before}")
-        if known is facts and self.job.state.phase == "plan":
-            self.job.advance(records=facts.records, bytes_done=facts.stored_bytes)
+        if known is facts and self.job.reporter.state.phase == "plan":
+            self.job.reporter.advance(records=facts.records, bytes_done=facts.stored_bytes)

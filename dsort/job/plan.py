@@ -115,7 +115,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         return dropped
 
     dropped = retry_after_lost_scratch(extraction, drop)
-    job.note(dropped.tally)
+    job.reporter.note(dropped.tally)
     ordering = Ordering(job, extraction, dropped.file)
     retry_after_lost_scratch(ordering, lambda: None)
     ordered = ordering.in_order()
@@ -123,7 +123,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         joined = retry_after_lost_scratch(
             ordering, lambda: settle_join(job, extraction, ordering.located())
         )
-        job.note(joined)
+        job.reporter.note(joined)
         _check_nothing_lost_by_join(extraction, ordered)
     else:
         _check_nothing_lost(dropped, extraction, ordering)
@@ -165,7 +165,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     _warn_of_overhead(job, plan)
     _warn_of_large_records(job, plan, rule)
     cut_shards = cut_shards or len(outputs)  # records left out by equalize were mixed, too
-    job.mixing = judge_mixing(
+    job.outcome.mixing = judge_mixing(
         mixing.table(cut_shards), input_shards=len(job.inputs), output_shards=cut_shards
     )
     return plan, ordering
@@ -177,15 +177,17 @@ _DROPS = ("deduplicated", "duplicate_keys_dropped", "left_out_to_equalize")
 def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
     """Add to the flow what is known once there is a plan: duplicates, joins, and records left out
     to equalize shards."""
-    assert job.flow is not None
+    assert job.outcome.flow is not None
     joins = [facts.join for facts in ordered if facts.join is not None]
     if joins:
         pieces = sum(each.pieces for each in joins)
-        job.flow.drop("join", sum(each.left_out for each in joins))
-        job.flow.drop("joined into one record", pieces - sum(facts.records for facts in ordered))
-    for each in job.reactions():
+        job.outcome.flow.drop("join", sum(each.left_out for each in joins))
+        job.outcome.flow.drop(
+            "joined into one record", pieces - sum(facts.records for facts in ordered)
+        )
+    for each in job.reporter.reactions():
         if each.kind in _DROPS and not (joins and each.kind == "duplicate_keys_dropped"):
-            job.flow.drop(each.kind, each.count)
+            job.outcome.flow.drop(each.kind, each.count)
 
 
 def _equalize(
@@ -196,15 +198,17 @@ def _equalize(
         ordering, lambda: equal_pieces(job, extraction, ordering.node_of, pieces, rule)
     )
     append_reactions(job, found.lines)
-    job.note(found.tally)
+    job.reporter.note(found.tally)
     return Pieces(found.pieces), found.left_out
 
 
 def _warn_of_nothing(job: Job, plan: Plan) -> None:
     """Warn if steps left out all records, which is never intended: a mistyped member does that."""
-    left_out = sum(each.count for each in job.reactions() if each.kind == "left_out_by_steps")
+    left_out = sum(
+        each.count for each in job.reporter.reactions() if each.kind == "left_out_by_steps"
+    )
     if left_out and not plan.records:
-        job.warn("no_records", f"no record is left: steps left out {left_out:,}")
+        job.reporter.warn("no_records", f"no record is left: steps left out {left_out:,}")
 
 
 def _warn_of_overhead(job: Job, plan: Plan) -> None:
@@ -216,7 +220,7 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
     if plan.stored_bytes <= OVERHEAD_IGNORED_BYTES * len(plan.shards):
         return
     if plan.records and plan.stored_bytes >= OVERHEAD_WARNED_FROM * plan.payload_bytes:
-        job.warn(
+        job.reporter.warn(
             "output_shard_size",
             OVERHEAD_TEXT.format(
                 stored=format_bytes(plan.stored_bytes), payload=format_bytes(plan.payload_bytes)
@@ -238,7 +242,7 @@ def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
             limits.add(format_bytes(own.size_bytes))
     if names:
         records = f"{len(names):,} records are" if len(names) > 1 else "1 record is"
-        job.warn(
+        job.reporter.warn(
             "output_shard_size",
             f"{records} larger than output_shard_size, {' or '.join(sorted(limits))}, and have "
             f"an output shard of their own: {first_few(names)}",
@@ -259,9 +263,9 @@ def _encoded_sizes(job: Job, ordering: Ordering, stored_bytes: int) -> EncodedSi
 
 def _names(job: Job, outputs: OutputShards) -> PackedTexts:
     field = "ekm" if job.pipeline.keymap else "output_format"
-    job.names = job.names.counted(outputs)
+    job.outcome.names = job.outcome.names.counted(outputs)
     try:
-        return PackedTexts(job.names.names(outputs))
+        return PackedTexts(job.outcome.names.names(outputs))
     except TemplateExhaustedError as error:
         hint = "use a larger template, or a larger output_shard_size"
         raise SpecError([SpecProblem(field, str(error), hint)]) from None

@@ -105,7 +105,7 @@ def _sampled(job: Job) -> Iterator[list[tuple[InputShard, RandomReads]]]:
     with contextlib.ExitStack() as ends:
         opened: list[tuple[InputShard, RandomReads]] = []
         for shard in shards[::step][:SHARDS_SAMPLED]:
-            with job.inputs_bucket.open(shard.name) as source:
+            with job.buckets.inputs.open(shard.name) as source:
                 reads = source.random_reads()
             if reads is not None:
                 opened.append((shard, ends.enter_context(reads)))
@@ -114,7 +114,7 @@ def _sampled(job: Job) -> Iterator[list[tuple[InputShard, RandomReads]]]:
 
 def _pinned(job: Job, shard: InputShard) -> ReadObject | None:
     info = ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)
-    return job.inputs_bucket.pinned(info)
+    return job.buckets.inputs.pinned(info)
 
 
 def _record_bytes_in_store(job: Job) -> int:

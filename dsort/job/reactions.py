@@ -32,7 +32,7 @@ def store_reactions(
 ) -> None:
     """Store both files, if there are lines for them. ``duplicates``: (search, part, node) of those
     parts of searches for duplicates that found some. Does nothing in a dry run."""
-    if job.journal is None:
+    if not job.attempt.has_begun:
         return
     shards = {shard: facts.node for shard, facts in extraction.done.items()}
     places = [
@@ -43,11 +43,11 @@ def store_reactions(
             for place in _places(job, search, sorted(_parts(duplicates, search)))
         ),
     ]
-    counts = {kind: count for kind, count, _ in job.resolved.tally}
-    own = list(_own_lines(job.resolved.named, counts))
-    job.reactions_file = _store(job, "reactions", reactions_name(job.job_id), own, places)
+    counts = {kind: count for kind, count, _ in job.found.resolved.tally}
+    own = list(_own_lines(job.found.resolved.named, counts))
+    job.outcome.reactions_file = _store(job, "reactions", reactions_name(job.job_id), own, places)
     rejected = _places(job, "rejects", sorted(shards.items()))
-    job.rejects_file = _store(job, "rejects", rejects_name(job.job_id), [], [*rejected])
+    job.outcome.rejects_file = _store(job, "rejects", rejects_name(job.job_id), [], [*rejected])
 
 
 def _store(
@@ -57,7 +57,7 @@ def _store(
     size_bytes = sum(map(len, own)) + sum(size for *_, size in places)
     if not size_bytes:
         return None
-    bucket, token = job.outputs_bucket, f"{staged_prefix(job.job_id)}{what}"
+    bucket, token = job.buckets.outputs, f"{staged_prefix(job.job_id)}{what}"
     blocks = _blocks(job, own, places)
     give_name(bucket, stage(bucket, token, name, size_bytes, blocks, replaces=True))
     return name
@@ -65,18 +65,20 @@ def _store(
 
 def append_reactions(job: Job, lines: Sequence[bytes]) -> None:
     """Append ``lines`` to those that are stored. Does nothing in a dry run."""
-    if job.journal is None or not lines:
+    if not job.attempt.has_begun or not lines:
         return
-    bucket, name = job.outputs_bucket, reactions_name(job.job_id)
+    bucket, name = job.buckets.outputs, reactions_name(job.job_id)
     token = f"{staged_prefix(job.job_id)}more-reactions"
     with contextlib.ExitStack() as stack:
-        before = None if job.reactions_file is None else stack.enter_context(bucket.open(name))
+        before = (
+            None if job.outcome.reactions_file is None else stack.enter_context(bucket.open(name))
+        )
         known_bytes = 0 if before is None else before.info.size_bytes
         pieces = chain([] if before is None else _blocks_of(before), [b"".join(lines)])
         size_bytes = known_bytes + sum(map(len, lines))
         staged = stage(bucket, token, name, size_bytes, pieces, replaces=True)
     give_name(bucket, staged)
-    job.reactions_file = name
+    job.outcome.reactions_file = name
 
 
 def _blocks_of(opened: ReadObject) -> Iterator[bytes]:

@@ -49,15 +49,15 @@ log = logger_of("job")
 
 def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
     """Find the inputs, choose the movement of payload, and start the workers."""
-    with job.phase("resolve"):
-        if job.before is not None:
+    with job.reporter.phase("resolve"):
+        if job.attempt.is_resumed:
             note_names(job)
         if job.spec.amend is not None:
             from dsort.job.amend import claim_base, load_base, warn_of_old_keys  # few jobs amend
 
             job.stop.wait_for(lambda: load_base(job))
             warn_of_old_keys(job)
-        if job.before is not None:
+        if job.attempt.is_resumed:
             _resolve_again(job)
         else:
             _resolve_first(job, tally, dry=dry)
@@ -84,9 +84,9 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
                 schema = made_schema(job.pipeline.steps, job.spec.key_field, schema)
                 check_types_kept(job, schema)
             job.runtime.share(SCHEMA_FILE, schema)
-        job.advance(shards=len(job.inputs), bytes_done=total)
+        job.reporter.advance(shards=len(job.inputs), bytes_done=total)
     movement, where = job.movement, job.runtime.where()
-    job.on_event(
+    job.reporter.on_event(
         JobStarted(job.job_id, movement.way.name, movement.workers, len(job.inputs), total, where)
     )
 
@@ -101,26 +101,28 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
             job.stop.wait_for(lambda: list_files(job, tally, written_by))
     spec = _of_the_result(job)
     job.inputs = job.stop.wait_for(
-        lambda: resolve_inputs(spec, job.inputs_bucket, tally, check=check)
+        lambda: resolve_inputs(spec, job.buckets.inputs, tally, check=check)
     )
     _name_outputs(job)
     _compare_with_manifests(job, tally)
-    job.note(tally)
+    job.reporter.note(tally)
     warn_of_equal_numbers(job)
-    source, target = job.bucket_identities
+    source, target = job.buckets.identities
     refuse_shards_twice(job.inputs, source)
     if job.pipeline.keymap is None and not job.replaces_inputs:
-        job.stop.wait_for(lambda: refuse_early_collisions(job.inputs, source, job.names, target))
-    job.stop.wait_for(lambda: refuse_unreadable(job.inputs, job.inputs_bucket))
+        job.stop.wait_for(
+            lambda: refuse_early_collisions(job.inputs, source, job.outcome.names, target)
+        )
+    job.stop.wait_for(lambda: refuse_unreadable(job.inputs, job.buckets.inputs))
     job.stop.wait_for(lambda: refuse_taken_early(job, dry=dry))
-    job.movement_chosen = movement_for(job)
+    job.found.movement = movement_for(job)
     if dry:
         return
-    job.stop.wait_for(job.outputs_bucket.create)
+    job.stop.wait_for(job.buckets.outputs.create)
     job.begin_attempt(1)
-    note_elsewhere(job.outputs_bucket, job.job_id)
+    note_elsewhere(job.buckets.outputs, job.job_id)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    job.resolved = Resolved(
+    job.found.resolved = Resolved(
         tally=tally_rows(tally),
         keymap=_keymap_digest(job),
         steps=_steps_digest(job),
@@ -134,53 +136,56 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
 def _of_the_result(job: Job) -> JobSpec:
     """The job's spec; if the job removes keys from a result and its spec does not name the shards
     that have the keys, the spec names all shards of the result."""
-    if job.base is None or not job.replaces_inputs or job.spec.input_format != InputFormat():
+    base = job.found.base
+    if base is None or not job.replaces_inputs or job.spec.input_format != InputFormat():
         return job.spec
-    names = tuple(shard.name for shard in job.base.outputs)
+    names = tuple(shard.name for shard in base.outputs)
     return job.spec.model_copy(update={"input_format": InputFormat(objnames=names)})
 
 
 def _resolve_again(job: Job) -> None:
     """Resolve as an earlier attempt did: the inputs have to be the same."""
-    assert job.before is not None
-    assert job.before.accepted is not None
-    job.inputs = [InputShard(*row) for row in job.before.inputs or ()]
+    before = job.attempt.before
+    assert before.accepted is not None
+    job.inputs = [InputShard(*row) for row in before.inputs or ()]
     _name_outputs(job)
-    job.resolved = resolved_before(job)
+    job.found.resolved = resolved_before(job)
     if job.options.move == "auto":  # as in the attempt that began the job
-        job.options = replace(job.options, move=job.resolved.move)
+        job.options = replace(job.options, move=job.found.resolved.move)
     if job.pipeline.reading.makes_shards:
         job.stop.wait_for(lambda: list_files_again(job))
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
-    if job.resolved.keymap != _keymap_digest(job):
+    if job.found.resolved.keymap != _keymap_digest(job):
         raise ChangedInputError(
             f"the external key map {job.spec.ekm_file} changed since the job began",
             hint="put it back, or start the job again",
         )
-    if job.resolved.steps != _steps_digest(job):
+    if job.found.resolved.steps != _steps_digest(job):
         raise ChangedInputError(
             "the code or a list of keys that transform.steps names changed since the job began",
             hint="put it back, or start the job again",
         )
     _compare_with_manifests(job, Tally())  # the first attempt has noted this tally
-    job.note(tally_of(job.resolved.tally))
-    job.movement_chosen = chosen = movement_for(job)
-    known = job.before.movement
+    job.reporter.note(tally_of(job.found.resolved.tally))
+    job.found.movement = chosen = movement_for(job)
+    known = before.movement
     # An earlier attempt divided index and spill into these partitions. But inputs that were mapped
     # then are mapped again only if they still fit.
     if known is not None:
         way = WAYS[known.movement]
         if chosen.way.keeps_mappings or not way.keeps_mappings:
-            job.movement_chosen = replace(chosen, way=way, partitions=known.partitions)
-    if job.retained(RESOLVED_FILE) is None:  # only the report of an aborted attempt is there
-        _record_inputs(job, job.before.accepted)
+            job.found.movement = replace(chosen, way=way, partitions=known.partitions)
+    if (
+        job.attempt.retained(RESOLVED_FILE) is None
+    ):  # only the report of an aborted attempt is there
+        _record_inputs(job, before.accepted)
     _record_movement(job)
-    job.outputs_bucket.delete(report_name(job.job_id))  # from here on the journal has all of it
+    job.buckets.outputs.delete(report_name(job.job_id))  # from here on the journal has all of it
 
 
 def _name_outputs(job: Job) -> None:
     if job.spec.keep_shards:
-        job.names = output_names(job.spec, None, [shard.name for shard in job.inputs])
+        job.outcome.names = output_names(job.spec, None, [shard.name for shard in job.inputs])
         fetch = job.options.fetch
         if fetch is not None and not fetch.own:  # else the outputs are the job's alone
             hidden = next((shard.name for shard in job.inputs if is_hidden(shard.name)), None)
@@ -192,7 +197,7 @@ def _name_outputs(job: Job) -> None:
 
 def _known_outputs(job: Job, names: Sequence[str]) -> dict[str, KnownOutput]:
     """What manifests in the input buckets record of the inputs ``names``, by name."""
-    source = job.bucket_identities[0]
+    source = job.buckets.identities[0]
     inside: dict[int, dict[str, str]] = {}
     buckets: dict[int, Bucket] = {}
     for name in names:
@@ -212,22 +217,22 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
     known = job.stop.wait_for(lambda: _known_outputs(job, names))
     compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
     if job.pipeline.checks_content:
-        job.input_checksums = checksums(job.inputs, known)
+        job.found.input_checksums = checksums(job.inputs, known)
 
 
 def _record_inputs(job: Job, accepted: JobAccepted) -> None:
     """Record the spec and the inputs of the job. The retained file is stored before the journal, so
     that it exists if the journal has the inputs."""
     retain_files(job)
-    job.retain(RESOLVED_FILE, json.dumps(to_builtins(job.resolved)).encode())
-    job.record(accepted)
+    job.attempt.retain(RESOLVED_FILE, json.dumps(to_builtins(job.found.resolved)).encode())
+    job.attempt.record(accepted)
     rows = (InputRow(s.name, s.size_bytes, s.mtime_ns, s.etag) for s in job.inputs)
-    job.record(InputsResolved(tuple(rows)))
+    job.attempt.record(InputsResolved(tuple(rows)))
 
 
 def _record_movement(job: Job) -> None:
     movement = job.movement
-    job.record(
+    job.attempt.record(
         MovementChosen(
             movement=movement.way.name,
             partitions=movement.partitions,
@@ -238,7 +243,7 @@ def _record_movement(job: Job) -> None:
             reason=movement.reason,
         )
     )
-    job.flush()
+    job.attempt.flush()
 
 
 def _steps_digest(job: Job) -> str:

@@ -97,11 +97,11 @@ def _read_resume(bucket: Bucket, report: str) -> _Left | None:
 
 def resolved_before(job: Job) -> Resolved:
     """What an earlier attempt found besides the inputs, from its retained file or its report."""
-    kept = job.retained(RESOLVED_FILE)
+    kept = job.attempt.retained(RESOLVED_FILE)
     what = f"{RESOLVED_FILE} of job {job.job_id}"
     if kept is not None:
         return parse_kept(kept, what, Resolved)
-    left = _read_resume(job.outputs_bucket, report_name(job.job_id))
+    left = _read_resume(job.buckets.outputs, report_name(job.job_id))
     if left is None:
         raise damaged(what, "it is missing")
     return left.resolved
@@ -118,15 +118,15 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
             "created": "",
         },
         "inputs": Rows([s.name, s.size_bytes, s.mtime_ns, s.etag] for s in job.inputs),
-        "resolved": to_builtins(job.resolved),
+        "resolved": to_builtins(job.found.resolved),
     }
     return json_bytes(document)
 
 
 def known_shards(job: Job) -> Iterator[ShardExtracted]:
     """What earlier attempts extracted, if it has the movement and partitions of this attempt."""
-    known = job.before
-    if known is None or known.movement is None:
+    known = job.attempt.before
+    if known.movement is None:
         return
     if (known.movement.movement, known.movement.partitions) != (
         job.movement.way.name,
@@ -150,50 +150,51 @@ class _PlanFacts(Struct):
 def note_plan(job: Job, plan: Plan, created: Created) -> None:
     """Put the plan into the journal, or check that it is the one there; take over the output shards
     that earlier attempts have staged."""
-    job.planned_names = plan.names
+    job.outcome.planned_names = plan.names
     sums = ("records", "members", "payload_bytes", "stored_bytes")
     columns = (plan.shards.column(name).tolist() for name in sums)
     rows = map(PlannedRow, plan.names, *columns)
     planned = Planned(plan.digest(), tuple(rows))
-    known = job.before.planned if job.before is not None else None
+    known = job.attempt.before.planned
     if known is not None and known.digest != planned.digest:
         raise InvariantError("the job was planned again, and its output shards are others now")
     facts = _PlanFacts(
-        tally=tally_rows(job.state.tally),
-        records=job.input_records,
-        mixing=None if job.mixing is None else job.mixing.document(),
-        flow=None if job.flow is None else asdict(job.flow),
-        reactions_file=job.reactions_file,
-        rejects_file=job.rejects_file,
+        tally=tally_rows(job.reporter.state.tally),
+        records=job.outcome.input_records,
+        mixing=None if job.outcome.mixing is None else job.outcome.mixing.document(),
+        flow=None if job.outcome.flow is None else asdict(job.outcome.flow),
+        reactions_file=job.outcome.reactions_file,
+        rejects_file=job.outcome.rejects_file,
     )
-    job.retain(PLANNED_FILE, json.dumps(to_builtins(facts)).encode())
-    job.record(planned)
-    job.flush()
+    job.attempt.retain(PLANNED_FILE, json.dumps(to_builtins(facts)).encode())
+    job.attempt.record(planned)
+    job.attempt.flush()
     if known is not None:
         _take_over(job, created)
 
 
 def learn_created(job: Job) -> None:
     """Add the shards that workers had staged when their coordinator died during their tasks."""
-    if job.before is None or job.before.planned is None:
+    before = job.attempt.before
+    if before.planned is None:
         return
     created: dict[int, ShardCreated] = {}
     for node in job.runtime.scratch_nodes():
         created.update({shard.ordinal: shard for shard in job.runtime.ask(node, CreatedLogs())})
     for ordinal, shard in sorted(created.items()):
-        if ordinal not in job.before.created:
-            job.before.created[ordinal] = shard
-            job.record(shard)
+        if ordinal not in before.created:
+            before.created[ordinal] = shard
+            job.attempt.record(shard)
 
 
 def finished_plan(job: Job, created: Created) -> Plan | None:
     """The plan of an earlier attempt if all of its output shards are staged, so that only the
     commit is left to do; else None."""
-    known = job.before.planned if job.before is not None else None
+    known = job.attempt.before.planned
     if known is None:
         return None
-    data = job.retained(PLANNED_FILE)
-    job.names = job.names.counted_in([row.name for row in known.shards])
+    data = job.attempt.retained(PLANNED_FILE)
+    job.outcome.names = job.outcome.names.counted_in([row.name for row in known.shards])
     places = _places(job, [row.name for row in known.shards])
     if data is None or places is None or job.pipeline.checks_content:
         return None
@@ -233,25 +234,25 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
         return None
     what = f"{PLANNED_FILE} of job {job.job_id}"
     facts = parse_kept(data, what, _PlanFacts)
-    job.state.tally = tally_of(facts.tally)
-    job.input_records = facts.records
+    job.reporter.state.tally = tally_of(facts.tally)
+    job.outcome.input_records = facts.records
     if facts.reactions_file:  # the name follows from the job id, whatever the file contains
-        job.reactions_file = reactions_name(job.job_id)
+        job.outcome.reactions_file = reactions_name(job.job_id)
     if facts.rejects_file:
-        job.rejects_file = rejects_name(job.job_id)
+        job.outcome.rejects_file = rejects_name(job.job_id)
     with refuse_damage_in(what):
         if flow := facts.flow:
-            job.flow = RecordFlow(flow["read"], flow["dropped"], flow["added"])
+            job.outcome.flow = RecordFlow(flow["read"], flow["dropped"], flow["added"])
         if facts.mixing:
-            job.mixing = mixing_of(facts.mixing)
+            job.outcome.mixing = mixing_of(facts.mixing)
     return plan
 
 
 def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]] | None:
     """(group, number) of the output shards with these names, in their order; None if the templates
     do not make these names. Each group counts from 0."""
-    templates, places = job.names.templates, list[tuple[int, int]]()
-    due = {job.names.name(group, 0): (group, 0) for group in range(len(templates))}
+    templates, places = job.outcome.names.templates, list[tuple[int, int]]()
+    due = {job.outcome.names.name(group, 0): (group, 0) for group in range(len(templates))}
     for name in names:
         place = due.pop(name, None)
         if place is None:
@@ -260,32 +261,31 @@ def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]] | None:
         group, after = place[0], place[1] + 1
         count = templates[group].count
         if count is None or after < count:
-            due[job.names.name(group, after)] = (group, after)
+            due[job.outcome.names.name(group, after)] = (group, after)
     return places
 
 
 def note_names(job: Job) -> None:
     """Note all names under which earlier attempts had begun to store anything: the job may remove
     it."""
-    job.planned_names = _names_before(job)
-    if job.was_committing:
-        job.naming.update(_staged_before(job))
-        for each in noted_sidecars(job.outputs_bucket, job.job_id):
-            job.naming[each.token] = (each.name, each.receipt)
+    job.outcome.planned_names = _names_before(job)
+    if job.attempt.was_committing:
+        job.outcome.naming.update(_staged_before(job))
+        for each in noted_sidecars(job.buckets.outputs, job.job_id):
+            job.outcome.naming[each.token] = (each.name, each.receipt)
 
 
 def _names_before(job: Job) -> list[str]:
-    known = job.before.planned if job.before is not None else None
+    known = job.attempt.before.planned
     return [row.name for row in known.shards] if known is not None else []
 
 
 def _staged_before(job: Job) -> dict[str, tuple[str, str]]:
     """(name, receipt) by token of the output shards that earlier attempts staged."""
     names, prefix = _names_before(job), staged_prefix(job.job_id)
-    created = job.before.created if job.before is not None else {}
     return {
         f"{prefix}{ordinal}": (names[ordinal], facts.receipt)
-        for ordinal, facts in created.items()
+        for ordinal, facts in job.attempt.before.created.items()
         if ordinal < len(names)
     }
 
@@ -293,10 +293,9 @@ def _staged_before(job: Job) -> dict[str, tuple[str, str]]:
 def _take_over(job: Job, created: Created) -> None:
     """Add to ``created`` the output shards that earlier attempts staged and that are still
     there."""
-    assert job.before is not None
     prefix = staged_prefix(job.job_id)
-    for token in job.outputs_bucket.still_staged(_staged_before(job)):
+    for token in job.buckets.outputs.still_staged(_staged_before(job)):
         ordinal = int(token.removeprefix(prefix))
-        created.shards[ordinal] = job.before.created[ordinal]
+        created.shards[ordinal] = job.attempt.before.created[ordinal]
     created.rechecked = frozenset(created.shards)
     log.debug("%d output shards of earlier attempts are still staged", len(created.shards))

@@ -29,9 +29,9 @@ def input_schema(job: Job) -> str:
     first, schema = "", ""
     for directory in sorted({shard.name[: shard.name.rfind("/") + 1] for shard in job.inputs}):
         name = f"{directory}{schemas.file}"
-        where = f"{name} in {job.inputs_bucket.uri}"
+        where = f"{name} in {job.buckets.inputs.uri}"
         try:
-            found = schemas.in_file(read_small(job.inputs_bucket, name, bytes_max=FILE_BYTES_MAX))
+            found = schemas.in_file(read_small(job.buckets.inputs, name, bytes_max=FILE_BYTES_MAX))
         except ObjectNotFoundError:
             raise SchemaError(
                 f"there is no {where}, which says what the shards beside it hold",

@@ -42,15 +42,15 @@ Result = TypeVar("Result")
 def early_sidecar_names(job: Job) -> list[str]:
     """Names that sidecars will have for certain, or nearly: those of the whole result, and those of
     the first shards, as many as the spec sets. ``SpecError`` if two have the same name."""
-    groups = range(len(job.names.templates))
+    groups = range(len(job.outcome.names.templates))
     counts = [target.count for target in job.pipeline.targets]
     count = None if None in counts else min(count or 0 for count in counts)
     wanted = min(count or 2, NAMES_CHECKED_EARLY_MAX)
-    first = [name for group in groups for name in job.names.some(group, 0, wanted)]
+    first = [name for group in groups for name in job.outcome.names.some(group, 0, wanted)]
     sidecars = sidecars_written(job, first)
     refuse_alike(sidecars)
     sure = first if count else first[:1]
-    directories = {template.prefix.count("/") for template in job.names.templates}
+    directories = {template.prefix.count("/") for template in job.outcome.names.templates}
     in_one_directory = directories == {name.count("/") for name in first} and len(directories) == 1
     renewed = replaceable_names(job)
     return [
@@ -100,7 +100,7 @@ def stage_sidecars(
     files = (each.staged for each in staged)
     rows = [[each.token, each.name, each.receipt, each.xxh3] for each in files]
     if rows:
-        job.retain(SIDECARS_FILE, json.dumps(rows).encode())
+        job.attempt.retain(SIDECARS_FILE, json.dumps(rows).encode())
     return staged
 
 
@@ -136,12 +136,12 @@ def _stage(
     if not name.name.endswith("index.sqlite"):
         data, token = _content(job, name, whole), f"{staged_prefix(job.job_id)}{number}"
         staged = stage(
-            job.outputs_bucket,
+            job.buckets.outputs,
             token,
             name.name,
             len(data),
             [data],
-            may_exist=job.before is not None,
+            may_exist=job.attempt.is_resumed,
         )
         return StagedSidecar(name.kind, staged)
     # These load SQLite, for one kind of sidecar.
@@ -155,17 +155,18 @@ def _stage(
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
             token = f"{staged_prefix(job.job_id)}{number}"
-            staged = stage_file(job.outputs_bucket, token, name.name, file)
+            staged = stage_file(job.buckets.outputs, token, name.name, file)
             return StagedSidecar(name.kind, staged)
 
 
 def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:
+    base = job.found.base
     if name.ordinal < 0:
         from dsort.sidecars.dataset import dataset_sidecar
 
         records = {shard.name: shard.records for shard in outputs}
         checksums = [shard.xxh3 for shard in outputs]
-        spec = job.base.spec if job.base is not None and job.replaces_inputs else job.spec
+        spec = base.spec if base is not None and job.replaces_inputs else job.spec
         return dataset_sidecar(name.name, records, splits_of(spec, outputs), checksums)
     return _stored(job, name.ordinal, name.kind)
 
@@ -193,4 +194,4 @@ def _samples(
 
 def _stored(job: Job, ordinal: int, kind: str) -> bytes:
     place = staged_sidecar(sidecars_prefix(job.job_id), ordinal, kind)
-    return read_small(job.outputs_bucket, place, bytes_max=SIDECAR_BYTES_MAX)
+    return read_small(job.buckets.outputs, place, bytes_max=SIDECAR_BYTES_MAX)

@@ -62,16 +62,16 @@ def look_for_stale(job: Job, plan: Plan | None) -> None:
     if plan is None and all(counts):
         names = set[str]()
         for group, count in enumerate(counts):
-            names.update(job.names.some(group, 0, count))
+            names.update(job.outcome.names.some(group, 0, count))
         stale = _find(job, names, counts)
     elif plan is not None and not all(counts):
-        used = [0] * len(job.names.templates)
+        used = [0] * len(job.outcome.names.templates)
         for shard in plan.shards:
             used[shard.group] = max(used[shard.group], shard.number + 1)
         stale = _find(job, set(plan.names), used)
     else:
         return
-    job.stale = stale.ours if job.spec.remove_stale else []
+    job.outcome.stale = stale.ours if job.spec.remove_stale else []
     _warn(job, stale)
 
 
@@ -103,9 +103,9 @@ def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
     """What remains beside the names ``written``, of whose templates the first ``used`` names are
     taken. Never an input."""
     names = {name for name in existing_names(job, used) if name not in written}
-    listed = _of_replaced(job.outputs_bucket, written, _buckets_of(job.spec))
-    there = job.outputs_bucket.stat_many(job.names.made(listed, used))
-    source, target = job.bucket_identities
+    listed = _of_replaced(job.buckets.outputs, written, _buckets_of(job.spec))
+    there = job.buckets.outputs.stat_many(job.outcome.names.made(listed, used))
+    source, target = job.buckets.identities
     inputs = {source.identity(shard.name) for shard in job.inputs} if there else set()
     ours = {
         name: info
@@ -144,25 +144,25 @@ def _of_replaced(
 
 
 def _warn(job: Job, stale: _Stale) -> None:
-    removed = {info.name for info in job.stale}
+    removed = {info.name for info in job.outcome.stale}
     left = [name for name in stale.names if name not in removed]
     if not left:
         return
     objects = "objects have names" if len(left) > 1 else "object has a name"
     text = (
         f"{len(left):,} {objects} that the output template makes, and will be left beside this "
-        f"result in {job.outputs_bucket.uri}: {first_few(left)}"
+        f"result in {job.buckets.outputs.uri}: {first_few(left)}"
     )
     if not job.spec.remove_stale and stale.ours:
         text += f" ({len(stale.ours):,} of a result that is replaced: --remove-stale)"
-    job.warn("stale_outputs", text)
+    job.reporter.warn("stale_outputs", text)
 
 
 def remove_stale(job: Job) -> None:
     """Remove what remains of the results that were replaced, except for objects that changed since
     they were found. To be called after the commit: what cannot be removed is reported, and is no
     failure of the job."""
-    bucket, done, changed = job.outputs_bucket, list[str](), list[str]()
+    bucket, done, changed = job.buckets.outputs, list[str](), list[str]()
 
     def remove(noted: ObjectInfo) -> None:
         try:
@@ -177,17 +177,19 @@ def remove_stale(job: Job) -> None:
         done.append(noted.name)
 
     try:
-        each_at_once(bucket, job.stale, remove)
+        each_at_once(bucket, job.outcome.stale, remove)
     except StorageError as error:
-        job.warn("stale_outputs", f"not all is removed of the results that were replaced: {error}")
+        job.reporter.warn(
+            "stale_outputs", f"not all is removed of the results that were replaced: {error}"
+        )
     if changed:
         text = f"{_objects(changed)} of results that were replaced changed while the job ran, and "
-        job.warn(
+        job.reporter.warn(
             "stale_outputs", f"{text}will be left in {bucket.uri}: {first_few(sorted(changed))}"
         )
     if done:
         text = f"removed {_objects(done)} of results that were replaced: {first_few(sorted(done))}"
-        job.warn("stale_outputs_removed", text)
+        job.reporter.warn("stale_outputs_removed", text)
 
 
 def _objects(names: list[str]) -> str:

@@ -26,10 +26,10 @@ def is_from_outside(job: Job, error: BaseException | None) -> bool:
     """Whether ``error`` ended from outside a job that has done something and can be resumed: a
     signal, Ctrl-C in Python, or a full disk; neither a failure of the job nor a request to discard
     it."""
-    if job.stop.discards or job.streams is not None:
+    if job.stop.discards or job.buckets.streams is not None:
         return False
     outside = (JobStoppedError, StorageFullError, KeyboardInterrupt, SystemExit)
-    has_begun = job.before is not None or "extract" in job.state.phases
+    has_begun = job.attempt.is_resumed or "extract" in job.reporter.state.phases
     return isinstance(error, outside) and has_begun
 
 
@@ -42,17 +42,17 @@ def is_full_scratch(job: Job, error: BaseException | None) -> bool:
 def suspend(job: Job, error: BaseException) -> None:
     """Keep journal and staged shards, release the job's lease, and add to ``error`` what is kept.
     The workers have ended by now. Only for the holder of the lease."""
-    assert job.lease is not None
+    assert job.attempt.lease is not None
     try:
         with contextlib.suppress(StorageError):  # a full disk: the journal stays as after a kill
-            job.flush()
+            job.attempt.flush()
         words = _names_taken_back(job)
         try:
             kept = f"{format_bytes(_kept_bytes(job))} of what it did are kept"
         except StorageError as problem:
             kept = f"what it did is kept; how much that is cannot be read: {problem.message}"
     finally:
-        job.lease.release()
+        job.attempt.lease.release()
     commands = (
         f"`{resume_command(job.job_id, job.spec, job.options)}` goes on, "
         f"`{gc_command(job.job_id, job.spec, job.options)}` discards what is kept"
@@ -110,13 +110,13 @@ def _place(uri: str) -> str:
 def _names_taken_back(job: Job) -> str:
     """Take back the names of output shards, if the shards survive that; returns what the user has
     to know about it."""
-    if not job.naming:
+    if not job.outcome.naming:
         return ""
-    places = [placed_at(place.name, "x") for place in job.output_places]
-    if any(bucket_for(job.outputs_bucket, each).seals_on_finish for each in places):
+    places = [placed_at(place.name, "x") for place in job.buckets.output_places]
+    if any(bucket_for(job.buckets.outputs, each).seals_on_finish for each in places):
         return "some output shards may have their names by now, and there is no manifest"
     try:
-        return take_names_back(job).words(job.outputs_bucket.uri)
+        return take_names_back(job).words(job.buckets.outputs.uri)
     except StorageError as problem:
         return f"not all of it could be undone: {problem.message}"
 
@@ -124,12 +124,12 @@ def _names_taken_back(job: Job) -> str:
 def _kept_bytes(job: Job) -> int:
     """The bytes of the job in its output buckets, unfinished uploads included, and in its scratch
     on this machine."""
-    bucket, scratch = job.outputs_bucket, scratch_place(job, dry=False)
+    bucket, scratch = job.buckets.outputs, scratch_place(job, dry=False)
     total = sum(each.size_bytes for each in list_job_directories(bucket, job.job_id))
     inside = bucket.local_path("x")
     if inside is None or not scratch.is_relative_to(inside.parent.absolute()):
         total += measure_directory(scratch)[1]
-    for place in job.output_places:
+    for place in job.buckets.output_places:
         if upload_keeper(bucket_for(bucket, placed_at(place.name, "x"))) is not None:
             return total + _uploaded_bytes(job)
     return total
@@ -137,7 +137,7 @@ def _kept_bytes(job: Job) -> int:
 
 def _uploaded_bytes(job: Job) -> int:
     """The bytes of the output shards that wait in unfinished uploads."""
-    state = read_journal(job.outputs_bucket, job.job_id)
+    state = read_journal(job.buckets.outputs, job.job_id)
     planned = state.planned.shards if state.planned is not None else ()
     created = [(planned[at], each) for at, each in state.created.items() if at < len(planned)]
     return sum(max(row.stored_bytes, each.file_bytes) for row, each in created)

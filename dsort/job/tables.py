@@ -86,7 +86,7 @@ def first_schema(job: Job) -> tuple[bytes, list[str]]:
 
 def _by_input(job: Job) -> list[list[InputShard]]:
     """The shards of each input; all shards if there is one input without a name."""
-    names = [place.name for place in job.input_places]
+    names = [place.name for place in job.buckets.input_places]
     found: dict[str, list[InputShard]] = {}
     for shard in job.inputs:
         found.setdefault(input_of(shard.name, names), []).append(shard)
@@ -97,7 +97,7 @@ def _schema_of_tables(job: Job, inputs: Sequence[InputShard]) -> tuple[bytes, li
     failed: CorruptShardError | None = None
     for shard in inputs:
         try:
-            with job.inputs_bucket.open(shard.name) as source:
+            with job.buckets.inputs.open(shard.name) as source:
                 table = open_table(shard.name, _InputParts(source))
                 schema, long = table.schema, table.long_columns()
         except CorruptShardError as error:
@@ -162,7 +162,7 @@ def _schema_of_members(job: Job) -> Any:
 
 def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain | None) -> None:
     policies = job.pipeline.reading.policies
-    with job.inputs_bucket.open(shard.name) as source:
+    with job.buckets.inputs.open(shard.name) as source:
         opened = ShardBytes(
             shard.name,
             source,
@@ -177,7 +177,7 @@ def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain
             records = form_records(members, policies.stray_members, keep_last=keep_last)
             if code is not None:
                 records = records.taking(np.arange(min(len(records), LEARNT_RECORDS_MAX)))
-                named = input_of(shard.name, (place.name for place in job.input_places))
+                named = input_of(shard.name, (place.name for place in job.buckets.input_places))
                 left = code.run(opened, members, records, input_name=named)
                 members, records = left.named, left.records
             _learn(opened, members, records, () if code is not None else job.pipeline.steps, kinds)
@@ -218,7 +218,7 @@ def expanded_bytes(job: Job) -> int:
 
 def _memory_bytes(job: Job, shard: InputShard) -> int:
     try:
-        with job.inputs_bucket.open(shard.name) as source:
+        with job.buckets.inputs.open(shard.name) as source:
             table: TableShard = open_table(shard.name, _InputParts(source))
             return table.memory_bytes()
     except CorruptShardError:

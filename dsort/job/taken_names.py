@@ -27,8 +27,8 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
     sidecars = early_sidecar_names(job)
     if job.overwrite:
         return
-    if sidecars and job.outputs_bucket.exists():
-        _refuse(job, "sidecars get", sorted(job.outputs_bucket.stat_many(sidecars)), dry=dry)
+    if sidecars and job.buckets.outputs.exists():
+        _refuse(job, "sidecars get", sorted(job.buckets.outputs.stat_many(sidecars)), dry=dry)
     existing = existing_names(job)
     counts = [target.count for target in job.pipeline.targets]
     if all(count is not None for count in counts):
@@ -38,7 +38,9 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
 
 def _is_behind(job: Job, name: str, counts: Sequence[int | None]) -> bool:
     """Whether a template makes ``name`` only for more shards than there will be."""
-    numbers = [(job.names.number_of(group, name), count) for group, count in enumerate(counts)]
+    numbers = [
+        (job.outcome.names.number_of(group, name), count) for group, count in enumerate(counts)
+    ]
     made = [number >= (count or 0) for number, count in numbers if number is not None]
     return bool(made) and all(made)
 
@@ -48,11 +50,11 @@ def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> Non
         return
     many = f"{len(existing):,} objects have names" if len(existing) > 1 else "1 object has a name"
     text = (
-        f"output names are taken in {job.outputs_bucket.uri}: {many} that {origin}: "
+        f"output names are taken in {job.buckets.outputs.uri}: {many} that {origin}: "
         f"{first_few(existing)}"
     )
     if dry:
-        job.warn("names_taken", text)
+        job.reporter.warn("names_taken", text)
         return
     raise NamesTakenError(
         text,
@@ -63,19 +65,19 @@ def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> Non
 def refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
     """``NamesTakenError`` if an output name is taken, unless the job may replace it."""
     for name in names:
-        path = job.outputs_bucket.local_path(name)
+        path = job.buckets.outputs.local_path(name)
         if path is not None and path.is_dir():
             raise NamesTakenError(
-                f"{name} in {job.outputs_bucket.uri} is a directory, no shard can have that name",
+                f"{name} in {job.buckets.outputs.uri} is a directory, no shard can have that name",
                 hint="remove it, or use another output_bck or output_format",
             )
     if overwrite:
         return
-    existing = sorted(job.outputs_bucket.stat_many(names))
+    existing = sorted(job.buckets.outputs.stat_many(names))
     if existing:
         shown = first_few(existing)
         raise NamesTakenError(
-            f"{len(existing)} output names are taken in {job.outputs_bucket.uri}: {shown}",
+            f"{len(existing)} output names are taken in {job.buckets.outputs.uri}: {shown}",
             hint=TAKEN_HINT,
         )
 
@@ -83,7 +85,7 @@ def refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
 def existing_names(job: Job, first: Sequence[int] = ()) -> list[str]:
     """The objects with names that the output templates make, from the number in ``first`` on (by
     template; 0 if it has none), except for inputs. Sorted."""
-    bucket, names = job.outputs_bucket, job.names
+    bucket, names = job.buckets.outputs, job.outcome.names
     if not bucket.exists():
         return []
     starts = [*first, *[0] * (len(names.templates) - len(first))]
@@ -98,6 +100,6 @@ def existing_names(job: Job, first: Sequence[int] = ()) -> list[str]:
         for prefix in {names.prefix(group) for group in range(len(names.templates))}:
             found.update(info.name for info in bucket.list(prefix))
         found = names.made(found, starts)
-    source, target = job.bucket_identities
+    source, target = job.buckets.identities
     inputs = {source.identity(shard.name) for shard in job.inputs} if found else set()
     return sorted(name for name in found if target.identity(name) not in inputs)

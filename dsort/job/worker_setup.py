@@ -70,7 +70,7 @@ def movement_for(job: Job) -> Movement:
     if is_table:
         from dsort.job.tables import expanded_bytes  # the readers of tables
 
-        values_stay = mappable and input_bytes <= job.memory.wanted_bytes * MAP_SHARE
+        values_stay = mappable and input_bytes <= job.found.memory.wanted_bytes * MAP_SHARE
         values_stay = values_stay and job.options.move == "auto"
         mappable = False
         uploads += TABLE_BYTES
@@ -84,14 +84,14 @@ def movement_for(job: Job) -> Movement:
         uploads += WINDOW_BYTES_MIN
     if job.pipeline.encodes:
         uploads += ENCODING_BYTES
-    memory_bytes, forced = job.memory.wanted_bytes, job.options.move
+    memory_bytes, forced = job.found.memory.wanted_bytes, job.options.move
     short, table = any(each.has_short_records for each in job.pipeline.reading.containers), NO_TABLE
     if short:
         table = job.stop.wait_for(lambda: largest_table(job, memory_bytes))
     least = least_memory_bytes(uploads + table.size_bytes)
-    if memory_bytes < least <= job.memory.most_bytes:
+    if memory_bytes < least <= job.found.memory.most_bytes:
         # AIStore's users write "1KB" only to have records go through the disk.
-        job.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
+        job.reporter.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
         load = Load(
@@ -151,9 +151,13 @@ def _range_suits(job: Job, input_bytes: int) -> str:
     """Why reading by range suits the job, "" if it does not. Called only for jobs whose inputs do
     not fit in memory, or are in stores."""
     nodes = job.runtime.nodes()
-    to_disk = input_bytes * SCRATCH_SHARE > job.memory.wanted_bytes * nodes
+    to_disk = input_bytes * SCRATCH_SHARE > job.found.memory.wanted_bytes * nodes
     has_scratch = nodes > 1 or scratch_free(scratch_place(job, dry=False)) >= input_bytes
-    if not (to_disk or not has_scratch or any(each.ref.is_directory for each in job.input_places)):
+    if not (
+        to_disk
+        or not has_scratch
+        or any(each.ref.is_directory for each in job.buckets.input_places)
+    ):
         return ""  # a request for a header is not worth it
     from dsort.job.range_probe import range_suits
 
@@ -233,13 +237,13 @@ def check_directories(job: Job, *, dry: bool) -> None:
     """``StorageError`` if a node does not see a directory that its workers need, checked by a
     file."""
     lost: dict[str, None] = {}
-    read = job.inputs_bucket
+    read = job.buckets.inputs
     first = read.first_files() if isinstance(read, FilesBucket) else first_objects(job)
     buckets = [("input", bucket, name) for bucket, name in first]
     token = f"{staged_prefix(job.job_id)}here"
-    for place in () if dry else job.output_places:
+    for place in () if dry else job.buckets.output_places:
         if place.ref.is_directory:
-            bucket = bucket_for(job.outputs_bucket, placed_at(place.name, "x"))
+            bucket = bucket_for(job.buckets.outputs, placed_at(place.name, "x"))
             bucket.stage(token).close()
             buckets.append(("output", bucket, token))
     for role, bucket, name in buckets:
@@ -255,14 +259,7 @@ def check_directories(job: Job, *, dry: bool) -> None:
                 f"the {role} bucket {bucket.uri}: {error.message}", hint=error.hint
             ) from None
     for node in lost:
-        job.warn("node_lost", f"node {node} is lost: the job begins without it")
-
-
-def _scratch_before(job: Job) -> tuple[str, ...]:
-    """The scratch nodes that have what an earlier attempt extracted."""
-    if job.before is None:
-        return ()
-    return tuple(sorted({facts.node for facts in job.before.extracted.values()}))
+        job.reporter.warn("node_lost", f"node {node} is lost: the job begins without it")
 
 
 def start_workers(job: Job, *, dry: bool) -> None:
@@ -273,8 +270,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         *(movement.way.name, movement.reason, movement.workers, movement.partitions),
         movement.buffer_bytes,
     )
-    last_worker = job.before.worker_last if job.before is not None else -1
-    attempts = job.before.attempts if job.before is not None else 0
+    before = job.attempt.before
     extractors = min(movement.workers, job.extractors_max or movement.workers)
     setup = WorkerSetup(
         job_id=job.job_id,
@@ -282,22 +278,22 @@ def start_workers(job: Job, *, dry: bool) -> None:
         movement=movement,
         inputs=tuple(
             replace(place, limits=store_limits(place.ref, job.options, workers=movement.workers))
-            for place in job.input_places
+            for place in job.buckets.input_places
         ),
         outputs=tuple(
             replace(place, limits=output_limits(job, place.ref, workers=movement.workers))
-            for place in job.output_places
+            for place in job.buckets.output_places
         ),
-        output_uri=job.outputs_bucket.uri,
+        output_uri=job.buckets.outputs.uri,
         root=str(job.options.root.absolute()),
         scratch=str(scratch_place(job, dry=dry)),
         attempt=Attempt(
-            number=job.lease.attempt if job.lease is not None else 0,
+            number=job.attempt.number,
             # Above all numbers of earlier attempts, including workers that never finished a task.
-            first_worker=max(last_worker + 1, attempts * WORKERS_PER_ATTEMPT),
-            scratch_before=_scratch_before(job),
+            first_worker=max(before.worker_last + 1, before.attempts * WORKERS_PER_ATTEMPT),
+            scratch_before=tuple(sorted({facts.node for facts in before.extracted.values()})),
         ),
-        code=CodeShare(extractors, job.code_room.gpus),
+        code=CodeShare(extractors, job.found.code_room.gpus),
         fetch=job.options.fetch,
         log_level=level_in_force(),
     )
@@ -306,12 +302,12 @@ def start_workers(job: Job, *, dry: bool) -> None:
 
 def _upload_bytes(job: Job) -> int:
     """The memory that a worker needs for its uploads, which go to one bucket at a time."""
-    names = [placed_at(place.name, "x") for place in job.output_places]
+    names = [placed_at(place.name, "x") for place in job.buckets.output_places]
     return max(
         output_limits(job, place.ref).upload_bytes
-        if bucket_for(job.outputs_bucket, name).seals_on_finish
+        if bucket_for(job.buckets.outputs, name).seals_on_finish
         else 0
-        for place, name in zip(job.output_places, names, strict=True)
+        for place, name in zip(job.buckets.output_places, names, strict=True)
     )
 
 
@@ -319,7 +315,7 @@ def output_limits(job: Job, ref: BucketRef, *, workers: int = 1) -> StoreLimits:
     """The limits of each of ``workers`` for its uploads to a bucket."""
     return with_part_sizes(
         store_limits(ref, job.options, workers=workers),
-        job.memory.wanted_bytes,
+        job.found.memory.wanted_bytes,
         workers_a_node=-(-job.runtime.workers_max() // job.runtime.nodes()),
     )
 
@@ -329,7 +325,7 @@ def scratch_place(job: Job, *, dry: bool) -> Path:
     a bucket that was named by a client on the network."""
     base = job.options.scratch
     if base is None and not dry and job.options.fetch is None and job.runtime.nodes() == 1:
-        beside = job.outputs_bucket.local_path("x")
+        beside = job.buckets.outputs.local_path("x")
         if beside is not None:
             return (beside.parent / scratch_name(job.job_id)).absolute()
     return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"

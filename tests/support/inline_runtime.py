@@ -26,11 +26,16 @@ from dsort.storage.output_buckets import open_outputs
 from dsort.storage.several import BucketPlace
 from tests.support.internals import (
     WAYS,
+    Buckets,
     Event,
+    Found,
     IndexStore,
     Job,
+    JobAttempt,
     JobReport,
     Movement,
+    Outcome,
+    Reporter,
     Request,
     ScratchLost,
     ScratchNodes,
@@ -212,18 +217,18 @@ class InlineRuntime:
             shutil.rmtree(self._setup.scratch, ignore_errors=True)
 
 
-class _MovedJob(Job, kw_only=True):
-    """A job that moves payload as it was told to, whatever would have been chosen."""
+class _MovedFound(Found, kw_only=True):
+    """Makes a job move payload as it was told to, whatever would have been chosen."""
 
     moved: Moved
     chosen: Movement | None = None
 
     @property
-    def movement_chosen(self) -> Movement | None:  # type: ignore[override]
+    def movement(self) -> Movement | None:  # type: ignore[override]
         return self.chosen
 
-    @movement_chosen.setter
-    def movement_chosen(self, chosen: Movement | None) -> None:
+    @movement.setter
+    def movement(self, chosen: Movement | None) -> None:
         if chosen is not None:
             chosen = replace(
                 chosen,
@@ -274,25 +279,27 @@ def _job(
         *(BucketPlace(each.place, each.bucket) for each in parsed.targets if each.bucket),
     )
     spec = with_seed(parsed)
-    job = _MovedJob(
-        moved=moved,
-        job_id=new_job_id(),
+    places = tuple(BucketPlace(each.name, each.bucket) for each in parsed.sources)
+    job_id, runtime = new_job_id(), InlineRuntime(moved)
+    pipeline = compile_pipeline(spec, steps=load_steps(parsed, options), keymap=keymap)
+    listener = (lambda event: None) if events is None else events.append
+    outputs = open_outputs(targets, lambda place: open_bucket(place.ref.uri, root=options.root))
+    job = Job(
+        job_id=job_id,
         spec=spec,
         options=options,
-        input_places=tuple(BucketPlace(each.name, each.bucket) for each in parsed.sources),
-        output_places=targets,
-        inputs_bucket=open_inputs(
-            [BucketPlace(each.name, each.bucket) for each in parsed.sources],
-            lambda place: open_bucket(place.ref.uri, root=options.root),
+        pipeline=pipeline,
+        buckets=Buckets(
+            open_inputs(places, lambda place: open_bucket(place.ref.uri, root=options.root)),
+            outputs,
+            places,
+            targets,
         ),
-        outputs_bucket=open_outputs(
-            targets, lambda place: open_bucket(place.ref.uri, root=options.root)
-        ),
-        runtime=InlineRuntime(moved),
+        runtime=runtime,
         stop=stop,
-        on_event=(lambda event: None) if events is None else events.append,
-        names=output_names(parsed, keymap),
-        memory=job_memory(parsed, options),
-        pipeline=compile_pipeline(spec, steps=load_steps(parsed, options), keymap=keymap),
+        reporter=Reporter(job_id, spec, pipeline.reading.containers, listener),
+        attempt=JobAttempt(outputs, job_id, runtime),
+        found=_MovedFound(job_memory(parsed, options), moved=moved),
+        outcome=Outcome(output_names(parsed, keymap)),
     )
     return job, tally

@@ -51,7 +51,7 @@ MODULES = {
     "dsort.job.gc": "Garbage OWNER_FILE find_garbage remove_garbage",
     "dsort.job.hooks": "call_command call_webhook",
     "dsort.job.inputs": "refuse_unreadable resolve_inputs",
-    "dsort.job.job": "Advanced Job JobState Noted PHASES PhaseBegan PhaseEnded WARNING_TEXTS",
+    "dsort.job.job": "Buckets Found Job JobAttempt Outcome",
     "dsort.job.job_ids": "moment_of_id new_job_id",
     "dsort.job.journal": "Journal discard_run list_job_directories read_journal",
     "dsort.job.journal_entries": (
@@ -80,6 +80,9 @@ MODULES = {
         "Forecast JobReport Order PlanEstimate PlannedShard ReactionCount RecordFlow Run Totals"
     ),
     "dsort.job.user_code": "room_here",
+    "dsort.job.reporter": (
+        "Advanced JobState Noted PHASES PhaseBegan PhaseEnded Reporter WARNING_TEXTS"
+    ),
     "dsort.job.resources": "CodeRoom job_memory with_part_sizes",
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
     "dsort.job.surveys": "exact_outputs positions",

@@ -39,7 +39,7 @@ def run_surveys(job: Job) -> Facts:
 def _expect(job: Job, *, passes: int) -> None:
     """Set the totals of the phase to ``passes`` more passes, besides what was read already."""
     total = sum(shard.size_bytes for shard in job.inputs)
-    before = job.state.phases["extract"]
-    job.expect(
+    before = job.reporter.state.phases["extract"]
+    job.reporter.expect(
         shards=before.shards + passes * len(job.inputs), bytes_total=before.bytes + passes * total
     )

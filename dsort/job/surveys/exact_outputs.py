@@ -33,7 +33,7 @@ def readings(job: Job) -> int:
     """How many passes over all inputs it needs that no earlier attempt has made."""
     division = job.pipeline.division
     needed = division is not None and division.is_counted
-    return int(needed and job.retained(BORDERS_FILE) is None)
+    return int(needed and job.attempt.retained(BORDERS_FILE) is None)
 
 
 def find(job: Job, facts: Facts) -> Facts:

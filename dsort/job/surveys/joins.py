@@ -40,7 +40,7 @@ def readings(job: Job) -> int:
     """How many passes over all inputs it needs that no earlier attempt has made."""
     rule = job.pipeline.join
     needed = rule is not None and rule.is_settled_first
-    return int(needed and job.retained(LEFT_OUT_FILE) is None)
+    return int(needed and job.attempt.retained(LEFT_OUT_FILE) is None)
 
 
 def find(job: Job, facts: Facts) -> Facts:
@@ -56,7 +56,7 @@ def find(job: Job, facts: Facts) -> Facts:
         survey = Extraction(job, Stage("join", job.movement.partitions), facts)
         found = retry_after_lost_scratch(survey, lambda: _search(job, survey))
         for name in wanted:
-            job.retain_on_nodes(name, found[name])
+            job.attempt.retain_on_nodes(name, found[name])
     return replace(facts, left_out=LEFT_OUT_FILE, places=PLACES_FILE * rule.is_ordered_first)
 
 

@@ -91,7 +91,7 @@ def bytes_to_move(job: Job, total_bytes: int) -> int:
 def readings(job: Job) -> int:
     """How many passes over all inputs it needs that no earlier attempt has made."""
     mix = job.pipeline.mix
-    return int(mix is not None and mix.is_counted and job.retained(MIX_FILE) is None)
+    return int(mix is not None and mix.is_counted and job.attempt.retained(MIX_FILE) is None)
 
 
 def find(job: Job, facts: Facts) -> Facts:

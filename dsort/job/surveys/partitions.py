@@ -55,7 +55,7 @@ _FILES = _Files(SPLITTERS_FILE, RENAME_FILE, CLASSES_FILE)
 
 def readings(job: Job) -> int:
     """How many passes over all inputs it needs that no earlier attempt has made."""
-    return int(any(_wanted(job)) and job.retained(_marker(job)) is None)
+    return int(any(_wanted(job)) and job.attempt.retained(_marker(job)) is None)
 
 
 def find(job: Job, facts: Facts) -> Facts:
@@ -97,17 +97,17 @@ def _survey(job: Job, known: Facts, wanted: _Wanted) -> _Files:
         splitters = retry_after_lost_scratch(survey, lambda: _sampled_splitters(job, survey))
     if wanted.classes:
         classes = retry_after_lost_scratch(survey, lambda: _count_classes(job, survey))
-    job.note(renamed.tally)
+    job.reporter.note(renamed.tally)
     found = _Files(splitters, renamed.file, classes)
-    splitting, renaming, counting = (job.digests.get(name, "") for name in found)
+    splitting, renaming, counting = (job.attempt.digests.get(name, "") for name in found)
     made = _Survey(found, (splitting, renaming, counting), tally_rows(renamed.tally))
-    job.retain(_marker(job), json.dumps(to_builtins(made)).encode())
+    job.attempt.retain(_marker(job), json.dumps(to_builtins(made)).encode())
     return found
 
 
 def _kept(job: Job) -> _Files | None:
     """The files that an earlier attempt made; None if some of them are missing."""
-    kept = job.retained(_marker(job))
+    kept = job.attempt.retained(_marker(job))
     if kept is None:
         return None
     before = _parse(kept, f"{_marker(job)} of job {job.job_id}")
@@ -115,7 +115,7 @@ def _kept(job: Job) -> _Files | None:
     names = [name for name in found if name]
     if not share_kept(job, {name: partial(_check, job, name, digests[name]) for name in names}):
         return None
-    job.note(tally_of(before.tally))
+    job.reporter.note(tally_of(before.tally))
     return found
 
 
@@ -164,7 +164,7 @@ def _splitters_of_shards(job: Job) -> str:
     begins = begins[begins < len(ends)].astype(np.int64)
     splitters = Splitters(SortKeys(len(begins)), begins, np.zeros(len(begins), np.int64))
     log.debug("%d partitions begin at the beginnings of shards", len(begins) + 1)
-    job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
+    job.attempt.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
     return SPLITTERS_FILE
 
 
@@ -190,7 +190,7 @@ def _sampled_splitters(job: Job, survey: Extraction) -> str:
     log.debug(
         "%d partitions are chosen by samples of %d files", job.movement.partitions, len(samples)
     )
-    job.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
+    job.attempt.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
     return SPLITTERS_FILE
 
 
@@ -209,5 +209,5 @@ def _count_classes(job: Job, survey: Extraction) -> str:
                     f"there are more than {CLASSES_MAX:,} classes to interleave",
                     hint="interleave.by names what many records have in common, as a label",
                 )
-    job.retain_on_nodes(CLASSES_FILE, class_table_bytes(*classes_of_all(counts)))
+    job.attempt.retain_on_nodes(CLASSES_FILE, class_table_bytes(*classes_of_all(counts)))
     return CLASSES_FILE

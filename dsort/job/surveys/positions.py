@@ -25,7 +25,7 @@ _Records = Annotated[int, Meta(ge=0, lt=1 << 53)]
 def readings(job: Job) -> int:
     """How many passes over all inputs it needs that no earlier attempt has made."""
     needed = readings_needed(job.pipeline.steps)
-    return needed if needed and job.retained(POSITIONS_FILE) is None else 0
+    return needed if needed and job.attempt.retained(POSITIONS_FILE) is None else 0
 
 
 def find(job: Job, facts: Facts) -> Facts:

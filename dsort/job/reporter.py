@@ -1,0 +1,302 @@
+"""How far a job is, what it counted, and what its listener receives.
+
+:class:`JobState` changes only in :meth:`JobState.apply`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+
+from msgspec import Struct, field
+
+from dsort.containers.base import Container, OddityKind
+from dsort.data.tally import Tally
+from dsort.errors import InvariantError
+from dsort.job.events import (
+    Event,
+    JobWarning,
+    PhaseDone,
+    Progress,
+)
+from dsort.job.report import ReactionCount
+from dsort.job.timeline import Timeline
+from dsort.log_lines import logger_of
+from dsort.spec.model import JobSpec
+
+PHASES = ("resolve", "extract", "plan", "create", "commit")
+
+log = logger_of("job")
+
+
+class PhaseBegan(Struct, frozen=True):
+    """A phase begins; totals of 0 are not known."""
+
+    phase: str
+    at_s: float
+    shards_total: int = 0
+    bytes_total: int = 0
+
+
+class Advanced(Struct, frozen=True):
+    """One more piece of the current phase is done."""
+
+    shards: int = 0
+    records: int = 0
+    bytes: int = 0
+    members: int = 0
+    payload_bytes: int = 0
+
+
+class Noted(Struct, frozen=True):
+    """Counts of what was dropped, kept, renamed or odd."""
+
+    tally: Tally
+
+
+class PhaseEnded(Struct, frozen=True):
+    """The current phase is over."""
+
+    at_s: float
+
+
+class PhaseTotals(Struct):
+    """The totals of one phase so far. Times are seconds of the coordinator's clock."""
+
+    began_s: float
+    shards_total: int
+    bytes_total: int
+    shards: int = 0
+    records: int = 0
+    bytes: int = 0
+    members: int = 0
+    payload_bytes: int = 0
+    ended_s: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The duration of the phase; 0 while it runs."""
+        return 0.0 if self.ended_s is None else self.ended_s - self.began_s
+
+
+class JobState(Struct):
+    """The phases of a job in their order, each at most once (surveys are part of ``extract``)."""
+
+    phases: dict[str, PhaseTotals] = field(default_factory=dict)
+    phase: str | None = None
+    tally: Tally = field(default_factory=Tally)
+
+    def apply(self, event: PhaseBegan | Advanced | Noted | PhaseEnded) -> None:
+        """Apply one event; ``InvariantError`` if it is not possible in the present state."""
+        match event:
+            case PhaseBegan():
+                self._begin(event)
+            case Advanced():
+                current = self._current()
+                current.shards += event.shards
+                current.records += event.records
+                current.bytes += event.bytes
+                current.members += event.members
+                current.payload_bytes += event.payload_bytes
+            case Noted():
+                self.tally.merge(event.tally)
+            case PhaseEnded():
+                self._current().ended_s = event.at_s
+                self.phase = None
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each phase, rounded to microseconds; 0 while it runs."""
+        return {name: round(totals.seconds, 6) for name, totals in self.phases.items()}
+
+    def _begin(self, event: PhaseBegan) -> None:
+        started = [PHASES.index(name) for name in self.phases]
+        if self.phase is not None or PHASES.index(event.phase) <= max(started, default=-1):
+            raise InvariantError(f"phase {event.phase} cannot begin after {list(self.phases)}")
+        self.phase = event.phase
+        self.phases[event.phase] = PhaseTotals(event.at_s, event.shards_total, event.bytes_total)
+
+    def _current(self) -> PhaseTotals:
+        if self.phase is None:
+            raise InvariantError("no phase is running")
+        return self.phases[self.phase]
+
+
+QUIET_KINDS = frozenset(
+    {
+        "clutter_files",
+        "hidden_files",
+        "other_files",
+        "stray_members_kept",
+        "left_out_by_steps",
+        "left_out_by_mix",
+        "left_out_by_join",
+        "conflicts_left_out",
+        "copied_by_mix",
+        "deduplicated",
+        "left_out_to_equalize",
+    }
+)
+"""Kinds that the manifest counts, but that need no warning."""
+
+WARNING_TEXTS = {  # [singular|plural]
+    "rows_without_record": "{count} [row|rows] of ingest.table [is|are] about no record: {names}",
+    "records_without_row": "{count} [record has|records have] no row in ingest.table: {names}",
+    "unlisted_files": "{count} files were left out, for they are in no row of metadata: {names}",
+    "unusable_files": "{count} files were left out, for they can be no members: {names}",
+    "failed_records": "steps failed at {count} records, as on_error says: {names}",
+    "lost_with_failed": "{count} records were left out with one of their shard at which a step "
+    "failed: {names}",
+    "missing_shards": "{count} input [shard is|shards are] missing: {names}",
+    "objects_passed_over": "{count} objects passed over, for their names do not end in the input "
+    "extension: {names}",
+    "duplicated_records": "{count} members occur again in their record; the last one was kept: "
+    "{names}",
+    "duplicate_keys": "{count} [record has|records have] the key of an earlier record "
+    "(webdataset reads "
+    "neighbours of one key as one sample; duplicate_keys: rename mends that): {names}",
+    "duplicate_keys_dropped": "{count} [record was|records were] dropped, an earlier one has "
+    "their key: {names}",
+    "duplicate_keys_renamed": "{count} [record was|records were] renamed, an earlier one has "
+    "their key: {names}",
+    "final_newlines_stripped": "{count} payloads lost the line feed at their end, which does not "
+    "come back: {names}",
+    "members_defaulted": "{count} members that records lacked were made of member_defaults: "
+    "{names}",
+    "corrupt_shards": "{count} corrupt [shard was|shards were] left out: {names}",
+    "stray_members_dropped": "{count} stray [member was|members were] dropped: {names}",
+    "missing_members": "{count} records lack a member that require names: {names}",
+    "missing_members_excluded": "{count} records lack a member that require names, and were left "
+    "out: {names}",
+    "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "
+    "together, in {names}",
+    "incomplete_shards": "{count} shards may not be whole; what could be read was taken: {names}",
+    "replaced_inputs": "{count} input shards are newer than the manifest of the job that wrote "
+    "them, and have another size: {names}",
+    "unsafe_names": "{count} members have names or link targets that lead out of the directory "
+    "they are unpacked in (unsafe_names: rename mends that): {names}",
+    "unsafe_names_renamed": "{count} members had names or link targets that lead out of the "
+    "directory they are unpacked in, and were renamed: {names}",
+    "ekm_missing_key": "{count} records have no place in the external key map, or several; "
+    "they went to ekm_default if there is one, else they were dropped: {names}",
+    "ekm_malformed_line": "{count} lines of the external key map are malformed: {names}",
+}
+
+
+class Reporter(Struct):
+    """Counts and times the work of a job, and reports it. ``on_event`` is called in the thread that
+    runs the job. ``containers``: of the inputs."""
+
+    job_id: str
+    spec: JobSpec
+    containers: Sequence[Container]
+    on_event: Callable[[Event], None]
+    state: JobState = field(default_factory=JobState)
+    warnings: list[str] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
+    _began_s: float = field(default_factory=time.monotonic)
+
+    @contextmanager
+    def phase(self, name: str, *, shards: int = 0, bytes_total: int = 0) -> Iterator[None]:
+        """Run the body as one phase: time it, and report its begin and end to the listener."""
+        self.state.apply(PhaseBegan(name, time.monotonic(), shards, bytes_total))
+        totals = self.state.phases[name]
+        self.timeline.begin(name, totals.began_s - self._began_s)
+        self._tell_progress(name)
+        log.debug("the phase %s begins", name)
+        yield
+        ended_s = time.monotonic()
+        log.debug("the phase %s ends after %.3f s", name, ended_s - totals.began_s)
+        self.state.apply(PhaseEnded(ended_s))
+        self.timeline.end(name, ended_s - self._began_s, totals.bytes)
+        self.on_event(
+            PhaseDone(
+                self.job_id,
+                name,
+                totals.seconds,
+                totals.shards,
+                totals.records,
+                totals.bytes,
+                totals.members,
+                totals.payload_bytes,
+            )
+        )
+
+    def expect(self, *, shards: int, bytes_total: int) -> None:
+        """Set the totals of the current phase, once they are known."""
+        assert self.state.phase is not None
+        totals = self.state.phases[self.state.phase]
+        totals.shards_total, totals.bytes_total = shards, bytes_total
+
+    def advance(
+        self,
+        *,
+        shards: int = 0,
+        records: int = 0,
+        bytes_done: int = 0,
+        members: int = 0,
+        payload_bytes: int = 0,
+    ) -> None:
+        """Add finished work to the current phase, and report the progress."""
+        self.state.apply(Advanced(shards, records, bytes_done, members, payload_bytes))
+        assert self.state.phase is not None
+        self._tell_progress(self.state.phase)
+
+    def note(self, tally: Tally) -> None:
+        """Add ``tally`` to the counts, and warn of what a user should know."""
+        self.state.apply(Noted(tally))
+        for kind, count, samples in tally:
+            if not self._is_quiet(kind) and not self._ignored(kind):
+                self._warn(kind, count, samples)
+
+    def reactions(self) -> tuple[ReactionCount, ...]:
+        """Everything that was counted so far."""
+        return tuple(ReactionCount(kind, count, names) for kind, count, names in self.state.tally)
+
+    def _oddity(self, kind: str) -> OddityKind | None:
+        """The oddity of the inputs' containers that has this ``kind``; None if there is none."""
+        tables = (each.oddities for each in self.containers)
+        return next((each for each in chain(*tables) if each.kind == kind), None)
+
+    def _is_quiet(self, kind: str) -> bool:
+        oddity = self._oddity(kind)
+        return kind in QUIET_KINDS or (oddity is not None and not oddity.warning)
+
+    def _ignored(self, kind: str) -> bool:
+        base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
+        return getattr(self.spec.config, base, None) == "ignore"
+
+    def _warn(self, kind: str, count: int, samples: tuple[str, ...]) -> None:
+        shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
+        oddity = self._oddity(kind)
+        known = WARNING_TEXTS.get(kind) if oddity is None else oddity.warning
+        text = known or kind + ": {count}: {names}"
+        which = r"\1" if count == 1 else r"\2"
+        agreed = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", which, text)
+        self.warn(kind, agreed.format(count=f"{count:,}", names=shown))
+
+    def warn(self, kind: str, text: str) -> None:
+        """Warn the user of something that does not stop the job."""
+        self.warnings.append(text)
+        self.on_event(JobWarning(self.job_id, kind, text))
+
+    def _tell_progress(self, phase: str) -> None:
+        totals = self.state.phases[phase]
+        now_s = time.monotonic()
+        self.timeline.note(phase, now_s - self._began_s, totals.bytes)
+        self.on_event(
+            Progress(
+                self.job_id,
+                phase,
+                totals.shards,
+                totals.shards_total,
+                totals.records,
+                totals.bytes,
+                totals.bytes_total,
+                now_s - totals.began_s,
+                totals.members,
+                totals.payload_bytes,
+            )
+        )
