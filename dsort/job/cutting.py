@@ -23,7 +23,7 @@ from dsort.data.json_types import Count
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import InputError, InvariantError
 from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
-from dsort.job.facts import json_fact
+from dsort.job.facts import Fact
 from dsort.job.job import Job
 from dsort.job.ordering import Ordering
 from dsort.naming.names import readable
@@ -249,7 +249,7 @@ def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSize
             raise ValueError("its numbers do not ascend from 0 on")
         return EncodedSizes(stored, encoded)
 
-    return json_fact(SIZES_FILE, _SizesStored, rows, of_rows).settle(job, measure)
+    return Fact(SIZES_FILE, _SizesStored, of_rows, rows).settle(job, measure)
 
 
 def measured_sizes(

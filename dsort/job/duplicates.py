@@ -152,19 +152,12 @@ def _left_out(
     return Dropped(before.count + count, name, tally, parts, positions)
 
 
-class Renamed(Struct, frozen=True):
-    """The shared file of the records that get new keys ("" if there are none)."""
-
-    file: str = ""
-    tally: Tally = field(default_factory=Tally)
-
-
-def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
-    """Choose new keys for all duplicates."""
+def rename_duplicates(job: Job, survey: Extraction) -> Tally:
+    """Choose new keys for all duplicates, and share them; the counts."""
     found = _find_duplicates(job, survey, replace(_BY_KEY, want_rows=True))
     count = sum(part.count for part in found)
     if count == 0:
-        return Renamed()
+        return Tally()
     rows = by_position(_positions(job, _BY_KEY.name, found))
     taken = [
         job.runtime.ask(node, DistinctKeyHashes(survey.stage.name, shards))
@@ -180,7 +173,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Renamed:
         for row in range(min(count, SAMPLES_MAX))
     )
     tally.add("duplicate_keys_renamed", count, samples)
-    return Renamed(RENAME_FILE, tally)
+    return tally
 
 
 class _Search(Struct, frozen=True):

@@ -6,13 +6,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from msgspec import Struct, to_builtins
+import xxhash
+from msgspec import Struct, field, to_builtins
 
 from dsort.data.json_types import checked
 from dsort.data.shares import CopyRule
-from dsort.errors import damaged
+from dsort.errors import StorageError, damaged
 from dsort.job.job import Job
 from dsort.storage.small_objects import parse_json
 from dsort.transforms.positions import InputPositions
@@ -36,46 +37,69 @@ class Facts(Struct, frozen=True):
     classes: str = ""
 
 
+class _Kept(Struct):
+    """``files``: XXH3-128 of the shared files, by name."""
+
+    value: Any
+    files: dict[str, str]
+
+
 class Fact(Struct, Generic[Value], frozen=True):
-    """One file beside the job. ``parse`` receives its bytes and its name for errors, and checks the
-    bytes: others may have written them. ``is_shared``: workers read the file, too."""
+    """A value that the first attempt finds and later ones use: JSON of a ``kind`` in the file
+    ``name``, and shared files. ``dump`` and ``parse`` convert the value; ``parse`` raises
+    ``ValueError`` or a similar error for what does not fit the job. ``checks``: for each file that
+    the value may have, a function of its bytes and of its name for errors."""
 
     name: str
-    dump: Callable[[Value], bytes]
-    parse: Callable[[bytes, str], Value]
-    is_shared: bool = False
+    kind: Any
+    parse: Callable[[Any], Value] = lambda stored: stored
+    dump: Callable[[Value], object] = lambda value: value
+    checks: Mapping[str, Callable[[bytes, str], object]] = field(default_factory=dict)
 
     def settle(self, job: Job, find: Callable[[], Value]) -> Value:
         """The value that an earlier attempt found, else the value that ``find`` finds now."""
-        data = job.attempt.retained(self.name)
-        if data is None:
-            return self.keep(job, find())
-        value = self.parse(data, f"{self.name} of job {job.job_id}")
-        if self.is_shared:
-            job.runtime.share(self.name, data)
-        return value
+        kept = self.before(job)
+        return kept[0] if kept else self.keep(job, find())
 
     def keep(self, job: Job, value: Value) -> Value:
-        """Store ``value`` for later attempts."""
-        if self.is_shared:
-            job.attempt.retain_on_nodes(self.name, self.dump(value))
-        else:
-            job.attempt.retain(self.name, self.dump(value))
+        """Store ``value`` for later attempts, once its files are given to all nodes."""
+        shared = job.attempt.digests
+        files = {name: shared[name] for name in self.checks if name in shared}
+        kept = to_builtins(_Kept(self.dump(value), files))
+        job.attempt.retain(self.name, json.dumps(kept).encode())
         return value
 
+    def before(self, job: Job) -> tuple[Value] | tuple[()]:
+        """The value that an earlier attempt kept, whose files are given to all nodes; () if there
+        is none, or a file is missing. ``StorageError`` if it is damaged: others may have written
+        it."""
+        data = job.attempt.retained(self.name)
+        if data is None:
+            return ()
+        what = f"{self.name} of job {job.job_id}"
+        kept = parse_kept(data, what, _Kept)
+        if not kept.files.keys() <= self.checks.keys():
+            raise damaged(what, "it names other files than a survey makes")
+        with refuse_damage_in(what):
+            value = self.parse(checked(kept.value, self.kind))
+        files = {name: job.attempt.retained(name) for name in kept.files}
+        if None in files.values():
+            return ()
+        for name, content in files.items():
+            self._check(name, content or b"", kept.files[name], f"{name} of job {job.job_id}")
+        for name, content in files.items():
+            job.attempt.share(name, content or b"")
+        return (value,)
 
-def share_kept(job: Job, checks: Mapping[str, Callable[[bytes, str], object]]) -> bool:
-    """Share the files of an earlier attempt with all nodes; False if one of them is missing.
-    ``checks``: by the name of the file, a function of its bytes and of its description in errors.
-    Nothing is shared unless all files pass."""
-    kept = {name: job.attempt.retained(name) for name in checks}
-    if None in kept.values():
-        return False
-    for name, data in kept.items():
-        checks[name](data or b"", f"{name} of job {job.job_id}")
-    for name, data in kept.items():
-        job.runtime.share(name, data or b"")
-    return True
+    def _check(self, name: str, data: bytes, digest: str, what: str) -> None:
+        """``StorageError`` for a file that is not the one which was kept (what was extracted with
+        that file would not fit what is extracted with this one), or that workers could not use."""
+        if digest != xxhash.xxh3_128_hexdigest(data):
+            raise StorageError(
+                f"{what} was changed since the job wrote it",
+                hint="the job cannot be resumed; start it again",
+            )
+        self.checks[name](data, what)
 
 
 def parse_kept(data: bytes, what: str, kind: type[Stored]) -> Stored:
@@ -84,23 +108,6 @@ def parse_kept(data: bytes, what: str, kind: type[Stored]) -> Stored:
     content = parse_json(data, what)
     with refuse_damage_in(what):
         return checked(content, kind)
-
-
-def json_fact(
-    name: str,
-    kind: type[Stored],
-    rows: Callable[[Value], Stored],
-    of_rows: Callable[[Stored], Value],
-) -> Fact[Value]:
-    """A fact that is stored as the JSON of a ``kind``. ``of_rows`` raises ``ValueError`` or a
-    similar error for rows that do not fit the job."""
-
-    def parse(data: bytes, what: str) -> Value:
-        stored = parse_kept(data, what, kind)
-        with refuse_damage_in(what):
-            return of_rows(stored)
-
-    return Fact(name, lambda value: json.dumps(to_builtins(rows(value))).encode(), parse)
 
 
 @contextlib.contextmanager

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from dsort.errors import StorageFullError
 from dsort.job.job import Job
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
 from dsort.storage.output_buckets import bucket_for, placed_at
+from dsort.storage.several import parted
 
 
 def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
@@ -26,6 +29,18 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
         _need_for_outputs(job, _outputs_bytes(job, total_bytes), beside=beside)
     if not shares_disk:
         _need(scratch_free, scratch_bytes, "scratch")
+
+
+def bytes_to_move(job: Job, total_bytes: int) -> int:
+    """About how many bytes the records take that are output, for inputs of ``total_bytes``: never
+    less than these, and the same if it is not known before a pass over the inputs."""
+    there, mix = sum(shard.size_bytes for shard in job.inputs), job.pipeline.mix
+    if mix is None or mix.is_counted or not there:
+        return total_bytes
+    pairs = zip(mix.names, mix.weights, strict=True)
+    weights = {name: max(weight, Fraction(1)) for name, weight in pairs}
+    weighed = sum(shard.size_bytes * weights[parted(shard.name)[0]] for shard in job.inputs)
+    return int(total_bytes * weighed / there)
 
 
 def check_output_space(job: Job, total_bytes: int) -> None:

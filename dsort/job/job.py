@@ -144,8 +144,16 @@ class JobAttempt(Struct):
     def retain_on_nodes(self, name: str, data: bytes) -> None:
         """Give a file to all nodes and store it for later attempts: all have to use the same."""
         self.retain(name, data)
+        self.share(name, data)
+
+    def share(self, name: str, data: bytes) -> None:
+        """Give a file that is stored for later attempts to all nodes."""
         self.digests[name] = xxhash.xxh3_128_hexdigest(data)
         self.runtime.share(name, data)
+
+    def shared(self, name: str) -> str:
+        """``name`` if all nodes have this file, else ""."""
+        return name if name in self.digests else ""
 
     def retained(self, name: str) -> bytes | None:
         """The file that an earlier attempt retained as ``name``; None if there is none."""

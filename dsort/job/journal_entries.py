@@ -1,6 +1,6 @@
 """The journal of a job: its events, how they are stored, and the state that follows from them.
 
-Events are stored in *segments*, JSON objects ``{"journal": 4, "events": [...]}``. Neighbours of one
+Events are stored in *segments*, JSON objects ``{"journal": 5, "events": [...]}``. Neighbours of one
 kind are one entry, ``{"kind": ..., "count": n, <field>: column, ...}``. A column is a list of n
 values, ``{"all": value}`` if they are all the same, or ``{"of": values, "at": positions}`` if there
 are few different ones: the facts of 100,000 shards are a few megabytes and take some tenths of a
@@ -25,7 +25,7 @@ from dsort.scratch.logs import ShardCreated
 from dsort.storage.output_buckets import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
 
-JOURNAL_VERSION = 4
+JOURNAL_VERSION = 5
 """Raised with each change of what a job stores; a job of another version is not resumed."""
 PARTITIONS_MAX = 1 << 24
 EVENTS_MAX = 1_000_000

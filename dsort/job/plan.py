@@ -32,7 +32,6 @@ from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import append_reactions, store_reactions
 from dsort.job.report import OutputCount, ReaderCounts, Totals, reader_counts
 from dsort.job.schemas import agreed_schema, late_schemas, with_ends
-from dsort.job.surveys.joins import settle_join
 from dsort.naming.names import first_few
 from dsort.order.cut import (
     CutRule,
@@ -120,6 +119,8 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     retry_after_lost_scratch(ordering, lambda: None)
     ordered = ordering.in_order()
     if job.pipeline.join is not None:
+        from dsort.job.surveys.joins import settle_join  # few jobs join
+
         joined = retry_after_lost_scratch(
             ordering, lambda: settle_join(job, extraction, ordering.located())
         )

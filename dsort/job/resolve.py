@@ -17,7 +17,7 @@ from dsort.errors import ChangedInputError, SpecError, SpecProblem
 from dsort.job.collisions import refuse_early_collisions, refuse_shards_twice
 from dsort.job.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.job.events import JobStarted
-from dsort.job.free_space import check_free_space
+from dsort.job.free_space import bytes_to_move, check_free_space
 from dsort.job.inputs import (
     refuse_changed_inputs,
     refuse_unreadable,
@@ -31,7 +31,6 @@ from dsort.job.loose_inputs import list_files, list_files_again, retain_files, s
 from dsort.job.other_buckets import note_elsewhere
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup import output_names
-from dsort.job.surveys.mix import bytes_to_move
 from dsort.job.taken_names import refuse_taken_early
 from dsort.job.worker_setup import check_directories, movement_for, start_workers
 from dsort.log_lines import logger_of

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from dsort.containers.codecs.decoding import WINDOW_BYTES_MIN
 from dsort.errors import SpecError, SpecProblem, StorageError
+from dsort.job.free_space import bytes_to_move
 from dsort.job.input_samples import NO_TABLE, decoded_bytes, largest_table
 from dsort.job.inputs import first_objects
 from dsort.job.job import Job
 from dsort.job.layout import scratch_name, staged_prefix
 from dsort.job.resources import store_limits, with_part_sizes
 from dsort.job.schemas import input_schema
-from dsort.job.surveys.mix import bytes_to_move
 from dsort.log_lines import level_in_force, logger_of
 from dsort.loose_files.bucket import FilesBucket
 from dsort.pipeline.movement import (

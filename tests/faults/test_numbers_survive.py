@@ -15,7 +15,7 @@ from dsort.transforms.sample import Sample
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import small_dataset
 from tests.support.engine import spec_of
-from tests.support.internals import Facts, positions
+from tests.support.internals import Positions
 from tests.support.surviving import assert_resumed_alike
 
 SPEC = spec_of(
@@ -39,16 +39,17 @@ def test_a_resumed_job_numbers_records_as_the_first_attempt_counted_them(
 
 
 @pytest.mark.parametrize(
-    "data",
+    "value",
     [b"[[1,2]]", b"[[1,1,1]]", b'[["1",2],[1,2]]', b"[[-1,2],[1,2]]", b"{}", b"[[1", b"[1,2]"],
 )
-def test_counts_that_somebody_damaged_are_refused(data: bytes) -> None:
+def test_counts_that_somebody_damaged_are_refused(value: bytes) -> None:
+    data = b'{"value": ' + value + b', "files": {}}'
     steps = [Rekey.of("%d"), Sample.of({"fraction": 0.5}), Rekey.of("%d")]
     job: Any = SimpleNamespace(
         job_id="some-job",
         pipeline=SimpleNamespace(steps=steps),
         inputs=[None, None],
-        retained=lambda name: data,
+        attempt=SimpleNamespace(retained=lambda name: data),
     )
     with pytest.raises(StorageError, match=r"positions\.json of job some-job"):
-        positions.find(job, Facts())
+        Positions(job)

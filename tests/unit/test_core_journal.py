@@ -89,16 +89,16 @@ def test_a_journal_of_another_format_is_refused(version: object) -> None:
         b"",
         b"[]",
         b"{}",
-        b'{"journal": 4, "events": [{"kind": "Reconsidered", "count": 1}]}',
-        b'{"journal": 4, "events": [{"kind": "ScratchLost", "count": 1, "node": ["a"], "b": [1]}]}',
-        b'{"journal": 4, "events": [{"kind": "Committing", "count": 1, "colour": ["red"]}]}',
-        b'{"journal": 4, "events": [{"kind": "ShardCreated", "count": 1, "ordinal": [0], '
+        b'{"journal": 5, "events": [{"kind": "Reconsidered", "count": 1}]}',
+        b'{"journal": 5, "events": [{"kind": "ScratchLost", "count": 1, "node": ["a"], "b": [1]}]}',
+        b'{"journal": 5, "events": [{"kind": "Committing", "count": 1, "colour": ["red"]}]}',
+        b'{"journal": 5, "events": [{"kind": "ShardCreated", "count": 1, "ordinal": [0], '
         b'"xxh3": ["00ff"], "receipt": [""], "md5": [""]}]}',
-        b'{"journal": 4, "events": [{"kind": "ScratchLost"}]}',
-        b'{"journal": 4, "events": [{"kind": "ScratchLost", "count": 2, "node": ["a"]}]}',
-        b'{"journal": 4, "events": [{"kind": "ScratchLost", "count": 1, "node": {"of": [], '
+        b'{"journal": 5, "events": [{"kind": "ScratchLost"}]}',
+        b'{"journal": 5, "events": [{"kind": "ScratchLost", "count": 2, "node": ["a"]}]}',
+        b'{"journal": 5, "events": [{"kind": "ScratchLost", "count": 1, "node": {"of": [], '
         b'"at": [0]}}]}',
-        b'{"journal": 4, "events": [{"kind": "InputsResolved", "count": 1, "inputs": [3]}]}',
+        b'{"journal": 5, "events": [{"kind": "InputsResolved", "count": 1, "inputs": [3]}]}',
     ],
 )
 def test_a_damaged_segment_is_refused(data: bytes) -> None:

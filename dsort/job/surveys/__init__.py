@@ -1,3 +1,5 @@
-"""Surveys find what has to be known before records are extracted, if that takes a pass over the
-inputs. Each is a module with ``readings`` and ``find``; ``all_surveys`` has their order.
+"""Surveys find what has to be known of all records before these are extracted, by passes over the
+inputs. They number records (``positions``), select the first of a class by lot (``selection``, for
+``mix`` and ``exact_outputs``), group them by key (``joins``) and divide them evenly
+(``partitions``). Read ``survey`` first; ``all_surveys`` has their order.
 """

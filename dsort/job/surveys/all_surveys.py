@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Iterator
+from typing import Any
 
+from dsort.job.extraction import is_even
 from dsort.job.facts import Facts
 from dsort.job.job import Job
-from dsort.job.surveys import exact_outputs, joins, mix, partitions, positions
+from dsort.job.surveys.survey import Survey
 
 
-class Survey(Protocol):
-    """A module that finds a fact about all records, if the job needs it."""
+def surveys_of(job: Job) -> Iterator[Survey[Any]]:
+    """The surveys that a job needs; others are not loaded. Each reads the records as the surveys
+    before it leave them: ``positions`` counts all that come to a step, a join drops records before
+    a mix weighs inputs, exact outputs count the copies of a mix, and partitions are chosen for the
+    records that are output."""
+    pipeline = job.pipeline
+    if any(step.needs_positions for step in pipeline.steps):
+        from dsort.job.surveys.positions import Positions
 
-    def readings(self, job: Job) -> int:
-        """How many passes over all inputs it needs that no earlier attempt has made."""
+        yield Positions(job)
+    if pipeline.join is not None and pipeline.join.is_settled_first:
+        from dsort.job.surveys.joins import JoinedFirst
 
-    def find(self, job: Job, facts: Facts) -> Facts:
-        """``facts`` with what the survey finds, or an earlier attempt has found."""
+        yield JoinedFirst(job, pipeline.join)
+    if pipeline.mix is not None:
+        from dsort.job.surveys.mix import InputCopies
 
+        yield InputCopies(job, pipeline.mix)
+    if pipeline.division is not None and pipeline.division.is_counted:
+        from dsort.job.surveys.exact_outputs import ExactOutputs
 
-SURVEYS: Final[tuple[Survey, ...]] = (positions, joins, mix, exact_outputs, partitions)
-"""Each survey reads the records as the surveys before it leave them: ``positions`` counts all that
-come to a step, a join drops records before a mix weighs inputs, exact outputs count the copies of a
-mix, and partitions are chosen for the records that are output."""
+        yield ExactOutputs(job, pipeline.division)
+    renames = pipeline.reading.policies.duplicate_keys == "rename"
+    classes = pipeline.algorithm.placement is not None
+    if renames or classes or (job.movement.way.spills and not is_even(job)):
+        from dsort.job.surveys.partitions import Partitions
+
+        yield Partitions(job)
 
 
 def run_surveys(job: Job) -> Facts:
     """The facts that the surveys of a job find, or that an earlier attempt has found."""
-    left = [survey.readings(job) for survey in SURVEYS]
-    facts = Facts()
-    for at, survey in enumerate(SURVEYS):
-        _expect(job, passes=1 + sum(left[at:]))
-        facts = survey.find(job, facts)
+    surveys, facts = [*surveys_of(job)], Facts()
+    for at, survey in enumerate(surveys):
+        _expect(job, passes=1 + sum(each.readings for each in surveys[at:]))
+        facts = survey.find(facts)
     _expect(job, passes=1)
     return facts
 

@@ -16,10 +16,11 @@ from dsort.data.columns import Int64s, UInt64s
 from dsort.data.shares import shares_in_classes
 from dsort.errors import TransformError
 from dsort.job.duplicates import settle_quietly
-from dsort.job.extraction import Extraction, retry_after_lost_scratch
+from dsort.job.extraction import Extraction
 from dsort.job.facts import Fact, Facts
 from dsort.job.job import Job
 from dsort.job.surveys.selection import Selection
+from dsort.job.surveys.survey import Survey
 from dsort.scratch.columns import ColumnFile
 from dsort.scratch.lots import DrawnClasses, IndexDraws, borders_bytes, borders_of
 from dsort.transforms.borders import BORDERS_MAX, LOT_BITS, Borders
@@ -29,38 +30,36 @@ from dsort.workers.tasks import Stage
 BORDERS_FILE = "borders.col"
 
 
-def readings(job: Job) -> int:
-    """How many passes over all inputs it needs that no earlier attempt has made."""
-    division = job.pipeline.division
-    needed = division is not None and division.is_counted
-    return int(needed and job.attempt.retained(BORDERS_FILE) is None)
+class ExactOutputs(Survey[None]):
+    """The shared file of where each output begins in each class."""
 
+    def __init__(self, job: Job, division: Division) -> None:
+        self.division = division
+        super().__init__(job)
 
-def find(job: Job, facts: Facts) -> Facts:
-    """``facts`` with the shared file of where each output begins, if that requires counting."""
-    division = job.pipeline.division
-    if division is None or not division.is_counted:
-        return facts
-    outputs = len(division.names)
+    def fact(self) -> Fact[None]:
+        outputs = len(self.division.names)
 
-    def parse(data: bytes, what: str) -> Borders:
-        return borders_of(ColumnFile(data, what), what, outputs)
+        def check(data: bytes, what: str) -> Borders:
+            return borders_of(ColumnFile(data, what), what, outputs)
 
-    def found() -> Borders:
-        survey = Extraction(job, Stage("drawn"), facts)
-        return retry_after_lost_scratch(survey, lambda: _found(job, division, survey))
+        return Fact("borders.json", None, checks={BORDERS_FILE: check})
 
-    Fact(BORDERS_FILE, borders_bytes, parse, is_shared=True).settle(job, found)
-    return replace(facts, borders=BORDERS_FILE)
+    def search(self, known: Facts) -> None:
+        borders = self.read(Stage("drawn"), known, self._found)
+        self.job.attempt.retain_on_nodes(BORDERS_FILE, borders_bytes(borders))
 
+    def facts(self, known: Facts, value: None) -> Facts:
+        return replace(known, borders=BORDERS_FILE)
 
-def _found(job: Job, division: Division, survey: Extraction) -> Borders:
-    draws = IndexDraws(survey.stage.name, settle_quietly(job, survey))
-    classes, totals = _classes(job, division, survey, draws)
-    weights = [Fraction(str(each)) for each in division.fractions]
-    shares = shares_in_classes(totals.tolist(), weights, exact=division.exact)
-    before = np.cumsum(np.array(shares, np.int64).reshape(-1, len(weights)), axis=1)[:, :-1]
-    return Selection(job, survey, draws, classes, LOT_BITS).borders(before, totals)
+    def _found(self, survey: Extraction) -> Borders:
+        job, division = self.job, self.division
+        draws = IndexDraws(survey.stage.name, settle_quietly(job, survey))
+        classes, totals = _classes(job, division, survey, draws)
+        weights = [Fraction(str(each)) for each in division.fractions]
+        shares = shares_in_classes(totals.tolist(), weights, exact=division.exact)
+        before = np.cumsum(np.array(shares, np.int64).reshape(-1, len(weights)), axis=1)[:, :-1]
+        return Selection(job, survey, draws, classes, LOT_BITS).borders(before, totals)
 
 
 def _classes(

@@ -10,13 +10,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from dsort.data.index import KEYS, ORDINAL
+from dsort.data.joins import JoinRule
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError, JoinError
-from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
-from dsort.job.facts import Facts, share_kept
+from dsort.job.extraction import Extraction, answers
+from dsort.job.facts import Fact, Facts
 from dsort.job.job import Job
 from dsort.job.reactions import store_reactions
+from dsort.job.surveys.survey import Survey
 from dsort.order.joined_places import spread_places
 from dsort.order.joining import JoinedKind
 from dsort.scratch.columns import columns_bytes
@@ -36,54 +38,51 @@ LEFT_OUT_FILE = "left-out.col"
 PLACES_FILE = "places.col"
 
 
-def readings(job: Job) -> int:
-    """How many passes over all inputs it needs that no earlier attempt has made."""
-    rule = job.pipeline.join
-    needed = rule is not None and rule.is_settled_first
-    return int(needed and job.attempt.retained(LEFT_OUT_FILE) is None)
+class JoinedFirst(Survey[None]):
+    """The shared file of the records that a join leaves out, if inputs have members of one
+    extension, and that of the places of the remaining pieces, if these are found first."""
 
+    def __init__(self, job: Job, rule: JoinRule) -> None:
+        self.wants_places = rule.is_ordered_first
+        super().__init__(job)
 
-def find(job: Job, facts: Facts) -> Facts:
-    """``facts`` with the shared file of the records that a join leaves out, if inputs have members
-    of one extension, and that of the places of the remaining pieces, if these are found first."""
-    rule = job.pipeline.join
-    if rule is None or not rule.is_settled_first:
-        return facts
-    checks = {LEFT_OUT_FILE: check_left_out, PLACES_FILE: check_places}
-    wanted = [LEFT_OUT_FILE, *[PLACES_FILE] * rule.is_ordered_first]
-    shards = len(job.inputs)
-    if not share_kept(job, {name: partial(checks[name], shards=shards) for name in wanted}):
-        survey = Extraction(job, Stage("join", job.movement.partitions), facts)
-        found = retry_after_lost_scratch(survey, lambda: _search(job, survey))
-        for name in wanted:
-            job.attempt.retain_on_nodes(name, found[name])
-    return replace(facts, left_out=LEFT_OUT_FILE, places=PLACES_FILE * rule.is_ordered_first)
+    def fact(self) -> Fact[None]:
+        shards = len(self.job.inputs)
+        checks = {LEFT_OUT_FILE: partial(check_left_out, shards=shards)}
+        if self.wants_places:
+            checks[PLACES_FILE] = partial(check_places, shards=shards)
+        return Fact("joins.json", None, checks=checks)
 
+    def search(self, known: Facts) -> None:
+        """``JoinError`` or ``DuplicateError`` if records cannot be joined."""
+        found = self.read(Stage("join", self.job.movement.partitions), known, self._files)
+        for name, data in found.items():
+            self.job.attempt.retain_on_nodes(name, data)
 
-def _search(job: Job, survey: Extraction) -> dict[str, bytes]:
-    """The files, by name. ``JoinError`` or ``DuplicateError`` if records cannot be joined."""
-    tasks = (
-        OrderTask(partition, survey.locations, stage="join")
-        for partition in range(survey.stage.partitions)
-    )
-    done: dict[int, OrderDone] = {}
-    for _, facts in answers(job, tasks):
-        assert isinstance(facts, OrderDone)
-        done[facts.partition] = facts
-    ordered = [done[partition] for partition in range(survey.stage.partitions)]
-    for finding in _summed(ordered):
-        _refuse(job, finding)
-    parts: list[Table] = [
-        job.runtime.ask(facts.node, PositionsOf(f"left-out-{facts.partition}.col"))
-        for facts in ordered
-        if facts.join is not None and facts.join.positions
-    ]
-    left_out = by_position(Table.concat(parts, (*POSITIONS, KEYS)))
-    found = {LEFT_OUT_FILE: columns_bytes(left_out.arrays())}
-    rule = job.pipeline.join
-    if rule is not None and rule.is_ordered_first:
-        found[PLACES_FILE] = _places(job, ordered)
-    return found
+    def facts(self, known: Facts, value: None) -> Facts:
+        return replace(known, left_out=LEFT_OUT_FILE, places=PLACES_FILE * self.wants_places)
+
+    def _files(self, survey: Extraction) -> dict[str, bytes]:
+        """The files, by name."""
+        partitions = range(survey.stage.partitions)
+        tasks = (OrderTask(partition, survey.locations, stage="join") for partition in partitions)
+        done: dict[int, OrderDone] = {}
+        for _, facts in answers(self.job, tasks):
+            assert isinstance(facts, OrderDone)
+            done[facts.partition] = facts
+        ordered = [done[partition] for partition in partitions]
+        for finding in _summed(ordered):
+            _refuse(self.job, finding)
+        parts: list[Table] = [
+            self.job.runtime.ask(facts.node, PositionsOf(f"left-out-{facts.partition}.col"))
+            for facts in ordered
+            if facts.join is not None and facts.join.positions
+        ]
+        left_out = by_position(Table.concat(parts, (*POSITIONS, KEYS)))
+        found = {LEFT_OUT_FILE: columns_bytes(left_out.arrays())}
+        if self.wants_places:
+            found[PLACES_FILE] = _places(self.job, ordered)
+        return found
 
 
 def _places(job: Job, ordered: Iterable[OrderDone]) -> bytes:

@@ -17,17 +17,17 @@ from msgspec.structs import replace
 
 from dsort.data.shares import CopyRule, shares_of_stop, shares_of_total
 from dsort.errors import MixError
-from dsort.job.extraction import Extraction, retry_after_lost_scratch
-from dsort.job.facts import Fact, Facts, json_fact
+from dsort.job.extraction import Extraction
+from dsort.job.facts import Fact, Facts
 from dsort.job.job import Job
 from dsort.job.surveys.selection import Selection
+from dsort.job.surveys.survey import Survey
 from dsort.pipeline.pipeline import Mix
 from dsort.scratch.lots import KeyDraws
 from dsort.storage.several import parted
 from dsort.transforms.borders import ORDINAL_BITS
 from dsort.workers.tasks import Stage
 
-MIX_FILE = "mix.json"
 _LOTS = 1 << 64
 LOT_BITS = 64
 ORDINALS = 1 << ORDINAL_BITS
@@ -76,50 +76,40 @@ def wanted_records(mix: Mix, records: Mapping[str, int]) -> dict[str, int]:
     return wanted
 
 
-def bytes_to_move(job: Job, total_bytes: int) -> int:
-    """About how many bytes the records take that are output, for inputs of ``total_bytes``: never
-    less than these, and the same if it is not known before a pass over the inputs."""
-    there, mix = sum(shard.size_bytes for shard in job.inputs), job.pipeline.mix
-    if mix is None or mix.is_counted or not there:
-        return total_bytes
-    pairs = zip(mix.names, mix.weights, strict=True)
-    weights = {name: max(weight, Fraction(1)) for name, weight in pairs}
-    weighed = sum(shard.size_bytes * weights[parted(shard.name)[0]] for shard in job.inputs)
-    return int(total_bytes * weighed / there)
+class InputCopies(Survey[dict[str, Copies]]):
+    """The rule for each input shard, if inputs have weights or numbers. The copies are retained
+    because the spill of an earlier attempt has the records that were chosen."""
 
+    def __init__(self, job: Job, mix: Mix) -> None:
+        self.mix = mix
+        super().__init__(job)
 
-def readings(job: Job) -> int:
-    """How many passes over all inputs it needs that no earlier attempt has made."""
-    mix = job.pipeline.mix
-    return int(mix is not None and mix.is_counted and job.attempt.retained(MIX_FILE) is None)
+    def passes_needed(self) -> int:
+        return int(self.mix.is_counted)
 
+    def fact(self) -> Fact[dict[str, Copies]]:
+        return Fact("mix.json", dict[str, Copies], self._of)
 
-def find(job: Job, facts: Facts) -> Facts:
-    """``facts`` with the rule for each input shard, if inputs have weights or numbers."""
-    mix = job.pipeline.mix
-    if mix is None:
-        return facts
-    if mix.is_counted:
-        copies = _fact(mix).settle(job, lambda: _counted(job, mix, facts))
-    else:
-        copies = dict(zip(mix.names, map(_of_weight, mix.weights), strict=True))
-    inputs = [parted(shard.name)[0] for shard in job.inputs]
-    rules = [copies[name].rule(at, name, mix.seed) for at, name in enumerate(inputs)]
-    return replace(facts, copies=rules)
+    def search(self, known: Facts) -> dict[str, Copies]:
+        return self.read(Stage("lots"), known, self._chosen)
 
+    def facts(self, known: Facts, value: dict[str, Copies] | None) -> Facts:
+        mix = self.mix
+        copies = value or dict(zip(mix.names, map(_of_weight, mix.weights), strict=True))
+        inputs = [parted(shard.name)[0] for shard in self.job.inputs]
+        rules = [copies[name].rule(at, name, mix.seed) for at, name in enumerate(inputs)]
+        return replace(known, copies=rules)
 
-def _of_weight(weight: Fraction) -> Copies:
-    least = int(weight)
-    return Copies(least, ceil((weight - least) * _LOTS), -1, 0)
+    def _of(self, stored: dict[str, Copies]) -> dict[str, Copies]:
+        for each in stored.values():
+            numbers = (each.least, each.below, each.tied_shard + 1, each.tied_before)
+            if not all(0 <= number <= _LOTS for number in numbers):
+                raise ValueError("its numbers are none")
+        return {name: stored[name] for name in self.mix.names}
 
-
-def _counted(job: Job, mix: Mix, known: Facts) -> dict[str, Copies]:
-    """Make the pass over the inputs, and choose."""
-    survey = Extraction(job, Stage("lots"), known)
-
-    def choose() -> dict[str, Copies]:
-        numbers = {name: number for number, name in enumerate(mix.names)}
-        inputs = np.array([numbers[parted(shard.name)[0]] for shard in job.inputs], np.int32)
+    def _chosen(self, survey: Extraction) -> dict[str, Copies]:
+        mix, numbers = self.mix, {name: number for number, name in enumerate(self.mix.names)}
+        inputs = np.array([numbers[parted(shard.name)[0]] for shard in self.job.inputs], np.int32)
         totals = np.zeros(len(numbers), np.int64)
         for ordinal, facts in survey.done.items():
             totals[inputs[ordinal]] += facts.records
@@ -130,7 +120,7 @@ def _counted(job: Job, mix: Mix, known: Facts) -> dict[str, Copies]:
         draws = KeyDraws(survey.stage.name, mix.seed, tuple(numbers), inputs)
         classes = np.arange(len(numbers), dtype=np.uint64)
         more = np.array([[part] for _, part in parts], np.int64)
-        found = Selection(job, survey, draws, classes, LOT_BITS).borders(more, totals)
+        found = Selection(self.job, survey, draws, classes, LOT_BITS).borders(more, totals)
         chosen = {}
         for name, number in numbers.items():
             if name not in wanted:
@@ -142,18 +132,7 @@ def _counted(job: Job, mix: Mix, known: Facts) -> dict[str, Copies]:
             chosen[name] = Copies(least, lot if parts[number][1] else 0, *tied)
         return chosen
 
-    return retry_after_lost_scratch(survey, choose)
 
-
-def _fact(mix: Mix) -> Fact[dict[str, Copies]]:
-    """The copies, retained because the spill of an earlier attempt has the records that were
-    chosen."""
-
-    def of_rows(stored: dict[str, Copies]) -> dict[str, Copies]:
-        for each in stored.values():
-            numbers = (each.least, each.below, each.tied_shard + 1, each.tied_before)
-            if not all(0 <= number <= _LOTS for number in numbers):
-                raise ValueError("its numbers are none")
-        return {name: stored[name] for name in mix.names}
-
-    return json_fact(MIX_FILE, dict[str, Copies], lambda chosen: chosen, of_rows)
+def _of_weight(weight: Fraction) -> Copies:
+    least = int(weight)
+    return Copies(least, ceil((weight - least) * _LOTS), -1, 0)

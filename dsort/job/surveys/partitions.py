@@ -3,22 +3,19 @@ duplicates, and the numbers of records in the classes that decide the order."""
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-import xxhash
-from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from dsort.data.index import SortKeys
-from dsort.data.tally import TallyRow, tally_of, tally_rows
-from dsort.errors import ContentKeyError, StorageError, damaged
-from dsort.job.duplicates import RENAME_FILE, Renamed, rename_duplicates
-from dsort.job.extraction import Extraction, is_even, retry_after_lost_scratch
-from dsort.job.facts import Facts, parse_kept, share_kept
+from dsort.data.tally import Tally, TallyRow, tally_of, tally_rows
+from dsort.errors import ContentKeyError
+from dsort.job.duplicates import RENAME_FILE, rename_duplicates
+from dsort.job.extraction import Extraction, is_even
+from dsort.job.facts import Fact, Facts
 from dsort.job.job import Job
+from dsort.job.surveys.survey import Survey
 from dsort.log_lines import logger_of
 from dsort.order.class_numbers import CLASSES_MAX, classes_of_all
 from dsort.order.partitions import Splitters, pick_splitters
@@ -36,147 +33,84 @@ ROWS_MAX = 2_000_000
 log = logger_of("job")
 
 
-class _Wanted(NamedTuple):
-    splitters: bool
-    renames: bool
-    classes: bool
+class Partitions(Survey[list[TallyRow]]):
+    """The shared files of splitters, renames and classes, as far as they are needed, and what was
+    renamed. ``stays``: records stay in their shards, so that splitters depend on no records."""
 
+    def __init__(self, job: Job) -> None:
+        self.renames = job.pipeline.reading.policies.duplicate_keys == "rename"
+        self.classes = job.pipeline.algorithm.placement is not None
+        uneven = not is_even(job)
+        self.stays = uneven and job.movement.way.spills and job.pipeline.keeps_shards
+        needs_splitters = job.movement.way.spills or self.renames or self.classes
+        self.splitters = uneven and needs_splitters and not self.stays
+        super().__init__(job)
 
-class _Files(NamedTuple):
-    """Shared files that the pass made; "" if there is nothing to divide, rename or number."""
+    def passes_needed(self) -> int:
+        return int(self.splitters or self.renames or self.classes)
 
-    splitters: str = ""
-    renames: str = ""
-    classes: str = ""
-
-
-_FILES = _Files(SPLITTERS_FILE, RENAME_FILE, CLASSES_FILE)
-
-
-def readings(job: Job) -> int:
-    """How many passes over all inputs it needs that no earlier attempt has made."""
-    return int(any(_wanted(job)) and job.attempt.retained(_marker(job)) is None)
-
-
-def find(job: Job, facts: Facts) -> Facts:
-    """``facts`` with the shared files of splitters, renames and classes, as far as needed."""
-    if any(wanted := _wanted(job)):
-        files = _kept(job) or _survey(job, facts, wanted)
-        facts = replace(facts, **files._asdict())
-    if _parts_by_shards(job):
-        facts = replace(facts, splitters=_splitters_of_shards(job))
-    return facts
-
-
-def _wanted(job: Job) -> _Wanted:
-    renames = job.pipeline.reading.policies.duplicate_keys == "rename"
-    classes = job.pipeline.algorithm.placement is not None
-    uneven = not is_even(job) and not _parts_by_shards(job)
-    return _Wanted(uneven and (job.movement.way.spills or renames or classes), renames, classes)
-
-
-def _parts_by_shards(job: Job) -> bool:
-    """Whether records stay in their shards: the begin of partitions does not depend on records
-    then."""
-    return job.movement.way.spills and not is_even(job) and job.pipeline.keeps_shards
-
-
-def _marker(job: Job) -> str:
-    return f"survey-{job.movement.partitions}.json"
-
-
-def _survey(job: Job, known: Facts, wanted: _Wanted) -> _Files:
-    """Make the pass. A later attempt uses its findings, because the spill is divided by them."""
-    left_out = known.left_out if known.places else ""
-    stage = Stage("survey", left_out=left_out, places=known.places, borders=known.borders)
-    survey = Extraction(job, stage, known)
-    renamed, splitters, classes = Renamed(), "", ""
-    if wanted.renames:
-        renamed = retry_after_lost_scratch(survey, lambda: rename_duplicates(job, survey))
-    if wanted.splitters:
-        splitters = retry_after_lost_scratch(survey, lambda: _sampled_splitters(job, survey))
-    if wanted.classes:
-        classes = retry_after_lost_scratch(survey, lambda: _count_classes(job, survey))
-    job.reporter.note(renamed.tally)
-    found = _Files(splitters, renamed.file, classes)
-    splitting, renaming, counting = (job.attempt.digests.get(name, "") for name in found)
-    made = _Survey(found, (splitting, renaming, counting), tally_rows(renamed.tally))
-    job.attempt.retain(_marker(job), json.dumps(to_builtins(made)).encode())
-    return found
-
-
-def _kept(job: Job) -> _Files | None:
-    """The files that an earlier attempt made; None if some of them are missing."""
-    kept = job.attempt.retained(_marker(job))
-    if kept is None:
-        return None
-    before = _parse(kept, f"{_marker(job)} of job {job.job_id}")
-    found, digests = before.files, dict(zip(before.files, before.digests, strict=True))
-    names = [name for name in found if name]
-    if not share_kept(job, {name: partial(_check, job, name, digests[name]) for name in names}):
-        return None
-    job.reporter.note(tally_of(before.tally))
-    return found
-
-
-def _check(job: Job, name: str, digest: object, data: bytes, what: str) -> None:
-    """``StorageError`` for a file that is not the one which the survey made (what was extracted
-    with that file would not fit what is extracted with this one), or that workers could not use."""
-    if digest != xxhash.xxh3_128_hexdigest(data):
-        raise StorageError(
-            f"{what} was changed since the job wrote it",
-            hint="the job cannot be resumed; start it again",
+    def fact(self) -> Fact[list[TallyRow]]:
+        job, shards = self.job, len(self.job.inputs)
+        decreasing = job.pipeline.algorithm.decreasing
+        return Fact(
+            f"survey-{job.movement.partitions}.json",
+            list[TallyRow],
+            checks={
+                SPLITTERS_FILE: partial(check_splitters, shards=shards, decreasing=decreasing),
+                RENAME_FILE: partial(check_renames, shards=shards),
+                CLASSES_FILE: partial(check_class_table, shards=shards),
+            },
         )
-    shards = len(job.inputs)
-    if name == SPLITTERS_FILE:
-        check_splitters(data, what, shards=shards, decreasing=job.pipeline.algorithm.decreasing)
-    elif name == CLASSES_FILE:
-        check_class_table(data, what, shards=shards)
-    else:
-        check_renames(data, what, shards=shards)
+
+    def search(self, known: Facts) -> list[TallyRow]:
+        left_out = known.left_out if known.places else ""
+        stage = Stage("survey", left_out=left_out, places=known.places, borders=known.borders)
+        return self.read(stage, known, self._found)
+
+    def facts(self, known: Facts, value: list[TallyRow] | None) -> Facts:
+        self.job.reporter.note(tally_of(value or []))
+        if self.stays:
+            _share_splitters_of_shards(self.job)
+        shared = self.job.attempt.shared
+        return replace(
+            known,
+            splitters=shared(SPLITTERS_FILE),
+            renames=shared(RENAME_FILE),
+            classes=shared(CLASSES_FILE),
+        )
+
+    def _found(self, survey: Extraction) -> list[TallyRow]:
+        renamed = rename_duplicates(self.job, survey) if self.renames else Tally()
+        if self.splitters:
+            _share_splitters(self.job, survey)
+        if self.classes:
+            _count_classes(self.job, survey)
+        return tally_rows(renamed)
 
 
-class _Survey(Struct):
-    """What a survey made. ``digests``: the XXH3-128 of each file."""
-
-    files: _Files
-    digests: tuple[str, str, str]
-    tally: list[TallyRow]
-
-
-def _parse(data: bytes, what: str) -> _Survey:
-    """Others may have written ``data``: it must not choose the names of files on nodes."""
-    survey = parse_kept(data, what, _Survey)
-    if any(name not in ("", made) for name, made in zip(survey.files, _FILES, strict=True)):
-        raise damaged(what, "it names other files than a survey makes")
-    return survey
-
-
-def _splitters_of_shards(job: Job) -> str:
-    """The shared file of where partitions begin if records stay in their shards: at the beginnings
-    of shards, by the sizes of the shards. "" if there is nothing to divide."""
+def _share_splitters_of_shards(job: Job) -> None:
+    """Share where partitions begin if records stay in their shards: at the beginnings of shards, by
+    the sizes of the shards."""
     ends = np.cumsum([shard.size_bytes for shard in job.inputs])
     count = min(job.movement.partitions, len(ends))
     if count < 2:
-        return ""
+        return  # there is nothing to divide
     targets = np.array([int(ends[-1]) * part // count for part in range(1, count)], np.int64)
     begins = np.unique(np.searchsorted(ends, targets, side="left")) + 1
     begins = begins[begins < len(ends)].astype(np.int64)
     splitters = Splitters(SortKeys(len(begins)), begins, np.zeros(len(begins), np.int64))
     log.debug("%d partitions begin at the beginnings of shards", len(begins) + 1)
     job.attempt.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
-    return SPLITTERS_FILE
 
 
-def _sampled_splitters(job: Job, survey: Extraction) -> str:
-    """The shared file of where partitions begin, from a sample of the survey; "" without a
-    sample."""
+def _share_splitters(job: Job, survey: Extraction) -> None:
+    """Share where partitions begin, from a sample of the survey, if it has records."""
     rows_max = max(ROWS_MAX // max(len(job.inputs), 1), 16)
     samples: list[Sampled] = []
     for node, shards in survey.shard_locations().by_node():
         samples += job.runtime.ask(node, Sample(survey.stage.name, shards, rows_max))
     if not samples:
-        return ""
+        return
     samples.sort(key=lambda sample: sample.shard)
     splitters = pick_splitters(
         SortKeys.concat([sample.sort for sample in samples]),
@@ -191,11 +125,10 @@ def _sampled_splitters(job: Job, survey: Extraction) -> str:
         "%d partitions are chosen by samples of %d files", job.movement.partitions, len(samples)
     )
     job.attempt.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
-    return SPLITTERS_FILE
 
 
-def _count_classes(job: Job, survey: Extraction) -> str:
-    """The shared file of the classes of all shards. ``ContentKeyError`` if there are too many
+def _count_classes(job: Job, survey: Extraction) -> None:
+    """Share the classes of all shards. ``ContentKeyError`` if there are too many
     classes."""
     counts: list[list[tuple[tuple[int, bytes], int]]] = [[] for _ in job.inputs]
     classes: set[tuple[int, bytes]] = set()
@@ -210,4 +143,3 @@ def _count_classes(job: Job, survey: Extraction) -> str:
                     hint="interleave.by names what many records have in common, as a label",
                 )
     job.attempt.retain_on_nodes(CLASSES_FILE, class_table_bytes(*classes_of_all(counts)))
-    return CLASSES_FILE
