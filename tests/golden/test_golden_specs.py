@@ -1,0 +1,14 @@
+"""Small specs have the problems, or the canonical form, that are pinned: a manifest holds the
+canonical form, and a job is resumed by it."""
+
+from __future__ import annotations
+
+import json
+
+from tests.golden.specs import FILE, result_of
+
+
+def test_every_spec_gives_what_is_pinned() -> None:
+    for line in FILE.read_text().splitlines():
+        pinned = json.loads(line)
+        assert result_of(pinned["spec"]) == pinned
