@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +37,7 @@ _NEST_BYTES, _VALUE_BYTES = 200, 100
 value, of which it has one for each comma. The document itself may have 3 bytes for each."""
 _DECODER: Final = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber)
 _TEXT: Final = ("utf-8", "surrogateescape")
+_SURROGATES: Final = ("utf-8", "surrogatepass")
 _PLAIN_NAME: Final = re.compile(rb"[ !#-.0-\[\]-~]+")
 """A name that JSON can write in one way only, apart from escapes of the form ``\\u00xx``."""
 _VALUE: Final = re.compile(
@@ -120,6 +122,30 @@ class JsonPointer(Struct, frozen=True):
             if match is not None:
                 found[row] = match[1]
         return found
+
+
+def field_as_member(document: bytes, names: Sequence[str]) -> bytes | None:
+    """The first of the fields ``names`` at the top of a document, as the content of a member: the
+    bytes of a text, the JSON of all else. None if there is none, or null. Errors: see
+    ``JsonPointer.value``."""
+    for name in names:
+        try:
+            value = JsonPointer(name, (name,)).value(document)
+        except KeyError:
+            continue
+        if isinstance(value, str):
+            return text_bytes(value)
+        return None if value is None else json.dumps(value, ensure_ascii=False).encode(*_SURROGATES)
+    return None
+
+
+def text_bytes(text: str) -> bytes:
+    """A string of a JSON document as bytes: bytes that were not UTF-8 are restored, and lone
+    surrogates sort with the characters around them."""
+    try:
+        return text.encode(*_TEXT)
+    except UnicodeEncodeError:
+        return text.encode(*_SURROGATES)
 
 
 def is_json(document: bytes) -> bool:

@@ -24,7 +24,7 @@ class RecordTable(Struct, frozen=True, eq=False):
     the first record among the records of all shards that earlier steps left, in input order and
     from 0 on; for steps that need it. ``earlier``: how many earlier records of the shard have the
     key of each, shape ``(n,)``; None: there are none. ``report``: counts events by kind, with
-    names."""
+    names. ``are_rows``: members are cells of tables."""
 
     shard: str
     members: MemberTable
@@ -35,6 +35,7 @@ class RecordTable(Struct, frozen=True, eq=False):
     earlier: Int64s | None = None
     read_many: Callable[[MemberTable, Sequence[int]], list[bytes]] | None = None
     report: Callable[[str, int, Iterable[str]], None] = lambda kind, count, names: None
+    are_rows: bool = False
 
     def __len__(self) -> int:
         return len(self.records)
@@ -100,6 +101,14 @@ class RecordTable(Struct, frozen=True, eq=False):
         found = np.full(len(self), -1, np.int64)
         found[self.record_of[hits]] = self.records.member_rows[hits]
         return found
+
+    def json_alone(self) -> Int64s:
+        """For each record that is a ``.json`` member and nothing else, such as a line, the row of
+        that member in the member table; else -1. The name of a member that such a record lacks
+        names a field of its JSON."""
+        if self.are_rows:
+            return np.full(len(self), -1, np.int64)
+        return np.where(np.diff(self.records.member_offsets) == 1, self.rows_with(".json"), -1)
 
     # -- changes: payload is not changed, and headers get new names later -------------------------
 

@@ -121,7 +121,7 @@ def _select(target: Closure, name: str) -> Closure:
 
 def _has_field(node: HasField, places: Mapping[Leaf | str, int]) -> Closure:
     """Unlike in CEL, ``has(a.b.c)`` is false and no error where ``a`` or ``b`` does not exist."""
-    names, root = [node.name], node.target
+    names, root = [node.name] if node.name else [], node.target
     while isinstance(root, Select):
         names.append(root.name)
         root = root.target

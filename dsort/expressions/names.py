@@ -184,8 +184,14 @@ class _Resolver:
         if len(node.arguments) == 1 and isinstance(node.arguments[0], Select):
             select = node.arguments[0]
             return HasField(self._object(select.target), select.name, at=node.at), "bool"
+        if len(node.arguments) == 1 and isinstance(node.arguments[0], Name):
+            found, _ = self.typed(node.arguments[0])
+            if isinstance(found, Leaf) and found.is_content:
+                return HasField(found, "", at=node.at), "bool"
         if len(node.arguments) != 1 or not isinstance(node.arguments[0], Constant):
-            raise _wrong(node, "has asks for a member or a field", 'has("jpg"), or has(json.score)')
+            raise _wrong(
+                node, "has asks for a member or a field", 'has("jpg"), has(txt) or has(json.score)'
+            )
         return Leaf("has", _extensions(node), at=node.at), "bool"
 
     def _matches(self, node: Call) -> _Typed:

@@ -94,7 +94,7 @@ class Call(_At):
 
 @dataclass(frozen=True, slots=True)
 class HasField(_At):
-    """``has(target.name)``."""
+    """``has(target.name)``; ``has(target)``, if there is no name."""
 
     target: Node
     name: str

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from dsort.data.json_pointer import field_as_member
 from dsort.expressions.closures import Problem
 from dsort.expressions.nodes import Leaf
 from dsort.sizes import format_bytes
@@ -36,7 +37,7 @@ class Reading:
         self._records = records
         self._columns: dict[Leaf, list[Any]] = {}
         self._found: dict[tuple[str, ...], Int64s] = {}  # see ``_member_rows``
-        self._rows: dict[Leaf, tuple[list[int], list[int]]] = {}
+        self._rows: dict[Leaf, tuple[list[int], list[int], list[bool]]] = {}
         self._read: dict[Leaf, dict[int, Any]] = {leaf: {} for leaf in leaves if leaf.is_content}
 
     def forget(self) -> None:
@@ -125,10 +126,8 @@ class Reading:
         """Put the values of ``leaf`` for the records ``rows`` into ``read``."""
         places = self._rows.get(leaf)
         if places is None:
-            found = self._member_rows(leaf.extensions)
-            sizes = self._sizes_bytes(found)
-            places = self._rows[leaf] = (found.tolist(), sizes.tolist())
-        member_rows, sizes_bytes = places
+            places = self._rows[leaf] = self._places(leaf)
+        member_rows, sizes_bytes, are_fields = places
         there = []
         for row in rows:
             if member_rows[row] < 0:
@@ -144,15 +143,29 @@ class Reading:
             some = there[start : start + _READ_AT_ONCE]
             contents = self._records.contents([member_rows[row] for row in some])
             for row, content in zip(some, contents, strict=True):
-                read[row] = parsed(leaf, content)
+                read[row] = parsed(leaf, content, is_field=are_fields[row])
+
+    def _places(self, leaf: Leaf) -> tuple[list[int], list[int], list[bool]]:
+        """For each record: (the row of its member, or -1; the size of that; whether the leaf is a
+        field of it, because the record is nothing but JSON)."""
+        import numpy as np
+
+        found = self._member_rows(leaf.extensions)
+        if not (found < 0).any():
+            return found.tolist(), self._sizes_bytes(found).tolist(), [False] * len(found)
+        are_fields = found < 0
+        found = np.where(are_fields, self._records.json_alone(), found)
+        return found.tolist(), self._sizes_bytes(found).tolist(), are_fields.tolist()
 
 
-def parsed(leaf: Leaf, content: bytes | None) -> Any:
-    """The value of ``leaf`` in the content of its member (None: there is none), or a
-    ``Problem``."""
-    if content is None:
-        return _missing(leaf)
+def parsed(leaf: Leaf, content: bytes | None, *, is_field: bool = False) -> Any:
+    """The value of ``leaf`` in the content of its member (None: there is none), or a ``Problem``.
+    ``is_field``: the content is JSON, and the leaf is one of its fields."""
     try:
+        if is_field and content is not None:
+            content = field_as_member(content, leaf.extensions)
+        if content is None:
+            return _missing(leaf)
         return _PARSERS[leaf.kind](content)
     except ValueError as error:
         return Problem(f"its {_shown(leaf)} member is {error}")

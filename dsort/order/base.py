@@ -129,6 +129,10 @@ class Record(Protocol):
     def payload_bytes(self) -> int:
         """The sizes of its members, without headers and padding."""
 
+    @property
+    def is_json_alone(self) -> bool:
+        """Whether it is a ``.json`` member and nothing else, as in ``RecordTable.json_alone``."""
+
     def content(self, extension: str) -> bytes | None:
         """The content of its member with this whole extension, the last one if it has several; None
         if it has none."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dsort.order.base import OptionError, option
 from dsort.order.content import Content
-from dsort.order.placement import WORDS, Placement, checked_field, field_content
+from dsort.order.placement import WORDS, Named, Placement, checked_field, field_content
 from dsort.order.value import PlacedBy
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
     return xxhash.xxh3_64_intdigest(b"%d %d %d" % (group, word, batch), seed=outer)
 
 
-class _Similar(Content, frozen=True):
+class _Similar(Named, frozen=True):
     """The number in which the records of a batch are similar."""
 
     noun: ClassVar[str] = "number to sort by"
@@ -58,8 +58,8 @@ class Batches(Placement, frozen=True):
     similar: str = option(
         str,
         "The number that the records of a batch have about the same of: a member (`length`), a "
-        "field of its JSON (`json.length`), the column of a table, or an expression as of the step "
-        "filter (`size(json.text)`).",
+        "field of its JSON (`json.length`), the column of a table or the field of a line "
+        "(`length`), or an expression as of the step filter (`size(json.text)`).",
         examples=("json.length", "size(json.text)"),
         check=checked_field,
         required="a member (length) or a field of its JSON (json.length)",

@@ -211,6 +211,9 @@ class Content(Algorithm, frozen=True):
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
         """The values, with ranks if records without one are kept. One read and some µs a record."""
+        return self._columns(self._values(records))
+
+    def _values(self, records: RecordTable) -> list[int | float | bytes | None]:
         values: list[int | float | bytes | None] = []
         for rows, contents in _batches(records, records.rows_with(self.extension).tolist()):
             tokens = self._tokens(contents)
@@ -221,7 +224,7 @@ class Content(Algorithm, frozen=True):
                 if values[-1] is None and self.content_key_missing == "abort":
                     key = records.keys[len(values) - 1]
                     raise self._missing(records.shard, key, has_member=row >= 0)
-        return self._columns(values)
+        return values
 
     def _tokens(self, contents: Sequence[bytes | None]) -> Sequence[bytes | None]:
         """For each JSON content, the text of the field as it is written, where it can be found
@@ -365,7 +368,7 @@ def _json_value(content: bytes, field: str) -> object:
 
 
 def _typed(value: object, kind: str, *, strip: bool) -> int | float | bytes:
-    from dsort.data.json_pointer import JsonNumber
+    from dsort.data.json_pointer import JsonNumber, text_bytes
 
     if kind == SCALAR and not isinstance(value, (str, dict, list)):
         value = json.dumps(value)
@@ -381,21 +384,12 @@ def _typed(value: object, kind: str, *, strip: bool) -> int | float | bytes:
             raise ContentValueError("the number is too large for a float")
         return number
     if isinstance(value, str):
-        return content_value(_text_bytes(value), kind, None, strip=strip)
+        return content_value(text_bytes(value), kind, None, strip=strip)
     if isinstance(value, float) and kind == "float":  # NaN and Infinity, as Python writes them
         return _checked(value)
     parts = "an object" if isinstance(value, dict) else "a list"
     shown = parts if isinstance(value, (dict, list)) else json.dumps(value)
     raise ContentValueError(f"{shown} is not {_article(kind)}")
-
-
-def _text_bytes(text: str) -> bytes:
-    """A string of a JSON document as bytes: bytes that were not UTF-8 are restored, and lone
-    surrogates sort with the characters around them."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
 
 
 def _integer(text: str) -> int:

@@ -15,7 +15,7 @@ from dsort.errors import ContentKeyError
 from dsort.naming.names import readable
 from dsort.order.base import option
 from dsort.order.content import SCALAR, Content
-from dsort.order.placement import WORDS, Placement, checked_field, field_content
+from dsort.order.placement import WORDS, Named, Placement, checked_field, field_content
 from dsort.order.value import PlacedBy
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ CLASS_BYTES_MAX: Final = 4096
 """A longer value is no label."""
 
 
-class _Class(Content, frozen=True):
+class _Class(Named, frozen=True):
     """The class of a record: any text, number or truth value."""
 
     noun: ClassVar[str] = "class"
@@ -44,7 +44,8 @@ class Interleave(Placement, frozen=True):
     by: str = option(
         str,
         "What says the class of a record: a member (`cls`), a field of its JSON (`json.label`), "
-        "the column of a table, or an expression as of the step filter. Up to 65,536 classes.",
+        "the column of a table or the field of a line (`label`), or an expression as of the step "
+        "filter. Up to 65,536 classes.",
         examples=("cls", "json.label", "size(json.text) < 512"),
         check=checked_field,
         required="a member (cls) or a field of its JSON (json.label)",

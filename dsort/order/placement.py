@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from msgspec.structs import replace
+
 from dsort.naming.names import shortened
 from dsort.order.base import OptionError, OptionGroup, Record, SortValue
 from dsort.order.content import Content
@@ -91,8 +93,36 @@ def checked_field(text: str) -> str:
     return text
 
 
+class Named(Content, frozen=True):
+    """Content by a bare name (``json_field`` is None): of a record that is nothing but JSON, the
+    field of that name."""
+
+    @property
+    def _of_json(self) -> Content | None:
+        """The content of records that are nothing but JSON, if that is a field."""
+        if self.json_field is not None or self.extension == ".json":
+            return None
+        return replace(self, extension=".json", json_field=self.extension.removeprefix("."))
+
+    def _values(self, records: RecordTable) -> list[int | float | bytes | None]:
+        of_json = self._of_json
+        are_fields = records.json_alone() >= 0
+        if of_json is None or not are_fields.any():
+            return super()._values(records)
+        values = iter(super()._values(records.keeping(~are_fields)))
+        fields = iter(of_json._values(records.keeping(are_fields)))
+        return [next(fields if is_field else values) for is_field in are_fields.tolist()]
+
+    def expected(self, record: Record) -> SortValue | None:
+        """The value, computed for this record alone."""
+        of_json = self._of_json
+        if of_json is not None and record.is_json_alone:
+            return of_json.expected(record)
+        return super().expected(record)
+
+
 def field_content(
-    kind: type[Content], by: str, json_field: str | None, key_type: str, missing: str
+    kind: type[Named], by: str, json_field: str | None, key_type: str, missing: str
 ) -> Content | PlacedBy:
     """The content that a placement reads."""
     if is_expression(by):

@@ -175,4 +175,8 @@ def _fact(record: Record, leaf: Leaf) -> Any:
     content = next((each for each in contents if each is not None), None)
     if leaf.kind == "has":
         return content is not None
-    return len(content or b"") if leaf.kind == "size" else parsed(leaf, content)
+    if leaf.kind == "size":
+        return len(content or b"")
+    if content is None and record.is_json_alone:
+        return parsed(leaf, record.content(".json"), is_field=True)
+    return parsed(leaf, content)

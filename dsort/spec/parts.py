@@ -91,9 +91,10 @@ class SameField(Part):
 
     field: str = Field(
         min_length=1,
-        description="The field: json.text, a member with a text or a number (txt, cls), or another "
-        "expression as of the step filter. A record that has no such field fails the job; "
-        "has(json.text) ? json.text : key compares such records by their keys.",
+        description="The field: json.text, the bare name of a member, of a column or of a field of "
+        "lines (txt, cls, text), or another expression as of the step filter. A record that has "
+        "no such field fails the job; has(json.text) ? json.text : key compares such records by "
+        "their keys.",
         examples=["json.text", "txt.lowerAscii()", 'text("url")'],
     )
 

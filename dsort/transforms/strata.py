@@ -23,11 +23,13 @@ _NONE: Final = b"\0none"  # no content is hashed with this salt
 _CLASS_BYTES_MAX: Final = 1 << 16
 """The largest size of a member whose content is a class."""
 _READ_AT_ONCE: Final = 64
+_SHARED: Final = "name something that several records share"
 
 
 class MemberClass(Struct, frozen=True):
-    """Classes by the content of the member with this extension, without surrounding white space; in
-    tables, by the column of that name, in which nulls are a class."""
+    """Classes by the content of the member with this extension, without surrounding white space; of
+    records that are nothing but JSON, by the field of that name; in tables, by the column of that
+    name, in which nulls are a class."""
 
     extension: str
 
@@ -40,20 +42,38 @@ class MemberClass(Struct, frozen=True):
         from dsort.data.hashes import hash_keys
 
         found = records.rows_with(f".{self.extension}")
+        are_fields = found < 0
+        found = np.where(are_fields, records.json_alone(), found) if are_fields.any() else found
         there = np.flatnonzero(found >= 0)
         if not are_rows and len(there) < len(found):
             hint = "require leaves such records out"
             self._refuse(records, int(np.flatnonzero(found < 0)[0]), "no", hint)
         sizes = records.members.payload_bytes[found[there]]
-        if not are_rows and (sizes > _CLASS_BYTES_MAX).any():
-            record = int(there[np.flatnonzero(sizes > _CLASS_BYTES_MAX)[0]])
-            self._refuse(records, record, "a large", "name something that several records share")
+        large = (sizes > _CLASS_BYTES_MAX) & ~are_fields[there]
+        if not are_rows and large.any():
+            self._refuse(records, int(there[np.flatnonzero(large)[0]]), "a large", _SHARED)
         hashes = np.full(len(found), xxhash.xxh3_64_intdigest(_NONE), np.uint64)
         for start in range(0, len(there), _READ_AT_ONCE):
             some = there[start : start + _READ_AT_ONCE]
             contents = records.contents(found[some].tolist())
+            for at in np.flatnonzero(are_fields[some]).tolist():
+                contents[at] = self._field(records, int(some[at]), contents[at])
             hashes[some] = hash_keys((each.strip() for each in contents), len(some))
         return hashes
+
+    def _field(self, records: RecordTable, record: int, document: bytes) -> bytes:
+        """The class of a record that is the JSON ``document``."""
+        from dsort.data.json_pointer import JsonSyntaxError, field_as_member
+
+        try:
+            value = field_as_member(document, (self.extension,))
+        except JsonSyntaxError as error:
+            self._refuse(records, record, "no", f"its .json member is {error}")
+        if value is None:
+            self._refuse(records, record, "no", "filter: 'has(json.label)' leaves such records out")
+        if len(value) > _CLASS_BYTES_MAX:
+            self._refuse(records, record, "a large", _SHARED)
+        return value
 
     def _refuse(self, records: RecordTable, record: int, what: str, hint: str) -> NoReturn:
         raise TransformError(

@@ -201,7 +201,7 @@ class InputReader:
                         continue
                     found = own
                     if self._facts is not None:
-                        self._facts.look(ordinal, records_read(shard, found))
+                        self._facts.look(ordinal, records_read(shard, found, self._pipeline))
         assert found is not None
         return found, group
 
@@ -265,7 +265,10 @@ class InputReader:
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords
     ) -> RecordTable:
         named = input_of(shard.name, (source.name for source in self._spec.sources))
-        return RecordTable(shard.name, members, records, shard.content, input=named)
+        are_rows = shard.container.is_columnar
+        return RecordTable(
+            shard.name, members, records, shard.content, input=named, are_rows=are_rows
+        )
 
     @property
     def _has_groups(self) -> bool:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from dsort.data.columns import Bools
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm, Record, SortValue
+from dsort.pipeline.pipeline import Pipeline
 from dsort.verification.read import ShardRecords
 
 
@@ -24,6 +25,7 @@ class _Record(Struct, frozen=True):
     records: ShardRecords
     row: int
     key: bytes
+    are_rows: bool
 
     @property
     def first_name(self) -> bytes:
@@ -34,6 +36,14 @@ class _Record(Struct, frozen=True):
     def payload_bytes(self) -> int:
         """The total size of its members, without headers and padding."""
         return int(self.records.members.payload_bytes[self.records.rows_of(self.row)].sum())
+
+    @property
+    def is_json_alone(self) -> bool:
+        """Whether it is a ``.json`` member, and nothing else."""
+        rows, records = self.records.rows_of(self.row), self.records
+        if len(rows) > 1 or self.are_rows:
+            return False
+        return records.members.names[rows[0]][int(records.key_bytes[rows[0]]) :] == b".json"
 
     def content(self, extension: str) -> bytes | None:
         """The content of the last member whose whole extension this is; None if it has none."""
@@ -47,10 +57,10 @@ class _Record(Struct, frozen=True):
         return self.shard.content(members, found)
 
 
-def records_read(shard: ShardBytes, records: ShardRecords) -> Iterator[Record]:
+def records_read(shard: ShardBytes, records: ShardRecords, pipeline: Pipeline) -> Iterator[Record]:
     """The records of an opened shard, as algorithms read them."""
     for row, key in enumerate(records.keys.tolist()):
-        yield _Record(shard, records, row, key)
+        yield _Record(shard, records, row, key, pipeline.reads_rows)
 
 
 class OrderSeen(Struct, frozen=True, eq=False):
@@ -64,8 +74,9 @@ class OrderSeen(Struct, frozen=True, eq=False):
 class OrderWatch:
     """Checks the order of the records of all outputs, shard by shard, each template by itself."""
 
-    def __init__(self, algorithm: Algorithm, *, has_keys: bool = True) -> None:
+    def __init__(self, pipeline: Pipeline, algorithm: Algorithm, *, has_keys: bool = True) -> None:
         """``has_keys``: whether the outputs hold the keys of their records."""
+        self._pipeline = pipeline
         self._algorithm = algorithm
         self._unknown = algorithm.decided_by_inputs or (algorithm.asks_for_keys and not has_keys)
         self._last: dict[int, SortValue | None] = {}
@@ -77,7 +88,7 @@ class OrderWatch:
         if self._unknown:
             return OrderSeen(ties, backwards)
         last = self._last.get(group)
-        for record, each in enumerate(records_read(shard, records)):
+        for record, each in enumerate(records_read(shard, records, self._pipeline)):
             value = self._algorithm.expected(each)
             if last is not None and value is not None:
                 if last.comes_after(value, decreasing=self._algorithm.decreasing):

@@ -306,7 +306,8 @@ class _Verification:
             max_expansion=self._max_expansion,
         )
         repeats_allowed = not manifest.spec.keys_are_unique
-        watch = OrderWatch(self._algorithm, has_keys=all(each.keyed for each in compared))
+        has_keys = all(each.keyed for each in compared)
+        watch = OrderWatch(self.pipeline, self._algorithm, has_keys=has_keys)
         may_merge = inputs is None and repeats_allowed
         outputs = self._read_outputs(output_reader, places, watch, may_merge=may_merge)
         if len(self._removed):  # shards end where they ended before records were removed

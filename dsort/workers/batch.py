@@ -92,6 +92,7 @@ class Batch(Struct, eq=False):
             self.shard.content,
             input=self.input,
             read_many=self.shard.contents,
+            are_rows=self.shard.container.is_columnar,
         )
 
 

@@ -253,7 +253,7 @@ class Extractor:
         """Write the index of a batch after all operators, and move the payload."""
         task, shard, placed = batch.task, batch.shard, batch.placed
         members, records = batch.members, batch.records
-        table = RecordTable(shard.name, members, records, shard.content, report=batch.log.add)
+        table = replace(batch.table, members=members, report=batch.log.add)
         if shard.container is BARE:
             members, records = packed_records(
                 shard,

@@ -310,7 +310,10 @@ class TableExtractor(Extractor):
         light, keys = [batch.light for batch in taken.batches], taken.keys
         payload = np.concatenate([batch.row_bytes() for batch in taken.batches])
         sorted_by = self._pipeline.algorithm.extensions
-        whole = record_table(task.name, light, keys, payload, sorted_by, has_cells=True)
+        are_made = placed is not None and not self._pipeline.reads_rows
+        whole = record_table(
+            task.name, light, keys, payload, sorted_by, has_cells=True, are_made=are_made
+        )
         stays = np.ones(len(keys), np.bool_) if taken.stays is None else taken.stays
         table = whole.keeping(stays) if taken.stays is not None else whole
         named = input_of(task.name, self._pipeline.reading.names)
@@ -354,7 +357,9 @@ class TableExtractor(Extractor):
         compared = self._pipeline.compared
         if compared is not None and compared.value is not None:
             names = [f".{name}" for name in self._compared_by]
-            cells = record_table(task.name, light, keys, payload, names, SAME, has_cells=True)
+            cells = record_table(
+                task.name, light, keys, payload, names, SAME, has_cells=True, are_made=are_made
+            )
             own = replace(cells.keeping(np.isin(np.arange(len(keys)), left)), input=named)
             digests = digests_of_field(own, compared.value)
             part |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}

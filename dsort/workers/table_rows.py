@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct, field
 
-from dsort.containers.columnar.cells import cell_contents
+from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents
 from dsort.containers.columnar.schema import is_media, nulls_of
 from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.data.hashes import hash_keys
@@ -66,13 +66,17 @@ def record_table(
     has_cells: bool = False,
     unread: Collection[str] = (),
     is_whole: bool = False,
+    are_made: bool = False,
 ) -> RecordTable:
     """The rows of some batches as records. A record has one member for each column in
     ``extensions`` that is not null in its row; without extensions, it has one member. ``wanted``:
     the purpose of the columns, and the part of the spec that names them. ``has_cells``: members
     have the sizes of cells, and not of rows. ``unread``: extensions whose content is not read.
     ``is_whole``: the extensions are all columns; so a row with only nulls is one empty member
-    without extension."""
+    without extension. ``are_made``: the rows are made of records, which may be nothing but JSON."""
+    are_json = are_made and {*batches[0].schema.names} - {KEY_COLUMN} == {"json"}
+    if are_json and extensions:
+        extensions = [".json"]
     count = len(keys)
     contents: Mapping[int, bytes] = {}
     ends = np.arange(count + 1, dtype=np.int64)
@@ -109,7 +113,11 @@ def record_table(
         stored_bytes=payload_bytes,
     )
     members = _members_named(name_of, sizes, contents)
-    return RecordTable(shard, members, records, lambda of, row: of.literals[row])
+    return RecordTable(shard, members, records, _cell, are_rows=not are_json)
+
+
+def _cell(members: MemberTable, row: int) -> bytes:
+    return members.literals[row]
 
 
 def _members_named(

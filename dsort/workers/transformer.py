@@ -88,6 +88,7 @@ class Transformer:
                 input=input_name,
                 read_many=shard.contents,
                 report=tally.add,
+                are_rows=shard.container.is_columnar,
             )
             if not isinstance(step, PayloadStep):
                 applied = apply_steps([step], table, firsts[len(counts) :])

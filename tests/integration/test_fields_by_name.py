@@ -1,0 +1,225 @@
+"""A bare name is the member, the column, or the field of a line, wherever a spec names a field."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dsort import api
+from dsort.errors import ContentKeyError, DsortError, TransformError
+from dsort.options import RunOptions
+from tests.support.datasets import Member, Shard, files_of, write_shards
+from tests.support.engine import refused, run_local, spec_of
+from tests.support.internals import manifest_name
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+TEXTS = ["cat", "dog", "bird", "ant", "bear", "cow", "duck", "asp", "crab", "bee", "dog"]
+ROWS: list[dict[str, Any]] = [
+    {"text": text, "label": text[:1], "length": len(text) * 1.5, "id": number, "n": number}
+    for number, text in enumerate(TEXTS)
+]
+SPLIT = {"outputs": [{"name": "a", "fraction": 0.5}, {"name": "b", "fraction": 0.5}]}
+WHEN = [{"name": "a", "when": 'text < "bird"'}, {"name": "b", "when": "true"}]
+SHUFFLE = {"kind": "shuffle", "seed": 7}
+
+PLACES: dict[str, dict[str, Any]] = {
+    "filter": {"transform": {"steps": [{"filter": 'text < "cow" && size(text) > 2 && id < 9'}]}},
+    "has": {"transform": {"steps": [{"filter": "has(text)"}]}},
+    "deduplicate": {"deduplicate": {"by": {"field": "text"}}},
+    "sort": {"algorithm": {"kind": "value", "value": "text", "decreasing": True}},
+    "sort by size": {"algorithm": {"kind": "value", "value": "size(text)"}},
+    "sort keys": {
+        "algorithm": {
+            "kind": "keys",
+            "keys": [{"kind": "value", "value": "size(text)"}, {"kind": "value", "value": "text"}],
+        }
+    },
+    "interleave": {"algorithm": {**SHUFFLE, "interleave": {"by": "label"}}},
+    "interleave by an expression": {"algorithm": {**SHUFFLE, "interleave": {"by": "size(text)"}}},
+    "similar": {"algorithm": {**SHUFFLE, "batches": {"records": 5, "similar": "length"}}},
+    "similar by an expression": {
+        "algorithm": {**SHUFFLE, "batches": {"records": 5, "similar": "size(text)"}}
+    },
+    "stratify": {**SPLIT, "exact": True, "stratify": "label"},
+    "split_by": {**SPLIT, "split_by": "text"},
+    "when": {"outputs": WHEN},
+}
+QUALIFIED = {"text": "json.text", "label": "json.label", "length": "json.length", "id": "json.id"}
+
+
+def write_tars(root: Path, rows: list[dict[str, Any]]) -> None:
+    members = [Member(f"r{row['n']:02}.json", json.dumps(row).encode()) for row in rows]
+    half = len(members) // 2
+    shards = {"in-0.tar": Shard(tuple(members[:half])), "in-1.tar": Shard(tuple(members[half:]))}
+    write_shards(root / "in", shards)
+
+
+def write_lines(root: Path, rows: list[dict[str, Any]]) -> None:
+    (root / "in").mkdir()
+    half = len(rows) // 2
+    for shard, some in enumerate((rows[:half], rows[half:])):
+        lines = "".join(json.dumps(row) + "\n" for row in some)
+        (root / f"in/in-{shard}.jsonl").write_text(lines)
+
+
+def write_table(root: Path, rows: list[dict[str, Any]]) -> None:
+    (root / "in").mkdir()
+    half = len(rows) // 2
+    for shard, some in enumerate((rows[:half], rows[half:])):
+        pq.write_table(pa.Table.from_pylist(some), root / f"in/in-{shard}.parquet")
+
+
+WRITE = {".tar": write_tars, ".jsonl": write_lines, ".parquet": write_table}
+
+
+def qualified(value: Any) -> Any:
+    """A part of a spec with ``json.text`` for ``text``."""
+    if isinstance(value, dict):
+        return {name: qualified(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [qualified(each) for each in value]
+    if isinstance(value, str):
+        for name, field in QUALIFIED.items():
+            if value in (name, f"size({name})", f"has({name})"):
+                return value.replace(name, field)
+            value = value.replace(f"{name} ", f"{field} ").replace(f"({name})", f"({field})")
+    return value
+
+
+def run(root: Path, fields: dict[str, Any], workers: int = 2, **more: Any) -> dict[str, bytes]:
+    """The outputs of a job, which is verified."""
+    named = "{split}-{n}" if "outputs" in fields else "out-%d"
+    spec = spec_of(overwrite=True, output_format=named, **{**fields, **more})
+    report = run_local(root, spec, workers=workers)
+    manifest = (root / "out" / manifest_name(report.job_id)).read_bytes()
+    assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
+    return files_of(root / "out", "*.[tjp]*")
+
+
+def rows_of(root: Path, extension: str) -> list[tuple[str, list[int]]]:
+    """Of each output, the numbers of its rows, sorted."""
+    found: dict[str, list[int]] = {}
+    for path in sorted((root / "out").glob(f"*{extension}")):
+        if extension == ".parquet":
+            numbers = pq.read_table(path)["n"].to_pylist()
+        else:
+            numbers = [int(each) for each in re.findall(rb'"n": (\d+)', path.read_bytes())]
+        found.setdefault(path.name.partition("-")[0], []).extend(numbers)
+    return sorted((name, sorted(numbers)) for name, numbers in found.items())
+
+
+@pytest.mark.parametrize("extension", [".tar", ".jsonl"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_bare_name_is_the_field_of_a_record_of_json(
+    tmp_path: Path, place: str, extension: str
+) -> None:
+    """It has the same bytes as ``json.text``, with one worker and with two."""
+    WRITE[extension](tmp_path, ROWS)
+    more = {} if extension == ".tar" else {"input_extension": extension}
+    right = run(tmp_path, qualified(PLACES[place]), workers=1, **more)
+    assert right
+    assert run(tmp_path, PLACES[place], **more) == right
+    assert run(tmp_path, PLACES[place], workers=1, **more) == right
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_bare_name_is_a_column(tmp_path: Path, place: str) -> None:
+    """Where the values alone decide which records come out, and where, all containers agree."""
+    found = []
+    for extension in WRITE:
+        (tmp_path / extension).mkdir()
+        WRITE[extension](tmp_path / extension, ROWS)
+        assert run(tmp_path / extension, PLACES[place], input_extension=extension)
+        found.append(rows_of(tmp_path / extension, extension))
+    if place != "stratify":  # the lots that records draw are of their keys
+        assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("written", WRITE)
+@pytest.mark.parametrize("read", WRITE)
+def test_a_converted_result_is_verified_by_its_own_names(
+    tmp_path: Path, read: str, written: str
+) -> None:
+    WRITE[read](tmp_path, ROWS)
+    places = ["sort", "sort by size", "deduplicate", "interleave", "similar", "when"]
+    for place in places if (read, written) != (".parquet", ".jsonl") else ():
+        made = run(tmp_path, PLACES[place], input_extension=read, output_extension=written)
+        assert made, place
+
+
+def test_inputs_are_joined_by_a_bare_name(tmp_path: Path) -> None:
+    write_tars(tmp_path, ROWS[:4])
+    pictures = [Member(f"{row['text']}.jpg", b"x" * row["n"]) for row in ROWS[:4]]
+    write_shards(tmp_path / "pictures", {"p.tar": Shard(tuple(pictures))})
+    inputs = [
+        {"name": "said", "input_bck": "in", "join": {"by": "text"}},
+        {"name": "seen", "input_bck": "pictures"},
+    ]
+    spec = {"join": {"by": "key"}, "inputs": inputs, "input_bck": None}
+    right = run(tmp_path, {**spec, "inputs": qualified(inputs)})
+    assert run(tmp_path, spec) == right
+
+
+def test_a_member_of_that_name_is_no_field(tmp_path: Path) -> None:
+    """A record that is more than JSON has members; its fields are ``json.txt``."""
+    members = []
+    for number, said in enumerate(("b", "a")):
+        members += [
+            Member(f"r{number}.json", json.dumps({"txt": f"{1 - number}", "text": "x"}).encode()),
+            Member(f"r{number}.txt", said.encode()),
+        ]
+    write_shards(tmp_path / "in", {"in.tar": Shard(tuple(members))})
+    by_member = run(tmp_path, {"algorithm": {"kind": "value", "value": "txt"}})
+    by_field = run(tmp_path, {"algorithm": {"kind": "value", "value": "json.txt"}})
+    assert by_member == by_field
+    with refused(tmp_path, TransformError, "record r0 of shard in.tar: there is no text member"):
+        run_local(tmp_path, spec_of(algorithm={"kind": "value", "value": "text"}, overwrite=True))
+
+
+@pytest.mark.parametrize("extension", [".jsonl", ".tar"])
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"deduplicate": {"by": {"field": "text"}}}, TransformError),
+        ({"algorithm": {**SHUFFLE, "interleave": {"by": "label"}}}, ContentKeyError),
+        ({**SPLIT, "stratify": "label"}, TransformError),
+    ],
+)
+def test_a_record_without_the_field_fails_the_job(
+    tmp_path: Path, extension: str, fields: dict[str, Any], error: type[DsortError]
+) -> None:
+    WRITE[extension](tmp_path, [*ROWS, {"n": 99}])
+    named = "{split}-{n}" if "outputs" in fields else "out-%d"
+    spec = spec_of(input_extension=extension, **{**fields, "output_format": named})
+    with refused(tmp_path, error, f"of shard in-1{extension}"):
+        run_local(tmp_path, spec)
+
+
+def test_what_else_stands_in_a_field_is_read_like_a_member(tmp_path: Path) -> None:
+    rows = [{"n": n, "cls": value} for n, value in enumerate((" 7 ", 7, 7.0, "x", True, None))]
+    write_lines(tmp_path, rows[:2])
+    step = {"filter": 'cls == 7 && number("n") < 9 && text("n") != "8"'}
+    kept = {"transform": {"steps": [step]}}
+    run(tmp_path, kept, input_extension=".jsonl")
+    assert rows_of(tmp_path, ".jsonl") == [("out", [0, 1])]
+    for row in rows[2:5]:
+        (tmp_path / "in/in-0.jsonl").write_text(json.dumps(row) + "\n")
+        with refused(tmp_path, TransformError, "its cls member is no integer of 64 bits"):
+            run_local(tmp_path, spec_of(input_extension=".jsonl", overwrite=True, **kept))
+
+
+@pytest.mark.parametrize("written", [".parquet", ".tar"])
+def test_a_null_of_a_column_is_no_field_of_another_column(tmp_path: Path, written: str) -> None:
+    """Rows are no records of JSON, even where one column is called so."""
+    rows = [{"json": '{"length": 1}', "length": None}, {"json": None, "length": 0.5}]
+    write_table(tmp_path, [{**row, "n": None} for row in (*rows, *rows)])
+    similar = {"records": 5, "similar": "length", "missing": "last"}
+    spec = {"algorithm": {**SHUFFLE, "batches": similar}}
+    assert run(tmp_path, spec, input_extension=".parquet", output_extension=written)
