@@ -19,7 +19,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from msgspec.structs import replace
-from sqlalchemy import func, insert, inspect, select, text
+from sqlalchemy import Connection, func, insert, inspect, select, text
 from sqlalchemy.exc import (
     DatabaseError,
     DBAPIError,
@@ -164,6 +164,59 @@ def test_a_transaction_happens_whole_or_not_at_all(database: Database) -> None:
         connection.execute(insert(tables.audit).values(note("kept")))
         assert noted(database) == []  # nobody else sees it before its end
     assert noted(database) == ["kept"]
+
+
+def test_a_disk_that_fills_up_in_a_transaction_undoes_all_of_it_and_is_an_error(
+    tmp_path: Path,
+) -> None:
+    """SQLite undoes the transaction by itself, and commits all that follows at once."""
+
+    def fill(connection: Connection) -> None:
+        connection.exec_driver_sql("CREATE TABLE ballast (data)")
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 3}")
+        for _ in range(10):
+            connection.exec_driver_sql("INSERT INTO ballast VALUES (zeroblob(200000))")
+
+    def write(database: Database) -> None:
+        with database.writing() as connection:
+            connection.execute(insert(tables.audit).values(note("before")))
+            with contextlib.suppress(SQLAlchemyError):
+                fill(connection)
+
+    with open_database(f"sqlite:///{tmp_path}/full.db") as database:
+        with pytest.raises(SQLAlchemyError):
+            write(database)
+        assert noted(database) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_connection_that_breaks_in_a_transaction_undoes_all_of_it(
+    postgres: PostgresServer,
+) -> None:
+    def write(database: Database) -> None:
+        with database.writing() as connection:
+            connection.execute(insert(tables.audit).values(note("lost")))
+            pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            postgres.run(f"SELECT pg_terminate_backend({pid}, 10000)")
+
+    with open_database(postgres.fresh_database()) as database:
+        with pytest.raises(SQLAlchemyError):
+            write(database)
+        assert noted(database) == []
+
+
+def test_threads_that_write_at_once_all_do_and_each_fails_alone(database: Database) -> None:
+    def write(number: int) -> None:
+        with database.writing() as connection:
+            connection.execute(insert(tables.audit).values(note(str(number))))
+            if number % 3 == 0:
+                raise ZeroDivisionError
+
+    with ThreadPoolExecutor(16) as pool:
+        failed = [pool.submit(write, number).exception(WAIT_S) for number in range(60)]
+    assert [number for number, error in enumerate(failed) if error] == list(range(0, 60, 3))
+    assert sorted(noted(database)) == sorted(str(n) for n in range(60) if n % 3)
 
 
 def test_values_come_back_as_they_were(database: Database) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +33,6 @@ __all__ = [
     "Database",
     "database_url",
     "open_database",
-    "refuse_undone",
 ]
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -54,6 +54,7 @@ class Database(ClosesOnExit):
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.dialect: str = engine.dialect.name  # sqlite | postgresql
+        self._turn = threading.Lock()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -69,7 +70,7 @@ class Database(ClosesOnExit):
         ``alone``: no other transaction of this name runs at the same time, on any replica (under
         SQLite any two that write exclude each other).
         """
-        with self._connected() as connection:
+        with self._own_turn(), self._connected() as connection:
             # SQLite: take the write lock now; a transaction that reads first and then writes may be
             # refused.
             connection = connection.execution_options(dsort_writes=True)
@@ -78,7 +79,18 @@ class Database(ClosesOnExit):
                     row = select(locks.c.name).where(locks.c.name == alone).with_for_update()
                     connection.execute(row).one()
                 yield connection
-                refuse_undone(connection)
+                _refuse_undone(connection)
+
+    @contextlib.contextmanager
+    def _own_turn(self) -> Iterator[None]:
+        # SQLite has no queue for its lock: a thread that waits sleeps for up to 100 ms, and one
+        # that has just written is ahead of it.
+        is_ours = self.dialect == "sqlite" and self._turn.acquire(timeout=BUSY_MS_MAX / 1000)
+        try:
+            yield
+        finally:
+            if is_ours:
+                self._turn.release()
 
     def _connected(self) -> Connection:
         try:
@@ -91,7 +103,7 @@ class Database(ClosesOnExit):
         self.engine.dispose()
 
 
-def refuse_undone(connection: Connection) -> None:
+def _refuse_undone(connection: Connection) -> None:
     """``PendingRollbackError`` if the database has ended the transaction by itself.
 
     SQLite rolls back the whole transaction if the disk is full; after that, each statement is

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -26,7 +25,6 @@ from sqlalchemy.exc import IntegrityError
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
 from dsort.job.job_ids import new_job_id
 from dsort.service.database.engine import Database
-from dsort.service.database.group_commit import GroupCommit
 from dsort.service.database.tables import events, jobs, labels, schedules
 from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob
 from dsort.service.jobs.turns import queue_places
@@ -137,7 +135,6 @@ class JobStore:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._group_commit = GroupCommit(database)
         self._max_queued = max_queued_per_owner
         self._clock = clock
 
@@ -164,9 +161,11 @@ class JobStore:
                 with self._database.reading() as connection:
                     before(connection)
             try:
-                return self._group_commit.run(
-                    partial(self._take_in, new=new, on_insert=on_insert)
-                ), True
+                with self._database.writing() as connection:
+                    self._refuse_many(connection, new.owner)
+                    if on_insert is not None:
+                        on_insert(connection, new)
+                    return insert_job(connection, new, now_s=self._clock()), True
             except IntegrityError:
                 # Two requests used the same key at the same moment, or an id was drawn twice in one
                 # second.
@@ -174,14 +173,6 @@ class JobStore:
                     raise
                 new = replace(new, job_id=new_job_id())
         raise AssertionError("the last try returns or raises")
-
-    def _take_in(
-        self, connection: Connection, *, new: NewJob, on_insert: OnInsert | None
-    ) -> JobRow:
-        self._refuse_many(connection, new.owner)
-        if on_insert is not None:
-            on_insert(connection, new)
-        return insert_job(connection, new, now_s=self._clock())
 
     def _known(self, new: NewJob) -> JobRow | None:
         if new.idempotency_key is None:
