@@ -7,20 +7,22 @@ archives of members, so nothing changes for other containers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
 
 from dsort.containers.registry import container_of
 from dsort.errors import SpecProblem
 from dsort.spec.algorithms import Algorithm
+from dsort.spec.checks import Rules
 from dsort.spec.parts import SpecFields
 
-__all__ = ["COMPARE_RULES", "as_aistore_orders"]
+__all__ = ["as_aistore_orders", "rule"]
+
+rule = Rules()
 
 
-def as_aistore_orders(spec: SpecFields, algorithm: Algorithm, extensions: set[str]) -> Algorithm:
-    """``algorithm`` as AIStore would run it. ``extensions``: of inputs and outputs."""
-    if spec.compatibility != "aistore" or spec.join is not None or not _have_members(extensions):
+def as_aistore_orders(spec: SpecFields, algorithm: Algorithm) -> Algorithm:
+    """``algorithm`` as AIStore would run it, if ``spec`` wants that."""
+    if spec.compatibility != "aistore" or spec.join is not None or not _have_members(spec):
         return algorithm
     given = algorithm.model_fields_set
     if algorithm.kind in ("alphanumeric", "md5") and "compare" not in given:
@@ -31,10 +33,14 @@ def as_aistore_orders(spec: SpecFields, algorithm: Algorithm, extensions: set[st
     return algorithm
 
 
-def _have_members(extensions: set[str]) -> bool:
+def _have_members(spec: SpecFields) -> bool:
+    extensions = {spec.input_extension, spec.output_extension}
+    extensions |= {each.extension for each in spec.sources}
+    extensions |= {each.extension for each in spec.targets}
     return all(container_of(extension).is_of_members for extension in extensions)
 
 
+@rule
 def _names_are_compared_where_there_are_some(spec: SpecFields) -> Iterator[SpecProblem]:
     for number, algorithm in enumerate((spec.algorithm, *(spec.algorithm.keys or ()))):
         if algorithm.compare != "name":
@@ -43,17 +49,5 @@ def _names_are_compared_where_there_are_some(spec: SpecFields) -> Iterator[SpecP
         if spec.join is not None:
             text = "name cannot be combined with join, which knows keys only"
             yield SpecProblem(path, text, "leave it out")
-        extensions = {target.extension for target in spec.targets}
-        extensions |= {source.extension for source in spec.sources}
-        if not _have_members(extensions):
+        if not _have_members(spec):
             yield SpecProblem(path, "name is for .tar and .zip shards", "leave it out")
-
-
-COMPARE_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = (
-    (
-        ("algorithm", "join", "inputs", "outputs", "input_extension", "output_extension"),
-        _names_are_compared_where_there_are_some,
-    ),
-)

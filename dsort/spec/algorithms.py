@@ -38,6 +38,7 @@ __all__ = [
     "AnyAlgorithm",
     "Group",
     "Part",
+    "UnusableError",
     "algorithm_model",
     "group_model",
     "joined",
@@ -60,6 +61,10 @@ _ORDER: Final = (
 follow."""
 
 
+class UnusableError(Exception):
+    """A rule reads a field that is already known to be wrong."""
+
+
 class Part(BaseModel):
     """A part of a spec: never changed, no unknown fields, no conversions."""
 
@@ -74,6 +79,15 @@ class Part(BaseModel):
         defer_build=True,
         arbitrary_types_allowed=True,
     )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Pydantic's, and for fields that are missing as they are wrong, an error of its
+            own."""
+            if name in type(self).model_fields:
+                raise UnusableError(name)
+            return super().__getattr__(name)
 
 
 class Algorithm(Part):

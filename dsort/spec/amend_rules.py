@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.registry import container_of
 from dsort.errors import SpecProblem
+from dsort.spec.checks import Rules
 from dsort.spec.parts import SpecFields
 
-__all__ = ["AMEND_RULES"]
+__all__ = ["rule"]
+
+rule = Rules()
 
 _HINT: Final = "`dsort remove` makes such a spec"
 
 
+@rule
 def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.amend is None:
         return
@@ -26,6 +30,7 @@ def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(name, "cannot be combined with amend, which does not keep it up yet")
 
 
+@rule
 def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.amend is None or spec.amend.by != "remove":
         if spec.amend is not None and spec.overwrite:
@@ -55,18 +60,3 @@ def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
 def _numbers_records(spec: SpecFields) -> bool:
     options = ContainerOptions(key_field=spec.key_field)
     return container_of(spec.output_extension).with_options(options).numbers_records
-
-
-AMEND_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = (
-    (
-        ("amend", "remove_stale", "output_bck", "output_extension", "outputs"),
-        _amended_results_can_be_kept_up,
-    ),
-    (
-        ("amend", "transform", "algorithm", "input_bck", "output_bck", "overwrite", "key_field"),
-        _only_keys_are_removed,
-    ),
-)
-"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from dsort.errors import SpecProblem
+from dsort.spec.checks import Rules
 from dsort.spec.parts import SpecFields
 
-__all__ = ["EQUAL_RULES"]
+__all__ = ["rule"]
+
+rule = Rules()
 
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 
 
+@rule
 def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.equalize is None:
         return
@@ -27,6 +31,7 @@ def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("equalize", text + several)
 
 
+@rule
 def _multiples_share_evenly(spec: SpecFields) -> Iterator[SpecProblem]:
     for target in spec.targets:
         if target.asked_count is not None and target.count is None and target.is_at_most:
@@ -34,15 +39,3 @@ def _multiples_share_evenly(spec: SpecFields) -> Iterator[SpecProblem]:
             hint = "output_shard_size is what they have on average"
             yield SpecProblem("output_shard_size_is", text, hint)
             return
-
-
-EQUAL_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = (
-    (
-        ("equalize", "output_bck", "outputs", "keep_shards", "ekm", "ekm_file", *_SIZES),
-        _equal_shards_are_counted,
-    ),
-    (("outputs", "output_shard_size_is", *_SIZES), _multiples_share_evenly),
-)
-"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 from pydantic import BaseModel
@@ -32,8 +32,6 @@ from dsort.spec.transform import Transform, step_model
 from dsort.transforms.steps import STEPS
 
 __all__ = ["all_problems", "load_installed"]
-
-_STAND_IN_BUCKET: Final = "unknown"
 
 
 def load_installed() -> bool:
@@ -69,7 +67,7 @@ def _rule_problems(
     """Problems between fields that are valid by themselves. Invalid fields are left out, and so are
     the rules that use them."""
     fields = copy.deepcopy(fields)
-    unusable = {
+    wrong = {
         f"Config.{name}" if name in JobConfig.model_fields else name
         for name in _meant_by_unknown(errors)
     }
@@ -78,15 +76,18 @@ def _rule_problems(
         steps = location[: 2 if location[0] in PARTS else 1]
         owner: dict[Any, Any] = fields if len(steps) == 1 else fields[str(steps[0])]
         owner.pop(steps[-1], None)
-        unusable.add(path_of(steps))
-    if unusable & {"input_bck", "inputs"} and not fields.get("inputs"):
-        fields["input_bck"] = _STAND_IN_BUCKET
+        wrong.add(path_of(steps))
     try:
-        context = Draft(frozenset(unusable), ais_is_there=draft.ais_is_there)
+        context = Draft(frozenset(wrong), ais_is_there=draft.ais_is_there)
         current_job_spec().model_validate(fields, context=context)
     except SpecError as error:
-        return list(error.problems)
+        known = [path.removeprefix("Config.") for path in wrong]
+        return [each for each in error.problems if not any(_touch(each.path, it) for it in known)]
     return []
+
+
+def _touch(one: str, other: str) -> bool:
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
 def _names_of(model: type[BaseModel]) -> list[str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
 
 from dsort.errors import SpecProblem
+from dsort.spec.checks import Rules
 from dsort.spec.parts import SpecFields
 
-__all__ = ["INGEST_RULES"]
+__all__ = ["rule"]
+
+rule = Rules()
 
 
+@rule
 def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ingest is None:
         return
@@ -75,9 +78,3 @@ def _recipes_say_it_all(spec: SpecFields) -> Iterator[SpecProblem]:
         if any(value is not None for _, value in source.format):
             text = "cannot be combined with ingest.recipe, which names each object"
             yield SpecProblem(f"{source.path}input_format", text)
-
-
-INGEST_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = ((("ingest", "input_bck", "input_format", "inputs", "join", "mix"), _files_become_records),)
-"""See ``INPUT_RULES``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from dsort.containers.registry import check_supported, codec_of, container_of, is_columnar
@@ -12,19 +12,21 @@ from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
 from dsort.spec.algorithms import joined
 from dsort.spec.carriers import carrier_extension
-from dsort.spec.ingest_rules import INGEST_RULES
+from dsort.spec.checks import Rules
 from dsort.spec.inputs import Input
 from dsort.spec.parts import SpecFields
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import store_of
 
 __all__ = [
-    "INPUT_RULES",
     "is_read_only",
     "named_extension",
+    "rule",
     "suffix_problem",
     "with_own_extensions",
 ]
+
+rule = Rules()
 
 _BUCKET_HINT: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
 
@@ -57,9 +59,9 @@ def named_extension(spec: SpecFields) -> str | None:
     return next(filter(None, [*(said if len(said) == 1 else ()), *suffixes]), None)
 
 
-def with_own_extensions(spec: SpecFields, extension: str) -> tuple[Input, ...]:
-    """The inputs. Inputs whose names have the suffix of another container than ``extension`` get
-    that one. Empty if there are none of these."""
+def with_own_extensions(spec: SpecFields) -> tuple[Input, ...]:
+    """The inputs. Those whose names have the suffix of another container than ``input_extension``
+    get that one."""
     own: dict[int, str] = {}
     for path, name in input_names(spec):
         suffix = archive_extension(name)
@@ -67,13 +69,11 @@ def with_own_extensions(spec: SpecFields, extension: str) -> tuple[Input, ...]:
         if number < 0 or suffix is None or spec.inputs[number].input_extension is not None:
             continue
         try:
-            is_other = container_of(suffix) != container_of(extension)
+            is_other = container_of(suffix) != container_of(spec.input_extension)
         except ValueError:
             continue  # a rule reports it
         if is_other:
             own.setdefault(number, suffix)
-    if not own:
-        return ()
     return tuple(
         each.model_copy(update={"input_extension": own[number]}) if number in own else each
         for number, each in enumerate(spec.inputs)
@@ -106,24 +106,26 @@ def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
     return extension_field.endswith("input_extension") or codec_of(suffix) == codec_of(extension)
 
 
+@rule
 def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
-    given = spec.model_fields_set
     if not spec.inputs:
-        if "input_bck" not in given:
+        if not spec.gives("input_bck"):
             yield SpecProblem("input_bck", "is required", _BUCKET_HINT)
         return
     for name in ("input_bck", "input_format"):
-        if name in given:
+        if spec.gives(name):
             hint = f"move it into an item of inputs, or leave inputs out: {name} is its short form"
             yield SpecProblem(name, "cannot be combined with inputs", hint)
 
 
+@rule
 def _outputs_of_several_have_a_bucket(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.inputs and spec.named_output_bck is None:
         hint = "several inputs have no bucket that the outputs would go to by default"
         yield SpecProblem("output_bck", "is required where there are inputs", hint)
 
 
+@rule
 def _inputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
     seen: set[str] = set()
     for number, each in enumerate(spec.inputs):
@@ -132,6 +134,7 @@ def _inputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
         seen.add(each.name)
 
 
+@rule
 def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         named = source.format.template is not None or source.format.objnames is not None
@@ -144,6 +147,7 @@ def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
             )
 
 
+@rule
 def _one_way_to_name_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         given = [name for name, value in source.format if value is not None]
@@ -152,6 +156,7 @@ def _one_way_to_name_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(f"{source.path}input_format", text)
 
 
+@rule
 def _no_name_twice(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         seen: set[str] = set()
@@ -165,6 +170,7 @@ def _no_name_twice(spec: SpecFields) -> Iterator[SpecProblem]:
             seen.add(name)
 
 
+@rule
 def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         if source.format.template is None or spec.ingest is not None:
@@ -179,6 +185,7 @@ def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(f"{source.path}input_format.template", str(repeat), hint)
 
 
+@rule
 def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
     said: set[str] = set()
     own = {source.path: source.extension for source in spec.sources}
@@ -192,6 +199,7 @@ def _inputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
             yield problem
 
 
+@rule
 def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
     """Inputs may have different containers, except for rows of tables, and for samples whose
     columns are in their shards or beside them."""
@@ -224,6 +232,7 @@ def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("output_extension", text, "write .tar, and convert that")
 
 
+@rule
 def _one_number_of_copies(spec: SpecFields) -> Iterator[SpecProblem]:
     for number, each in enumerate(spec.inputs):
         given = [name for name in ("weight", "repeat", "records") if getattr(each, name)]
@@ -238,6 +247,7 @@ def _one_number_of_copies(spec: SpecFields) -> Iterator[SpecProblem]:
             )
 
 
+@rule
 def _mix_says_how_many(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.mix is None:
         return
@@ -251,6 +261,7 @@ def _mix_says_how_many(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("mix.replacement", text)
 
 
+@rule
 def _records_can_be_copied(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.weighs_inputs:
         return
@@ -268,26 +279,3 @@ def _records_can_be_copied(spec: SpecFields) -> Iterator[SpecProblem]:
             "stands in it",
             "leave out key_field: then records are numbered",
         )
-
-
-INPUT_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = (
-    (("input_bck", "input_format", "inputs"), _inputs_are_there),
-    (("output_bck", "inputs"), _outputs_of_several_have_a_bucket),
-    *INGEST_RULES,
-    (("inputs",), _inputs_have_names_of_their_own),
-    (("input_bck", "input_format", "inputs"), _inputs_of_the_web_are_named),
-    (("input_format", "inputs"), _one_way_to_name_inputs),
-    (("input_format.objnames", "inputs"), _no_name_twice),
-    (("input_format.template", "inputs", "input_extension"), _no_template_names_a_shard_twice),
-    (("input_format", "inputs", "input_extension"), _inputs_have_the_extension),
-    (("inputs", "input_extension", "output_extension"), _inputs_are_of_one_class),
-    (("inputs", "mix"), _one_number_of_copies),
-    (("inputs", "mix"), _mix_says_how_many),
-    (
-        ("inputs", "mix", "input_extension", "output_extension", "key_field"),
-        _records_can_be_copied,
-    ),
-)
-"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -3,18 +3,22 @@ before or after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from dsort.containers.registry import container_of
 from dsort.errors import SpecProblem
+from dsort.spec.checks import Rules
 from dsort.spec.parts import SpecFields
 
-__all__ = ["JOIN_RULES"]
+__all__ = ["rule"]
+
+rule = Rules()
 
 _BEHIND: Final = "join in one job, and do that with its result in another"
 
 
+@rule
 def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is not None and len(spec.inputs) < 2:
         hint = "inputs: [{name: images, input_bck: ...}, {name: labels, input_bck: ...}]"
@@ -25,6 +29,7 @@ def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(f"inputs[{number}].join", text, "join: {by: key} at the top level")
 
 
+@rule
 def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
@@ -42,6 +47,7 @@ def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(path, str(error), error.hint or f"or {KEY}, or {STEM}")
 
 
+@rule
 def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
@@ -60,6 +66,7 @@ def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
         return
 
 
+@rule
 def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
     algorithm = spec.algorithm.type
     if spec.join is not None and not (algorithm.joins or algorithm.joins_by_places):
@@ -70,6 +77,7 @@ def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("algorithm.kind", text, hint)
 
 
+@rule
 def _records_are_joined_once(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
@@ -88,6 +96,7 @@ def _records_are_joined_once(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
+@rule
 def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None or not spec.outputs:
         return
@@ -107,19 +116,3 @@ def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
         if not asks <= {"key"}:
             problem = "asks for more than the key, which is all that the parts of a record share"
             yield SpecProblem(path, problem, _BEHIND)
-
-
-JOIN_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = (
-    (("inputs", "join"), _a_join_has_inputs),
-    (("inputs", "join"), _keys_say_what_is_joined),
-    (("inputs", "join", "input_extension", "key_field"), _records_have_keys),
-    (("join", "algorithm.kind"), _order_is_by_keys),
-    (
-        ("join", "inputs", "mix", "deduplicate", "Config.duplicate_keys"),
-        _records_are_joined_once,
-    ),
-    (("join", "outputs", "split_by", "exact", "stratify"), _pieces_go_to_one_output),
-)
-"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

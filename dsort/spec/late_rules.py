@@ -3,18 +3,20 @@ their own, and those of a join into a container that is not a list of members.""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
 
 from dsort.containers.registry import codec_of, container_of
 from dsort.errors import SpecProblem
 from dsort.sidecars.kinds import SHARD_KINDS
 from dsort.spec.algorithms import joined
 from dsort.spec.carriers import late_targets
+from dsort.spec.checks import Rules
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import Target
 
-__all__ = ["LATE_RULES"]
+__all__ = ["rule"]
+
+rule = Rules()
 
 
 def _why(spec: SpecFields) -> str:
@@ -32,6 +34,7 @@ def _path(target: Target, spec: SpecFields, name: str) -> str:
     return f"{target.path}{name}" if is_own else name
 
 
+@rule
 def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
     for target in late_targets(spec):
         container = container_of(target.extension)
@@ -52,6 +55,7 @@ def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(_path(target, spec, "output_extension"), text, hint)
 
 
+@rule
 def _late_outputs_are_measured_by_payload(spec: SpecFields) -> Iterator[SpecProblem]:
     for target in late_targets(spec):
         if target.counts_file:
@@ -64,6 +68,7 @@ def _late_outputs_are_measured_by_payload(spec: SpecFields) -> Iterator[SpecProb
             yield SpecProblem(path, text, "use payload")
 
 
+@rule
 def _what_conversions_change_is_counted(spec: SpecFields) -> Iterator[SpecProblem]:
     if not late_targets(spec):
         return
@@ -78,29 +83,3 @@ def _what_conversions_change_is_counted(spec: SpecFields) -> Iterator[SpecProble
     if kinds:
         text = f"{joined(kinds)} cannot be combined with {_why(spec)}"
         yield SpecProblem("index", text, "write shards of one container, or leave it out")
-
-
-LATE_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = (
-    (
-        ("outputs", "join", "amend", "input_extension", "output_extension"),
-        _late_outputs_can_be_made,
-    ),
-    (
-        ("outputs", "join", "output_extension", "output_shard_size_counts"),
-        _late_outputs_are_measured_by_payload,
-    ),
-    (
-        (
-            "outputs",
-            "join",
-            "output_extension",
-            "strip_final_newline",
-            "member_defaults",
-            "index",
-        ),
-        _what_conversions_change_is_counted,
-    ),
-)
-"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -23,10 +23,10 @@ __all__ = ["Draft", "JobSpec", "current_job_spec"]
 class Draft(Struct):
     """The input of the model from the loader, and the ``warnings`` that the model returns.
 
-    ``unusable``: the paths of fields that are already known to be wrong. ``ais_is_there``: whether
+    ``wrong``: the paths of fields that are already known to be wrong. ``ais_is_there``: whether
     buckets of provider ``ais`` are in an AIStore cluster; otherwise they are directories."""
 
-    unusable: frozenset[str] = frozenset()
+    wrong: frozenset[str] = frozenset()
     warnings: list[str] = field(default_factory=list)
     ais_is_there: bool = False
 
@@ -68,19 +68,15 @@ class JobSpec(SpecFields, defer_build=False):
     @model_validator(mode="after")
     def _settle(self, info: ValidationInfo) -> Self:
         draft = info.context if isinstance(info.context, Draft) else Draft()
-        self._put(rules.derived(self))
-        problems = rules.check(self, draft.unusable)
+        for path in sorted(draft.wrong):
+            rules.take_out(self, path)
+        rules.settle(self)
+        problems = rules.problems_of(self)
         if problems:
             raise SpecError(problems)
-        kept, warnings = rules.without_effect(self)
-        self._put(kept)
-        draft.warnings.extend(warnings)
+        if not draft.wrong:
+            draft.warnings.extend(rules.reset_unused(self))
         return self
-
-    def _put(self, values: Mapping[str, object]) -> None:
-        # A frozen model refuses assignment, but these defaults depend on other fields.
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     @property
     def memory_limit(self) -> Percent | Bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dsort.containers.registry import check_writable, codec_of, container_of, is_columnar
@@ -14,6 +14,7 @@ from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.sidecars.kinds import FOR_EXTENSIONS
 from dsort.spec.algorithms import joined
 from dsort.spec.carriers import carrier_extension
+from dsort.spec.checks import Rules
 from dsort.spec.input_rules import is_read_only, suffix_problem
 from dsort.spec.outputs import REST, Output
 from dsort.spec.parts import SpecFields
@@ -21,7 +22,9 @@ from dsort.spec.stream_rules import is_stdout
 from dsort.storage.ref import PIPE
 from dsort.storage.registry import object_store_behind
 
-__all__ = ["OUTPUT_RULES"]
+__all__ = ["rule"]
+
+rule = Rules()
 
 _COUNT_UNSIZED_MAX: Final = 2**31 - 1
 _KINDS_OF_ALL: Final = ("energon", "huggingface", "sizes")
@@ -30,6 +33,7 @@ _NAMING: Final = ("output_format", "outputs", "ekm", "ekm_file")
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 
 
+@rule
 def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.outputs:
         if spec.split_by != "key":
@@ -50,6 +54,7 @@ def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
         seen.add(output.name)
 
 
+@rule
 def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
     by_fraction = any(output.fraction is not None for output in spec.outputs)
     for number, output in enumerate(spec.outputs):
@@ -74,6 +79,7 @@ def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("split_by", "needs outputs that have fractions")
 
 
+@rule
 def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
     for name in ("exact", "stratify"):
         if not getattr(spec, name):
@@ -99,6 +105,7 @@ def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("stratify", text)
 
 
+@rule
 def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.outputs and spec.split_by == "key":
         return
@@ -121,6 +128,7 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(path, text)
 
 
+@rule
 def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.outputs:
         return
@@ -160,6 +168,7 @@ def _own(spec: SpecFields, name: str) -> bool:
     return any(each.name == name and each.output_format is not None for each in spec.outputs)
 
 
+@rule
 def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem]:
     apart = False
     for number, output in enumerate(spec.outputs):
@@ -184,6 +193,7 @@ def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem
         )
 
 
+@rule
 def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
     """Checks outputs with their own container or codec."""
     for number, output in enumerate(spec.outputs):
@@ -223,6 +233,7 @@ def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
                 yield SpecProblem(f"{path}.output_compression_level", str(error))
 
 
+@rule
 def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
     for number, output in enumerate(spec.outputs):
         path = f"outputs[{number}]"
@@ -250,6 +261,7 @@ def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(f"{target.path}output_format", text)
 
 
+@rule
 def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
     if len(spec.outputs) < 2:
         return
@@ -270,6 +282,7 @@ def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem("outputs", f"{text}{other} and {target.name} share", hint)
 
 
+@rule
 def _kept_shards_are_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.keep_shards:
         return
@@ -286,26 +299,3 @@ def _kept_shards_are_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(
                 name, "cannot be combined with keep_shards: shards stay what they are"
             )
-
-
-OUTPUT_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = (
-    (("outputs", "ekm", "ekm_file", "split", "split_by"), _outputs_are_alone),
-    (("outputs", "split_by"), _records_are_dealt_out),
-    (("outputs", "split_by", "input_extension", "output_extension"), _expressions_are_right),
-    (
-        ("outputs", "split_by", "exact", "stratify", "input_extension", "output_extension"),
-        _exact_numbers_can_be,
-    ),
-    (("outputs", "output_format", "output_bck", "output_extension"), _outputs_have_templates),
-    (("outputs", "output_extension", "index"), _outputs_can_be_encoded),
-    (("outputs", "output_bck", "index", "on_shard"), _buckets_of_outputs_can_be_written),
-    (("outputs", "output_format", *_SIZES), _shards_of_each_end_somewhere),
-    (
-        ("keep_shards", "output_bck", "algorithm.kind", "ingest", *_NAMING, *_SIZES),
-        _kept_shards_are_as_they_are,
-    ),
-    (("outputs", "output_format", "output_extension", "index"), _readers_tell_outputs_apart),
-)
-"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

@@ -474,6 +474,10 @@ class SpecFields(Part):
         description="Where AIStore has reactions and limits. They mean the same at the top level.",
     )
 
+    def gives(self, name: str) -> bool:
+        """Whether the field is in the spec as it is written."""
+        return name in self.model_fields_set
+
     @property
     def sources(self) -> tuple[Source, ...]:
         """The inputs in order: ``inputs``, or else the single bucket."""
@@ -556,7 +560,7 @@ class SpecFields(Part):
     def named_output_bck(self) -> BucketRef | None:
         """The bucket to which the job itself writes according to the spec: ``output_bck``, or, if
         all outputs have a bucket of their own, that of the first. None: the spec sets neither."""
-        if "output_bck" in self.model_fields_set:
+        if self.gives("output_bck"):
             return self.output_bck
         own = [each.output_bck for each in self.outputs]
         return own[0] if own and None not in own else None

@@ -3,10 +3,8 @@ no effect beside others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final
-
-from msgspec import Struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from dsort.containers.registry import (
     DEFAULT_EXTENSION,
@@ -21,76 +19,56 @@ from dsort.naming.names import archive_extension, codec_extension
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.base import OptionError
 from dsort.sidecars.kinds import FOR_EXTENSIONS
-from dsort.spec.aistore import COMPARE_RULES, as_aistore_orders
-from dsort.spec.algorithm_rules import algorithm_rules
-from dsort.spec.algorithms import algorithm_model, joined, known_options, owners_of
-from dsort.spec.amend_rules import AMEND_RULES
+from dsort.spec import (
+    aistore,
+    algorithm_rules,
+    amend_rules,
+    equal_rules,
+    ingest_rules,
+    input_rules,
+    join_rules,
+    late_rules,
+    output_rules,
+    stream_rules,
+)
+from dsort.spec.aistore import as_aistore_orders
+from dsort.spec.algorithms import (
+    Part,
+    UnusableError,
+    algorithm_model,
+    joined,
+    known_options,
+    owners_of,
+)
 from dsort.spec.carriers import carrier_extension
-from dsort.spec.equal_rules import EQUAL_RULES
+from dsort.spec.checks import Rules, usable
 from dsort.spec.input_rules import (
-    INPUT_RULES,
     is_read_only,
     named_extension,
     suffix_problem,
     with_own_extensions,
 )
-from dsort.spec.join_rules import JOIN_RULES
-from dsort.spec.late_rules import LATE_RULES
-from dsort.spec.output_rules import OUTPUT_RULES
 from dsort.spec.parts import SpecFields
-from dsort.spec.stream_rules import STREAM_FORMAT, STREAM_RULES, is_stdout
+from dsort.spec.stream_rules import STREAM_FORMAT, is_stdout
 from dsort.storage.ref import PIPE
 from dsort.storage.registry import object_store_behind
 from dsort.transforms.fields import Fields
 from dsort.transforms.require import Require
 
-__all__ = ["check", "derived", "without_effect"]
-
-_Check = Callable[[SpecFields], Iterator[SpecProblem]]
+__all__ = ["problems_of", "reset_unused", "settle", "take_out"]
 
 _COUNT_UNSIZED_MAX: Final = 2**31 - 1  # AIStore's limit between bounded and unbounded templates
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 _SIZE_NEEDED = "output shard size must be set (cannot be 0 and cannot be omitted)"
 
 
-class _Rule(Struct, frozen=True):
-    fields: tuple[str, ...]
-    problems: _Check
-
-
-_RULES: list[_Rule] = []
-
-
-def _rule(*fields: str) -> Callable[[_Check], _Check]:
-    """Register a rule about ``fields``. The rule is skipped if one of them is already known to be
-    invalid, so that each problem is reported once."""
-
-    def register(problems: _Check) -> _Check:
-        _RULES.append(_Rule(fields, problems))
-        return problems
-
-    return register
-
-
-def check(spec: SpecFields, unusable: Collection[str]) -> list[SpecProblem]:
-    """The problems from every rule that ``spec`` breaks, without rules about the field paths
-    ``unusable``."""
-    return [
-        problem
-        for rule in (*_RULES, *_place_rules())
-        if not any(_touches(one, other) for one in rule.fields for other in unusable)
-        for problem in rule.problems(spec)
-    ]
-
-
-def _touches(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+rule = Rules()
 
 
 # --- buckets -------------------------------------------------------------------------------------
 
 
-@_rule("output_bck")
+@rule
 def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
     ref = spec.output_bck
     if ref.scheme == PIPE:
@@ -100,13 +78,13 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     behind = object_store_behind(ref)
     hint = f'write "{behind}"' if behind else "to a directory, or s3://, gs://, az://, ais://"
-    if "output_bck" in spec.model_fields_set:
+    if spec.gives("output_bck"):
         yield SpecProblem("output_bck", f'"{ref.uri}" can only be read', hint)
     elif spec.named_output_bck is None:
         yield SpecProblem("output_bck", "is required: the input bucket can only be read", hint)
 
 
-@_rule("overwrite", "remove_stale")
+@rule
 def _only_what_is_replaced_gets_stale(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.remove_stale and not spec.overwrite:
         yield SpecProblem(
@@ -119,7 +97,7 @@ def _only_what_is_replaced_gets_stale(spec: SpecFields) -> Iterator[SpecProblem]
 # --- containers ----------------------------------------------------------------------------------
 
 
-@_rule("input_extension", "output_extension", "outputs")
+@rule
 def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
     for extension in dict.fromkeys(source.extension for source in spec.sources):
         for target in spec.targets:
@@ -130,16 +108,7 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
                 break
 
 
-@_rule(
-    "input_extension",
-    "output_extension",
-    "outputs",
-    "join",
-    "output_shard_size_counts",
-    "require",
-    "transform",
-    "Config.duplicate_keys",
-)
+@rule
 def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
     carrier = carrier_extension(spec)
     if not is_columnar(carrier):
@@ -184,7 +153,7 @@ MAKE_ROWS = ("map", "flat_map")
 KEY_COLUMN: Final = "__key__"
 
 
-@_rule("output_extension")
+@rule
 def _indexes_list_shards_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
     if codec_of(spec.output_extension) is None:
         return
@@ -202,7 +171,7 @@ def _indexes_list_shards_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-@_rule("input_extension", "output_extension")
+@rule
 def _tables_have_codecs_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
     for name in ("input_extension", "output_extension"):
         extension = getattr(spec, name)
@@ -210,7 +179,7 @@ def _tables_have_codecs_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(name, f"{extension} is not supported: columns are compressed inside")
 
 
-@_rule("input_extension", "output_extension", "strip_final_newline")
+@rule
 def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.strip_final_newline:
         return
@@ -220,7 +189,7 @@ def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("strip_final_newline", text, "it is for members that become lines")
 
 
-@_rule("input_extension", "output_extension", "member_defaults")
+@rule
 def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.member_defaults:
         return
@@ -232,15 +201,7 @@ def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-@_rule(
-    "deduplicate",
-    "inputs",
-    "mix",
-    "input_extension",
-    "output_extension",
-    "outputs",
-    "Config.duplicate_keys",
-)
+@rule
 def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
     wanted, reaction = spec.deduplicate, spec.config.duplicate_keys
     if wanted is None:
@@ -265,7 +226,7 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("duplicate_keys", text, "use warn or abort")
 
 
-@_rule("output_extension", "outputs", "row_group_rows", "row_group_bytes", "output_compression")
+@rule
 def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
     tables = [*dict.fromkeys(t.extension for t in spec.targets if is_columnar(t.extension))]
     for name in ("row_group_rows", "row_group_bytes", "output_compression"):
@@ -285,7 +246,7 @@ def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
 # --- output --------------------------------------------------------------------------------------
 
 
-@_rule("output_extension", "output_compression_level")
+@rule
 def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
     codec = codec_of(spec.output_extension)
     try:
@@ -305,7 +266,7 @@ def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("output_compression_level", str(error))
 
 
-@_rule("output_format", "ekm", "ekm_file", "outputs", "keep_shards")
+@rule
 def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is not None and spec.ekm_file is not None:
         yield SpecProblem("ekm", "there is an ekm_file, too: only one of them can place records")
@@ -316,7 +277,7 @@ def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-@_rule("output_format", "split", "outputs")
+@rule
 def _split_is_named(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.split and not spec.outputs and SPLIT_FIELD in (spec.output_format or ""):
         yield SpecProblem(
@@ -324,14 +285,14 @@ def _split_is_named(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-@_rule(*_SIZES)
+@rule
 def _one_size(spec: SpecFields) -> Iterator[SpecProblem]:
     given = _sizes_given(spec)
     if len(given) > 1 and isinstance(spec.output_shard_count, int):
         yield SpecProblem(given[1], f"only one of {joined(given)} can say where shards end")
 
 
-@_rule("output_shard_size_is", "outputs", *_SIZES)
+@rule
 def _at_most_some_size(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_shard_size_is == "at_most" and not any(t.ends for t in spec.targets):
         yield SpecProblem(
@@ -339,7 +300,7 @@ def _at_most_some_size(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-@_rule("output_format", "ekm", "ekm_file", "outputs", *_SIZES)
+@rule
 def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
     given = _sizes_given(spec)
     if spec.outputs:
@@ -379,7 +340,7 @@ def _sizes_given(spec: SpecFields) -> list[str]:
     return [name for name in _SIZES if getattr(spec, name) is not None]
 
 
-@_rule("output_format", "ekm", "ekm_file", "output_shard_count")
+@rule
 def _enough_names(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_format is None or spec.output_shard_count is None or spec.has_key_map:
         return
@@ -394,7 +355,7 @@ def _enough_names(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-@_rule("output_format", "output_extension", "ekm", "ekm_file", "ekm_default")
+@rule
 def _outputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
     templates = {f"ekm.{template}": template for template in spec.ekm or ()}
     if spec.ekm_default is not None:
@@ -407,7 +368,7 @@ def _outputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
             yield problem
 
 
-@_rule("index", "output_extension")
+@rule
 def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
     for kind in spec.index:
         extensions = FOR_EXTENSIONS.get(kind)
@@ -420,18 +381,10 @@ def _readers_can_read_the_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
-def _place_rules() -> Iterator[_Rule]:
-    """Rules about inputs, joins, several outputs, streams, amending, and the order."""
-    of_outputs = (*OUTPUT_RULES, *LATE_RULES, *STREAM_RULES, *AMEND_RULES, *EQUAL_RULES)
-    of_parts = (*INPUT_RULES, *JOIN_RULES, *of_outputs, *COMPARE_RULES, *algorithm_rules())
-    for fields, problems in of_parts:
-        yield _Rule(fields, problems)
-
-
 # --- external key map ----------------------------------------------------------------------------
 
 
-@_rule("require")
+@rule
 def _extensions_are_required(spec: SpecFields) -> Iterator[SpecProblem]:
     try:
         _required(spec)
@@ -443,7 +396,7 @@ def _required(spec: SpecFields) -> Require | None:
     return None if spec.require is None else Require.of(spec.require)
 
 
-@_rule("transform")
+@rule
 def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[SpecProblem]:
     behind = ""
     for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
@@ -457,7 +410,7 @@ def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[S
             )
 
 
-@_rule("ekm")
+@rule
 def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is None:
         return
@@ -474,7 +427,7 @@ def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
             owners.setdefault(key, template)
 
 
-@_rule("ekm", "ekm_file", "ekm_default", "Config.ekm_missing_key")
+@rule
 def _default_can_be_reached(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm_default is None:
         return
@@ -488,112 +441,144 @@ def _default_can_be_reached(spec: SpecFields) -> Iterator[SpecProblem]:
         )
 
 
+def problems_of(spec: SpecFields) -> list[SpecProblem]:
+    """The problems from every rule that ``spec`` breaks."""
+    places = (
+        *(input_rules, ingest_rules, join_rules, output_rules, late_rules, stream_rules),
+        *(amend_rules, equal_rules, aistore, algorithm_rules),
+    )
+    rules = [*rule, *(each for place in places for each in place.rule)]
+    return [problem for each in rules for problem in usable(each(spec))]
+
+
 # --- defaults that depend on other fields --------------------------------------------------------
 
 
-def derived(spec: SpecFields) -> dict[str, object]:
-    """Defaults that depend on other fields, for the fields that were not given."""
-    values: dict[str, Any] = {}
-    given = spec.model_fields_set
-    if "output_bck" not in given:
-        values["output_bck"] = spec.named_output_bck or spec.input_bck
-    if "output_format" not in given and is_stdout(values.get("output_bck", spec.output_bck)):
-        values["output_format"] = STREAM_FORMAT
-    input_extension = spec.input_extension
-    if "input_extension" not in given:
-        input_extension = named_extension(spec) or DEFAULT_EXTENSION
-        values["input_extension"] = input_extension
-    if inputs := with_own_extensions(spec, input_extension):
-        values["inputs"] = inputs
-    if "output_extension" not in given:
-        templates = [*(spec.ekm or ())]
-        if not spec.has_key_map:
-            templates = [target.template for target in spec.targets]
-        suffixes = (archive_extension(template or "") for template in templates)
-        values["output_extension"] = next(filter(None, suffixes), input_extension)
-    try:
-        if required := _required(spec):
-            values["require"] = required.options  # specs with the same meaning are equal
-    except OptionError:
-        pass  # a rule reports it
-    if spec.keep_shards and "kind" not in spec.algorithm.model_fields_set:
-        values["algorithm"] = algorithm_model().model_validate({"kind": "none"})
+def take_out(spec: SpecFields, path: str) -> None:
+    """Take the field at ``path``, which is wrong, out of ``spec``: to read it then raises
+    ``UnusableError``."""
+    owner, _, name = path.replace("Config", "config").rpartition(".")
+    part = vars(spec).get(owner) if owner else spec
+    if isinstance(part, Part) and name in type(part).model_fields:
+        part.model_fields_set.add(name)
+        if name != "input_bck":  # its default serves rules about other things than the bucket
+            vars(part).pop(name, None)
+
+
+def settle(spec: SpecFields) -> None:
+    """Put the defaults that depend on other fields into ``spec``. Those that depend on a field that
+    is wrong are wrong as well."""
+    for name, default in _DEFAULTS.items():
+        try:
+            vars(spec)[name] = default(spec)
+        except UnusableError:
+            if not spec.gives(name):
+                take_out(spec, name)
+
+
+def _output_bck(spec: SpecFields) -> object:
+    return spec.output_bck if spec.gives("output_bck") else spec.named_output_bck or spec.input_bck
+
+
+def _output_format(spec: SpecFields) -> object:
+    if not spec.gives("output_format") and is_stdout(spec.output_bck):
+        return STREAM_FORMAT
     if spec.split and spec.output_format is not None:
-        values["output_format"] = spec.output_format.replace(SPLIT_FIELD, spec.split)
-    if "max_mem_usage" not in given:
-        values["max_mem_usage"] = spec.config.default_max_mem_usage
-    own = {
-        name: default
-        for name, default in spec.algorithm.type.own_defaults().items()
-        if getattr(spec.algorithm, name) is None
-    }
-    if own and "algorithm" not in values:
-        values["algorithm"] = spec.algorithm.model_copy(update=own)
-    if spec.compatibility == "aistore":
-        output_extension = str(values.get("output_extension", spec.output_extension))
-        own_of_outputs = (each.output_extension or output_extension for each in spec.outputs)
-        own_of_inputs = (each.input_extension or input_extension for each in inputs or spec.inputs)
-        values["algorithm"] = as_aistore_orders(
-            spec,
-            values.get("algorithm", spec.algorithm),
-            {input_extension, output_extension, *own_of_inputs, *own_of_outputs},
-        )
-    return values
+        return spec.output_format.replace(SPLIT_FIELD, spec.split)
+    return spec.output_format
+
+
+def _input_extension(spec: SpecFields) -> object:
+    if spec.gives("input_extension"):
+        return spec.input_extension
+    return named_extension(spec) or DEFAULT_EXTENSION
+
+
+def _output_extension(spec: SpecFields) -> object:
+    if spec.gives("output_extension"):
+        return spec.output_extension
+    templates = [*(spec.ekm or ())]
+    if not spec.has_key_map:
+        templates = [target.template or "" for target in spec.targets]
+    suffixes = (archive_extension(template) for template in templates)
+    return next(filter(None, suffixes), spec.input_extension)
+
+
+def _require(spec: SpecFields) -> object:
+    try:
+        required = _required(spec)
+    except OptionError:
+        return spec.require  # a rule reports it
+    return required and required.options  # specs with the same meaning are equal
+
+
+def _algorithm(spec: SpecFields) -> object:
+    algorithm = spec.algorithm
+    if spec.keep_shards and "kind" not in algorithm.model_fields_set:
+        algorithm = algorithm_model().model_validate({"kind": "none"})
+    defaults = algorithm.type.own_defaults()
+    own = {name: each for name, each in defaults.items() if getattr(algorithm, name) is None}
+    if own:
+        algorithm = algorithm.model_copy(update=own)
+    return as_aistore_orders(spec, algorithm)
+
+
+_DEFAULTS: Final[Mapping[str, Callable[[SpecFields], object]]] = {
+    "output_bck": _output_bck,
+    "input_extension": _input_extension,
+    "inputs": with_own_extensions,
+    "output_extension": _output_extension,
+    "output_format": _output_format,
+    "require": _require,
+    "algorithm": _algorithm,
+    "max_mem_usage": lambda spec: spec.max_mem_usage or spec.config.default_max_mem_usage,
+}
+"""The value of a field whose default depends on others, in the order in which they are found."""
 
 
 # --- fields without effect -----------------------------------------------------------------------
 
 _IGNORED: Final = {
     "dsorter_type": "how records move is chosen from sizes and memory",
-    "Config.dsorter_mem_threshold": "how records move is chosen from sizes and memory",
-    "Config.call_timeout": "workers do not wait for one another's calls",
-    "Config.compression": "nothing is compressed on its way between workers",
-    "Config.bundle_multiplier": "there are no streams between nodes to multiply",
-    "Config.burst_buffer": "there are no streams between nodes to buffer",
+    "config.dsorter_mem_threshold": "how records move is chosen from sizes and memory",
+    "config.call_timeout": "workers do not wait for one another's calls",
+    "config.compression": "nothing is compressed on its way between workers",
+    "config.bundle_multiplier": "there are no streams between nodes to multiply",
+    "config.burst_buffer": "there are no streams between nodes to buffer",
 }
 
 
-def without_effect(spec: SpecFields) -> tuple[dict[str, object], list[str]]:
-    """Reset the fields that have no effect to their defaults, with a warning for each."""
-    values: dict[str, object] = {}
-    reasons: dict[str, str] = {}
-    config: dict[str, object] = {}
+def reset_unused(spec: SpecFields) -> list[str]:
+    """Reset the fields that have no effect to their defaults. Returns a warning for each."""
+    unused = [*_unused(spec)]
+    for owner, name, default, _ in unused:
+        vars(getattr(spec, owner) if owner else spec)[name] = default
+    return [
+        f'"{f"{owner}." * (owner == "algorithm")}{name}" has no effect: {reason}'
+        for owner, name, _, reason in unused
+    ]
+
+
+def _unused(spec: SpecFields) -> Iterator[tuple[str, str, object, str]]:
+    """(owner, name, default, reason) of each field that is set and has no effect."""
     for path, reason in _IGNORED.items():
         owner, _, name = path.rpartition(".")
         if getattr(spec.config if owner else spec, name) is not None:
-            reasons[path] = reason
-            (config if owner else values)[name] = None
-    if config:
-        values["config"] = spec.config.model_copy(update=config)
+            yield owner, name, None, reason
     if spec.output_format is not None and spec.has_key_map:
-        reasons["output_format"] = "the external key map names the outputs"
-        values["output_format"] = None
+        yield "", "output_format", None, "the external key map names the outputs"
     if spec.ekm_file_sep != "\t" and spec.ekm_file is None:
-        reasons["ekm_file_sep"] = "there is no ekm_file"
-        values["ekm_file_sep"] = "\t"
-    for name, default in (
-        ("output_shard_size_counts", "payload"),
-        ("output_shard_size_is", "at_least"),
-    ):
+        yield "", "ekm_file_sep", "\t", "there is no ekm_file"
+    sizes = {"output_shard_size_counts": "payload", "output_shard_size_is": "at_least"}
+    for name, default in sizes.items():
         if getattr(spec, name) != default and not _ends_by_size(spec):
-            reasons[name] = "shards do not end by their size"
-            values[name] = default
+            yield "", name, default, "shards do not end by their size"
     if is_stdout(spec.output_bck):
-        for name in ("output_format", *_SIZES):
-            one = STREAM_FORMAT if name == "output_format" else None
+        for name, one in {"output_format": STREAM_FORMAT, **dict.fromkeys(_SIZES)}.items():
             if getattr(spec, name) != one:
-                reasons[name] = "a stream is one shard, without a name"
-                values[name] = one
+                yield "", name, one, "a stream is one shard, without a name"
     algorithm, kind = spec.algorithm, spec.algorithm.kind
-    unused: dict[str, object] = {}
     for name, option in known_options().items():
         is_given = getattr(algorithm, name) not in (None, option.default)
         if option.no_effect and is_given and kind not in owners_of(name):
-            reasons[f"algorithm.{name}"] = option.no_effect.format(kind=kind)
-            unused[name] = option.default
-    if unused:
-        values["algorithm"] = algorithm.model_copy(update=unused)
-    return values, [
-        f'"{path.removeprefix("Config.")}" has no effect: {reason}'
-        for path, reason in reasons.items()
-    ]
+            yield "algorithm", name, option.default, option.no_effect.format(kind=kind)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from dsort.containers.registry import container_of
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.spec.algorithms import joined
+from dsort.spec.checks import Rules
 from dsort.spec.parts import SpecFields
 from dsort.storage.ref import PIPE, STREAM, BucketRef
 
-__all__ = ["PIPED_SHARDS_MAX", "SHARD_FIELD", "STREAM_FORMAT", "STREAM_RULES", "is_stdout"]
+__all__ = ["PIPED_SHARDS_MAX", "SHARD_FIELD", "STREAM_FORMAT", "is_stdout", "rule"]
+
+rule = Rules()
 
 STREAM_FORMAT: Final = "stream-{0..0}"
 """The template of the one shard that goes to standard output."""
@@ -28,6 +31,7 @@ def is_stdout(bucket: object) -> bool:
     return isinstance(bucket, BucketRef) and bucket.scheme == STREAM
 
 
+@rule
 def _inputs_are_read_once(spec: SpecFields) -> Iterator[SpecProblem]:
     streams = [source for source in spec.sources if source.bucket.scheme == STREAM]
     for source in streams:
@@ -39,6 +43,7 @@ def _inputs_are_read_once(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(f"{source.path}input_bck", "standard input can be read only once")
 
 
+@rule
 def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         if source.bucket.scheme != PIPE:
@@ -64,6 +69,7 @@ def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(path, text, f"write {SHARD_FIELD} where they belong in an argument")
 
 
+@rule
 def _stream_is_one_shard(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_bck.scheme != STREAM:
         return
@@ -75,16 +81,3 @@ def _stream_is_one_shard(spec: SpecFields) -> Iterator[SpecProblem]:
         others = joined([".tar", ".zip", ".jsonl"])
         wrong = f"{spec.output_extension} shards need an index beside them"
         yield SpecProblem("output_extension", wrong, f"use {others}, or write to a bucket")
-
-
-STREAM_RULES: Final[
-    tuple[tuple[tuple[str, ...], Callable[[SpecFields], Iterator[SpecProblem]]], ...]
-] = (
-    (("input_bck", "input_format", "inputs"), _inputs_are_read_once),
-    (("input_bck", "input_format", "inputs"), _programs_know_what_to_write),
-    (
-        ("output_bck", "output_extension", "outputs", "ekm", "ekm_file", "index", "lineage"),
-        _stream_is_one_shard,
-    ),
-)
-"""(the fields that a rule is about, the function that finds the problems): see ``rules``."""

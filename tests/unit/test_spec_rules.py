@@ -231,3 +231,14 @@ def test_what_cannot_apply_is_checked_all_the_same() -> None:
     assert problem_of(dsorter_type="dsort_disk").path == "dsorter_type"
     assert problem_of(Config={"dsorter_mem_threshold": "x"}).path == "Config.dsorter_mem_threshold"
     assert problem_of(Config={"bundle_multiplier": -1}).path == "Config.bundle_multiplier"
+
+
+def test_a_rule_ends_at_a_field_that_is_wrong_and_reports_its_findings_so_far() -> None:
+    fields = {"keep_shards": True, "output_shard_records": "x", "output_bck": "out"}
+    problems = problems_of(small(**fields))
+    assert {*problems} == {"output_shard_records", "output_format", "output_shard_size"}
+
+
+def test_the_default_of_a_field_that_is_made_of_a_wrong_one_is_no_reason_for_problems() -> None:
+    (path,) = problems_of(small(input_format={"template": 5}, output_compression_level=3))
+    assert path == "input_format.template"
