@@ -152,7 +152,6 @@ def ls(
     debug: options.Debug = False,
 ) -> None:
     """List tokens, without their secrets."""
-    outdated: set[str] = set()
     if is_remote(context):
         with connected(context) as client:
             views = client.tokens.list()
@@ -160,9 +159,7 @@ def ls(
         with _database(state_dir, database) as opened:
             from dsort.service.security.tokens import TokenStore
 
-            found = TokenStore(opened).list()
-        views = [each.view() for each in found]
-        outdated = {each.name for each in found if each.is_outdated}
+            views = [each.view() for each in TokenStore(opened).list()]
     if as_json:
         output.write_json(views)
         return
@@ -173,7 +170,7 @@ def ls(
             each["name"],
             each["role"],
             each["created_at"][:10],
-            _expires(each, outdated),
+            _expires(each),
             *globs,
         )
         rows.append([output.printable(cell) for cell in row])
@@ -241,9 +238,7 @@ def _operator() -> str:
         return "cli"
 
 
-def _expires(view: Mapping[str, Any], outdated: set[str]) -> str:
-    if view["name"] in outdated:
-        return "of an earlier dsort"
+def _expires(view: Mapping[str, Any]) -> str:
     at = view["expires_at"]
     if at is None:
         return "never"

@@ -23,7 +23,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsort.errors import SpecError, StorageError
 from dsort.log_lines import LineFormatter, log_to_stderr
-from dsort.naming.names import first_few
 from dsort.service.api.app import create_app, is_loopback
 from dsort.service.config import ServiceConfig
 from dsort.service.security.audit import TokenFilter
@@ -143,12 +142,6 @@ def _refuse_without_tokens(
 ) -> None:
     if config.no_auth:
         return
-    outdated = [each.name for each in service.tokens.list() if each.is_outdated]
-    if outdated:
-        say(
-            f"tokens made by an earlier dsort are refused: {first_few(outdated)}; "
-            "`dsort token rm NAME` and `dsort token add NAME` make a new one of the same name"
-        )
     if service.tokens.any():
         return
     hint = "`dsort token add NAME --role admin` makes one"

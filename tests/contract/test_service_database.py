@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pg8000.core
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, insert, inspect, select, text
@@ -28,12 +26,10 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
-from dsort.errors import SpecError, StorageError, UnauthorizedError
+from dsort.errors import SpecError, StorageError
 from dsort.service.database import engine, tables
 from dsort.service.database.engine import BUSY, Database, open_database
 from dsort.service.database.tables import locks
-from dsort.service.security.tokens import TokenStore
-from tests.support.internals import to_json
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
 
@@ -90,28 +86,15 @@ def test_opening_it_again_keeps_what_is_there(database_url: str) -> None:
         assert noted(second) == ["a"]
 
 
-def test_tokens_of_an_earlier_dsort_are_listed_and_refused(database_url: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(engine.MIGRATIONS))
-    with (
-        open_database(database_url, migrate=False) as earlier,
-        earlier.writing() as connection,
-    ):
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0004")
-        globs = to_json(["*"])
-        columns = "token_id, name, role, input_globs, output_globs, salt, hash, created_at"
-        connection.execute(
-            text(f"INSERT INTO tokens ({columns}) VALUES (:i, 'ann', 'admin', :g, :g, :s, :h, 1)"),
-            {"i": "0" * 12, "g": globs, "s": bytes(16), "h": bytes([14]) + bytes(32)},
-        )
-    with open_database(database_url) as later:
-        store = TokenStore(later)
-        assert [(each.name, each.is_outdated) for each in store.list()] == [("ann", True)]
-        with pytest.raises(UnauthorizedError):
-            store.verify(f"dsort_{'0' * 12}_{'0' * 48}")
-        store.remove("ann")
-        assert store.verify(store.add("ann", "admin")) is not None
+def test_a_database_of_another_version_is_refused_and_stays_as_it_is(database_url: str) -> None:
+    with open_database(database_url) as other, other.writing() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0006'"))
+        connection.execute(insert(tables.audit).values(note("a")))
+    with pytest.raises(StorageError) as refused:
+        open_database(database_url)
+    assert "0006" in str(refused.value)
+    with open_database(database_url, migrate=False) as other:
+        assert noted(other) == ["a"]
 
 
 def test_two_who_open_it_at_once_both_find_its_tables(database_url: str) -> None:

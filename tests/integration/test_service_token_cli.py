@@ -8,10 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
 
 from dsort.service.database.engine import open_database
-from dsort.service.database.tables import tokens
 from dsort.service.security.audit import Audit
 from dsort.service.security.tokens import ADMIN, SUBMITTER, Identity, TokenStore
 from tests.support.commands import CommandLine
@@ -107,13 +105,6 @@ def test_the_database_is_in_the_state_directory_if_none_is_named(
     made = cli("token", "add", "ann", "--role", "viewer", "--state-dir", tmp_path / "state")
     assert made.code == 0
     assert verified(f"sqlite:///{tmp_path}/state/service.db", made.out.strip()) is not None
-
-
-def test_ls_names_tokens_of_an_earlier_dsort(cli: CommandLine, url: str) -> None:
-    assert cli("token", "add", "ann", "--role", "admin").code == 0
-    with open_database(url) as database, database.writing() as connection:
-        connection.execute(update(tokens).values(digest=bytes(33)))  # as scrypt's were
-    assert "earlier dsort" in cli("token", "ls").out
 
 
 def test_the_state_directory_is_for_its_user_alone_whatever_the_umask(

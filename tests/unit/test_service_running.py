@@ -7,12 +7,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
 
 from dsort.errors import SpecError, StorageError
-from dsort.service.database.engine import open_database
-from dsort.service.database.tables import tokens
-from dsort.service.security.tokens import TokenStore
 from dsort.service.server import run_service
 from tests.support.service_here import config_for
 
@@ -34,21 +30,6 @@ def test_without_tokens_only_this_machine_is_served(tmp_path: Path, host: str) -
 def test_other_addresses_want_a_token_first(tmp_path: Path) -> None:
     message = refusal(tmp_path, SpecError, host="0.0.0.0", no_auth=False, insecure=True)
     assert "no token yet" in message
-
-
-def test_a_token_of_an_earlier_dsort_is_named_and_counts_for_none(tmp_path: Path) -> None:
-    config = config_for(tmp_path, port=0, host="0.0.0.0", no_auth=False, insecure=True)
-    (tmp_path / "state").mkdir()
-    with open_database(config.database_url) as database:
-        TokenStore(database).add("ann", "admin")
-        with database.writing() as connection:
-            connection.execute(update(tokens).values(digest=bytes(33)))  # as scrypt's were
-    said: list[str] = []
-    with pytest.raises(SpecError, match="no token yet"):
-        run_service(config, say=said.append)
-    (line,) = [each for each in said if "earlier dsort" in each]
-    assert "ann" in line
-    assert "dsort token add" in line
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "dsort.example", "::"])

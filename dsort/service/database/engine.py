@@ -260,6 +260,7 @@ def _migrate(engine: Engine) -> None:
     # Importing alembic takes a third of a second, which job processes need not wait.
     from alembic import command
     from alembic.config import Config
+    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
@@ -269,4 +270,10 @@ def _migrate(engine: Engine) -> None:
             if engine.dialect.name == "postgresql":
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            try:
+                command.upgrade(config, "head")
+            except CommandError as error:  # a revision that is not known here
+                raise StorageError(
+                    f"the database was made by another version of dsort: {error}",
+                    hint="start with a new database or state directory, or use that version",
+                ) from error

@@ -96,6 +96,7 @@ jobs = Table(
     Column("input_uri", AnyText(), nullable=False),
     Column("output_uri", AnyText(), nullable=False),
     Column("claims", _Json),  # [[bucket URI, template], ...]; null = known once the key map is read
+    Column("file_uris", _Json),  # files that the spec names, with links resolved
     Column("schedule_id", AnyText(64)),
     Column("due_at", Double),  # of a schedule's run
     Column("after_commit", _Json),  # what a schedule requires after the commit: pointer, retention
@@ -111,6 +112,7 @@ jobs = Table(
     Column("progress", _Json),
     Column("phases", _Json),  # [{phase, seconds, shards, records, bytes}, ...]
     Column("warning_count", Integer, nullable=False, default=0),
+    Column("begun_at", Double),  # when it was taken from the queue: it runs since then
     Column("started_at", Double),
     Column("ended_at", Double),
     # -- the process that runs it --
@@ -125,8 +127,6 @@ jobs = Table(
     Column("result", _Json),  # JobReport
     Column("error", _Json),  # problem document
     Column("exit_code", Integer),
-    Column("begun_at", Double),  # when it was taken from the queue: it runs since then
-    Column("file_uris", _Json),  # files that the spec names, with links resolved
     UniqueConstraint("owner", "idempotency_key"),
     Index("ix_jobs_state_priority", "state", "priority", "number"),
     Index("ix_jobs_owner_number", "owner", "number"),

@@ -48,7 +48,6 @@ from dsort.errors import (
     NotFoundError,
     SpecError,
     SpecProblem,
-    UnauthorizedError,
 )
 from dsort.naming.patterns import wildcard_match
 from dsort.service.database import tables
@@ -218,8 +217,7 @@ _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 
 
 class StoredToken(Struct, frozen=True):
-    """A token as it is listed: all but its secret. Times are seconds since 1970. ``is_outdated``:
-    an earlier dsort stored a digest of the secret that this one cannot check."""
+    """A token as it is listed: all but its secret. Times are seconds since 1970."""
 
     token_id: str
     name: str
@@ -228,7 +226,6 @@ class StoredToken(Struct, frozen=True):
     output_globs: tuple[str, ...]
     created_at: float
     expires_at: float | None
-    is_outdated: bool = False
 
     @property
     def identity(self) -> Identity:
@@ -284,7 +281,6 @@ class TokenStore:
         token_id, secret = secrets.token_hex(6), secrets.token_hex(24)
         made = StoredToken(token_id, name, role, inputs, outputs, self._clock(), expires_at)
         row = {**asdict(made), "digest": _digest(secret)}
-        del row["is_outdated"]  # there is no such column: the digest shows it
         try:
             with self._database.writing() as connection:
                 connection.execute(insert(tokens).values(row))
@@ -306,8 +302,7 @@ class TokenStore:
 
     def verify(self, text: str) -> Identity | None:
         """The identity of a token's holder; None if the text does not have the form of a token, or
-        the token is unknown, was removed or has expired. ``UnauthorizedError`` for a token of an
-        earlier dsort."""
+        the token is unknown, was removed or has expired."""
         found = _TOKEN.fullmatch(text)
         if found is None:
             return None
@@ -317,12 +312,6 @@ class TokenStore:
         if row is None:
             return None
         stored = _stored(row)
-        if stored.is_outdated:
-            raise UnauthorizedError(
-                "the token was made by an earlier dsort, and cannot be checked any more",
-                hint="`dsort token ls` names such tokens; `dsort token rm` and `dsort token add` "
-                "make a new one of the same name",
-            )
         if not hmac.compare_digest(_digest(secret), row.digest):
             return None
         if stored.expires_at is not None and stored.expires_at <= self._clock():
@@ -356,8 +345,7 @@ class TokenStore:
     def any(self) -> bool:
         """Whether there is a token that is accepted."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(tokens).where(self._alive())).all()
-        return any(not _stored(row).is_outdated for row in rows)
+            return connection.execute(select(tokens).where(self._alive())).first() is not None
 
     def _alive(self) -> Any:
         return or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > self._clock())
@@ -395,5 +383,4 @@ def _stored(row: Row[Any]) -> StoredToken:
         tuple(row.output_globs),
         row.created_at,
         row.expires_at,
-        is_outdated=len(row.digest) != hashlib.sha256().digest_size,
     )
