@@ -37,17 +37,17 @@ Buckets = Annotated[
     list[str] | None,
     Option(
         "--buckets",
-        metavar="GLOB",
-        help="Buckets that the token's jobs may read and write, as in 's3://team-a*' or "
-        "'/data/a/*'; may be repeated. In a pattern, * stands for any text, also with "
-        "slashes, and ? stands for any one character.  [default: all]",
+        metavar="BUCKET",
+        help="Buckets that the token's jobs may read and write, as in s3://team-a or "
+        "/data/a; may be repeated. With * at the end it stands for all buckets whose URIs begin "
+        "so, as in 's3://team-a/*'.  [default: all]",
     ),
 ]
 InputBuckets = Annotated[
     list[str] | None,
     Option(
         "--input-buckets",
-        metavar="GLOB",
+        metavar="BUCKET",
         help="Buckets that the token's jobs may read; may be repeated.",
     ),
 ]
@@ -55,7 +55,7 @@ OutputBuckets = Annotated[
     list[str] | None,
     Option(
         "--output-buckets",
-        metavar="GLOB",
+        metavar="BUCKET",
         help="Buckets that the token's jobs may write; may be repeated.",
     ),
 ]
@@ -100,8 +100,8 @@ def add(
       export DSORT_TOKEN=$(dsort token add nightly --role submitter)
     """
     expires_in_s = None if expires is None else duration_s(expires, "--expires")
-    inputs = _patterns(buckets, input_buckets, "--input-buckets")
-    outputs = _patterns(buckets, output_buckets, "--output-buckets")
+    inputs = _buckets(buckets, input_buckets, "--input-buckets")
+    outputs = _buckets(buckets, output_buckets, "--output-buckets")
     if is_remote(context):
         with connected(context) as client:
             made = client.tokens.add(
@@ -165,13 +165,13 @@ def ls(
         return
     rows = []
     for each in views:
-        globs = (" ".join(each["input_buckets"]), " ".join(each["output_buckets"]))
+        buckets = (" ".join(each["input_buckets"]), " ".join(each["output_buckets"]))
         row = (
             each["name"],
             each["role"],
             each["created_at"][:10],
             _expires(each),
-            *globs,
+            *buckets,
         )
         rows.append([output.printable(cell) for cell in row])
     output.write(output.table(("NAME", "ROLE", "CREATED", "EXPIRES", "READS", "WRITES"), rows))
@@ -220,7 +220,7 @@ def _database(state_dir: Path | None, url: str | None) -> Iterator[Database]:
         yield opened
 
 
-def _patterns(both: list[str] | None, own: list[str] | None, option: str) -> list[str]:
+def _buckets(both: list[str] | None, own: list[str] | None, option: str) -> list[str]:
     if own is None:
         return both or ["*"]
     if both is not None:

@@ -9,9 +9,7 @@ from pydantic import Field
 from dsort.model.base import Model, Time
 from dsort.model.report import EXAMPLE_ID, EXAMPLE_SPEC
 
-_GLOBS: Final = (
-    "`*` is any text, slashes too, `?` any one character; a pattern stands for whole URIs."
-)
+_BUCKETS: Final = "Whole URIs of buckets, or how they begin and a `*` at the end."
 
 
 class Me(Model):
@@ -20,7 +18,7 @@ class Me(Model):
     name: str = Field(examples=["alice"])
     role: Literal["viewer", "submitter", "admin"] = Field(examples=["submitter"])
     input_buckets: tuple[str, ...] = Field(
-        default=(), description=_GLOBS, examples=[["s3://data/*"]]
+        default=(), description=_BUCKETS, examples=[["s3://data/*"]]
     )
     output_buckets: tuple[str, ...] = Field(default=(), examples=[["s3://data/alice/*"]])
     authenticated: bool = Field(

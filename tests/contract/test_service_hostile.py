@@ -144,12 +144,11 @@ def test_strangers_cannot_have_much_kept_for_them(tmp_path: Path, path: str) -> 
 
 # --- tokens that were taken away -----------------------------------------------------------------
 
-MINE = {"input_buckets": ["file://*/images"], "output_buckets": ["file://*/shuffled"]}
-
 
 def token(here: ServiceHere, name: str, role: str, **buckets: list[str]) -> dict[str, str]:
-    globs = {**MINE, **buckets}
-    text = here.service.tokens.add(name, role, globs["input_buckets"], globs["output_buckets"])
+    root = here.service.config.run.root
+    mine = {"input_buckets": [f"{root}/images"], "output_buckets": [f"{root}/shuffled"], **buckets}
+    text = here.service.tokens.add(name, role, mine["input_buckets"], mine["output_buckets"])
     return {"Authorization": f"Bearer {text}"}
 
 
@@ -174,7 +173,8 @@ def test_the_schedule_of_one_who_may_only_look_by_now_makes_no_jobs(asking: Serv
 
 def test_a_job_goes_on_only_while_its_key_map_is_for_the_token(asking: ServiceHere) -> None:
     spec = {key: SPEC[key] for key in SPEC if key != "output_format"} | {"ekm_file": "keys/a.json"}
-    seen = ["file://*/images", "file://*/keys"]
+    root = asking.service.config.run.root
+    seen = [f"{root}/images", f"{root}/keys"]
     ann = token(asking, "ann", "submitter", input_buckets=seen)
     answer = asking.client.post("/v1/jobs", json=spec, headers=ann)
     assert answer.status_code == 201, answer.text

@@ -285,10 +285,10 @@ def test_what_cannot_be_made_is_reported_and_the_schedule_goes_on(
 ) -> None:
     owners: dict[str, Identity] = {}
     nights = Nights(database, tmp_path, clock, identity_of=owners.get)
-    ann = Identity("ann", SUBMITTER, output_globs=(f"{tmp_path.as_uri()}/out",))
+    ann = Identity("ann", SUBMITTER, output_buckets=(f"{tmp_path.as_uri()}/out",))
     nights.store.add(definition(), ann)
     nights.at("2026-11-20 02:00")
-    owners["ann"] = Identity("ann", SUBMITTER, output_globs=("s3://*",))
+    owners["ann"] = Identity("ann", SUBMITTER, output_buckets=("s3://*",))
     nights.at("2026-11-21 02:00")
     owners["ann"] = ann
     nights.at("2026-11-22 02:00")
@@ -299,7 +299,7 @@ def test_what_cannot_be_made_is_reported_and_the_schedule_goes_on(
 
 
 def test_a_schedule_for_buckets_of_others_is_not_made(nights: Nights, tmp_path: Path) -> None:
-    ann = Identity("ann", SUBMITTER, output_globs=(f"{tmp_path.as_uri()}/out/*",))
+    ann = Identity("ann", SUBMITTER, output_buckets=(f"{tmp_path.as_uri()}/out/*",))
     with pytest.raises(ForbiddenError, match="not for the output"):
         nights.store.add(definition(spec=spec(output_bck="in")), ann)
     with pytest.raises(ForbiddenError, match="not for the output"):

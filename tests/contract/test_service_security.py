@@ -18,16 +18,18 @@ from tests.support.postgres import PostgresServer
 from tests.support.service_here import SPEC, service_here
 
 URIS = ["s3://a", "s3://A", "s3://a/b", "s3://a%", "s3://a_", "s3://ax", "s3://a!", "s3://a\\%"]
-GLOBS = [
+BUCKETS = [
     "s3://a",
     "s3://a%",
     "s3://a_",
     "s3://a!",
     "s3://a\\%",
-    "s3://a?",
+    "s3://a?*",
     "s3://a*",
+    "s3://a_*",
+    "s3://a%*",
     "*",
-    "s3://?",
+    "s3://*",
 ]
 
 
@@ -62,19 +64,24 @@ def test_a_query_finds_what_may_be_seen(database: Database, table: Table, row_of
     pairs = [(uri, other) for uri in URIS for other in ("s3://out", uri)]
     with database.writing() as connection:
         connection.execute(insert(table), [row_of(*pair) for pair in pairs])
-        for globs in [[], *([glob] for glob in GLOBS), GLOBS[:3]]:
-            one = Identity("ann", VIEWER, tuple(globs), ("s3://out", *globs))
+        for buckets in [[], *([bucket] for bucket in BUCKETS), BUCKETS[:3]]:
+            one = Identity("ann", VIEWER, tuple(buckets), ("s3://out", *buckets))
             found = connection.execute(
                 select(table.c.input_uri, table.c.output_uri).where(visible(one, table))
             )
             seen = {(row.input_uri, row.output_uri) for row in found}
-            assert seen == {pair for pair in pairs if one.may_see(Thing(*pair))}, globs
+            assert seen == {pair for pair in pairs if one.may_see(Thing(*pair))}, buckets
 
 
 def test_a_token_is_made_known_and_removed(database: Database) -> None:
     store = TokenStore(database)
-    text = store.add("ann", SUBMITTER, ["s3://größe*"])
-    assert store.verify(text) == Identity("ann", SUBMITTER, ("s3://größe*",))
+    reads, writes = ["s3://größe*", "s3://b", "*", "s3://a"], ["s3://out"]
+    text = store.add("ann", SUBMITTER, reads, writes)
+    assert store.verify(text) == Identity("ann", SUBMITTER, tuple(reads), tuple(writes))
+    other = store.add("abe", VIEWER, [], ["*"])
+    assert store.verify(other) == Identity("abe", VIEWER, (), ("*",))
+    assert [each.name for each in store.list()] == ["abe", "ann"]
+    store.remove("abe")
     with pytest.raises(ConflictError):
         store.add("ann", VIEWER)
     assert store.any()

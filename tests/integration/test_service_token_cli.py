@@ -31,13 +31,15 @@ def verified(url: str, text: str) -> Identity | None:
 def test_stdout_is_the_token_and_nothing_else(cli: CommandLine, url: str) -> None:
     made = cli("token", "add", "ann", "--role", "submitter", "--buckets", "/data/*")
     assert made.code == 0
-    globs = ("file:///data/*",)
-    assert verified(url, made.out.removesuffix("\n")) == Identity("ann", SUBMITTER, globs, globs)
+    buckets = ("file:///data/*",)
+    assert verified(url, made.out.removesuffix("\n")) == Identity(
+        "ann", SUBMITTER, buckets, buckets
+    )
     assert made.out.strip() not in made.err
     assert "ann" in made.err
 
 
-def test_patterns_for_reading_and_writing_are_apart(cli: CommandLine, url: str) -> None:
+def test_buckets_for_reading_and_writing_are_apart(cli: CommandLine, url: str) -> None:
     made = cli(
         *("token", "add", "ann", "--role", "submitter", "--json"),
         *("--input-buckets", "s3://a*", "--input-buckets", "s3://b*"),

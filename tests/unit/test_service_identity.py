@@ -1,11 +1,9 @@
-"""The law of who may do what: roles in their order, patterns of buckets that know ``*`` and ``?``
-and nothing else, and a query that finds just what may be seen."""
+"""The law of who may do what: roles in their order, buckets that are whole URIs or how URIs begin,
+and a query that finds just what may be seen."""
 
 from __future__ import annotations
 
-import fnmatch
 import string
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from dsort.service.security.tokens import (
     SUBMITTER,
     VIEWER,
     Identity,
-    bucket_globs,
+    checked_buckets,
     matches,
     visible,
 )
@@ -49,39 +47,33 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 @pytest.mark.parametrize(
-    ("glob", "uri", "fits"),
+    ("bucket", "uri", "fits"),
     [
         ("*", "s3://anything/at/all", True),
         ("s3://team-a", "s3://team-a", True),
         ("s3://team-a", "s3://team-ab", False),
+        ("s3://team-a", "s3://team-a/x", False),
         ("s3://team-a/*", "s3://team-a", False),
+        ("s3://team-a/*", "s3://team-a/x/y", True),
         ("s3://team-a*", "s3://team-a/x/y", True),
-        ("s3://team-?", "s3://team-a", True),
-        ("s3://team-?", "s3://team-", False),
-        ("s3://team-?", "s3://team-ab", False),
-        ("s3://*/raw", "s3://a/b/raw", True),
-        ("s3://[ab]", "s3://a", False),
-        ("s3://[ab]", "s3://[ab]", True),
-        ("s3://a.c", "s3://abc", False),
+        ("s3://team-a*", "s3://team-a", True),
+        ("s3://team-a*", "s3://team-b", False),
+        ("s3://[ab]*", "s3://a", False),
+        ("s3://[ab]*", "s3://[ab]", True),
+        ("s3://a.c*", "s3://abc", False),
         ("s3://a", "S3://A", False),
-        ("s3://a", "x/s3://a", False),
+        ("s3://a*", "x/s3://a", False),
         ("s3://a*", "s3://a\nb", True),
         ("*", "s3://\ud800", False),
     ],
 )
-def test_a_pattern_stands_for_whole_uris(glob: str, uri: str, fits: bool) -> None:
-    assert matches([glob], uri) is fits
+def test_a_bucket_is_a_uri_or_how_uris_begin(bucket: str, uri: str, fits: bool) -> None:
+    assert matches([bucket], uri) is fits
 
 
-def test_no_pattern_stands_for_nothing() -> None:
+def test_no_bucket_is_for_nothing() -> None:
     assert not matches([], "s3://a")
     assert not Identity("ann", VIEWER, (), ()).may_see(Thing())
-
-
-def test_many_stars_take_no_longer() -> None:
-    begin = time.process_time()
-    assert not matches(["a*" * 8 + "b"], "a" * 100_000)
-    assert time.process_time() - begin < 5
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -116,11 +108,6 @@ def test_a_service_that_asks_nobody_lets_everybody_do_all() -> None:
     assert ANYONE.may_see(Thing())
 
 
-@given(glob=NASTY, uri=NASTY)
-def test_a_pattern_is_what_a_shell_makes_of_it(glob: str, uri: str) -> None:
-    assert matches([glob], uri) is fnmatch.fnmatchcase(uri, glob)
-
-
 def test_several_inputs_are_for_those_who_may_read_each() -> None:
     one = Identity("ann", SUBMITTER, ("s3://in*", "s3://more"), ("s3://out",))
     assert one.may_see(Thing(joined_uris(["s3://in", "s3://in/x", "s3://more"])))
@@ -134,11 +121,11 @@ def test_several_inputs_are_for_those_who_may_read_each() -> None:
 SEVERAL = st.lists(NASTY, min_size=1, max_size=3).map(joined_uris)
 
 
-@given(globs=st.lists(NASTY, max_size=3), uris=st.lists(NASTY | SEVERAL, min_size=1, max_size=6))
+@given(buckets=st.lists(NASTY, max_size=3), uris=st.lists(NASTY | SEVERAL, min_size=1, max_size=6))
 def test_a_query_finds_what_may_be_seen(
-    database: Database, globs: list[str], uris: list[str]
+    database: Database, buckets: list[str], uris: list[str]
 ) -> None:
-    one = Identity("ann", VIEWER, tuple(globs), ("s3://out",))
+    one = Identity("ann", VIEWER, tuple(buckets), ("s3://out",))
     with database.writing() as connection:
         rows = [
             {
@@ -165,22 +152,26 @@ def test_a_query_finds_what_may_be_seen(
     }
 
 
-def test_patterns_of_users_are_put_right() -> None:
-    assert bucket_globs(["/data/größe 1/*", "s3://a/**", "s3://a/*", "*"]) == (
+def test_paths_and_repetitions_of_users_are_put_right() -> None:
+    assert checked_buckets(["/data/größe 1/*", "s3://a/*", "s3://a/*", "*"]) == (
         "file:///data/größe 1/*",
         "s3://a/*",
         "*",
     )
 
 
-def test_a_path_as_a_pattern_stands_for_its_uri(tmp_path: Path) -> None:
-    odd = tmp_path / f"odd {string.punctuation.translate(dict.fromkeys(map(ord, '/*?')))}"
-    assert matches(bucket_globs([f"{odd}*"]), BucketRef("file", f"{odd}/bücher").uri)
+@pytest.mark.parametrize("end", ["", "*"])
+def test_a_path_stands_for_its_uri(tmp_path: Path, end: str) -> None:
+    odd = tmp_path / f"odd {string.punctuation.translate(dict.fromkeys(map(ord, '/*')))}"
+    assert matches(checked_buckets([f"{odd}{end}"]), BucketRef("file", str(odd)).uri)
+    assert matches(checked_buckets([f"{odd}*"]), BucketRef("file", f"{odd}/bücher").uri)
 
 
-def test_all_wrong_patterns_are_reported_at_once() -> None:
-    wrong = ["images", "", "s3://a\0b", "s3://" + "a" * 600, "s3://" + "*a" * 9]
+def test_all_wrong_buckets_are_reported_at_once() -> None:
+    wrong = ["images", "", "*a", "s3://*/raw", "s3://**", "s3://a?", "s3://a\0b"]
+    wrong.append("s3://" + "a" * 600)
     with pytest.raises(SpecError) as refused:
-        bucket_globs(["s3://fine", *wrong], path="input_buckets")
+        checked_buckets(["s3://fine", *wrong], path="input_buckets")
     assert len(refused.value.problems) == len(wrong)
     assert {each.path for each in refused.value.problems} == {"input_buckets"}
+    assert all(each.hint for each in refused.value.problems)

@@ -23,7 +23,7 @@ __all__ = ["NewToken", "router"]
 
 AUDIT_PAGE_MAX = 1000
 EXPIRES_S_MAX = 100 * 366 * 86400.0
-_GLOBS = "`*` is any text, slashes too, `?` any one character; a pattern stands for whole URIs."
+_BUCKETS = "Whole URIs of buckets, or how they begin and a `*` at the end."
 
 TokenName = Annotated[
     str, Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN, description="A token's name.")
@@ -41,8 +41,8 @@ class NewToken(BaseModel):
         description="Jobs that are submitted with it belong to this name.",
     )
     role: Literal["viewer", "submitter", "admin"]
-    input_buckets: list[str] = Field(default=["*"], max_length=100, description=_GLOBS)
-    output_buckets: list[str] = Field(default=["*"], max_length=100, description=_GLOBS)
+    input_buckets: list[str] = Field(default=["*"], max_length=100, description=_BUCKETS)
+    output_buckets: list[str] = Field(default=["*"], max_length=100, description=_BUCKETS)
     expires_in_s: float | None = Field(
         default=None, gt=0, le=EXPIRES_S_MAX, description="Null: it does not expire."
     )
@@ -67,8 +67,8 @@ def router(service: Service) -> APIRouter:
             {
                 "name": caller.name,
                 "role": caller.role,
-                "input_buckets": caller.input_globs,
-                "output_buckets": caller.output_globs,
+                "input_buckets": caller.input_buckets,
+                "output_buckets": caller.output_buckets,
                 "authenticated": not service.config.no_auth,
             }
         )

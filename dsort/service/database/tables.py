@@ -45,6 +45,7 @@ __all__ = [
     "notices",
     "schedule_runs",
     "schedules",
+    "token_buckets",
     "tokens",
     "transforms",
     "turns",
@@ -194,11 +195,19 @@ tokens = Table(
     Column("token_id", AnyText(32), primary_key=True),
     Column("name", AnyText(128), nullable=False, unique=True),
     Column("role", AnyText(16), nullable=False),  # viewer | submitter | admin
-    Column("input_globs", _Json, nullable=False),
-    Column("output_globs", _Json, nullable=False),
     Column("digest", LargeBinary, nullable=False),  # SHA-256 of the secret
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
+)
+
+token_buckets = Table(
+    "token_buckets",
+    metadata,
+    Column("token_id", ForeignKey("tokens.token_id", ondelete="CASCADE"), primary_key=True),
+    Column("side", AnyText(8), primary_key=True),  # input | output
+    Column("place", Integer, primary_key=True),  # as the user ordered them
+    Column("prefix", AnyText(512), nullable=False),
+    Column("is_whole", Boolean, nullable=False),  # a URI, and not the beginning of URIs
 )
 
 audit = Table(

@@ -4,14 +4,14 @@ A token is ``dsort_<id>_<secret>``; the database holds the id and the SHA-256 of
 secret is 192 random bits, which a slow hash would not make harder to guess. The token's row is read
 on each request: a token that was removed is refused at once.
 
-An identity has a role and patterns of buckets. A *viewer* reads; a *submitter* also submits jobs
-and schedules and changes its own; an *admin* does everything to all of them, and manages tokens.
-Every identity sees only jobs whose two buckets match: the input's URI one of ``input_globs``, the
-output's one of ``output_globs``.
+An identity has a role and buckets. A *viewer* reads; a *submitter* also submits jobs and schedules
+and changes its own; an *admin* does everything to all of them, and manages tokens. Every identity
+sees only jobs whose two buckets are its own: the input's URI is one of ``input_buckets``, the
+output's one of ``output_buckets``.
 
-In a pattern ``*`` is any text, slashes too, and ``?`` any one character; nothing else is special. A
-pattern stands for whole URIs: ``s3://team-a/*`` is not the bucket ``s3://team-a`` itself. The URI
-of a directory is ``file://`` and its path with all links resolved.
+A bucket of a token is a URI, or with a star at its end all URIs that begin so: ``s3://team-a/*`` is
+not the bucket ``s3://team-a`` itself. The URI of a directory is ``file://`` and its path with all
+links resolved.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -49,12 +50,12 @@ from dsort.errors import (
     SpecError,
     SpecProblem,
 )
-from dsort.naming.patterns import wildcard_match
 from dsort.service.database import tables
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import tokens
+from dsort.service.database.tables import token_buckets, tokens
 from dsort.service.jobs.rows import rfc3339
 from dsort.service.security.uris import LINE_END, rows_of_uris, split_uris
+from dsort.storage.ref import BucketRef
 
 __all__ = [
     "ADMIN",
@@ -68,7 +69,7 @@ __all__ = [
     "Identity",
     "StoredToken",
     "TokenStore",
-    "bucket_globs",
+    "checked_buckets",
     "matches",
     "token_id_of",
     "visible",
@@ -76,10 +77,8 @@ __all__ = [
 
 VIEWER, SUBMITTER, ADMIN = "viewer", "submitter", "admin"
 ROLES = (VIEWER, SUBMITTER, ADMIN)  # each may do what the roles before it may
-GLOBS_MAX = 100
-GLOB_CHARACTERS_MAX = 512
-GLOB_STARS_MAX = 8
-_LIKE_ESCAPE = "!"
+BUCKETS_MAX = 100
+BUCKET_CHARACTERS_MAX = 512
 
 
 class HasBuckets(Protocol):
@@ -100,8 +99,8 @@ class Identity(Struct, frozen=True):
 
     name: str
     role: str  # viewer | submitter | admin
-    input_globs: tuple[str, ...] = ("*",)
-    output_globs: tuple[str, ...] = ("*",)
+    input_buckets: tuple[str, ...] = ("*",)
+    output_buckets: tuple[str, ...] = ("*",)
 
     def at_least(self, role: str) -> bool:
         """Whether the identity has all rights of ``role``."""
@@ -109,12 +108,12 @@ class Identity(Struct, frozen=True):
 
     def may_read(self, uri: str) -> bool:
         """Whether the bucket may be an input; of several (``uris.joined_uris``) each must match."""
-        return all(matches(self.input_globs, each) for each in split_uris(uri))
+        return all(matches(self.input_buckets, each) for each in split_uris(uri))
 
     def may_write(self, uri: str) -> bool:
         """Whether the bucket may be an output; of several (``uris.joined_uris``) each must
         match."""
-        return all(matches(self.output_globs, each) for each in split_uris(uri))
+        return all(matches(self.output_buckets, each) for each in split_uris(uri))
 
     def may_see(self, thing: HasBuckets) -> bool:
         """Whether the job or schedule is visible to the identity."""
@@ -134,78 +133,76 @@ ANYONE = Identity("anyone", ADMIN)
 """The sender of requests to a service that requires no tokens."""
 
 
-def matches(globs: Iterable[str], uri: str) -> bool:
-    """Whether one of the patterns matches ``uri``; in time linear in its length."""
+def matches(buckets: Iterable[str], uri: str) -> bool:
+    """Whether ``uri`` is one of ``buckets``, or begins as one of them with a star does."""
     try:
         uri.encode()
     except UnicodeEncodeError:  # a lone surrogate: no bucket has such a name
         return False
-    return any(wildcard_match(glob, uri) for glob in globs)
+    return any(uri.startswith(each[:-1]) if each.endswith("*") else uri == each for each in buckets)
 
 
 def visible(identity: Identity, table: Table = tables.jobs) -> ColumnElement[bool]:
     """``may_see`` as a condition on the rows of ``jobs`` or of ``schedules``."""
     return and_(
-        _all_like(table.c.input_uri, identity.input_globs),
-        _all_like(table.c.output_uri, identity.output_globs),
+        _all_match(table.c.input_uri, identity.input_buckets),
+        _all_match(table.c.output_uri, identity.output_buckets),
     )
 
 
-def _all_like(column: ColumnElement[str], globs: Sequence[str]) -> ColumnElement[bool]:
-    """``_like`` for each URI in a text of several."""
-    if "*" in globs:
+def _all_match(column: ColumnElement[str], buckets: Sequence[str]) -> ColumnElement[bool]:
+    """``_matches`` for each URI in a text of several."""
+    if "*" in buckets:
         return true()
     each = rows_of_uris(column).table_valued("value")
-    other = select(1).select_from(each).where(not_(_like(each.c.value, globs))).exists()
-    return case((column.contains(LINE_END), not_(other)), else_=_like(column, globs))
+    other = select(1).select_from(each).where(not_(_matches(each.c.value, buckets))).exists()
+    return case((column.contains(LINE_END), not_(other)), else_=_matches(column, buckets))
 
 
-def _like(column: ColumnElement[str], globs: Sequence[str]) -> ColumnElement[bool]:
-    if "*" in globs:
-        return true()
-    escaped = {c: _LIKE_ESCAPE + c for c in "%_" + _LIKE_ESCAPE} | {"*": "%", "?": "_"}
-    table = str.maketrans(escaped)
-    likes = [column.like(glob.translate(table), escape=_LIKE_ESCAPE) for glob in globs]
-    return or_(false(), *likes)
+def _matches(column: ColumnElement[str], buckets: Sequence[str]) -> ColumnElement[bool]:
+    conditions = [
+        column.startswith(each[:-1], autoescape=True) if each.endswith("*") else column == each
+        for each in buckets
+    ]
+    return or_(false(), *conditions)
 
 
-def bucket_globs(texts: Iterable[str], *, path: str = "buckets") -> tuple[str, ...]:
-    """The patterns that a user gave, checked and without duplicates; an absolute path stands for
-    the URI of that directory. ``SpecError`` with all problems."""
+def checked_buckets(texts: Iterable[str], *, path: str = "buckets") -> tuple[str, ...]:
+    """The buckets that a user gave, checked and without duplicates; an absolute path stands for the
+    URI of that directory. ``SpecError`` with all problems."""
     found: list[str] = []
     problems: list[SpecProblem] = []
     for text in texts:
-        glob = _of_path(text) if text.startswith("/") else text
-        while "**" in glob:
-            glob = glob.replace("**", "*")
-        mistake = _mistake(glob)
+        bucket = _of_path(text) if text.startswith("/") else text
+        mistake = _mistake(bucket)
         if mistake:
-            problems.append(SpecProblem(path, f"{text[:80]!r}: {mistake}", _GLOB_HINT))
-        found.append(glob)
-    if len(found) > GLOBS_MAX:
-        problems.append(SpecProblem(path, f"more than {GLOBS_MAX} patterns"))
+            problems.append(SpecProblem(path, f"{text[:80]!r}: {mistake}", _BUCKET_HINT))
+        found.append(bucket)
+    if len(found) > BUCKETS_MAX:
+        problems.append(SpecProblem(path, f"more than {BUCKETS_MAX} buckets"))
     if problems:
         raise SpecError(problems)
     return tuple(dict.fromkeys(found))
 
 
-_GLOB_HINT = "for example 's3://team-a/*', '/data/team-a*', or '*' for all"
+_BUCKET_HINT = "for example 's3://team-a/*', '/data/team-a*', or '*' for all"
 
 
 def _of_path(text: str) -> str:
-    # Like BucketRef.uri, but without %3F: here a ? is any one character.
-    return "file://" + text.replace("%", "%25").replace("#", "%23")
+    return BucketRef("file", text).uri
 
 
-def _mistake(glob: str) -> str:
-    if not glob.isprintable():
-        return "a pattern consists of printable characters"
-    if len(glob) > GLOB_CHARACTERS_MAX:
-        return f"a pattern has at most {GLOB_CHARACTERS_MAX} characters"
-    if glob.count("*") > GLOB_STARS_MAX:
-        return f"a pattern has at most {GLOB_STARS_MAX} stars"
-    if "://" not in glob and not glob.startswith("*"):
-        return "a pattern stands for whole URIs of buckets"
+def _mistake(bucket: str) -> str:
+    if not bucket.isprintable():
+        return "a bucket consists of printable characters"
+    if len(bucket) > BUCKET_CHARACTERS_MAX:
+        return f"a bucket has at most {BUCKET_CHARACTERS_MAX} characters"
+    if "*" in bucket[:-1]:
+        return "a star stands only at the end"
+    if "?" in bucket:
+        return "a question mark is no wildcard, and in no URI of a bucket"
+    if "://" not in bucket and bucket != "*":
+        return "the URI of a bucket, or how it begins and a star"
     return ""
 
 
@@ -222,15 +219,15 @@ class StoredToken(Struct, frozen=True):
     token_id: str
     name: str
     role: str
-    input_globs: tuple[str, ...]
-    output_globs: tuple[str, ...]
+    input_buckets: tuple[str, ...]
+    output_buckets: tuple[str, ...]
     created_at: float
     expires_at: float | None
 
     @property
     def identity(self) -> Identity:
         """The identity of requests with this token."""
-        return Identity(self.name, self.role, self.input_globs, self.output_globs)
+        return Identity(self.name, self.role, self.input_buckets, self.output_buckets)
 
     def view(self) -> dict[str, Any]:
         """The token for REST and ``dsort token ls --json``."""
@@ -240,8 +237,8 @@ class StoredToken(Struct, frozen=True):
         """The properties of the token besides its name, for the audit trail."""
         return {
             "role": self.role,
-            "input_buckets": list(self.input_globs),
-            "output_buckets": list(self.output_globs),
+            "input_buckets": list(self.input_buckets),
+            "output_buckets": list(self.output_buckets),
             "created_at": rfc3339(self.created_at),
             "expires_at": rfc3339(self.expires_at),
         }
@@ -264,26 +261,25 @@ class TokenStore:
         self,
         name: str,
         role: str,
-        input_globs: Sequence[str] = ("*",),
-        output_globs: Sequence[str] = ("*",),
+        input_buckets: Sequence[str] = ("*",),
+        output_buckets: Sequence[str] = ("*",),
         *,
         expires_at: float | None = None,
         also: Callable[[Connection, StoredToken], None] = lambda connection, made: None,
     ) -> str:
         """Make a token; returns its text, which cannot be found out later. ``SpecError`` for an
-        invalid name, role or pattern; ``ConflictError`` if the name is taken. ``also`` is called in
+        invalid name, role or bucket; ``ConflictError`` if the name is taken. ``also`` is called in
         the same transaction."""
-        inputs = bucket_globs(input_globs, path="input_buckets")
-        outputs = bucket_globs(output_globs, path="output_buckets")
+        inputs = checked_buckets(input_buckets, path="input_buckets")
+        outputs = checked_buckets(output_buckets, path="output_buckets")
         _check(name, role, inputs, outputs)
         if expires_at is not None and expires_at <= self._clock():
             raise SpecError("the token would have expired already")
         token_id, secret = secrets.token_hex(6), secrets.token_hex(24)
         made = StoredToken(token_id, name, role, inputs, outputs, self._clock(), expires_at)
-        row = {**asdict(made), "digest": _digest(secret)}
         try:
             with self._database.writing() as connection:
-                connection.execute(insert(tokens).values(row))
+                _insert(connection, made, _digest(secret))
                 also(connection, made)
         except IntegrityError:
             raise ConflictError(
@@ -294,25 +290,23 @@ class TokenStore:
 
     def get(self, name: str) -> StoredToken:
         """The token of that name. ``NotFoundError``."""
-        with self._database.reading() as connection:
-            row = connection.execute(select(tokens).where(tokens.c.name == name)).first()
-        if row is None:
+        found = self._read(tokens.c.name == name)
+        if not found:
             raise NotFoundError(f"there is no token named {name}")
-        return _stored(row)
+        return found[0][0]
 
     def verify(self, text: str) -> Identity | None:
         """The identity of a token's holder; None if the text does not have the form of a token, or
         the token is unknown, was removed or has expired."""
-        found = _TOKEN.fullmatch(text)
-        if found is None:
+        parts = _TOKEN.fullmatch(text)
+        if parts is None:
             return None
-        token_id, secret = found.groups()
-        with self._database.reading() as connection:
-            row = connection.execute(select(tokens).where(tokens.c.token_id == token_id)).first()
-        if row is None:
+        token_id, secret = parts.groups()
+        found = self._read(tokens.c.token_id == token_id)
+        if not found:
             return None
-        stored = _stored(row)
-        if not hmac.compare_digest(_digest(secret), row.digest):
+        stored, digest = found[0]
+        if not hmac.compare_digest(_digest(secret), digest):
             return None
         if stored.expires_at is not None and stored.expires_at <= self._clock():
             return None
@@ -320,17 +314,12 @@ class TokenStore:
 
     def find(self, name: str) -> Identity | None:
         """What the owner ``name`` may do now; None if its token was removed or has expired."""
-        with self._database.reading() as connection:
-            row = connection.execute(
-                select(tokens).where(tokens.c.name == name, self._alive())
-            ).first()
-        return _stored(row).identity if row else None
+        found = self._read(tokens.c.name == name, self._alive())
+        return found[0][0].identity if found else None
 
     def list(self) -> Sequence[StoredToken]:
         """All tokens by name, expired ones too."""
-        with self._database.reading() as connection:
-            rows = connection.execute(select(tokens).order_by(tokens.c.name)).all()
-        return [_stored(row) for row in rows]
+        return [stored for stored, _ in self._read()]
 
     def remove(
         self, name: str, *, also: Callable[[Connection], None] = lambda connection: None
@@ -346,6 +335,18 @@ class TokenStore:
         """Whether there is a token that is accepted."""
         with self._database.reading() as connection:
             return connection.execute(select(tokens).where(self._alive())).first() is not None
+
+    def _read(self, *conditions: ColumnElement[bool]) -> Sequence[tuple[StoredToken, bytes]]:
+        """The tokens by name, each with the digest of its secret."""
+        query = (
+            select(tokens, token_buckets.c.side, token_buckets.c.prefix, token_buckets.c.is_whole)
+            .outerjoin(token_buckets)
+            .where(*conditions)
+            .order_by(tokens.c.name, token_buckets.c.place)
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return [_stored(list(those)) for _, those in groupby(rows, lambda row: row.token_id)]
 
     def _alive(self) -> Any:
         return or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > self._clock())
@@ -365,8 +366,8 @@ def _check(name: str, role: str, inputs: Sequence[str], outputs: Sequence[str]) 
         raise SpecError(f"there is no role {role[:40]!r}", hint=f"one of {', '.join(ROLES)}")
     if role == ADMIN and ("*" not in inputs or "*" not in outputs):
         raise SpecError(
-            "an admin could make itself a token for any bucket, so patterns would not hold it back",
-            hint="leave the patterns out, or take the role submitter",
+            "an admin could make itself a token for any bucket, so these would not hold it back",
+            hint="leave the buckets out, or take the role submitter",
         )
 
 
@@ -374,13 +375,39 @@ def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _stored(row: Row[Any]) -> StoredToken:
-    return StoredToken(
-        row.token_id,
-        row.name,
-        row.role,
-        tuple(row.input_globs),
-        tuple(row.output_globs),
-        row.created_at,
-        row.expires_at,
+def _insert(connection: Connection, made: StoredToken, digest: bytes) -> None:
+    row = {**asdict(made), "digest": digest}
+    sides = {"input": row.pop("input_buckets"), "output": row.pop("output_buckets")}
+    connection.execute(insert(tokens).values(row))
+    buckets = [
+        {
+            "token_id": made.token_id,
+            "side": side,
+            "place": place,
+            "prefix": bucket.removesuffix("*"),
+            "is_whole": not bucket.endswith("*"),
+        }
+        for side, buckets in sides.items()
+        for place, bucket in enumerate(buckets)
+    ]
+    if buckets:
+        connection.execute(insert(token_buckets), buckets)
+
+
+def _stored(rows: Sequence[Row[Any]]) -> tuple[StoredToken, bytes]:
+    """A token of its rows, of which each has one of its buckets."""
+    one = rows[0]
+    sides: dict[str, list[str]] = {"input": [], "output": []}
+    for row in rows:
+        if row.side is not None:  # of a token without buckets there is one row, without a bucket
+            sides[row.side].append(row.prefix + ("" if row.is_whole else "*"))
+    stored = StoredToken(
+        one.token_id,
+        one.name,
+        one.role,
+        tuple(sides["input"]),
+        tuple(sides["output"]),
+        one.created_at,
+        one.expires_at,
     )
+    return stored, one.digest

@@ -71,7 +71,7 @@
           : el("p", { class: "quiet" }, "No tokens yet."),
       );
     };
-    const globs = (all) =>
+    const buckets = (all) =>
       all.map((each) => [el("code", { class: "label" }, each === "*" ? "everything" : each), " "]);
     const row = (token) =>
       el(
@@ -79,8 +79,8 @@
         { data: { token: token.name } },
         el("th", { scope: "row" }, token.name),
         el("td", null, token.role),
-        el("td", null, globs(token.input_buckets)),
-        el("td", null, globs(token.output_buckets)),
+        el("td", null, buckets(token.input_buckets)),
+        el("td", null, buckets(token.output_buckets)),
         el("td", null, token.expires_at ? dsort.when(token.expires_at) : "never"),
         el("td", null, removal(token)),
       );
@@ -138,14 +138,14 @@
     const reads = input("token-reads", { placeholder: "s3://data/*" });
     const writes = input("token-writes", { placeholder: "s3://data/alice/*" });
     const days = input("token-days", { type: "number", min: 1, max: 36600, placeholder: "never" });
-    const patterns = (text) => text.split(/[\s,]+/).filter(Boolean);
+    const uris = (text) => text.split(/[\s,]+/).filter(Boolean);
     const submit = async (event) => {
       event.preventDefault();
       const fields = {
         name: name.value.trim(),
         role: role.value,
-        input_buckets: patterns(reads.value),
-        output_buckets: patterns(writes.value),
+        input_buckets: uris(reads.value),
+        output_buckets: uris(writes.value),
         expires_in_s: days.value ? Number(days.value) * DAY_S : null,
       };
       try {
@@ -155,7 +155,7 @@
         dsort.noteError(error);
       }
     };
-    const everything = "patterns of URIs; * is everything, nothing is no bucket";
+    const everything = "URIs of buckets, or how they begin and a *; * alone is everything, nothing is no bucket";
     const form = el(
       "form",
       { onsubmit: submit },
