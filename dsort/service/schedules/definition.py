@@ -13,7 +13,7 @@ from dsort.durations import parse_moment
 from dsort.job.hooks import hooks_of
 from dsort.model.schedule import CatchUp, Overlap
 from dsort.naming.names import check_object_name, is_hidden, shortened
-from dsort.service.schedules.rules import parse_cron, parse_interval
+from dsort.service.schedules.rules import cron_in_numbers, parse_interval
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.parts import Hook
 
@@ -48,7 +48,7 @@ def _label(text: str) -> str:
 
 def _cron(text: str) -> str:
     try:
-        parse_cron(text)
+        cron_in_numbers(text)
     except ValueError as error:
         raise FieldError(str(error), CRON_HINT) from None
     return " ".join(text.split())

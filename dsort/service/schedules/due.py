@@ -1,8 +1,7 @@
 """When a schedule is due. Pure functions of a definition and moments (seconds since 1970).
 
-CronSim finds the times of cron expressions; time zones are handled here. Cron expressions and
-intervals of whole days are evaluated in local time, and the results are then looked up in the time
-zone:
+CronSim finds the times of cron expressions in their time zone. Cron expressions and intervals of
+whole days go by the local clock:
 
 - a local time that does not exist (the clock is put forward) is due at the first moment after the
   gap, once, however many times of the schedule lie in the gap;
@@ -23,7 +22,7 @@ from cronsim import CronSim
 from msgspec import Struct
 
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.rules import Interval, parse_cron, parse_interval
+from dsort.service.schedules.rules import Interval, cron_in_numbers, parse_interval
 
 __all__ = ["MADE_UP_MAX", "Missed", "date_of", "due_times", "missed", "next_due", "run_id_of"]
 
@@ -31,8 +30,6 @@ MADE_UP_MAX = 100
 """The most missed due times that ``catch_up: all`` makes up for."""
 COUNTED_MAX = 1000
 """Up to this number, missed due times are counted one by one."""
-
-Walls = Iterator[datetime]
 
 
 class Missed(Struct, frozen=True):
@@ -58,9 +55,7 @@ def due_times(
     anchor_s = math.floor(anchor_s) if start_s is None else math.ceil(start_s)
     if start_s is not None:
         after_s = max(after_s, anchor_s - 1)
-    zone: tzinfo = definition.zone if _goes_by_the_wall(definition) else UTC
-    for wall in _wall_times(definition, _wall(anchor_s, zone), _wall(math.floor(after_s), zone)):
-        due_s = _moment(wall, zone)
+    for due_s in _times(definition, anchor_s, math.floor(after_s)):
         if end_s is not None and due_s > end_s:
             return
         if due_s > after_s:
@@ -106,53 +101,39 @@ def run_id_of(due_s: float) -> str:
     return datetime.fromtimestamp(due_s, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-# --- local times --------------------------------------------------------------------------------
-
-
-def _goes_by_the_wall(definition: ScheduleDefinition) -> bool:
-    return definition.every is None or parse_interval(definition.every).is_calendar
-
-
-def _wall_times(definition: ScheduleDefinition, anchor: datetime, after: datetime) -> Walls:
-    """The due times after ``after`` as local times, in order. Local times are ``datetime`` values
-    in UTC here: in UTC no time is missing or occurs twice."""
+def _times(definition: ScheduleDefinition, anchor_s: int, after_s: int) -> Iterator[float]:
+    """The due times after ``after_s``, in order; the first ones may be before it, where the local
+    clock shows a time twice."""
+    zone = definition.zone
     if definition.cron is not None:
-        return CronSim(parse_cron(definition.cron).expression, after)
-    return _interval_times(parse_interval(definition.every or ""), anchor, after)
+        # In numbers, so that CronSim treats all expressions alike where the clock is changed.
+        found = CronSim(cron_in_numbers(definition.cron), datetime.fromtimestamp(after_s, zone))
+        return (due.timestamp() for due in found)
+    interval = parse_interval(definition.every or "")
+    if not interval.is_calendar:
+        return _interval_times(interval, anchor_s, after_s, UTC)
+    return _interval_times(interval, anchor_s, after_s, zone)
 
 
-def _interval_times(interval: Interval, anchor: datetime, after: datetime) -> Walls:
+def _interval_times(
+    interval: Interval, anchor_s: int, after_s: int, zone: tzinfo
+) -> Iterator[float]:
     step = timedelta(seconds=interval.total_s)
-    passed = max((after - anchor) // step + 1, 0)
-    for number in count(passed):
+    anchor, after = (
+        datetime.fromtimestamp(each, zone).replace(tzinfo=None) for each in (anchor_s, after_s)
+    )
+    for number in count(max((after - anchor) // step + 1, 0)):
         try:
-            yield anchor + number * step
+            yield _existing(anchor + number * step, zone).timestamp()
         except OverflowError:  # after the year 9999
             return
 
 
-# --- conversion of local times -------------------------------------------------------------------
-
-
-def _wall(moment_s: float, zone: tzinfo) -> datetime:
-    """The local time at ``moment_s`` in ``zone``, as a time in UTC."""
-    return datetime.fromtimestamp(moment_s, zone).replace(tzinfo=UTC, fold=0)
-
-
-def _moment(wall: datetime, zone: tzinfo) -> float:
-    """The moment when the local clock shows ``wall`` for the first time, or, if it never does,
-    first shows a later time."""
-    before = wall.replace(tzinfo=zone, fold=0)
-    moment_s = int(before.timestamp())
-    if _wall(moment_s, zone) == wall:
-        return float(moment_s)
-    # In a gap. With fold=1 the offset after the gap is used, which is too early by the gap's
-    # length.
-    low_s, high_s = int(before.replace(fold=1).timestamp()), moment_s
-    while high_s - low_s > 1:
-        middle_s = (low_s + high_s) // 2
-        if _wall(middle_s, zone) < wall:
-            low_s = middle_s
-        else:
-            high_s = middle_s
-    return float(high_s)
+def _existing(wall: datetime, zone: tzinfo) -> datetime:
+    """The moment when the local clock shows ``wall`` for the first time, or, if it never does, the
+    first one after the gap. Gaps end at whole minutes."""
+    found = wall.replace(tzinfo=zone)
+    while found.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != wall:
+        wall = wall.replace(second=0) + timedelta(minutes=1)
+        found = wall.replace(tzinfo=zone)
+    return found

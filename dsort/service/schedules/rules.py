@@ -16,9 +16,8 @@ from msgspec import Struct
 from dsort.durations import parse_duration
 
 __all__ = [
-    "Cron",
     "Interval",
-    "parse_cron",
+    "cron_in_numbers",
     "parse_interval",
 ]
 
@@ -48,25 +47,10 @@ _PART = re.compile(r"(\*|([0-9]+|[a-z]+)(?:-([0-9]+|[a-z]+))?)(?:/([0-9]+))?")
 _TEXT_MAX = 500
 
 
-class Cron(Struct, frozen=True):
-    """The values that each field allows, in ascending order. ``weekdays``: 0 is Sunday, 6 is
-    Saturday. ``days`` and ``weekdays`` are None where the field is ``*``. ``either``: neither of
-    the two begins with ``*``, and a day that fits one of them is enough."""
-
-    minutes: tuple[int, ...]
-    hours: tuple[int, ...]
-    months: tuple[int, ...]
-    days: tuple[int, ...] | None
-    weekdays: tuple[int, ...] | None
-    either: bool
-    expression: str
-    """The expression in numbers alone, for CronSim. A field of days that begins with ``*`` is
-    kept."""
-
-
-def parse_cron(text: str) -> Cron:
-    """The cron expression ``text``; ``ValueError`` names the field that is wrong, and the
-    mistake."""
+def cron_in_numbers(text: str) -> str:
+    """The cron expression ``text`` in numbers alone, for CronSim; a field of days that begins with
+    ``*`` is kept, because cron then joins the two fields of days by "and". ``ValueError`` names the
+    field that is wrong, and the mistake."""
     if len(text) > _TEXT_MAX:
         raise ValueError("is too long for a cron expression")
     words = _NICKNAMES.get(text.strip().lower(), text).lower().split()
@@ -79,26 +63,17 @@ def parse_cron(text: str) -> Cron:
         _numbers(word, *field) for word, field in zip(words, _FIELDS, strict=True)
     )
     any_day, any_weekday = words[2].startswith("*"), words[4].startswith("*")
-    cron = Cron(
-        minutes=minutes,
-        hours=hours,
-        months=months,
-        days=None if words[2] == "*" else days,
-        weekdays=None if words[4] == "*" else tuple(sorted({day % 7 for day in weekdays})),
-        either=not any_day and not any_weekday,
-        expression=" ".join(
-            (
-                _listed(minutes),
-                _listed(hours),
-                words[2] if any_day else _listed(days),
-                _listed(months),
-                words[4] if any_weekday else _listed(weekdays),
-            )
-        ),
-    )
-    if cron.days is not None and not cron.either and not _some_day(cron.days, months):
+    if (any_day or any_weekday) and not _some_day(days, months):
         raise ValueError("is never due: none of its months has such a day")
-    return cron
+    return " ".join(
+        (
+            _listed(minutes),
+            _listed(hours),
+            words[2] if any_day else _listed(days),
+            _listed(months),
+            words[4] if any_weekday else _listed(weekdays),
+        )
+    )
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
