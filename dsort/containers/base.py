@@ -21,7 +21,7 @@ and tails; payloads are still ranges of the input shard.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -32,6 +32,7 @@ from dsort.containers.facets import (
     Head,
     Hops,
     Names,
+    Packing,
     Schemas,
     Seals,
     ShardIndex,
@@ -40,17 +41,15 @@ from dsort.errors import ConversionError
 from dsort.naming.names import readable
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
-    from dsort.data.columns import BytesColumn, Int64s, UInt8s, UInt32s
+    from dsort.data.columns import BytesColumn, UInt8s
     from dsort.data.entries import PlacedEntries
     from dsort.data.members import MemberTable, ScanNotes
-    from dsort.data.records import FormedRecords
 
 __all__ = [
     "Container",
     "ContainerOptions",
     "ForwardScanner",
     "OddityKind",
-    "Payloads",
     "Scanner",
     "drive",
     "oddities_in",
@@ -140,35 +139,6 @@ class ForwardScanner(Scanner, Protocol):
         it depends on more than this block."""
 
 
-class Payloads(Protocol):
-    """The payloads of a bare member table. They may be read more than once, in any order.
-
-    ``are_sealed_later``: whether the seals of the records are made when the records are copied.
-    ``packed`` then leaves room for the seals (see ``Container.seals``), and the records that it
-    makes begin with a literal; records that are moved unchanged do not. ``shard_bytes``: the length
-    of the shard in which the payloads are."""
-
-    @property
-    def are_sealed_later(self) -> bool: ...
-
-    @property
-    def shard_bytes(self) -> int: ...
-
-    def pieces(self, row: int) -> Iterator[memoryview | bytes]:
-        """The payload of a row, from first to last byte, in pieces of bounded size. Each is valid
-        until the next."""
-
-    def each(self, rows: Int64s) -> Iterator[Iterable[memoryview | bytes]]:
-        """:meth:`pieces` of each of ``rows``, in their order; each valid until the next."""
-
-    def checksums(
-        self, rows: Int64s, update: Callable[[memoryview | bytes, int], int], begun: UInt32s
-    ) -> UInt32s:
-        """The checksum of each of ``rows``, shape ``(n,)``, continued from the checksum in
-        ``begun``. ``update``: returns the checksum after some bytes, given the checksum before
-        them."""
-
-
 class ContainerOptions(Struct, frozen=True):
     """The settings of a job for reading and writing shards; each container uses some of them.
 
@@ -252,17 +222,10 @@ class Container(ABC):
     """What all records of a shard have in common; then all must have members of the same
     extensions."""
 
-    strips_final_newline: bool = False
-    """Whether a payload of another container loses one line feed at its end before it is passed to
-    ``packed``, as set in the spec."""
-
-    member_defaults: tuple[tuple[str, bytes], ...] = ()
-    """(extension, payload) of the members that a record of another container gets if it lacks them,
-    before it is passed to ``packed``, as set in the spec."""
-
-    packs_others: bool = False
-    """Whether shards of other containers can be converted to this one, that is, whether it has
-    ``packed``."""
+    @property
+    def packing(self) -> Packing | None:
+        """The conversion of records of other containers to this one."""
+        return None
 
     keeps_keys: bool = False
     """Whether records of other containers keep their keys in ``__key__``, because no names in this
@@ -317,14 +280,6 @@ class Container(ABC):
         from dsort.data.members import bare_table
 
         return bare_table(members)
-
-    def packed(
-        self, members: MemberTable, records: FormedRecords, payloads: Payloads
-    ) -> MemberTable:
-        """``members``, a bare table, with all bytes that this container stores around the payloads
-        of the ``records`` (literals and tails), and entries. ``ConversionError`` names a record
-        that this container cannot hold."""
-        raise NotImplementedError(f"{self.suffixes[0]} shards cannot be made of others")
 
     def renamed(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
         """``headers`` with the name in the same row. ``ConversionError`` if records of this

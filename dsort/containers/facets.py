@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # the registry is read with every spec, and works without num
     from dsort.containers.base import Container
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
     from dsort.data.members import MemberTable
+    from dsort.data.records import FormedRecords
 
 __all__ = [
     "CompressedPayloads",
@@ -22,6 +23,8 @@ __all__ = [
     "Names",
     "OutputFile",
     "Overwriting",
+    "Packing",
+    "Payloads",
     "Schemas",
     "Seals",
     "ShardIndex",
@@ -175,3 +178,46 @@ class Schemas(Struct, frozen=True):
     difference: Callable[[str, str], str]
     file: str = ""
     in_file: Callable[[bytes], str] = bytes.decode
+
+
+class Payloads(Protocol):
+    """The payloads of a bare member table. They may be read more than once, in any order.
+
+    ``are_sealed_later``: whether the seals of the records are made when the records are copied.
+    ``packed`` then leaves room for the seals (see ``Container.seals``), and the records that it
+    makes begin with a literal; records that are moved unchanged do not. ``shard_bytes``: the length
+    of the shard in which the payloads are."""
+
+    @property
+    def are_sealed_later(self) -> bool: ...
+
+    @property
+    def shard_bytes(self) -> int: ...
+
+    def pieces(self, row: int) -> Iterator[memoryview | bytes]:
+        """The payload of a row, from first to last byte, in pieces of bounded size. Each is valid
+        until the next."""
+
+    def each(self, rows: Int64s) -> Iterator[Iterable[memoryview | bytes]]:
+        """:meth:`pieces` of each of ``rows``, in their order; each valid until the next."""
+
+    def checksums(
+        self, rows: Int64s, update: Callable[[memoryview | bytes, int], int], begun: UInt32s
+    ) -> UInt32s:
+        """The checksum of each of ``rows``, shape ``(n,)``, continued from the checksum in
+        ``begun``. ``update``: returns the checksum after some bytes, given the checksum before
+        them."""
+
+
+class Packing(Struct, frozen=True):
+    """The conversion of bare tables to this container.
+
+    ``packed(members, records, payloads)``: returns ``members``, a bare table, with all bytes that
+    this container stores around the payloads of the ``records`` (literals and tails), and entries.
+    ``ConversionError`` names a record that this container cannot hold. Before, as set in the spec:
+    with ``strips_final_newline``, a payload loses one line feed at its end; records get the
+    ``member_defaults`` (extension, payload) that they lack."""
+
+    packed: Callable[[MemberTable, FormedRecords, Payloads], MemberTable]
+    strips_final_newline: bool = False
+    member_defaults: tuple[tuple[str, bytes], ...] = ()

@@ -342,4 +342,4 @@ def can_convert(extension: str, other: str) -> bool:
     container, wanted = container_of(extension), container_of(other)
     if container.is_columnar and wanted.is_columnar:
         return True
-    return container is wanted or wanted.packs_others
+    return container is wanted or wanted.is_columnar or wanted.packing is not None

@@ -38,7 +38,7 @@ def _path(target: Target, spec: SpecFields, name: str) -> str:
 def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
     for target in late_targets(spec):
         container = container_of(target.extension)
-        if not container.packs_others:
+        if container.packing is None and not container.is_columnar:
             text = f"{target.extension} shards are made of no other container's"
             yield SpecProblem(_path(target, spec, "output_extension"), text)
         if spec.amend is not None and container.index is not None:

@@ -143,12 +143,12 @@ class AddMemberDefaults(Operator):
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         super().__init__(setup, store)
-        self._defaults = setup.pipeline.carrier.member_defaults
+        self._defaults = _defaults(setup.pipeline)
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
         """Whether the container has such members."""
-        return bool(pipeline.carrier.member_defaults)
+        return bool(_defaults(pipeline))
 
     def apply(self, batch: Batch) -> None:
         """Add the members to the records of a batch that is converted, and count them."""
@@ -158,6 +158,11 @@ class AddMemberDefaults(Operator):
         batch.named, batch.records = named, records
         names = shown_names(batch.shard.name, named, made)
         batch.log.add("members_defaulted", len(made), names)
+
+
+def _defaults(pipeline: Pipeline) -> Sequence[tuple[str, bytes]]:
+    packing = pipeline.carrier.packing
+    return () if packing is None else packing.member_defaults
 
 
 def _with_member_defaults(
@@ -208,5 +213,6 @@ def packed_records(
     payloads = ShardPayloads(
         shard, members, are_sealed_later=are_sealed_later, shard_bytes=shard.size_bytes
     )
-    packed = container.packed(members, records, payloads)
+    assert container.packing is not None
+    packed = container.packing.packed(members, records, payloads)
     return packed, records.stored_as(packed)

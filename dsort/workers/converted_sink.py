@@ -198,6 +198,8 @@ class _Records:
     ) -> None:
         self._name = name
         self._container = container.with_schema(schema) if schema else container
+        assert self._container.packing is not None
+        self._packed = self._container.packing.packed
         self._schema = schema
         self._write = write
         self._head = self._container.head
@@ -209,7 +211,7 @@ class _Records:
     def add(self, carried: _Carried) -> None:
         """See :class:`_Body`."""
         members, held = carried.members, carried.held
-        packed = self._container.packed(members, carried.records, ShardPayloads(held, members))
+        packed = self._packed(members, carried.records, ShardPayloads(held, members))
         schemas, known = self._container.schemas, self._schema
         if schemas is not None and known and packed.schema and packed.schema != known:
             difference = schemas.difference(known, packed.schema)

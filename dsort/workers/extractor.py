@@ -285,7 +285,8 @@ class Extractor:
 
     def _stripped(self, shard: ShardBytes, members: MemberTable, tally: Tally) -> MemberTable:
         """A bare table without final newlines, if the outputs want payloads without them."""
-        if not self._pipeline.carrier.strips_final_newline:
+        packing = self._pipeline.carrier.packing
+        if packing is None or not packing.strips_final_newline:
             return members
         members, rows = without_final_newlines(shard, members)
         tally.add("final_newlines_stripped", len(rows), shown_names(shard.name, members, rows))

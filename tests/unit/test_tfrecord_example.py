@@ -172,7 +172,7 @@ def test_what_can_be_no_record_with_members_is_refused_by_name(record: bytes, wo
 def test_a_member_whose_name_can_be_no_feature_is_refused(name: str) -> None:
     members = bare_table(TAR.scan("a.tar", Shard((Member(name, b"x"),)).data))
     with pytest.raises(ConversionError, match="record 1 has a member 1"):
-        TFRECORD.packed(members, form_records(members, "keep"), NoPayloads())
+        TFRECORD.packing.packed(members, form_records(members, "keep"), NoPayloads())
 
 
 class NoPayloads:

@@ -36,7 +36,6 @@ class Columnar(Container):
 
     is_columnar = True
     names = Names.beside()
-    packs_others = True
     keeps_keys = True
     plans_sizes = False
     oddities = (

@@ -19,8 +19,8 @@ from dsort.containers.base import (
     Container,
     ContainerOptions,
     OddityKind,
-    Payloads,
 )
+from dsort.containers.facets import Packing, Payloads
 from dsort.containers.lines.scan import BOM, KEYED_LINE_BYTES_MAX, LineScanner
 from dsort.data.entries import PlacedEntries
 from dsort.data.json_pointer import JsonPointer, JsonSyntaxError, is_json
@@ -67,7 +67,6 @@ class Lines(Container):
     strips_final_newline: bool = False
 
     oddities = ODDITIES
-    packs_others = True
     has_short_records = True
     begins_bare = True
     member_extension = b""
@@ -99,7 +98,11 @@ class Lines(Container):
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         return b""
 
-    def packed(
+    @property
+    def packing(self) -> Packing:
+        return Packing(self._packed, self.strips_final_newline)
+
+    def _packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         """Each record as a line. Payloads are checked in Python: some µs a record."""

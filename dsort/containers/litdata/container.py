@@ -26,8 +26,15 @@ import numpy as np
 import xxhash
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions, Payloads
-from dsort.containers.facets import Head, OutputFile, Schemas, ShardIndex
+from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.facets import (
+    Head,
+    OutputFile,
+    Packing,
+    Payloads,
+    Schemas,
+    ShardIndex,
+)
 from dsort.containers.litdata.scan import LitDataScanner
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
 from dsort.containers.samples import KEY_COLUMN, packed_samples
@@ -204,7 +211,6 @@ class LitData(Container):
     suffixes = (".bin",)
     head = Head(table_bytes, lambda stored: offset_table(table_bytes(len(stored)), stored))
     shard_bytes_max = SHARD_BYTES_MAX
-    packs_others = True
     keeps_keys = True
     no_other_name = (
         "an item of a LitData chunk cannot be called {name}: it has no name",
@@ -231,7 +237,11 @@ class LitData(Container):
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         return bare_items(members, read)
 
-    def packed(
+    @property
+    def packing(self) -> Packing:
+        return Packing(self._packed, member_defaults=self.member_defaults)
+
+    def _packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         return packed_samples(members, records, item_schema, "a LitData data set")

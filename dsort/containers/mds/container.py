@@ -24,8 +24,15 @@ from typing import Any, Final
 import numpy as np
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions, Payloads
-from dsort.containers.facets import Head, OutputFile, Schemas, ShardIndex
+from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.facets import (
+    Head,
+    OutputFile,
+    Packing,
+    Payloads,
+    Schemas,
+    ShardIndex,
+)
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
 from dsort.containers.mds.scan import MdsScanner, number_text
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
@@ -84,7 +91,6 @@ class Mds(Container):
     member_defaults: tuple[tuple[str, bytes], ...] = ()
 
     suffixes = (".mds",)
-    packs_others = True
     keeps_keys = True
     schemas = Schemas(schema_of_members, schema_difference)
     no_other_name = (
@@ -143,7 +149,11 @@ class Mds(Container):
         encoding = columns.encodings[columns.names.index(KEY_COLUMN)]
         return KEY_COLUMN if encoding in ("str", "bytes") else ""
 
-    def packed(
+    @property
+    def packing(self) -> Packing:
+        return Packing(self._packed, member_defaults=self.member_defaults)
+
+    def _packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         _check_numbers(members, records, payloads)

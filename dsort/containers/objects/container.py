@@ -16,7 +16,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions, Payloads
+from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.facets import Packing, Payloads
 from dsort.containers.objects.headers import (
     CBOR_SIZES,
     MSGPACK_SIZES,
@@ -54,7 +55,6 @@ class Objects(Container):
 
     key_field: str = ""
 
-    packs_others = True
     keeps_keys = True
     member_extension = b""
     """The extension of a record, after its key, while it is one object."""
@@ -176,7 +176,11 @@ class Objects(Container):
                 raise _refused(key, what)
         return walk.fields
 
-    def packed(
+    @property
+    def packing(self) -> Packing:
+        return Packing(self._packed)
+
+    def _packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         literals: dict[int, bytes] = {}

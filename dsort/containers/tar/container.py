@@ -15,8 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from dsort.containers.base import Container, Payloads
-from dsort.containers.facets import Hops, Names, Overwriting
+from dsort.containers.base import Container
+from dsort.containers.facets import Hops, Names, Overwriting, Packing, Payloads
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
@@ -174,7 +174,6 @@ class Tar(Container):
     suffixes = (".tar",)
     oddities = ODDITIES
     is_of_members = True
-    packs_others = True
     names = Names(
         renamed_headers,
         other_name,
@@ -195,7 +194,11 @@ class Tar(Container):
         hard link gets a copy of a payload."""
         return dataclasses.replace(self, _payload_max=decoded_max)
 
-    def packed(
+    @property
+    def packing(self) -> Packing:
+        return Packing(self._packed)
+
+    def _packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         check_keys_in_names(members, records, ".tar")

@@ -29,8 +29,8 @@ from itertools import chain
 from typing import Final
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions, Payloads
-from dsort.containers.facets import Seals
+from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.facets import Packing, Seals
 from dsort.containers.tfrecord.checksums import crc32c, frame_head, masked
 from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
 from dsort.containers.tfrecord.frames import (
@@ -43,7 +43,6 @@ from dsort.containers.tfrecord.frames import (
 from dsort.containers.tfrecord.scan import TFRecordScanner
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
-from dsort.data.records import FormedRecords
 from dsort.errors import ContentKeyError, ConversionError
 from dsort.naming.names import readable
 
@@ -62,7 +61,7 @@ class TFRecord(Container):
     key_field: str = ""
 
     suffixes = (".tfrecord", ".tfrecords")
-    packs_others = True
+    packing = Packing(packed_frames)
     keeps_keys = True
     no_other_name = (
         "a .tfrecord record cannot be called {name}: its key is in it",
@@ -120,11 +119,6 @@ class TFRecord(Container):
                 del features[own.name]
             rows.add(record, key, chain.from_iterable(map(_members_of, features.values())))
         return rows.table()
-
-    def packed(
-        self, members: MemberTable, records: FormedRecords, payloads: Payloads
-    ) -> MemberTable:
-        return packed_frames(members, records, payloads)
 
     # -- headers and writing ---------------------------------------------------------------------
 

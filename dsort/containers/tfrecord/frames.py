@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from dsort.containers.base import Payloads
+from dsort.containers.facets import Payloads
 from dsort.containers.tfrecord.checksums import (
     ROW_BYTES_MAX,
     crc32c,
@@ -113,7 +113,7 @@ _NOTHING: Final = BytesColumn.empty(1)
 
 
 def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloads) -> MemberTable:
-    """See ``Container.packed``."""
+    """See ``Packing.packed``."""
     rows, first = records.member_rows, records.member_offsets[:-1]
     last = records.member_offsets[1:] - 1
     if not len(rows):

@@ -15,8 +15,8 @@ import numpy as np
 from isal import isal_zlib
 from msgspec.structs import replace
 
-from dsort.containers.base import Container, Payloads
-from dsort.containers.facets import CompressedPayloads, Entries, Names
+from dsort.containers.base import Container
+from dsort.containers.facets import CompressedPayloads, Entries, Names, Packing, Payloads
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.zip.directory import OTHER_METHODS
 from dsort.containers.zip.end import end_record, end_record_bytes
@@ -162,6 +162,29 @@ class ZipPayloads(CompressedPayloads):
         return rows, found.view("<u4").reshape(-1).astype(np.int64)
 
 
+def packed(members: MemberTable, records: FormedRecords, payloads: Payloads) -> MemberTable:
+    """See :class:`Packing`."""
+    check_keys_in_names(members, records, ".zip")
+    rows = records.member_rows
+    names = members.names.take(rows)
+    checksums = payloads.checksums(rows, isal_zlib.crc32, np.zeros(len(rows), np.uint32))
+    try:
+        headers, entries = new_members(names, members.payload_bytes[rows], checksums)
+    except UnfitNameError as error:
+        raise ConversionError(
+            f"{readable(names[error.row])} cannot be in a .zip shard: {error}",
+            hint="rename the member, or write .tar shards",
+        ) from None
+    if members.literals:
+        bare = column_of(members.literals, len(members)).take(rows)
+        headers = side_by_side([headers, bare], len(rows))
+    return replace(
+        members,
+        literals=RowBytes(spread(headers, rows, len(members))),
+        entries=spread(entries, rows, len(members)),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Zip(Container):
     """Zips, with zip64 if it is needed."""
@@ -172,35 +195,10 @@ class Zip(Container):
     payloads = ZipPayloads()
     names = Names(renamed_headers, target_of=link_target, retargeted=retargeted)
     entries = Entries(entries_for)
-    packs_others = True
+    packing = Packing(packed)
 
     def scanner(self, shard: str, size_bytes: int) -> ZipScanner:
         return ZipScanner(shard, size_bytes)
-
-    # -- conversion ------------------------------------------------------------------------------
-
-    def packed(
-        self, members: MemberTable, records: FormedRecords, payloads: Payloads
-    ) -> MemberTable:
-        check_keys_in_names(members, records, ".zip")
-        rows = records.member_rows
-        names = members.names.take(rows)
-        checksums = payloads.checksums(rows, isal_zlib.crc32, np.zeros(len(rows), np.uint32))
-        try:
-            headers, entries = new_members(names, members.payload_bytes[rows], checksums)
-        except UnfitNameError as error:
-            raise ConversionError(
-                f"{readable(names[error.row])} cannot be in a .zip shard: {error}",
-                hint="rename the member, or write .tar shards",
-            ) from None
-        if members.literals:
-            bare = column_of(members.literals, len(members)).take(rows)
-            headers = side_by_side([headers, bare], len(rows))
-        return replace(
-            members,
-            literals=RowBytes(spread(headers, rows, len(members))),
-            entries=spread(entries, rows, len(members)),
-        )
 
     # -- writing ---------------------------------------------------------------------------------
 
