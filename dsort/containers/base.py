@@ -160,7 +160,8 @@ class ContainerOptions(Struct, frozen=True):
 
 class Container(ABC):
     """One container format. Instances are small, immutable and can be pickled: workers receive
-    one."""
+    one. Attributes whose type is a class of ``facets`` are None where a format has no such
+    thing."""
 
     suffixes: tuple[str, ...]
     """The suffixes of shard names of this container."""
@@ -168,55 +169,45 @@ class Container(ABC):
     oddities: tuple[OddityKind, ...] = ()
     """All oddities that a readable shard may have."""
 
-    entries: Entries | None = None
-    """What the end lists of each member: then ``MemberTable.entries`` is not None."""
-
     is_of_members: bool = False
     """Whether a record is a sequence of members, each with its own name. If so, one record can be
     made from several."""
 
     is_columnar: bool = False
-    """Whether records are rows of tables: jobs that write such shards move rows, not bytes."""
-
-    plans_sizes: bool = True
-    """Whether the size of an output shard is known before it is written. If the bytes are encoded
-    as they are written, it is not, and is taken from what was written."""
+    """Whether records are rows of tables: jobs that write such shards move rows, not bytes. The
+    bytes are encoded as they are written, so the size of a shard is taken from what was written."""
 
     has_short_records: bool = False
     """Whether records may be of some tens of bytes. The facts about such a record take as many
     bytes as the record, and are ordered in small parts."""
 
-    @property
-    def head(self) -> Head | None:
-        """Bytes before the first member of an output shard. If there are any, the sizes of all
-        records of a shard are gathered before it is begun."""
-        return None
-
     begins_bare: bool = False
     """Whether a shard begins with a payload, which may be any bytes. If so, the first bytes alone
     do not prove that a codec is around the shard."""
 
-    hops: Hops | None = None
-    """Headers that show where the next header is. A scan then reads only headers, and all bytes if
-    this is None."""
+    keeps_keys: bool = False
+    """Whether records of other containers keep their keys in ``__key__``, because no names in this
+    container have them."""
 
-    shard_bytes_max: int = 0
-    """The maximum length of a shard; 0: no maximum."""
-
-    payloads: CompressedPayloads | None = None
-    """Payloads that may be compressed, and have checksums."""
+    no_other_name: tuple[str, str] = ("", "")
+    """(why a record cannot become ``{name}``, what helps), of a container without ``names``."""
 
     names: Names | None = None
     """Names in the headers of members, so that a record can get another key. None: the key is in
     the record, or there is none."""
 
-    no_other_name: tuple[str, str] = ("", "")
-    """(why a record cannot become ``{name}``, what helps), of a container without ``names``."""
+    entries: Entries | None = None
+    """What the end lists of each member: then ``MemberTable.entries`` is not None."""
 
-    @property
-    def index(self) -> ShardIndex | None:
-        """The file that readers need beside the output shards of a directory."""
-        return None
+    hops: Hops | None = None
+    """Headers that show where the next header is. A scan then reads only headers, and all bytes if
+    this is None."""
+
+    payloads: CompressedPayloads | None = None
+    """Payloads that may be compressed, and have checksums."""
+
+    seals: Seals | None = None
+    """Checksums at the ends of records."""
 
     schemas: Schemas | None = None
     """What all records of a shard have in common; then all must have members of the same
@@ -227,20 +218,36 @@ class Container(ABC):
         """The conversion of records of other containers to this one."""
         return None
 
-    keeps_keys: bool = False
-    """Whether records of other containers keep their keys in ``__key__``, because no names in this
-    container have them."""
+    @property
+    def head(self) -> Head | None:
+        """Bytes before the first member of an output shard. If there are any, the sizes of all
+        records of a shard are gathered before it is begun."""
+        return None
 
-    seals: Seals | None = None
-    """Checksums at the ends of records."""
+    @property
+    def index(self) -> ShardIndex | None:
+        """The file that readers need beside the output shards of a directory."""
+        return None
+
+    @property
+    def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]] | None:
+        """A function that makes a new member of its name and its payload: (its bytes in an output
+        shard, in pieces; its entry). None: members are only made together, by ``packing``."""
+        return None
+
+    @property
+    def numbers_records(self) -> bool:
+        """Whether record keys are only positions in a shard, because neither the options nor the
+        shards give others. If so, a record that moves gets another key."""
+        return False
 
     def with_options(self, options: ContainerOptions) -> Container:
         """The same container, which reads and writes as set in ``options``."""
         return self
 
-    def load(self) -> None:  # noqa: B027 - most need none
-        """Load the libraries that the container reads and writes with. Called once before workers
-        are forked."""
+    def with_schema(self, schema: str) -> Container:
+        """The same container, for shards of records that have ``schema`` in common."""
+        return self
 
     def within(self, decoded_max: float) -> Container:
         """The same container, whose ``scanner`` refuses a shard that takes more than
@@ -248,15 +255,9 @@ class Container(ABC):
         copies."""
         return self
 
-    def with_schema(self, schema: str) -> Container:
-        """The same container, for shards of records that have ``schema`` in common."""
-        return self
-
-    @property
-    def numbers_records(self) -> bool:
-        """Whether record keys are only positions in a shard, because neither the options nor the
-        shards give others. If so, a record that moves gets another key."""
-        return False
+    def load(self) -> None:  # noqa: B027 - most need none
+        """Load the libraries that the container reads and writes with. Called once before workers
+        are forked."""
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -291,26 +292,22 @@ class Container(ABC):
 
     # -- writing ---------------------------------------------------------------------------------
 
-    @abstractmethod
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        """A new member as an output shard stores it: (its bytes in pieces, its entry)."""
-
-    @abstractmethod
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         """The length of the end of an output shard whose ``members`` take ``stored_bytes`` and have
         entries of ``entries_bytes`` in all. Known before the shard is written: plans have exact
         sizes."""
+        return 0
+
+    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
+        """The bytes after the last member. ``entries``: in the order of the members; empty if
+        members have no entries."""
+        return b""
 
     def file_bytes(self, records: int, members: int, entries_bytes: int, stored_bytes: int) -> int:
         """The length of an output shard, with head and end."""
         end_bytes = self.end_bytes(members, entries_bytes, stored_bytes)
         head_bytes = 0 if self.head is None else self.head.size_bytes(records)
         return head_bytes + stored_bytes + end_bytes
-
-    @abstractmethod
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        """The bytes after the last member. ``entries``: in the order of the members; empty unless
-        ``entries`` is a facet."""
 
 
 def oddities_in(table: Sequence[OddityKind], notes: ScanNotes) -> Iterator[tuple[OddityKind, int]]:

@@ -131,10 +131,12 @@ class Entries(Struct, frozen=True):
 class Head(Struct, frozen=True):
     """The bytes of an output shard before its first member, of a container that has its schema.
     ``size_bytes``: returns their length in a shard of so many records. ``of``: returns them, given
-    the stored bytes of each record, shape ``(records,)``."""
+    the stored bytes of each record, shape ``(records,)``. ``shard_bytes_max``: the longest shard
+    that they can describe."""
 
     size_bytes: Callable[[int], int]
     of: Callable[[Int64s], bytes]
+    shard_bytes_max: int
 
 
 class OutputFile(Struct, frozen=True):

@@ -236,12 +236,12 @@ def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[
 
 def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPiece]]:
     """A function that returns the pieces of a shard. It reads the spec once for all shards."""
-    prefix, plans_sizes = staged_prefix(job.job_id), job.pipeline.carrier.plans_sizes
+    prefix, encoded = staged_prefix(job.job_id), job.pipeline.carrier.is_columnar
     late = [form.is_late for form in job.pipeline.outputs]
 
     def pieces_of(shard: OutputShard) -> list[OutputPiece]:
         output = job.output_of(shard.group)
-        size = shard.container_bytes if plans_sizes and not late[output] else -1
+        size = -1 if encoded or late[output] else shard.container_bytes
         token, name = f"{prefix}{shard.ordinal}", plan.names[shard.ordinal]
         if not shard.pieces:
             none = (-1, 0, 0, shard.head_bytes, 0)

@@ -117,11 +117,11 @@ def with_ends(
     heads[is_late] = ends[is_late] = 0
     placed = shards.with_columns(head_bytes=heads, end_bytes=ends)
     largest = int(placed.container_bytes.max(initial=0))
-    if container.plans_sizes and 0 < container.shard_bytes_max < largest:
+    if head is not None and head.shard_bytes_max < largest:
         problem = SpecProblem(
             "output_shard_size",
             f"an output shard would have {largest:,} bytes, a {container.suffixes[0]} shard may "
-            f"have {container.shard_bytes_max:,}",
+            f"have {head.shard_bytes_max:,}",
             "choose a smaller output_shard_size, or a larger output_shard_count",
         )
         raise SpecError([problem])

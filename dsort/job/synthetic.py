@@ -99,12 +99,13 @@ def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes
     if container.is_columnar:
         yield from table_pieces(name, list(members))
         return
-    if not isinstance(container, Tar) and container.entries is None:
+    encode = container.encode
+    if encode is None:
         yield from packed_pieces(container, list(members))[1]
         return
     placed: list[PlacedEntry] = []
     for member in members:
-        pieces, entry = container.encode(member.key + member.extension, member.payload)
+        pieces, entry = encode(member.key + member.extension, member.payload)
         yield from pieces
         if container.entries is not None:
             placed.append((stored_bytes, entry))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsort.containers.base import Container, Scanner
 from dsort.containers.facets import Names
-from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.errors import ConversionError
 from dsort.moves.input_shard import ShardBytes
@@ -22,15 +20,6 @@ class BareContainer(Container):
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         raise NotImplementedError("a bare table is made of a container's")
-
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        return (payload,), b""
-
-    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        return 0
-
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        return b""
 
 
 BARE = BareContainer()

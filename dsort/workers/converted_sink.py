@@ -7,6 +7,7 @@ the container of the output. The length of the output shard is known only once i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Protocol
@@ -105,7 +106,8 @@ class ConvertedSink:
         self._container = pipeline.outputs[piece.output].container
         self._checks = pipeline.checks_content  # on records as carried: converted bytes lack hashes
         self._record_bytes_max = max(setup.movement.buffer_bytes, BATCH_BYTES)
-        self._offset = 0
+        self._offset, head = 0, self._container.head
+        self._shard_bytes_max = math.inf if head is None else head.shard_bytes_max
         self._body: _Body
         if self._container.is_columnar:
             of_rows, read = store.file_bytes(SCHEMA_FILE), pipeline.reading.container
@@ -164,8 +166,8 @@ class ConvertedSink:
 
     def _write(self, slices: Sequence[memoryview]) -> None:
         self._offset += self.file.write(slices)
-        limit = self._container.shard_bytes_max
-        if 0 < limit < self._offset:
+        limit = self._shard_bytes_max
+        if self._offset > limit:
             raise ConversionError(
                 f"output shard {self._name} gets longer than a "
                 f"{self._container.suffixes[0]} shard may be, {limit:,} bytes",

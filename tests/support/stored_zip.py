@@ -142,7 +142,11 @@ class StoredZip(Container):
     def scanner(self, shard: str, size_bytes: int) -> StoredZipScanner:
         return StoredZipScanner(shard, size_bytes)
 
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+    @property
+    def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]]:
+        return self._encode
+
+    def _encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         size, crc = len(payload), zlib.crc32(payload)
         common = (20, 0, 0, 0, DATE, crc, size, size, len(name), 0)
         header = LOCAL.pack(LOCAL_MAGIC, *common) + name

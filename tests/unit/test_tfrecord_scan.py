@@ -151,11 +151,6 @@ def test_no_record_gets_another_name() -> None:
         TFRECORD.renamed(BytesColumn.of([SHARD[:12]]), BytesColumn.of([b"b.tfrecord"]))
 
 
-def test_a_new_member_is_a_frame() -> None:
-    pieces, entry = TFRECORD.encode(b"a.tfrecord", b"payload")
-    assert (b"".join(pieces), entry) == (frame(b"payload"), b"")
-
-
 def test_the_index_for_dali_is_what_tfrecord2idx_writes(tmp_path: Path) -> None:
     shard, index = tmp_path / "s.tfrecord", tmp_path / "s.idx"
     shard.write_bytes(SHARD)

@@ -8,7 +8,7 @@ a column ``jpg`` of the row ``a`` is the member ``a.jpg``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from dsort.containers.facets import Names
 
 if TYPE_CHECKING:
     from dsort.data.columns import UInt8s
-    from dsort.data.entries import PlacedEntries
     from dsort.data.members import MemberTable
 
 __all__ = ["ARROW", "ARROW_STREAM", "PARQUET", "Columnar"]
@@ -37,7 +36,6 @@ class Columnar(Container):
     is_columnar = True
     names = Names.beside()
     keeps_keys = True
-    plans_sizes = False
     oddities = (
         OddityKind(
             "other_metadata",
@@ -72,18 +70,6 @@ class Columnar(Container):
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """Cells are bare already."""
         return members
-
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        """Cells are not stored one by one."""
-        raise NotImplementedError("rows are written in groups")
-
-    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        """The length is not known before the shard is written."""
-        return 0
-
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        """The writer makes the end."""
-        return b""
 
 
 class CellScanner(Struct):

@@ -7,7 +7,6 @@ line feed that ends the first. So a shard without lines is an empty file.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +21,6 @@ from dsort.containers.base import (
 )
 from dsort.containers.facets import Packing, Payloads
 from dsort.containers.lines.scan import BOM, KEYED_LINE_BYTES_MAX, LineScanner
-from dsort.data.entries import PlacedEntries
 from dsort.data.json_pointer import JsonPointer, JsonSyntaxError, is_json
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -85,18 +83,6 @@ class Lines(Container):
     def scanner(self, shard: str, size_bytes: int) -> LineScanner:
         pointer = JsonPointer.parse(self.key_field) if self.key_field else None
         return LineScanner(shard, size_bytes, self.member_extension, pointer, is_json=self.is_json)
-
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        lone = LonePayload(readable(name), self.suffixes[0], self.is_json)
-        lone.add(payload)
-        lone.check()
-        return (payload, b"\n"), b""
-
-    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        return 0
-
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        return b""
 
     @property
     def packing(self) -> Packing:

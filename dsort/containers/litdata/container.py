@@ -38,7 +38,6 @@ from dsort.containers.facets import (
 from dsort.containers.litdata.scan import LitDataScanner
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
 from dsort.containers.samples import KEY_COLUMN, packed_samples
-from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
@@ -209,8 +208,11 @@ class LitData(Container):
     member_defaults: tuple[tuple[str, bytes], ...] = ()
 
     suffixes = (".bin",)
-    head = Head(table_bytes, lambda stored: offset_table(table_bytes(len(stored)), stored))
-    shard_bytes_max = SHARD_BYTES_MAX
+    head = Head(
+        table_bytes,
+        lambda stored: offset_table(table_bytes(len(stored)), stored),
+        SHARD_BYTES_MAX,
+    )
     keeps_keys = True
     no_other_name = (
         "an item of a LitData chunk cannot be called {name}: it has no name",
@@ -246,16 +248,7 @@ class LitData(Container):
     ) -> MemberTable:
         return packed_samples(members, records, item_schema, "a LitData data set")
 
-    # -- headers and writing ---------------------------------------------------------------------
-
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        return (len(payload).to_bytes(4, "little"), payload), b""
-
-    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        return 0
-
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        return b""
+    # -- writing ---------------------------------------------------------------------------------
 
     @property
     def index(self) -> ShardIndex:

@@ -38,7 +38,6 @@ from dsort.containers.mds.scan import MdsScanner, number_text
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
 from dsort.containers.samples import KEY_COLUMN, packed_samples
 from dsort.data.columns import Int64s
-from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
@@ -97,7 +96,6 @@ class Mds(Container):
         "a sample of an .mds shard cannot be called {name}: its key is in it",
         "choose other reactions than rename, or leave out key_field",
     )
-    shard_bytes_max = SHARD_BYTES_MAX
 
     def with_options(self, options: ContainerOptions) -> Mds:
         return replace(self, key_field=options.key_field, member_defaults=options.member_defaults)
@@ -159,10 +157,7 @@ class Mds(Container):
         _check_numbers(members, records, payloads)
         return packed_samples(members, records, _schema, "an MDS data set")
 
-    # -- headers and writing ---------------------------------------------------------------------
-
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        return (struct.pack("<I", len(payload)), payload), b""
+    # -- writing ---------------------------------------------------------------------------------
 
     @property
     def head(self) -> Head:
@@ -174,13 +169,7 @@ class Mds(Container):
         def table(stored_bytes: Int64s) -> bytes:
             return offset_table(size_bytes(len(stored_bytes)), stored_bytes) + config
 
-        return Head(size_bytes, table)
-
-    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        return 0
-
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        return b""
+        return Head(size_bytes, table, SHARD_BYTES_MAX)
 
     @property
     def index(self) -> ShardIndex:

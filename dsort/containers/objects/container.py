@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,6 @@ from dsort.containers.objects.headers import (
 )
 from dsort.containers.objects.scan import KEY_FIELD, ObjectScanner
 from dsort.containers.objects.walk import FIELD_BYTES_MAX, FIELDS_MAX, Field, ObjectWalk, WalkError
-from dsort.data.entries import PlacedEntries
 from dsort.data.json_pointer import JsonPointer
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -210,17 +209,6 @@ class Objects(Container):
         """The header of bytes. ``ConversionError`` if they are too many. ``key``: the key of the
         record."""
         raise NotImplementedError
-
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        key, _, extension = name.partition(b".")
-        head = self.map_head(2) + self.text(KEY_FIELD) + self.text(key) + self.text(extension)
-        return (head + self.bytes_head(len(payload), key), payload), b""
-
-    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        return 0
-
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        return b""
 
 
 def _refuse_tiny(members: MemberTable) -> None:

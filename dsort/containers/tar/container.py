@@ -210,7 +210,11 @@ class Tar(Container):
             tails[row] = _PADDING[: -sizes[row] % BLOCK_BYTES]
         return replace(members, literals=literals, tails=tails, entries=None)
 
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+    @property
+    def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]]:
+        return self._encode
+
+    def _encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         padding = _PADDING[: -len(payload) % BLOCK_BYTES]
         return (self._header(name, len(payload)), payload, padding), b""
 

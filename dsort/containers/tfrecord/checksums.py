@@ -6,7 +6,6 @@ part of the read. PyPI's ``crc32c`` would work as well, but it is under the LGPL
 
 from __future__ import annotations
 
-import struct
 from functools import cache
 from typing import Final
 
@@ -19,7 +18,6 @@ from dsort.data.columns import Int64s, UInt32s
 __all__ = [
     "ROW_BYTES_MAX",
     "crc32c",
-    "frame_head",
     "length_checksums",
     "masked",
     "masked_all",
@@ -29,7 +27,6 @@ __all__ = [
 _MASK: Final = 0xA282EAD8
 ROW_BYTES_MAX: Final = 512
 """Longer rows are not computed by columns, because each column needs a table."""
-_LENGTH, _SUM = struct.Struct("<Q"), struct.Struct("<I")
 
 
 def masked(checksum: int) -> int:
@@ -42,12 +39,6 @@ def masked_all(checksums: UInt32s) -> UInt32s:
     """:func:`masked` of each checksum, shape ``(n,)``."""
     fifteen, seventeen = np.uint32(15), np.uint32(17)
     return ((checksums >> fifteen) | (checksums << seventeen)) + np.uint32(_MASK)
-
-
-def frame_head(length: int) -> bytes:
-    """The 12 bytes before a record of ``length`` bytes."""
-    packed = _LENGTH.pack(length)
-    return packed + _SUM.pack(masked(crc32c(packed)))
 
 
 def length_checksums(lengths: Int64s) -> UInt32s:

@@ -22,8 +22,7 @@ byte for byte.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -31,7 +30,7 @@ from typing import Final
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.facets import Packing, Seals
-from dsort.containers.tfrecord.checksums import crc32c, frame_head, masked
+from dsort.containers.tfrecord.checksums import crc32c
 from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
 from dsort.containers.tfrecord.frames import (
     HEAD_BYTES,
@@ -41,14 +40,12 @@ from dsort.containers.tfrecord.frames import (
     stored_checksums,
 )
 from dsort.containers.tfrecord.scan import TFRecordScanner
-from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, ConversionError
 from dsort.naming.names import readable
 
 __all__ = ["TFRECORD", "TFRecord"]
 
-_SUM = struct.Struct("<I")
 _EXAMPLE_HINT: Final = (
     "only tf.train.Example can be converted; a job from .tfrecord to .tfrecord moves any record"
 )
@@ -119,17 +116,6 @@ class TFRecord(Container):
                 del features[own.name]
             rows.add(record, key, chain.from_iterable(map(_members_of, features.values())))
         return rows.table()
-
-    # -- headers and writing ---------------------------------------------------------------------
-
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        return (frame_head(len(payload)), payload, _SUM.pack(masked(crc32c(payload)))), b""
-
-    def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        return 0
-
-    def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        return b""
 
 
 def _key(record: memoryview, wanted: bytes) -> bytes:

@@ -7,7 +7,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -202,7 +202,11 @@ class Zip(Container):
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+    @property
+    def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]]:
+        return self._encode
+
+    def _encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         header, entry = new_member(name, len(payload), isal_zlib.crc32(payload))
         return (header, payload), entry
 
