@@ -154,10 +154,7 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
 def _surely_heeds(bucket: Bucket) -> bool:
     """Whether the store of ``bucket`` is known to publish a name by one request. A plan makes no
     request that would write, so the most is counted for other stores."""
-    backend: object = bucket
-    while (inner := getattr(backend, "inner", None)) is not None:
-        backend = inner
-    return bool(getattr(backend, "surely_heeds_conditions", False))
+    return bool(getattr(bucket, "surely_heeds_conditions", False))
 
 
 def _inputs(job: Job) -> Iterator[tuple[str, int]]:

@@ -139,9 +139,8 @@ def remove_garbage(
     elif garbage.kind == "file":
         bucket.delete(garbage.where)
     elif garbage.kind == "upload":
-        keeper = upload_keeper(bucket)
-        if keeper is not None:
-            keeper.abort_upload(garbage.where, garbage.upload_id)
+        if isinstance(bucket, KeepsUploads):
+            bucket.abort_upload(garbage.where, garbage.upload_id)
     elif garbage.kind == "ray":
         remove_ray_directory(Path(garbage.where), machine=machine)
     else:
@@ -298,8 +297,8 @@ class _Search(Struct):
             yield Garbage("file", each.name, what, "", 1, each.size_bytes, age_s)
 
     def uploads(self) -> Iterator[Garbage]:
-        keeper = upload_keeper(self.bucket)
-        found = list(keeper.unfinished_uploads()) if keeper is not None else []
+        bucket = self.bucket
+        found = list(bucket.unfinished_uploads()) if isinstance(bucket, KeepsUploads) else []
         if not found:
             return
         live = self._owners(each for each in self.directories if self._is_live(each.job_id))
@@ -412,16 +411,6 @@ def _what_is_left(directory: JobDirectory) -> str:
     if directory.has_journal:
         return "a job that died"
     return "working files of an aborted job" if directory.has_report else "a job that died early"
-
-
-def upload_keeper(bucket: object) -> KeepsUploads | None:
-    """The store of ``bucket`` if it keeps uploads, else None. The bucket may be a wrapper (retries,
-    limits), which has the store as ``inner``."""
-    while bucket is not None:
-        if isinstance(bucket, KeepsUploads):
-            return bucket
-        bucket = getattr(bucket, "inner", None)
-    return None
 
 
 def _scratch_owner(path: Path, output_uri: str) -> str:

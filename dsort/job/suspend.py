@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from dsort.errors import DsortError, JobStoppedError, StorageError, StorageFullError
 from dsort.job.commit import take_names_back
-from dsort.job.gc import measure_directory, upload_keeper
+from dsort.job.gc import KeepsUploads, measure_directory
 from dsort.job.job import Job
 from dsort.job.journal import list_job_directories, read_journal
 from dsort.job.worker_setup import scratch_place
@@ -130,7 +130,7 @@ def _kept_bytes(job: Job) -> int:
     if inside is None or not scratch.is_relative_to(inside.parent.absolute()):
         total += measure_directory(scratch)[1]
     for place in job.buckets.output_places:
-        if upload_keeper(bucket_for(bucket, placed_at(place.name, "x"))) is not None:
+        if isinstance(bucket_for(bucket, placed_at(place.name, "x")), KeepsUploads):
             return total + _uploaded_bytes(job)
     return total
 

@@ -1,35 +1,22 @@
-"""Limits the requests and the bandwidth of a process to a store: :class:`LimitedBucket`.
-
-Place it directly around the backend and inside of the retries, so that a request that waits for its
-next try takes no place from others, and every try is counted.
-"""
+"""Limits of the requests and of the bandwidth of a process to a store."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from dsort.closing import ClosesOnExit
-from dsort.errors import InvariantError, TransientStorageError
-from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, RandomReads, ReadObject, StagedObject
-from dsort.storage.retry import ReadCutShortError
-from dsort.storage.wrapped import WrappedBucket
+from dsort.errors import InvariantError
 
 __all__ = [
     "TAIL_SHARE",
     "Bandwidth",
-    "LimitedBucket",
     "StoreLimiter",
     "StoreLimits",
     "part_room",
 ]
-
-T = TypeVar("T")
-
 
 MIB = 1 << 20
 TAIL_SHARE = 16
@@ -140,157 +127,13 @@ class StoreLimiter:
         if self.bandwidth is not None:
             self.bandwidth.take(size_bytes)
 
-
-class _LimitedReadObject(ClosesOnExit):
-    def __init__(self, inner: ReadObject, limiter: StoreLimiter) -> None:
-        self.inner = inner
-        self.info: ObjectInfo = inner.info
-        self.rereads_cheaply: bool = inner.rereads_cheaply
-        self._limiter = limiter
-
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        if self._limiter.bandwidth is not None:
-            self._read_windows(buffer.cast("B"), offset)
+    def windows(self, size_bytes: int) -> Iterator[slice]:
+        """The windows in which ``size_bytes`` bytes pass, each once it may: all of them in one if
+        there is no limit."""
+        if self.bandwidth is None:
+            yield slice(0, size_bytes)
             return
-        with self._limiter.requests:
-            self.inner.read_into(buffer, offset)
-
-    def _read_windows(self, buffer: memoryview, offset: int) -> None:
-        for begin in range(0, len(buffer), self._limiter.window_bytes):
-            window = buffer[begin : begin + self._limiter.window_bytes]
-            self._limiter.take(len(window))
-            try:
-                with self._limiter.requests:
-                    self.inner.read_into(window, offset + begin)
-            except TransientStorageError as error:
-                filled = error.filled_bytes if isinstance(error, ReadCutShortError) else 0
-                raise ReadCutShortError(
-                    error.message, filled_bytes=begin + filled, hint=error.hint
-                ) from error
-
-    def forget(self) -> None:
-        self.inner.forget()
-
-    def mapping(self) -> memoryview | None:
-        return self.inner.mapping()
-
-    def random_reads(self) -> RandomReads | None:
-        return self.inner.random_reads()
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-class _LimitedRanges(_LimitedReadObject):
-    """Each read is a request and is not split: it waits for the bandwidth of all its bytes
-    first."""
-
-    def _read_windows(self, buffer: memoryview, offset: int) -> None:
-        for begin in range(0, len(buffer), self._limiter.window_bytes):
-            self._limiter.take(min(self._limiter.window_bytes, len(buffer) - begin))
-        with self._limiter.requests:
-            self.inner.read_into(buffer, offset)
-
-
-class _LimitedStagedObject(ClosesOnExit):
-    def __init__(self, inner: StagedObject, limiter: StoreLimiter) -> None:
-        self.inner = inner
-        self._limiter = limiter
-
-    def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
-        if self._limiter.bandwidth is None:
-            with self._limiter.requests:
-                self.inner.write_at(offset, slices)
-            return
-        for window in _windows(slices, self._limiter.window_bytes):
-            size_bytes = sum(len(piece) for piece in window)
-            self._limiter.take(size_bytes)
-            with self._limiter.requests:
-                self.inner.write_at(offset, window)
-            offset += size_bytes
-
-    def start_sync(self, offset: int, size_bytes: int) -> None:
-        self.inner.start_sync(offset, size_bytes)
-
-    def sync(self) -> None:
-        self.inner.sync()
-
-    def finish(self) -> str:
-        with self._limiter.requests:
-            return self.inner.finish()
-
-    def size_bytes(self) -> int:
-        return self.inner.size_bytes()
-
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        self.inner.read_into(buffer, offset)
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-def _windows(slices: Sequence[Buffer], window_bytes: int) -> Iterator[list[memoryview]]:
-    """``slices`` divided into windows of at most ``window_bytes`` bytes each, without copies."""
-    window: list[memoryview] = []
-    room = window_bytes
-    for each in slices:
-        left = memoryview(each).cast("B")
-        while len(left):
-            window.append(left[:room])
-            left = left[room:]
-            room -= len(window[-1])
-            if room == 0:
-                yield window
-                window, room = [], window_bytes
-    if window:
-        yield window
-
-
-class LimitedBucket(WrappedBucket):
-    """A bucket behind a :class:`StoreLimiter` (see :class:`~dsort.storage.bucket.Bucket`).
-
-    A call takes one place, for any number of requests that the backend makes for it. A listing
-    takes one only while it gets its next object. The bandwidth counts the bytes of objects that are
-    read and written, but no other bytes (headers, listings) and no mapped objects.
-    """
-
-    def __init__(self, inner: Bucket, limiter: StoreLimiter) -> None:
-        super().__init__(inner)
-        self.limiter = limiter
-
-    def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
-        with self.limiter.requests:
-            return action()
-
-    def opened(self, inner: ReadObject) -> ReadObject:
-        return _LimitedReadObject(inner, self.limiter)
-
-    def pinned(self, info: ObjectInfo) -> ReadObject | None:
-        pinned = self.inner.pinned(info)
-        return None if pinned is None else _LimitedRanges(pinned, self.limiter)
-
-    def staged(self, inner: StagedObject, name: str) -> StagedObject:
-        return _LimitedStagedObject(inner, self.limiter)
-
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        listing = self.around("list", prefix, lambda: iter(self.inner.list(prefix)))
-        while (info := self.around("list", prefix, lambda: next(listing, None))) is not None:
-            yield info
-
-    def read(self, name: str) -> bytes:
-        """Its bytes are counted afterwards, because their number is not known before."""
-        data = super().read(name)
-        self.limiter.take(len(data))
-        return data
-
-    def write(self, name: str, data: bytes) -> None:
-        self.limiter.take(len(data))
-        super().write(name, data)
-
-    def write_new(self, name: str, data: bytes) -> bool:
-        self.limiter.take(len(data))
-        return super().write_new(name, data)
-
-    def write_over(self, name: str, data: bytes, etag: str) -> bool:
-        self.limiter.take(len(data))
-        return super().write_over(name, data, etag)
+        for start in range(0, size_bytes, self.window_bytes):
+            stop = min(start + self.window_bytes, size_bytes)
+            self.bandwidth.take(stop - start)
+            yield slice(start, stop)

@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from dsort.closing import ClosesOnExit
 from dsort.errors import (
     ChangedInputError,
     InvariantError,
@@ -25,28 +24,25 @@ from dsort.errors import (
 from dsort.storage.bucket import (
     INTERNAL_PREFIX,
     ObjectInfo,
-    RandomReads,
     encoded_name,
     encoded_prefix,
     encoded_token,
 )
 from dsort.storage.limit import StoreLimits
-from dsort.storage.pinned import PinnedObject
-from dsort.storage.retry import ReadCutShortError, SomeUnansweredError
+from dsort.storage.object_reader import ByteStream, ObjectReader, PinnedObject
+from dsort.storage.transport import Transport
 
 __all__ = [
     "ACCESS_HINT",
     "CREDENTIALS_HINT",
     "PRECONDITION_FAILED",
     "RANGE_NOT_SATISFIABLE",
-    "ByteStream",
     "Fetched",
     "KeyPrefix",
     "Meaning",
     "ObjectBucket",
     "ObjectClient",
     "ObjectErrors",
-    "ObjectReader",
     "PreconditionError",
     "check_copy",
     "checked",
@@ -57,6 +53,7 @@ __all__ = [
     "one_line",
 ]
 
+T = TypeVar("T")
 
 CREDENTIALS_HINT = (
     "set the credentials of the store in the environment (S3: AWS_ACCESS_KEY_ID and "
@@ -152,172 +149,6 @@ class ObjectErrors:
             raise error_of(meaning, self._action) from None
 
 
-class ByteStream(Protocol):
-    """The body of one reply."""
-
-    def read_into(self, view: memoryview) -> int:
-        """Read the next bytes into ``view``, which is not empty. Returns their number, 0 at the
-        end.
-
-        ``TransientStorageError`` if the connection breaks."""
-
-    def close(self) -> None:
-        """Release it, without waiting for bytes that were not read yet."""
-
-
-class ObjectReader(ClosesOnExit):
-    """See :class:`~dsort.storage.bucket.ReadObject`. For one thread at a time.
-
-    ``stream``: the object from its first byte on. ``fetch(start, stop)`` returns bytes
-    ``start:stop`` of the same content (``stop`` None: to the end), or raises ``ChangedInputError``.
-    ``pool`` returns threads for large reads.
-
-    A read that fails in the middle raises ``ReadCutShortError``; the next read continues there.
-    """
-
-    rereads_cheaply = False
-
-    def __init__(
-        self,
-        info: ObjectInfo,
-        stream: ByteStream,
-        fetch: Callable[[int, int | None], ByteStream],
-        *,
-        bucket: str,
-        range_bytes: int,
-        pool: Callable[[], Executor],
-    ) -> None:
-        self.info: ObjectInfo = info
-        self._stream: ByteStream | None = stream
-        self._position = 0  # the offset of the next byte of the stream
-        self._stop = info.size_bytes  # where the stream ends
-        self._fetch = fetch
-        self._bucket = bucket
-        self._range_bytes = range_bytes
-        self._pool = pool
-
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
-        buffer = buffer.cast("B")
-        end = offset + len(buffer)
-        if end > self.info.size_bytes:
-            raise StorageError(
-                f"{self.info.name} in bucket {self._bucket} ended at byte "
-                f"{self.info.size_bytes:,}, {end:,} expected"
-            )
-        if len(buffer) > self._range_bytes:
-            self._read_ranges(buffer, offset)
-        elif len(buffer):
-            self._read_on(buffer, offset)
-
-    def forget(self) -> None:
-        """Do nothing: no bytes are kept."""
-
-    def mapping(self) -> memoryview | None:
-        """None: an object in a store cannot be mapped."""
-        return None
-
-    def random_reads(self) -> RandomReads | None:
-        """None: each read would be a request."""
-        return None
-
-    def close(self) -> None:
-        """Release the connection. Closing again has no effect."""
-        if self._stream is not None:
-            stream, self._stream = self._stream, None
-            stream.close()
-
-    def _read_on(self, buffer: memoryview, offset: int) -> None:
-        if offset != self._position:  # out of order: request only these bytes
-            self._begin(offset, offset + len(buffer))
-        filled = 0
-        try:
-            while filled < len(buffer):
-                if self._stream is None or self._position == self._stop:
-                    self._begin(self._position, None)  # in order: the rest will be read, too
-                assert self._stream is not None
-                got = self._read_some(self._stream, buffer[filled:], offset + filled)
-                filled += got
-                self._position += got
-        except TransientStorageError as error:
-            self.close()
-            raise _cut_short(error, filled) from error
-        if self._position == self.info.size_bytes:
-            self.close()
-
-    def _begin(self, start: int, stop: int | None) -> None:
-        self.close()
-        self._position = start
-        self._stop = self.info.size_bytes if stop is None else stop
-        self._stream = self._fetch(start, stop)
-
-    def _read_some(self, stream: ByteStream, view: memoryview, offset: int) -> int:
-        got = stream.read_into(view)
-        if not got:
-            raise TransientStorageError(
-                f"{self.info.name} in bucket {self._bucket} was cut short: {offset:,} of "
-                f"{self.info.size_bytes:,} bytes came"
-            )
-        return got
-
-    def _read_ranges(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer``, of more than ``range_bytes``, by several requests at once: the first
-        range from the stream that is open, in this thread, the others each by its own."""
-        count = -(-len(buffer) // self._range_bytes)
-        step = -(-len(buffer) // count)
-        views = [buffer[at : at + step] for at in range(0, len(buffer), step)]
-        pool = self._pool()
-        others = [
-            pool.submit(self._read_range, view, offset + number * step)
-            for number, view in enumerate(views)
-            if number
-        ]
-        filled = 0
-        failed: ReadCutShortError | None = None
-        try:
-            self._read_on(views[0], offset)
-            filled = len(views[0])
-        except ReadCutShortError as error:
-            filled, failed = error.filled_bytes, error
-        finally:
-            ended = [_ended(each) for each in others]  # waits: none may write here afterwards
-        for got, reason in ended:
-            if isinstance(reason, TransientStorageError):
-                failed = failed or _cut_short(reason, filled + got)
-            elif reason is not None:
-                raise reason
-            if failed is None:
-                filled += got
-        self.close()
-        if failed is not None:
-            self._position = offset + failed.filled_bytes
-            raise failed
-        self._position = offset + len(buffer)
-
-    def _read_range(self, view: memoryview, offset: int) -> tuple[int, StorageError | None]:
-        """Fill ``view`` by a request of its own. Returns (bytes filled, error or None)."""
-        filled = 0
-        try:
-            stream = self._fetch(offset, offset + len(view))
-            try:
-                while filled < len(view):
-                    filled += self._read_some(stream, view[filled:], offset + filled)
-            finally:
-                stream.close()
-        except TransientStorageError as error:
-            return filled, error
-        return filled, None
-
-
-def _ended(read: Future[tuple[int, StorageError | None]]) -> tuple[int, BaseException | None]:
-    error = read.exception()
-    return (0, error) if error is not None else read.result()
-
-
-def _cut_short(error: TransientStorageError, filled_bytes: int) -> ReadCutShortError:
-    return ReadCutShortError(error.message, filled_bytes=filled_bytes, hint=error.hint)
-
-
 _LISTED_MIN = 100
 """Fewer objects than this are requested one by one, not by a listing."""
 
@@ -384,8 +215,16 @@ class ObjectBucket:
 
     seals_on_finish = True
 
-    def __init__(self, uri: str, client: ObjectClient, limits: StoreLimits) -> None:
+    def __init__(
+        self,
+        uri: str,
+        client: ObjectClient,
+        limits: StoreLimits,
+        transport: Transport | None = None,
+    ) -> None:
+        """``transport``: None for one by ``limits``."""
         self.uri: str = uri
+        self.transport = transport or Transport(limits)
         self._objects = client
         self._limits = limits
         self._threads: ThreadPoolExecutor | None = None
@@ -394,13 +233,18 @@ class ObjectBucket:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri})"
 
+    def ask(self, action: str, request: Callable[[], T]) -> T:
+        """The result of ``request()``, one request to the store with the purpose ``action``, such
+        as ``read a.tar``."""
+        return self.transport.call(f"{action} in bucket {self.uri}", request)
+
     def exists(self) -> bool:
         """Whether there is a bucket of that name that may be listed."""
-        return self._objects.exists()
+        return self.transport.call(f"look for bucket {self.uri}", self._objects.exists)
 
     def create(self) -> None:
         """Make the bucket if it does not exist."""
-        self._objects.create()
+        self.transport.call(f"create bucket {self.uri}", self._objects.create)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """All pages are read and sorted before the first object is yielded, because stores differ
@@ -412,46 +256,41 @@ class ObjectBucket:
         is_internal = prefix.startswith(INTERNAL_PREFIX)
         found = [
             info
-            for page in self._objects.pages(prefix)
-            for info in page
+            for info in self._listed(prefix)
             if (is_internal or not info.name.startswith(INTERNAL_PREFIX))
             and (info.size_bytes or (info.name and not info.name.endswith("/")))
         ]
         found.sort(key=lambda info: info.name)  # the order of code points is that of UTF-8 bytes
         yield from found
 
+    def _listed(self, prefix: str) -> Sequence[ObjectInfo]:
+        """All objects whose names begin with ``prefix``. A listing that breaks begins again."""
+        pages = self._objects.pages
+        return self.ask(
+            f"list {prefix}*", lambda: [info for page in pages(prefix) for info in page]
+        )
+
     def stat(self, name: str) -> ObjectInfo:
         """Size, time and etag of an object; ``ObjectNotFoundError`` if there is none."""
-        return self._objects.head(checked(name))
+        return self.ask(f"find {name}", partial(self._objects.head, checked(name)))
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
         """Many objects are searched in a listing, as long as that is cheaper than one request for
         each; the rest is requested one by one, several at once. If a complete listing lacks only a
         few names, these are requested, too: otherwise an incomplete listing would make them count
-        as lost.
-
-        ``SomeUnansweredError`` holds the results so far."""
+        as lost."""
         wanted = {checked(name) for name in names}
         found: dict[str, ObjectInfo] = {}
         is_complete = False
         if len(wanted) >= _LISTED_MIN:
-            try:
-                is_complete = self._look_in_listing(wanted, found)
-            except TransientStorageError as error:
-                raise SomeUnansweredError(
-                    error.message, found=found, unanswered=wanted - found.keys()
-                ) from error
+            look = partial(self._look_in_listing, wanted, found)
+            is_complete = self.ask(f"find {len(wanted):,} objects", look)
         missing = sorted(wanted - found.keys())
         if is_complete and len(missing) >= _LISTED_MIN:
             return found
-        unanswered: dict[str, TransientStorageError] = {}
-        for name, info in zip(missing, self.pool().map(self._head_or_none, missing), strict=True):
-            if isinstance(info, TransientStorageError):
-                unanswered[name] = info
-            elif info is not None:
+        for name, info in zip(missing, self.pool().map(self._stat_or_none, missing), strict=True):
+            if info is not None:
                 found[name] = info
-        for failed in unanswered.values():
-            raise SomeUnansweredError(failed.message, found=found, unanswered=[*unanswered])
         return found
 
     def _look_in_listing(self, wanted: set[str], found: dict[str, ObjectInfo]) -> bool:
@@ -467,14 +306,22 @@ class ObjectBucket:
                 break
         return False
 
+    def _stat_or_none(self, name: str) -> ObjectInfo | None:
+        try:
+            return self.stat(name)
+        except ObjectNotFoundError:
+            return None
+
     def open(self, name: str) -> ObjectReader:
         """Request an object. ``ObjectNotFoundError`` if there is none."""
-        info, stream = self._objects.fetch(checked(name), 0, None, None)
+        fetch = partial(self._objects.fetch, checked(name), 0, None, None)
+        info, stream = self.ask(f"read {name}", fetch)
         return ObjectReader(
             info,
             stream,
             partial(self._fetch, info),
             bucket=self.uri,
+            transport=self.transport,
             range_bytes=self._limits.range_bytes,
             pool=self.pool,
         )
@@ -482,7 +329,9 @@ class ObjectBucket:
     def pinned(self, info: ObjectInfo) -> PinnedObject:
         """The object for reads by range, each with ``If-Match``."""
         checked(info.name)
-        return PinnedObject(info, partial(self._fetch, info), self.uri)
+        return PinnedObject(
+            info, partial(self._fetch, info), bucket=self.uri, transport=self.transport
+        )
 
     def _fetch(self, info: ObjectInfo, start: int, stop: int | None) -> ByteStream:
         """Bytes ``start:stop`` of the object that ``info`` describes."""
@@ -503,20 +352,46 @@ class ObjectBucket:
 
     def write(self, name: str, data: bytes) -> None:
         """Store a small object by one request."""
-        self._objects.put(checked(name), data)
+        put = partial(self._objects.put, checked(name), data)
+        self.transport.limiter.take(len(data))
+        self.ask(f"write {name}", put)
 
     def write_new(self, name: str, data: bytes) -> bool:
         """Store a small object; False if it exists already. Uses a conditional request; if the
         store has none, a request before the write."""
-        return self._objects.put_new(checked(name), data)
+        return self._write_certainly(name, data, partial(self._objects.put_new, name, data))
 
     def write_over(self, name: str, data: bytes, etag: str) -> bool:
         """Store a small object in place of the one with ``etag``, by a conditional request."""
-        return self._objects.put_over(checked(name), data, etag)
+        return self._write_certainly(name, data, partial(self._objects.put_over, name, data, etag))
+
+    def _write_certainly(self, name: str, data: bytes, put: Callable[[], bool]) -> bool:
+        """If the reply of an earlier try was lost, the present object may be that of this call: it
+        is read back, and the result is True if it equals ``data``. So ``data`` has to identify its
+        writer."""
+        checked(name)
+        self.transport.limiter.take(len(data))
+        may_be_ours = False
+
+        def tried() -> bool:
+            nonlocal may_be_ours
+            try:
+                return put()
+            except TransientStorageError:
+                may_be_ours = True
+                raise
+
+        is_put = self.ask(f"write {name}", tried)
+        if is_put or not may_be_ours:
+            return is_put
+        try:
+            return self.read(name) == data
+        except ObjectNotFoundError:  # it existed, and was removed since
+            return False
 
     def delete(self, name: str) -> None:
         """Remove an object. A missing object is no error."""
-        self._objects.delete([checked(name)])
+        self.ask(f"remove {name}", partial(self._objects.delete, [checked(name)]))
 
     def make_durable(self) -> None:
         """Do nothing: objects that a store has acknowledged are durable."""
@@ -546,20 +421,10 @@ class ObjectBucket:
             if not prefix.startswith(INTERNAL_PREFIX):
                 raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
             encoded_prefix(prefix)
-        pages = self._objects.pages(common_prefix(token_prefixes))
-        names = [info.name for page in pages for info in page]
+        names = [info.name for info in self._listed(common_prefix(token_prefixes))]
         for prefix in token_prefixes:
-            self._objects.delete([name for name in names if name.startswith(prefix)])
-
-    def _head_or_none(self, name: str) -> ObjectInfo | TransientStorageError | None:
-        """The facts of the object; None if it does not exist; the error if that is unknown at the
-        moment."""
-        try:
-            return self._objects.head(name)
-        except ObjectNotFoundError:
-            return None
-        except TransientStorageError as error:
-            return error
+            own = [name for name in names if name.startswith(prefix)]
+            self.ask(f"remove {prefix}*", partial(self._objects.delete, own))
 
 
 def check_copy(copied: ObjectInfo, size_bytes: int, uri: str) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -44,6 +45,7 @@ from dsort.storage.objects import (
     meaning_of_status,
 )
 from dsort.storage.ref import BucketRef
+from dsort.storage.transport import Transport
 
 if TYPE_CHECKING:
     from obstore import BytesStream, GetOptions, ObjectMeta, UpdateVersion, WritableFile
@@ -280,6 +282,11 @@ class ObstoreClient:
             return False
         return True
 
+    def copy(self, source: str, target: str, action: str, *, overwrite: bool) -> None:
+        """Let the store copy an object. ``action``: the purpose of that."""
+        with self.doing(action):
+            obstore.copy(self.store, self.key(source), self.key(target), overwrite=overwrite)
+
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects. Missing objects are no error."""
         if names:
@@ -353,14 +360,21 @@ class ObstoreBucket(ObjectBucket):
     """
 
     def __init__(
-        self, client: ObstoreClient, limits: StoreLimits, *, ref: BucketRef | None = None
+        self,
+        client: ObstoreClient,
+        limits: StoreLimits,
+        transport: Transport | None = None,
+        *,
+        ref: BucketRef | None = None,
     ) -> None:
-        super().__init__(client.uri, client, limits)
+        super().__init__(client.uri, client, limits, transport)
         self._client = client
         self._ref = ref
 
     @classmethod
-    def of(cls, ref: BucketRef, limits: StoreLimits) -> ObstoreBucket:
+    def of(
+        cls, ref: BucketRef, limits: StoreLimits, transport: Transport | None = None
+    ) -> ObstoreBucket:
         """The bucket of a ``gs``, ``az``, ``http`` or ``https`` reference."""
         is_web = ref.scheme in ("http", "https")
         if is_web:  # the path is a part of the store's URL; many servers do not support ranges
@@ -369,7 +383,7 @@ class ObstoreBucket(ObjectBucket):
         client = ObstoreClient(
             open_store(ref, limits), uri=ref.uri, scheme=ref.scheme, prefix=prefix
         )
-        return cls(client, limits, ref=ref)
+        return cls(client, limits, transport, ref=ref)
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._ref is None:
@@ -382,7 +396,7 @@ class ObstoreBucket(ObjectBucket):
         """Prepare to store ``token``. No request is made before bytes are written."""
         checked_token(token)
         self._client.need_writable(f"write {name or token}")
-        return ObstoreStagedObject(self._client, token, self._limits)
+        return ObstoreStagedObject(self._client, token, self._limits, self.transport)
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Copy a staged object to ``name``, inside the store, and remove it.
@@ -397,14 +411,12 @@ class ObstoreBucket(ObjectBucket):
         if not receipt:
             raise ObjectNotFoundError(f"nothing was staged as {token} in bucket {self.uri}")
         size_bytes, stored_ns = _parsed(receipt)
+        action = f"publish {name}"
         try:
-            with client.doing(f"publish {name}"):
-                obstore.copy(client.store, client.key(token), client.key(name), overwrite=overwrite)
+            self.ask(action, partial(client.copy, token, name, action, overwrite=overwrite))
         except (PreconditionError, ObjectNotFoundError) as error:
             is_gone = isinstance(error, ObjectNotFoundError)
-            info = self._head_or_none(name)
-            if isinstance(info, TransientStorageError):
-                raise info from None
+            info = self._stat_or_none(name)
             if info is None and is_gone:
                 raise
             if info is None or info.size_bytes != size_bytes or info.mtime_ns < stored_ns:
@@ -448,9 +460,7 @@ class ObstoreBucket(ObjectBucket):
     def keep_aside(self, name: str, token: str) -> str:
         """Let the store copy ``name`` to ``token``; "" if there is no such object."""
         checked_token(token)
-        info = self._head_or_none(checked(name))
-        if isinstance(info, TransientStorageError):
-            raise info
+        info = self._stat_or_none(checked(name))
         if info is None:
             return ""
         self._copy(name, token, info.size_bytes, f"keep {name} while it is replaced")
@@ -463,9 +473,7 @@ class ObstoreBucket(ObjectBucket):
         self.delete(token)
 
     def _copy(self, source: str, target: str, size_bytes: int, action: str) -> None:
-        client = self._client
-        with client.doing(action):
-            obstore.copy(client.store, client.key(source), client.key(target), overwrite=True)
+        self.ask(action, partial(self._client.copy, source, target, action, overwrite=True))
         check_copy(self.stat(target), size_bytes, self.uri)
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
@@ -477,8 +485,11 @@ class ObstoreBucket(ObjectBucket):
 class ObstoreStagedObject(ClosesOnExit):
     """An object on its way to the store (see :class:`~dsort.storage.bucket.StagedObject`)."""
 
-    def __init__(self, client: ObstoreClient, token: str, limits: StoreLimits) -> None:
+    def __init__(
+        self, client: ObstoreClient, token: str, limits: StoreLimits, transport: Transport
+    ) -> None:
         self._client = client
+        self._transport = transport
         self._token = token
         self._limits = limits
         self._writer: WritableFile | None = None
@@ -510,8 +521,11 @@ class ObstoreStagedObject(ClosesOnExit):
             self._flush()
             assert self._writer is not None
             with self._client.doing(f"write {self._token}"):
-                self._writer.close()
-            info = self._client.head(self._token)
+                self._transport.call_once(self._writer.close)
+            info = self._transport.call(
+                f"find {self._token} in bucket {self._client.uri}",
+                partial(self._client.head, self._token),
+            )
             if info.size_bytes != self._size_bytes:
                 raise StorageError(
                     f"{self._token} in bucket {self._client.uri} has {info.size_bytes:,} bytes "
@@ -533,6 +547,11 @@ class ObstoreStagedObject(ClosesOnExit):
         self._writer = None
 
     def _flush(self) -> None:
+        self._transport.limiter.take(len(self._buffer))
+        self._transport.call_once(self._write)
+        self._buffer = bytearray()  # a new one: obstore may still read the old one
+
+    def _write(self) -> None:
         with self._client.doing(f"write {self._token}"):
             if self._writer is None:
                 self._writer = obstore.open_writer(
@@ -543,7 +562,6 @@ class ObstoreStagedObject(ClosesOnExit):
                 )
             if self._buffer:
                 self._writer.write(self._buffer)
-        self._buffer = bytearray()  # a new one: obstore may still read the old one
 
 
 def _parsed(receipt: str) -> tuple[int, int]:

@@ -6,26 +6,26 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
 from dsort.errors import SpecError
+from dsort.log_lines import logger_of
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.limit import StoreLimits
+from dsort.storage.limit import StoreLimiter, StoreLimits
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.output_buckets import open_outputs
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
 from dsort.storage.registry import misspelt_uri, open_object_bucket, parse_store_uri, split_scheme
 from dsort.storage.several import BucketPlace, SeveralBuckets
 from dsort.storage.together import opened_together
-
-if TYPE_CHECKING:
-    from dsort.storage.limit import StoreLimiter
+from dsort.storage.transport import Transport, retry_policy
 
 __all__ = ["open_both", "open_bucket", "open_inputs", "open_pair", "parse_address"]
+
+log = logger_of("storage")
 
 _FORMS_HINT = (
     "write file:///absolute/path, s3://bucket/prefix, or the name of a directory under the data "
@@ -63,14 +63,15 @@ def open_bucket(
         raise SpecError(
             f"bucket {ref.uri}: it is not known where AIStore is", hint=AIS_ENDPOINT_HINT
         )
-    # These imports load the clients of object stores, which jobs over directories do not need.
-    from dsort.storage.limit import LimitedBucket, StoreLimiter
-    from dsort.storage.retry import RetryingBucket, retry_policy
-
     limits = limits or StoreLimits()
-    retry = retry_policy(limits, pause=pause)
-    backend = open_object_bucket(ref, limits, retry=retry)
-    return RetryingBucket(LimitedBucket(backend, limiter or StoreLimiter(limits)), retry)
+    tries = retry_policy(limits, pause=pause)
+    log.debug(
+        "bucket %s is open: %s attempts a request, in %.0f s",
+        ref.uri,
+        tries.tries_max,
+        tries.seconds_max,
+    )
+    return open_object_bucket(ref, limits, Transport(limits, limiter=limiter, policy=tries))
 
 
 def open_pair(
@@ -86,8 +87,6 @@ def open_pair(
     rate = min((each for each in rates if each is not None), default=None)
     limiter = None
     if rate is not None and not all(each.ref.is_directory for each in places):
-        from dsort.storage.limit import StoreLimiter
-
         limiter = StoreLimiter(replace(targets[0].limits, bandwidth_max_bytes_per_s=rate))
 
     def opened(place: BucketPlace, policy: FetchPolicy | None) -> Bucket:

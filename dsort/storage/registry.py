@@ -26,9 +26,9 @@ from dsort.storage.ref import (
 )
 
 if TYPE_CHECKING:
-    from dsort.retry import RetryPolicy
     from dsort.storage.bucket import Bucket
     from dsort.storage.limit import StoreLimits
+    from dsort.storage.transport import Transport
 
 __all__ = [
     "DIRECTORY_SCHEMES",
@@ -86,13 +86,11 @@ class Store:
         bucket, prefix = _split(uri, self.is_read_only)
         return store_ref(scheme, decoded(bucket, uri), decoded(prefix, uri), written=uri)
 
-    def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
+    def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
         """The bucket ``ref``; it need not exist. No request is made.
 
-        Credentials are searched where the tools of the store search for them. Errors are raised at
-        once, ``TransientStorageError`` if a later try may succeed: the caller puts retries and
-        limits around the bucket. ``retry`` is for requests that only the store itself can try
-        again.
+        Credentials are searched where the tools of the store search for them. Each request is made
+        by ``transport.call``, which tries it again where that helps, as ``ObjectBucket`` does it.
         """
         raise NotImplementedError
 
@@ -112,11 +110,11 @@ class _S3(Store):
     )
     web_address = r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]*)?\.amazonaws\.com(?:\.cn)?"
 
-    def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
+    def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
         # This import loads botocore, which jobs over directories do not need.
         from dsort.storage.s3.bucket import S3Bucket
 
-        return S3Bucket(ref, limits, retry=retry)
+        return S3Bucket(ref, limits, transport)
 
 
 class _AIStore(_S3):
@@ -129,21 +127,21 @@ class _AIStore(_S3):
     name_rule = _NAME_RULE
     web_address = ""
 
-    def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
+    def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
         if not ref.endpoint_url:
             raise InvariantError(f"bucket {ref.uri} has no endpoint")
-        return super().open(ref, limits, retry)
+        return super().open(ref, limits, transport)
 
 
 class _ObstoreStore(Store):
     """Stores that the library obstore supports."""
 
-    def open(self, ref: BucketRef, limits: StoreLimits, retry: RetryPolicy) -> Bucket:
+    def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
         # This import loads obstore, which jobs over directories do not need.
         with needing("clouds", f"what speaks with {ref.scheme}:// buckets"):
             from dsort.storage.obstore import ObstoreBucket
 
-        return ObstoreBucket.of(ref, limits)
+        return ObstoreBucket.of(ref, limits, transport)
 
 
 class _GoogleCloud(_ObstoreStore):
@@ -194,17 +192,16 @@ STORES: Final[Registry[Store]] = Registry(
 
 
 def open_object_bucket(
-    ref: BucketRef, limits: StoreLimits, *, retry: RetryPolicy | None = None
+    ref: BucketRef, limits: StoreLimits, transport: Transport | None = None
 ) -> Bucket:
-    """The bucket ``ref``, opened by its store: see :meth:`Store.open`. For a bucket with retries
-    and limits around it, see :func:`~dsort.storage.open.open_bucket`. ``retry``: None for the
-    policy of ``limits``."""
-    from dsort.storage.retry import retry_policy
+    """The bucket ``ref``, opened by its store: see :meth:`Store.open`. ``transport``: None for one
+    by ``limits``."""
+    from dsort.storage.transport import Transport
 
     store = store_of(ref.scheme)
     if store is None:
         raise InvariantError(f"bucket {ref.uri} is not in an object store")
-    return store.open(ref, limits, retry or retry_policy(limits))
+    return store.open(ref, limits, transport or Transport(limits))
 
 
 # --- questions -----------------------------------------------------------------------------------

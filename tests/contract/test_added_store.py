@@ -29,12 +29,11 @@ from pathlib import Path
 
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.registry import Store
-from dsort.storage.wrapped import WrappedBucket
 
 
-class Shelf(WrappedBucket):
+class Shelf(LocalBucket):
     def __init__(self, ref):
-        super().__init__(LocalBucket(Path(os.environ["SHELVES"], *ref.path.split("/"))))
+        super().__init__(Path(os.environ["SHELVES"], *ref.path.split("/")))
         self.uri = ref.uri
 
     def local_path(self, name):
@@ -48,7 +47,7 @@ class ShelfStore(Store):
     aliases = ("board",)
     reach = ("region",)
 
-    def open(self, ref, limits, retry):
+    def open(self, ref, limits, transport):
         return Shelf(ref)
 """
 ENTRY_POINT = "[dsort.stores]\nshelf = shelves:ShelfStore\n"

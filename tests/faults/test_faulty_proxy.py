@@ -14,8 +14,8 @@ from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Bucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
-from dsort.storage.retry import RetryingBucket
 from dsort.storage.s3.bucket import S3Bucket
+from dsort.storage.transport import Transport
 from tests.support.faulty_proxy import KINDS, FaultyProxy, faulty_proxy
 from tests.support.internals import open_input
 from tests.support.object_stores import MIB, count_requests
@@ -53,10 +53,10 @@ def proxy(shared_proxy: FaultyProxy) -> Iterator[FaultyProxy]:
     shared_proxy.heal()
 
 
-def bucket_behind(proxy: FaultyProxy, name: str, tries_max: int = TRIES_MAX) -> Bucket:
+def bucket_behind(proxy: FaultyProxy, name: str, tries_max: int = TRIES_MAX) -> S3Bucket:
     retry = RetryPolicy(tries_max=tries_max, delay_s_min=0.0, delay_s_max=0.0)
     ref = BucketRef("s3", name, endpoint_url=proxy.endpoint_url)
-    return RetryingBucket(S3Bucket(ref, LIMITS, retry=retry), retry)
+    return S3Bucket(ref, LIMITS, Transport(LIMITS, policy=retry))
 
 
 def read_large(bucket: Bucket) -> None:
@@ -206,10 +206,9 @@ def test_a_short_answer_is_tried_again_and_never_a_changed_input(
 
 @pytest.mark.usefixtures("s3")
 def test_only_what_was_not_answered_is_asked_for_again(stored: str, proxy: FaultyProxy) -> None:
-    inner = S3Bucket(BucketRef("s3", stored, endpoint_url=proxy.endpoint_url), LIMITS)
-    made = count_requests(inner)
-    retry = RetryPolicy(tries_max=TRIES_MAX, delay_s_min=0.0, delay_s_max=0.0)
+    bucket = bucket_behind(proxy, stored)
+    made = count_requests(bucket)
     proxy.begin("dropped", times_max=3)
-    assert len(RetryingBucket(inner, retry).stat_many(NAMES[:20])) == 10
+    assert len(bucket.stat_many(NAMES[:20])) == 10
     assert proxy.heal() == 3
     assert made == ["HeadObject"] * 23

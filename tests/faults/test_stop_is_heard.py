@@ -21,12 +21,14 @@ from dsort.errors import JobStoppedError, TransientStorageError
 from dsort.retry import RetryPolicy
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.retry import RetryingBucket
+from dsort.storage.limit import StoreLimits
+from dsort.storage.transport import Transport
 from tests.support.children import children_here
 from tests.support.commands import ROOT
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.engine import left_in, run_local, spec_of
 from tests.support.hooked_bucket import HookedBucket
+from tests.support.retried_bucket import RetriedBucket
 from tests.support.surviving import assert_kept
 
 T = TypeVar("T")
@@ -123,7 +125,8 @@ def test_while_a_failed_request_waits_to_be_tried_again(
         inner: Any = LocalBucket(root / ref.path)
         if ref.path == "out":
             inner = Waiting(inner, ("write", 2), struck)  # the lease, then what was resolved
-        return RetryingBucket(inner, RetryPolicy(delay_s_min=30.0, delay_s_max=30.0, sleep=pause))
+        policy = RetryPolicy(delay_s_min=30.0, delay_s_max=30.0, sleep=pause)
+        return RetriedBucket(inner, Transport(StoreLimits(), policy=policy))
 
     monkeypatch.setattr("dsort.opened_job.open_bucket", opened)
     with pytest.raises(JobStoppedError, match="SIGTERM"):

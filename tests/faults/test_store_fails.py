@@ -34,9 +34,9 @@ from tests.support.surviving import (
 PASSING: dict[str, dict[str, Any]] = {
     "no answer": {"kinds": ["timeout", "reset"]},
     "errors": {"kinds": ["429", "500", "502", "503"]},
-    "streams cut short": {"kinds": ["cut", "cut silently"]},
+    "streams cut short": {"kinds": ["cut"]},
     "replies lost": {"kinds": ["reply lost"]},
-    "everything": {"kinds": [*TRANSIENT, "cut", "cut silently", "reply lost"], "rate": 0.3},
+    "everything": {"kinds": [*TRANSIENT, "cut", "reply lost"], "rate": 0.3},
 }
 
 

@@ -14,7 +14,6 @@ import pytest
 from dsort.cli import summary
 from dsort.errors import ChangedInputError, DsortError, StorageError
 from dsort.retry import RetryPolicy
-from dsort.storage import retry
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.objects import Fetched
 from dsort.storage.s3.client import S3Client
@@ -185,7 +184,7 @@ def test_a_reply_that_is_cut_short_is_asked_for_again(
 
     monkeypatch.setattr(S3Client, "fetch", cut)
     again = RetryPolicy(tries_max=3, sleep=lambda _: None)
-    monkeypatch.setattr(retry, "retry_policy", lambda *_, **__: again)
+    monkeypatch.setattr("dsort.storage.open.retry_policy", lambda *_, **__: again)
     if heals:
         run_inline(shards.spec(), shards.root, HOPS)
         assert files_of(shards.root / "far", "*") == wanted

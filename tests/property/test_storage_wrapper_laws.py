@@ -7,19 +7,22 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from obstore.store import MemoryStore
 
 from dsort.errors import StorageError, TransientStorageError
 from dsort.retry import RetryPolicy
-from dsort.storage.limit import Bandwidth, LimitedBucket, StoreLimiter, StoreLimits
-from dsort.storage.retry import RetryingBucket, call_store
+from dsort.storage.limit import Bandwidth, StoreLimiter, StoreLimits
+from dsort.storage.transport import Transport
 from tests.support.fake_clock import FakeClock
-from tests.support.faulty_bucket import TRANSIENT, FaultyBucket, RandomFaults
-from tests.support.memory_bucket import MemoryBucket
+from tests.support.faulty_bucket import TRANSIENT, RandomFaults
+from tests.support.faulty_client import FaultyClient, stored_in_memory
 from tests.support.sampling import examples
 
 SECONDS = st.floats(0.0, 1000.0, allow_subnormal=False)
 SEEDS = st.integers(0, 2**32 - 1)
-READING = (*TRANSIENT, "cut", "cut silently", "reply lost")
+NAMED = st.characters(codec="utf-8", exclude_categories=["Cc"], exclude_characters="/.")
+"""The characters of names that obstore lists."""
+READING = (*TRANSIENT, "cut", "reply lost")
 
 
 @given(
@@ -69,7 +72,7 @@ def test_tries_and_time_are_bounded(
 
     given_up: StorageError | None = None
     try:
-        assert call_store(policy, action, what="try") == "done"
+        assert Transport(StoreLimits(), policy=policy).call("try", action) == "done"
     except StorageError as error:
         given_up = error
     if given_up is None:
@@ -124,12 +127,12 @@ def test_whatever_is_read_in_the_end_is_right(
 ) -> None:
     clock = FakeClock()
     data = random.Random(seed).randbytes(size_bytes + offset)
-    faulty = FaultyBucket(MemoryBucket(), RandomFaults(seed, rate=rate, kinds=READING))
-    faulty.inner.write("a", data)
+    client = FaultyClient(RandomFaults(seed, rate=rate, kinds=READING))
     limits = StoreLimits(bandwidth_max_bytes_per_s=bytes_per_s, tries_max=40)
     limiter = StoreLimiter(limits, clock=clock.now, sleep=clock.sleep)
     policy = RetryPolicy(tries_max=40, seconds_max=1e9, clock=clock.now, sleep=clock.sleep)
-    bucket = RetryingBucket(LimitedBucket(faulty, limiter), policy)
+    bucket = stored_in_memory(client, limits=limits, policy=policy, limiter=limiter)
+    bucket.write("a", data)
     buffer = bytearray(b"?" * size_bytes)
     with bucket.open("a") as opened:
         opened.read_into(memoryview(buffer), offset)
@@ -140,30 +143,31 @@ def test_whatever_is_read_in_the_end_is_right(
 @settings(max_examples=examples(50))
 @given(
     seed=SEEDS,
-    names=st.sets(st.text(st.characters(codec="utf-8", exclude_characters="/\0."), min_size=1)),
+    names=st.sets(st.text(NAMED, min_size=1)),
 )
 def test_a_listing_gives_every_name_once_and_in_order(seed: int, names: set[str]) -> None:
     kinds = (*TRANSIENT, "cut")
-    faulty = FaultyBucket(MemoryBucket(), RandomFaults(seed, rate=0.7, kinds=kinds))
+    client = FaultyClient(RandomFaults(seed, rate=0.7, kinds=kinds))
+    bucket = stored_in_memory(client, policy=RetryPolicy(sleep=lambda _: None))
     for name in names:
-        faulty.inner.write(name, b"")
-    bucket = RetryingBucket(faulty, RetryPolicy(sleep=lambda _: None))
+        bucket.write(name, b"")
     assert [info.name for info in bucket.list()] == sorted(names, key=str.encode)
 
 
 @settings(max_examples=examples(50))
 @given(seed=SEEDS, writers=st.integers(1, 6))
 def test_of_several_writers_exactly_one_learns_that_it_was_first(seed: int, writers: int) -> None:
-    store = MemoryBucket()
+    store = MemoryStore()
     kinds = (*TRANSIENT, "reply lost")
     first = []
     for writer in range(writers):
         faults = RandomFaults(f"{seed}/{writer}", rate=0.6, kinds=kinds, in_a_row_max=4)
-        bucket = RetryingBucket(FaultyBucket(store, faults), RetryPolicy(sleep=lambda _: None))
+        client = FaultyClient(faults, store=store)
+        bucket = stored_in_memory(client, policy=RetryPolicy(sleep=lambda _: None))
         if bucket.write_new("lease", b"held by %d" % writer):
             first.append(writer)
     assert first == [0]
-    assert store.read("lease") == b"held by 0"
+    assert stored_in_memory(FaultyClient(store=store)).read("lease") == b"held by 0"
 
 
 def test_delays_differ_between_workers() -> None:

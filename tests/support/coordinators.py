@@ -32,7 +32,7 @@ PARTITION_BYTES = 8 << 10
 LOADED = (
     *("dsort.api", "dsort.cli.start", "dsort.cli.resume", "dsort.cli.gc", "dsort.verification"),
     *("dsort.job.tables", "dsort.workers.row_sink", "dsort.workers.table_extractor"),
-    *("dsort.storage.limit", "dsort.storage.retry", "dsort.storage.s3.bucket"),
+    *("dsort.storage.limit", "dsort.storage.transport", "dsort.storage.s3.bucket"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.parquet", "re2", "zstandard"),
 )
 """What commands load when they first need it: dozens of them would each load it again."""

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from dsort.errors import StorageAccessError, StorageError, StorageFullError, TransientStorageError
 from dsort.storage.bucket import Bucket, Buffer, ObjectInfo, ReadObject, StagedObject
-from dsort.storage.retry import ReadCutShortError
 from tests.support.hooked_bucket import (
     HookedBucket,
     HookedReadObject,
@@ -38,6 +37,7 @@ __all__ = [
     "LatencyBucket",
     "RandomFaults",
     "Script",
+    "error_of",
 ]
 
 T = TypeVar("T")
@@ -69,15 +69,14 @@ _CHANGING = (
     *_KEEPING,
 )
 RETRIED = ("exists", "read", "read_into", "stage", "published", *_DESCRIBING, *_CHANGING)
-"""The operations that a ``RetryingBucket`` tries again."""
+"""The operations that are tried again."""
 _OPERATIONS = (*RETRIED, "write_at", "finish")
 
 KINDS: Mapping[str, Collection[str]] = {
     **dict.fromkeys(TRANSIENT, _OPERATIONS),
     "denied": _OPERATIONS,  # StorageAccessError
     "full": _OPERATIONS,  # StorageFullError
-    "cut": ("read_into", "list"),  # half of it comes, and the error says how much
-    "cut silently": ("read_into",),  # half of it comes, and the error does not tell
+    "cut": ("read_into", "list"),  # half of it comes
     "reply lost": (*_CHANGING, "finish"),  # it takes effect, and fails like a reset connection
     "size": _DESCRIBING,  # one byte more than there is
     "etag": _DESCRIBING,  # another one than the object has
@@ -206,12 +205,7 @@ class FaultyBucket(HookedBucket):
 
     def error(self, kind: str, operation: str, name: str) -> StorageError:
         """What a caller gets to see of a fault."""
-        where = f"{operation} of {name or 'the bucket'} in {self.uri}"
-        if kind == "denied":
-            return StorageAccessError(f"{where}: access denied")
-        if kind == "full":
-            return StorageFullError(f"{where}: no room is left")
-        return TransientStorageError(f"{where}: {_REPLIES.get(kind, _REPLIES['reset'])}")
+        return error_of(kind, f"{operation} of {name or 'the bucket'} in {self.uri}")
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         kind = self.faults.due("list", prefix)
@@ -257,12 +251,10 @@ class _FaultyReadObject(HookedReadObject):
             self.inner.read_into(buffer, offset)
             return
         error = self._faulty.error(kind, "read_into", self.inner.info.name)
-        if kind in ("cut", "cut silently"):
+        if kind == "cut":
             half = len(buffer) // 2
             self.inner.read_into(buffer[:half], offset)
             buffer[half:] = bytes(len(buffer) - half)  # what was there before is no help
-            if kind == "cut":
-                raise ReadCutShortError(error.message, filled_bytes=half)
         raise error
 
 
@@ -289,6 +281,15 @@ class _FaultyStagedObject(HookedStagedObject):
 
     def size_bytes(self) -> int:
         return self.inner.size_bytes() if self._reported_bytes is None else self._reported_bytes
+
+
+def error_of(kind: str, where: str) -> StorageError:
+    """What a caller gets to see of a fault."""
+    if kind == "denied":
+        return StorageAccessError(f"{where}: access denied")
+    if kind == "full":
+        return StorageFullError(f"{where}: no room is left")
+    return TransientStorageError(f"{where}: {_REPLIES.get(kind, _REPLIES['reset'])}")
 
 
 def _described_wrongly(described: T, kind: str) -> T:

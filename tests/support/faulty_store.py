@@ -86,9 +86,10 @@ def wrap_directories(module: ModuleType) -> None:
 
 def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
     from dsort.retry import RetryPolicy
-    from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
-    from dsort.storage.retry import RetryingBucket
+    from dsort.storage.limit import StoreLimits
+    from dsort.storage.transport import Transport
     from tests.support.faulty_bucket import Fault, FaultyBucket, RandomFaults, Script
+    from tests.support.retried_bucket import RetriedBucket
     from tests.support.store_like import StoreLikeBucket
 
     if given.like_store:
@@ -100,7 +101,7 @@ def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
     for layer in layers:
         bucket = FaultyBucket(bucket, layer)
     policy = RetryPolicy(tries_max=TRIES_MAX, delay_s_min=0.0, delay_s_max=0.0)
-    return RetryingBucket(LimitedBucket(bucket, StoreLimiter(StoreLimits())), policy)
+    return RetriedBucket(bucket, Transport(StoreLimits(), policy=policy))
 
 
 class _Noted:

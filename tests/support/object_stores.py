@@ -11,6 +11,7 @@ from dsort.retry import RetryPolicy
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
+from dsort.storage.transport import Transport
 from tests.support.seaweedfs import S3Server
 
 __all__ = [
@@ -49,7 +50,11 @@ def new_s3_bucket(
 ) -> S3Bucket:
     """A bucket that was made just now. Credentials have to be in the environment."""
     path = server.new_bucket_name() + (f"/{prefix}" if prefix else "")
-    bucket = S3Bucket(BucketRef("s3", path, endpoint_url=server.endpoint_url), limits, retry=retry)
+    bucket = S3Bucket(
+        BucketRef("s3", path, endpoint_url=server.endpoint_url),
+        limits,
+        Transport(limits, policy=retry),
+    )
     bucket.create()
     return bucket
 

@@ -56,18 +56,6 @@ class UploadBucket(LocalBucket):
         ]
 
 
-class Wrapped:
-    """A bucket behind another, as the one that tries again is."""
-
-    def __init__(self, inner: object) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> object:
-        if name in ("unfinished_uploads", "abort_upload"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-
 @pytest.fixture
 def machine() -> FakeMachine:
     return FakeMachine()
@@ -223,8 +211,7 @@ def test_uploads_are_the_dead_jobs_or_nobodys_but_never_a_running_jobs(
     long_ago = int((BEGIN_S - 100 * HOUR_S) * 1e9)
     names = ["a.tar", "b.tar", "shared.tar", "other.bin", f".dsort/{DEAD}/manifest.json"]
     bucket.begun = [Begun(name, f"u-{name}", long_ago) for name in names]
-    wrapped: Bucket = Wrapped(Wrapped(bucket))  # type: ignore[assignment]
-    found = only(find_garbage(wrapped, machine=machine), "upload")
+    found = only(find_garbage(bucket, machine=machine), "upload")
     assert {(each.where, each.job_id) for each in found} == {
         ("a.tar", DEAD),
         ("other.bin", ""),
@@ -235,7 +222,7 @@ def test_uploads_are_the_dead_jobs_or_nobodys_but_never_a_running_jobs(
     assert ages["a.tar"] == pytest.approx(30 * HOUR_S, abs=1)
     assert ages["other.bin"] == pytest.approx(100 * HOUR_S, abs=1)
     for each in found:
-        remove_garbage(wrapped, each, machine=machine)
+        remove_garbage(bucket, each, machine=machine)
     assert [each.name for each in bucket.begun] == ["b.tar", "shared.tar"]
 
 

@@ -96,7 +96,7 @@ def test_importing_and_using_dsort_configures_no_log() -> None:
     code = """
 import logging, dsort
 from dsort.options import RunOptions
-import dsort.storage.retry, dsort.api
+import dsort.storage.transport, dsort.api
 top = logging.getLogger("dsort")
 assert [type(each).__name__ for each in top.handlers] == ["NullHandler"], top.handlers
 assert (top.level, top.propagate, logging.getLogger().handlers) == (0, True, [])

@@ -3,9 +3,9 @@ stands still."""
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -19,11 +19,17 @@ from dsort.errors import (
 )
 from dsort.retry import Failures, RetryPolicy
 from dsort.storage.limit import StoreLimits
-from dsort.storage.retry import ReadCutShortError, call_store, retry_policy
+from dsort.storage.transport import Transport, retry_policy
 from tests.support.fake_clock import FakeClock
 
 WHAT = "read a.tar in bucket s3://b"
 ALWAYS = 10**9
+
+T = TypeVar("T")
+
+
+def call_store(policy: RetryPolicy, action: Callable[[], T], *, what: str) -> T:
+    return Transport(StoreLimits(), policy=policy).call(what, action)
 
 
 def longest(low: float, high: float) -> float:
@@ -267,13 +273,3 @@ def test_failures_in_a_row_begin_anew_after_a_success(
     assert failures.add() == 0.5
     clock.seconds += 50
     assert failures.seconds_left == 70
-
-
-def test_how_much_was_filled_survives_the_way_to_another_process() -> None:
-    error = pickle.loads(pickle.dumps(ReadCutShortError("cut", filled_bytes=7, hint="h")))
-    assert (type(error), error.filled_bytes, error.message, error.hint) == (
-        ReadCutShortError,
-        7,
-        "cut",
-        "h",
-    )

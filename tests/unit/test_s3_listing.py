@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from dsort.errors import TransientStorageError
+from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
@@ -29,7 +29,9 @@ def page(inside: str, root: str = "ListBucketResult") -> str:
 def bucket(monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
-    return S3Bucket(BucketRef("s3", "data", endpoint_url="http://127.0.0.1:9"), StoreLimits())
+    return S3Bucket(
+        BucketRef("s3", "data", endpoint_url="http://127.0.0.1:9"), StoreLimits(tries_max=1)
+    )
 
 
 def answer_with(bucket: S3Bucket, *bodies: str) -> None:
@@ -72,7 +74,8 @@ def test_pages_are_read_to_the_last(bucket: S3Bucket) -> None:
 )
 def test_what_is_no_page_is_an_error_that_passes(body: str, why: str, bucket: S3Bucket) -> None:
     answer_with(bucket, body)
-    with pytest.raises(TransientStorageError) as caught:
+    with pytest.raises(StorageError, match="tried once") as caught:
         list(bucket.list())
+    assert isinstance(caught.value.__cause__, TransientStorageError)
     assert why in caught.value.message
     assert not why or "listing cannot be read" in caught.value.message

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import SpecError
-from dsort.retry import RetryPolicy
 from dsort.spec.buckets import parse_bucket
-from dsort.storage.limit import LimitedBucket, StoreLimiter, StoreLimits
+from dsort.storage.limit import StoreLimiter, StoreLimits
 from dsort.storage.open import open_bucket, parse_address
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import STORES, Store
-from dsort.storage.retry import RetryingBucket
+from dsort.storage.transport import Transport
 from tests.support.memory_bucket import MemoryBucket
 
 
@@ -109,32 +108,39 @@ def test_a_reference_to_a_directory_is_that_directory() -> None:
         assert open_bucket(ref, root=root).local_path("a") == Path(path) / "a"
 
 
+class OpenedBucket(MemoryBucket):
+    """A bucket in memory, opened with ``transport``."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__()
+        self.transport = transport
+
+
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[BucketRef, StoreLimits]]:
     """What the backend of object stores was asked to open; it gives buckets in memory."""
     asked: list[tuple[BucketRef, StoreLimits]] = []
 
     def open_object_bucket(
-        ref: BucketRef, limits: StoreLimits, *, retry: RetryPolicy
-    ) -> MemoryBucket:
-        assert retry.tries_max == limits.tries_max
+        ref: BucketRef, limits: StoreLimits, transport: Transport
+    ) -> OpenedBucket:
         asked.append((ref, limits))
-        return MemoryBucket()
+        return OpenedBucket(transport)
 
     monkeypatch.setattr("dsort.storage.open.open_object_bucket", open_object_bucket)
     return asked
 
 
 @pytest.mark.parametrize("where", ["s3://images/train", "gs://images", "https://host/images"])
-def test_object_stores_are_opened_with_retries_around_limits(
+def test_object_stores_are_opened_with_their_transport(
     opened: list[tuple[BucketRef, StoreLimits]], where: str
 ) -> None:
     limits = StoreLimits(requests_in_flight_max=3, tries_max=5, retry_seconds_max=7.0)
     bucket = open_bucket(where, root=Path("/root"), limits=limits)
     assert opened == [(parse_address(where), limits)]
-    assert isinstance(bucket, RetryingBucket)
-    assert (bucket.policy.tries_max, bucket.policy.seconds_max) == (5, 7.0)
-    assert isinstance(bucket.inner, LimitedBucket)
+    assert isinstance(bucket, OpenedBucket)
+    policy = bucket.transport.policy
+    assert (policy.tries_max, policy.seconds_max) == (5, 7.0)
 
 
 def test_buckets_of_one_process_may_share_a_limiter(
@@ -144,9 +150,8 @@ def test_buckets_of_one_process_may_share_a_limiter(
     ref = BucketRef("s3", "images", "http://10.0.0.1:8333", "eu-west-1", "lab")
     for _ in range(2):
         bucket = open_bucket(ref, root=Path("/root"), limiter=limiter)
-        assert isinstance(bucket, RetryingBucket)
-        assert isinstance(bucket.inner, LimitedBucket)
-        assert bucket.inner.limiter is limiter
+        assert isinstance(bucket, OpenedBucket)
+        assert bucket.transport.limiter is limiter
     assert opened == [(ref, StoreLimits())] * 2
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
+from obstore.store import MemoryStore
 
-from dsort.errors import (
-    InvariantError,
-    StorageAccessError,
-    StorageError,
-    StorageFullError,
-)
+from dsort.errors import StorageAccessError, StorageError, StorageFullError
 from dsort.retry import RetryPolicy
-from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
-from dsort.storage.retry import ReadCutShortError, RetryingBucket
+from dsort.storage.bucket import ObjectInfo
+from dsort.storage.objects import Fetched
+from dsort.storage.obstore import ObstoreBucket
 from tests.support.fake_clock import FakeClock
-from tests.support.faulty_bucket import ALWAYS, TRANSIENT, Fault, FaultyBucket
-from tests.support.hooked_bucket import HookedBucket, HookedReadObject
-from tests.support.memory_bucket import MemoryBucket
+from tests.support.faulty_bucket import ALWAYS, TRANSIENT, Fault
+from tests.support.faulty_client import FaultyClient, stored_in_memory
 
 
 def longest(low: float, high: float) -> float:
@@ -37,49 +33,51 @@ def policy(clock: FakeClock) -> RetryPolicy:
     return RetryPolicy(clock=clock.now, sleep=clock.sleep, uniform=longest)
 
 
-def retrying(policy: RetryPolicy, *faults: Fault, inner: Bucket | None = None) -> RetryingBucket:
-    return RetryingBucket(FaultyBucket(inner or MemoryBucket(), faults), policy)
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def plain(store: MemoryStore) -> ObstoreBucket:
+    """The same bucket without faults."""
+    return stored_in_memory(FaultyClient(store=store))
+
+
+def retrying(
+    policy: RetryPolicy, *faults: Fault, store: MemoryStore | None = None
+) -> ObstoreBucket:
+    return stored_in_memory(FaultyClient(faults, store=store), policy=policy)
 
 
 # --- the bucket --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", TRANSIENT)
-def test_every_operation_gets_over_every_transient_fault(
+def test_every_request_gets_over_every_transient_fault(
     policy: RetryPolicy, clock: FakeClock, kind: str
 ) -> None:
-    operations = ["exists", "create", "stat", "stat_many", "list", "open", "read", "write"]
-    operations += [
-        "write_new",
-        "delete",
-        "stage",
-        "publish",
-        "make_durable",
-        "discard",
-        "read_into",
-    ]
-    bucket = retrying(policy, *(Fault(operation, kind, times=7) for operation in operations))
-    bucket.create()
-    assert bucket.exists()
+    requests = ["stat", "list", "read", "write", "delete", "publish", "keep_aside", "put_back"]
+    requests += ["read_into"]
+    bucket = retrying(policy, *(Fault(request, kind, times=7) for request in requests))
     bucket.write("a", b"one")
     assert bucket.write_new("b", b"two")
     assert not bucket.write_new("b", b"three")
     assert bucket.stat("a").size_bytes == 3
     assert sorted(bucket.stat_many(["a", "b", "c"])) == ["a", "b"]
-    with bucket.open("b") as opened:
-        data = bytearray(3)
-        opened.read_into(memoryview(data), 0)
-        assert data == b"two"
+    assert bucket.read("b") == b"two"
     with bucket.stage(".dsort/j/0", name="c") as staged:
         staged.write_at(0, [b"three"])
         receipt = staged.finish()
     bucket.publish(".dsort/j/0", "c", overwrite=False, receipt=receipt)
     bucket.make_durable()
+    kept = bucket.keep_aside("c", ".dsort/j/1")
+    bucket.put_back(".dsort/j/1", "c", receipt=kept)
     bucket.discard(".dsort/j/", names=["c"])
     assert bucket.read("c") == b"three"
     bucket.delete("a")
     assert [info.name for info in bucket.list()] == ["b", "c"]
-    assert len(clock.slept) == 7 * len(operations)
+    assert len(clock.slept) == 7 * len(requests)
 
 
 def test_a_fault_that_stays_names_the_object(policy: RetryPolicy) -> None:
@@ -103,121 +101,132 @@ def test_a_lasting_fault_is_reported_at_once(
     assert len(clock.slept) == 0
 
 
-def test_what_a_backend_offers_besides_is_reached_through_inner(policy: RetryPolicy) -> None:
-    memory = MemoryBucket()
-    bucket = RetryingBucket(memory, policy)
-    assert bucket.inner is memory
-    assert (bucket.uri, bucket.seals_on_finish) == (memory.uri, memory.seals_on_finish)
-    bucket.write("a", b"x")
-    assert bucket.open("a").rereads_cheaply is memory.open("a").rereads_cheaply
+def test_each_of_several_objects_is_asked_for_until_it_answers(
+    policy: RetryPolicy, clock: FakeClock, store: MemoryStore, plain: ObstoreBucket
+) -> None:
+    plain.write("a", b"x")
+    plain.write("b", b"y")
+    faults = [Fault("stat", "503", "a", times=7), Fault("stat", "503", "c", times=7)]
+    bucket = retrying(policy, *faults, store=store)
+    assert sorted(bucket.stat_many(["a", "b", "c"])) == ["a", "b"]
+    assert len(clock.slept) == 14
 
 
 # --- replies that were lost --------------------------------------------------------------------
 
 
 def test_a_new_object_whose_reply_was_lost_is_ours(policy: RetryPolicy) -> None:
-    bucket = retrying(policy, Fault("write_new", "reply lost", times=2))
+    bucket = retrying(policy, Fault("write", "reply lost", times=2))
     assert bucket.write_new("lease", b"held by 1")
     assert not bucket.write_new("lease", b"held by 2")
     assert bucket.read("lease") == b"held by 1"
 
 
-def test_somebody_else_who_was_faster_has_won(policy: RetryPolicy) -> None:
-    bucket = retrying(policy, Fault("write_new", "503", times=3))
-    bucket.inner.write("lease", b"held by 2")
+def test_an_object_that_replaced_another_and_whose_reply_was_lost_is_ours(
+    policy: RetryPolicy, store: MemoryStore, plain: ObstoreBucket
+) -> None:
+    plain.write("lease", b"held by 1")
+    etag = plain.stat("lease").etag
+    bucket = retrying(policy, Fault("write", "reply lost"), store=store)
+    assert bucket.write_over("lease", b"held by 2", etag)
+    assert not bucket.write_over("lease", b"held by 3", etag)
+    assert bucket.read("lease") == b"held by 2"
+
+
+def test_somebody_else_who_was_faster_has_won(
+    policy: RetryPolicy, store: MemoryStore, plain: ObstoreBucket
+) -> None:
+    bucket = retrying(policy, Fault("write", "503", times=3), store=store)
+    plain.write("lease", b"held by 2")
     assert not bucket.write_new("lease", b"held by 1")
     assert bucket.read("lease") == b"held by 2"
 
 
-def test_no_doubt_no_reading_back(policy: RetryPolicy) -> None:
+def test_no_doubt_no_reading_back(
+    policy: RetryPolicy, store: MemoryStore, plain: ObstoreBucket
+) -> None:
     """Without a lost reply even the same bytes are somebody else's."""
-    bucket = retrying(policy, Fault("read", "denied", times=ALWAYS))
-    bucket.inner.write("lease", b"the same")
+    bucket = retrying(policy, Fault("read", "denied", times=ALWAYS), store=store)
+    plain.write("lease", b"the same")
     assert not bucket.write_new("lease", b"the same")
 
 
 def test_what_was_won_and_removed_since_is_not_ours(policy: RetryPolicy) -> None:
-    class Removing(HookedBucket):
-        def read(self, name: str) -> bytes:
-            self.inner.delete(name)
-            return super().read(name)
+    class Removing(FaultyClient):
+        def fetch(
+            self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None
+        ) -> Fetched:
+            self.delete([name])
+            return super().fetch(name, start, stop, pinned)
 
-    bucket = RetryingBucket(
-        Removing(FaultyBucket(MemoryBucket(), [Fault("write_new", "reply lost")])), policy
-    )
+    bucket = stored_in_memory(Removing([Fault("write", "reply lost")]), policy=policy)
     assert not bucket.write_new("lease", b"held by 1")
 
 
-@pytest.mark.parametrize("operation", ["write", "delete", "make_durable", "create", "discard"])
+@pytest.mark.parametrize("operation", ["write", "delete", "publish", "keep_aside", "put_back"])
 def test_what_took_effect_may_be_done_again(
     policy: RetryPolicy, clock: FakeClock, operation: str
 ) -> None:
-    bucket = retrying(policy, Fault(operation, "reply lost", times=2))
-    bucket.create()
+    bucket = retrying(policy, Fault(operation, "reply lost"))
     bucket.write("a", b"one")
     bucket.write("b", b"two")
     bucket.delete("b")
-    bucket.make_durable()
+    with bucket.stage(".dsort/j/0", name="c") as staged:
+        staged.write_at(0, [b"three"])
+        receipt = staged.finish()
+    bucket.publish(".dsort/j/0", "c", overwrite=False, receipt=receipt)
+    bucket.put_back(".dsort/j/1", "c", receipt=bucket.keep_aside("c", ".dsort/j/1"))
     bucket.discard(".dsort/j/")
-    assert [(info.name, info.size_bytes) for info in bucket.list()] == [("a", 3)]
-    assert len(clock.slept) == 2
+    assert [(info.name, info.size_bytes) for info in bucket.list()] == [("a", 3), ("c", 5)]
+    assert len(clock.slept) == 1
+
+
+def test_an_object_that_was_put_back_already_is_not_missed(policy: RetryPolicy) -> None:
+    bucket = retrying(policy, Fault("delete", "reply lost", ".dsort/j/0"))
+    bucket.write("a", b"one")
+    kept = bucket.keep_aside("a", ".dsort/j/0")
+    bucket.put_back(".dsort/j/0", "a", receipt=kept)
+    assert [info.name for info in bucket.list(".dsort/")] == []
+    with pytest.raises(StorageError, match="no such object"):
+        bucket.put_back(".dsort/j/0", "a", receipt=kept)
 
 
 # --- reading and listing on --------------------------------------------------------------------
 
 
-class NotingRanges(FaultyBucket):
-    """Notes the ranges that it is asked for."""
-
-    def __init__(self, inner: Bucket, faults: Sequence[Fault]) -> None:
-        super().__init__(inner, faults)
-        self.ranges: list[tuple[int, int]] = []
-
-    def opened(self, inner: ReadObject) -> HookedReadObject:
-        read_object = super().opened(inner)
-        read_into = read_object.read_into
-
-        def noted(buffer: memoryview, offset: int) -> None:
-            self.ranges.append((offset, len(buffer)))
-            read_into(buffer, offset)
-
-        read_object.read_into = noted  # type: ignore[method-assign]
-        return read_object
-
-
 @pytest.mark.parametrize(
     ("kind", "wanted"),
     [
-        ("cut", [(2, 80), (42, 40), (62, 20), (72, 10)]),
-        ("cut silently", [(2, 80)] * 4),
-        ("reset", [(2, 80)] * 4),
+        ("cut", [(0, None), (2, 82), (42, None), (62, None), (72, None)]),
+        ("reset", [(0, None), (2, 82), (2, None), (2, None), (2, None)]),
     ],
 )
-def test_a_read_goes_on_where_it_stopped_if_that_is_known(
-    policy: RetryPolicy, clock: FakeClock, kind: str, wanted: list[tuple[int, int]]
+def test_a_read_goes_on_where_it_stopped(
+    policy: RetryPolicy, clock: FakeClock, kind: str, wanted: list[tuple[int, int | None]]
 ) -> None:
-    faulty = NotingRanges(MemoryBucket(), [Fault("read_into", kind, times=3)])
+    client = FaultyClient([Fault("read_into", kind, first=2, times=3)])
     data = bytes(range(100))
-    faulty.inner.write("a", data)
-    with RetryingBucket(faulty, policy).open("a") as opened:
+    bucket = stored_in_memory(client, policy=policy)
+    bucket.write("a", data)
+    with bucket.open("a") as opened:
         buffer = bytearray(80)
         opened.read_into(memoryview(buffer), 2)
     assert buffer == data[2:82]
-    assert faulty.ranges == wanted
+    assert client.ranges == wanted
     assert len(clock.slept) == 3
 
 
-def test_a_backend_that_fills_more_than_there_is_has_a_bug(policy: RetryPolicy) -> None:
-    class Overfilling(HookedBucket):
-        def around(self, operation: str, name: str, action: Callable[[], object]) -> object:  # type: ignore[override]
-            if operation == "read_into":
-                raise ReadCutShortError("cut", filled_bytes=11)
-            return action()
-
-    bucket = RetryingBucket(Overfilling(MemoryBucket()), policy)
-    bucket.write("a", bytes(10))
-    with bucket.open("a") as opened, pytest.raises(InvariantError, match="11 bytes filled of 10"):
-        opened.read_into(memoryview(bytearray(10)), 0)
+def test_a_pinned_read_goes_on_where_it_stopped(policy: RetryPolicy, clock: FakeClock) -> None:
+    client = FaultyClient([Fault("read_into", "cut", times=2)])
+    data = bytes(range(100))
+    bucket = stored_in_memory(client, policy=policy)
+    bucket.write("a", data)
+    with bucket.pinned(bucket.stat("a")) as pinned:
+        buffer = bytearray(80)
+        pinned.read_into(memoryview(buffer), 2)
+    assert buffer == data[2:82]
+    assert client.ranges == [(2, 82), (42, 82), (62, 82)]
+    assert len(clock.slept) == 2
 
 
 def test_an_object_that_ends_too_soon_is_no_transient_fault(
@@ -239,31 +248,17 @@ def test_a_listing_cut_short_gives_every_name_once(policy: RetryPolicy, clock: F
     assert len(clock.slept) == 4
 
 
-def test_a_listing_is_asked_for_when_it_is_read_and_as_far_as_it_is(policy: RetryPolicy) -> None:
-    given: list[str] = []
+def test_a_listing_is_asked_for_when_it_is_read(policy: RetryPolicy) -> None:
+    asked: list[str] = []
 
-    class Noting(HookedBucket):
-        def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-            for info in self.inner.list(prefix):
-                given.append(info.name)
-                yield info
+    class Noting(FaultyClient):
+        def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
+            asked.append(prefix)
+            return super().pages(prefix)
 
-    bucket = RetryingBucket(Noting(MemoryBucket()), policy)
-    for name in ("a", "b", "c"):
-        bucket.write(name, b"")
+    bucket = stored_in_memory(Noting(), policy=policy)
+    bucket.write("a", b"")
     listing = bucket.list()
-    assert given == []
+    assert asked == []
     assert next(listing).name == "a"
-    assert given == ["a"]
-
-
-def test_a_backend_that_lists_out_of_order_is_a_bug(policy: RetryPolicy) -> None:
-    class Backwards(HookedBucket):
-        def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-            yield from reversed(list(self.inner.list(prefix)))
-
-    bucket = RetryingBucket(Backwards(MemoryBucket()), policy)
-    for name in ("a", "b"):
-        bucket.write(name, b"")
-    with pytest.raises(InvariantError, match="lists 'a' too late"):
-        list(bucket.list())
+    assert asked == [""]

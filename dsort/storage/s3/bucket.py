@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import botocore.exceptions as boto
 from msgspec import Struct
 
 from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.log_lines import logger_of
-from dsort.retry import RetryPolicy
-from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
+from dsort.storage.bucket import INTERNAL_PREFIX
 from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
     ObjectBucket,
@@ -24,16 +23,14 @@ from dsort.storage.objects import (
     common_prefix,
 )
 from dsort.storage.ref import BucketRef
-from dsort.storage.retry import call_store, retry_policy
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.conditions import CompletionCondition
-from dsort.storage.s3.copies import keep_object, put_back_object
+from dsort.storage.s3.copies import Copies
 from dsort.storage.s3.replies import code_of, field_of, whole_seconds_ns
 from dsort.storage.s3.upload import PartBuffers, Receipt, S3StagedObject, abort, part_bytes_for
+from dsort.storage.transport import Transport
 
 __all__ = ["S3Bucket", "UnfinishedUpload"]
-
-T = TypeVar("T")
 
 _OPAQUE_ETAGS = ("ServerSideEncryption", "SSECustomerAlgorithm")
 """If a reply has one of these fields with another value than AES256, an ETag is no MD5 and not made
@@ -56,17 +53,15 @@ class S3Bucket(ObjectBucket):
     :class:`~dsort.storage.bucket.Bucket`).
 
     A staged object is a multipart upload to the final name; ``publish`` completes it. Its token is
-    no name in the store. ``retry`` is for the parts, whose bytes only the upload has, and for
-    requests that are one of several of an operation; all other requests are made once.
+    no name in the store.
     """
 
     def __init__(
-        self, ref: BucketRef, limits: StoreLimits, *, retry: RetryPolicy | None = None
+        self, ref: BucketRef, limits: StoreLimits, transport: Transport | None = None
     ) -> None:
         self._client = S3Client(ref, limits)
-        super().__init__(ref.uri, self._client, limits)
+        super().__init__(ref.uri, self._client, limits, transport)
         self._ref = ref
-        self._retry = retry or retry_policy(limits)
         self._buffers: dict[int, PartBuffers] = {}
         self._uploaders: ThreadPoolExecutor | None = None
         self._upload_lock = threading.Lock()
@@ -91,7 +86,7 @@ class S3Bucket(ObjectBucket):
                 buffers = PartBuffers(part_bytes, self._limits.parts_in_flight_max)
                 self._buffers[part_bytes] = buffers
         return S3StagedObject(
-            self._client, name, buffers, self._upload_pool, self._retry, size_bytes=size_bytes
+            self._client, name, buffers, self._upload_pool, self.transport, size_bytes=size_bytes
         )
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
@@ -116,7 +111,7 @@ class S3Bucket(ObjectBucket):
                     "and that it does not"
                 ) from None
         except ObjectNotFoundError:  # an earlier call may have completed it without returning
-            if not self._again(lambda: self._is_result(upload), upload.name):
+            if not self._is_result(upload):
                 raise
         self._check_size(upload)
 
@@ -133,12 +128,12 @@ class S3Bucket(ObjectBucket):
     def keep_aside(self, name: str, token: str) -> str:
         """Let the store keep ``name``, as a version or a copy; see ``storage.s3.copies``."""
         checked_token(token)
-        return keep_object(self._client, checked(name), token)
+        return Copies(self._client, self.ask).keep(checked(name), token)
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
         """Let the store copy the kept object to ``name``."""
         checked_token(token)
-        put_back_object(self._client, token, checked(name), receipt)
+        Copies(self._client, self.ask).put_back(token, checked(name), receipt)
 
     def _parted(self, tokens: Mapping[str, tuple[str, str]]) -> tuple[set[str], set[str]]:
         """(tokens of uploads that wait to be completed, tokens of those that became objects)."""
@@ -148,15 +143,12 @@ class S3Bucket(ObjectBucket):
         if not uploads:
             return set(), set()
         names = common_prefix([upload.name for upload in uploads.values()])
-        found = self._again(partial(self._uploads_to, names), names)
-        listed = {(each.name, each.upload_id) for each in found}
+        listed = {(each.name, each.upload_id) for each in self.unfinished_uploads(names)}
         waiting = {
             token for token, upload in uploads.items() if (upload.name, upload.upload_id) in listed
         }
         gone = sorted(uploads.keys() - waiting)
-        are_results = self.pool().map(
-            lambda token: self._again(lambda: self._is_result(uploads[token]), token), gone
-        )
+        are_results = self.pool().map(lambda token: self._is_result(uploads[token]), gone)
         return waiting, {
             token for token, is_result in zip(gone, are_results, strict=True) if is_result
         }
@@ -174,16 +166,19 @@ class S3Bucket(ObjectBucket):
             is_near = both == of_names or both.startswith(INTERNAL_PREFIX)
             listed = {both} if is_near else {of_names, *listed}
         for prefix in sorted(listed):
-            for upload in self._again(partial(self._uploads_to, prefix), prefix):
+            for upload in self.unfinished_uploads(prefix):
                 if upload.name in wanted or upload.name.startswith(token_prefixes):
-                    aborted = partial(self.abort_upload, upload.name, upload.upload_id)
-                    self._again(aborted, upload.name)
+                    self.abort_upload(upload.name, upload.upload_id)
 
-    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+    def unfinished_uploads(self, prefix: str = "") -> list[UnfinishedUpload]:
         """Uploads to names that begin with ``prefix`` and that wait to be completed or aborted,
         including those of other programs."""
+        action = f"list unfinished uploads to {prefix}*"
+        return self.ask(action, lambda: [*self._uploads_to(prefix, action)])
+
+    def _uploads_to(self, prefix: str, action: str) -> Iterator[UnfinishedUpload]:
         client = self._client
-        with client.doing(f"list unfinished uploads to {prefix}*"):
+        with client.doing(action):
             pages = client.api.get_paginator("list_multipart_uploads").paginate(
                 Bucket=client.bucket, Prefix=client.key_of(prefix)
             )
@@ -196,12 +191,9 @@ class S3Bucket(ObjectBucket):
                         whole_seconds_ns(field_of(upload, "Initiated", key)),
                     )
 
-    def _uploads_to(self, prefix: str) -> list[UnfinishedUpload]:
-        return [*self.unfinished_uploads(prefix)]
-
     def abort_upload(self, name: str, upload_id: str) -> None:
         """Abort an unfinished upload, which frees its parts. A missing upload is no error."""
-        abort(self._client, name, upload_id)
+        self.ask(f"abort the upload of {name}", partial(abort, self._client, name, upload_id))
 
     def _upload_pool(self) -> ThreadPoolExecutor:
         with self._upload_lock:
@@ -211,67 +203,71 @@ class S3Bucket(ObjectBucket):
                 )
             return self._uploaders
 
-    def _again(self, request: Callable[[], T], name: str) -> T:
-        """Make one of several requests of an operation, which is tried again by itself: otherwise
-        an operation of five requests would hardly ever succeed where one request in three fails."""
-        return call_store(self._retry, request, what=f"ask for {name} in bucket {self.uri}")
-
     def _complete(self, upload: Receipt, *, overwrite: bool) -> bool:
         """Complete the upload. Returns whether the store reports that it has checked the whole
         object."""
         client = self._client
-        listed: Sequence[str] = upload.etags
-        if not listed:
-            listed = self._again(lambda: self._list_parts(upload), upload.name)
+        listed: Sequence[str] = upload.etags or self._list_parts(upload)
         request: dict[str, Any] = {
             **client.target(upload.name),
             "UploadId": upload.upload_id,
             "MultipartUpload": {"Parts": upload.completion(listed)},
             **upload.whole,
         }
-        with client.doing(f"publish {upload.name}"):
-            try:
-                condition = {} if overwrite else {"IfNoneMatch": "*"}
-                reply = client.api.complete_multipart_upload(**request, **condition)
-            except boto.ClientError as error:
-                if overwrite or code_of(error) not in NOT_OFFERED:
-                    raise
-                reply = client.api.complete_multipart_upload(**request)
+
+        def complete() -> Mapping[str, Any]:
+            api: Any = client.api
+            with client.doing(f"publish {upload.name}"):
+                try:
+                    condition = {} if overwrite else {"IfNoneMatch": "*"}
+                    done: Mapping[str, Any] = api.complete_multipart_upload(**request, **condition)
+                except boto.ClientError as error:
+                    if overwrite or code_of(error) not in NOT_OFFERED:
+                        raise
+                    done = api.complete_multipart_upload(**request)
+            return done
+
+        reply = self.ask(f"publish {upload.name}", complete)
         log.debug("the upload of %s to %s is complete", upload.name, self.uri)
         return bool(upload.whole) and upload.whole.items() <= reply.items()
 
     def _list_parts(self, upload: Receipt) -> list[str]:
         """The ETags of the parts that the store has."""
-        client = self._client
-        with client.doing(f"list the parts of {upload.name}"):
-            pages = client.api.get_paginator("list_parts").paginate(
-                **client.target(upload.name), UploadId=upload.upload_id
-            )
-            parts = [part for page in pages for part in page.get("Parts", [])]
-        return [str(field_of(part, "ETag", upload.name)) for part in parts]
+        client, action = self._client, f"list the parts of {upload.name}"
+
+        def listed() -> list[str]:
+            with client.doing(action):
+                pages = client.api.get_paginator("list_parts").paginate(
+                    **client.target(upload.name), UploadId=upload.upload_id
+                )
+                parts = [part for page in pages for part in page.get("Parts", [])]
+            return [str(field_of(part, "ETag", upload.name)) for part in parts]
+
+        return self.ask(action, listed)
 
     def _is_there(self, upload: Receipt) -> bool:
         """Whether ``upload`` has been completed. ``StorageError`` if another object has its
         name."""
-        try:
-            self._again(lambda: self.stat(upload.name), upload.name)
-        except ObjectNotFoundError:
+        if self._stat_or_none(upload.name) is None:
             return False
         # If our upload still waits, an object with the same content is another one.
-        is_waiting = self._again(lambda: self._is_waiting(upload), upload.name)
-        if is_waiting or not self._again(lambda: self._is_result(upload), upload.name):
+        if self._is_waiting(upload) or not self._is_result(upload):
             raise NamesTakenError(
                 f"{upload.name} in bucket {self.uri} exists already", hint="remove it or rename it"
             )
         return True
 
     def _is_waiting(self, upload: Receipt) -> bool:
-        client = self._client
-        try:
-            with client.doing(f"find the upload of {upload.name}"):
+        client, action = self._client, f"find the upload of {upload.name}"
+
+        def find() -> None:
+            with client.doing(action):
                 client.api.list_parts(
                     **client.target(upload.name), UploadId=upload.upload_id, MaxParts=1
                 )
+
+        try:
+            self.ask(action, find)
         except ObjectNotFoundError:
             return False
         return True
@@ -282,10 +278,9 @@ class S3Bucket(ObjectBucket):
         Its ETag decides. Where ETags are no MD5s, its size, its number of parts and its time
         decide, which another upload to the same name could have, too.
         """
-        client = self._client
+        find = partial(self._client.head_reply, upload.name)
         try:
-            with client.doing(f"find {upload.name}"):
-                reply = client.api.head_object(**client.target(upload.name))
+            reply = self.ask(f"find {upload.name}", find)
         except ObjectNotFoundError:
             return False
         if int(field_of(reply, "ContentLength", upload.name)) != upload.size_bytes:
@@ -302,7 +297,7 @@ class S3Bucket(ObjectBucket):
         )
 
     def _check_size(self, upload: Receipt) -> None:
-        info: ObjectInfo = self._again(lambda: self.stat(upload.name), upload.name)
+        info = self.stat(upload.name)
         if info.size_bytes != upload.size_bytes:
             raise StorageError(
                 f"{upload.name} in bucket {self.uri} has {info.size_bytes:,} bytes after "

@@ -143,8 +143,14 @@ class S3Client:
 
     def head(self, name: str) -> ObjectInfo:
         """Size, time and etag of the object."""
+        return _info(name, self.head_reply(name))
+
+    def head_reply(self, name: str, version: str = "") -> dict[str, Any]:
+        """The store's reply to a HeadObject. ``version``: "" for the present one."""
+        more = {"VersionId": version} if version else {}
         with self.doing(f"find {name}"):
-            return _info(name, self.api.head_object(**self.target(name)))
+            reply: dict[str, Any] = self.api.head_object(**self.target(name), **more)
+        return reply
 
     def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
         """Request bytes ``start:stop``."""

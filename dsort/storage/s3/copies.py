@@ -7,9 +7,10 @@ store copies the object, without transferring it to this machine.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageAccessError
 from dsort.storage.bucket import COPY, ObjectInfo
@@ -17,7 +18,9 @@ from dsort.storage.objects import check_copy
 from dsort.storage.s3.client import S3Client
 from dsort.storage.s3.replies import whole_seconds_ns
 
-__all__ = ["COPIED_AT_ONCE_BYTES_MAX", "keep_object", "put_back_object"]
+__all__ = ["COPIED_AT_ONCE_BYTES_MAX", "Copies"]
+
+T = TypeVar("T")
 
 COPIED_AT_ONCE_BYTES_MAX = 5 << 30
 """The largest object that S3 copies by one request."""
@@ -35,30 +38,76 @@ _SAID_BY_COPIES: Final = (
 """Fields that have to be set for a copy in parts; a copy by one request takes them over itself."""
 
 
-def keep_object(client: S3Client, name: str, token: str) -> str:
-    """Keep the object ``name``: as one of its versions, or as a copy named ``token``. Returns the
-    receipt for ``put_back_object``; "" if there is no such object."""
-    with client.doing(f"keep {name} while it is replaced"):
+class Ask(Protocol):
+    """See ``ObjectBucket.ask``."""
+
+    def __call__(self, action: str, request: Callable[[], T]) -> T: ...
+
+
+class Copies(NamedTuple):
+    """Keeps objects of the bucket of ``client``. ``ask(action, request)`` makes a request with the
+    purpose ``action``."""
+
+    client: S3Client
+    ask: Ask
+
+    def keep(self, name: str, token: str) -> str:
+        """Keep the object ``name``: as one of its versions, or as a copy named ``token``. Returns
+        the receipt for ``put_back``; "" if there is no such object."""
         try:
-            found = _head(client, name)
+            found = self._head(name)
         except ObjectNotFoundError:
             return ""
         version = str(found.get("VersionId") or _NO_VERSION)
-        if version != _NO_VERSION and _is_readable(client, name, version):
+        if version != _NO_VERSION and self._is_readable(name, version):
             return json.dumps({"version": version})
-        _copy(client, name, token, found)
-    return COPY
+        self._copy(name, token, found, f"keep {name} while it is replaced")
+        return COPY
 
-
-def put_back_object(client: S3Client, token: str, name: str, receipt: str) -> None:
-    """Give ``name`` the object that was kept. ``ObjectNotFoundError`` if that is gone."""
-    version = _version_of(receipt)
-    with client.doing(f"put back {name}"):
+    def put_back(self, token: str, name: str, receipt: str) -> None:
+        """Give ``name`` the object that was kept. ``ObjectNotFoundError`` if that is gone."""
+        version, action = _version_of(receipt), f"put back {name}"
         if version:
-            _copy(client, name, name, _head(client, name, version), version)
+            self._copy(name, name, self._head(name, version), action, version)
             return
-        _copy(client, token, name, _head(client, token))
-        client.api.delete_object(**client.target(token))
+        self._copy(token, name, self._head(token), action)
+        self.ask(f"remove {token}", partial(self.client.delete, [token]))
+
+    def _head(self, name: str, version: str = "") -> Mapping[str, Any]:
+        return self.ask(f"find {name}", partial(self.client.head_reply, name, version))
+
+    def _is_readable(self, name: str, version: str) -> bool:
+        """Whether the credentials allow to read that version, which is a separate permission."""
+        try:
+            self._head(name, version)
+        except (StorageAccessError, ObjectNotFoundError):
+            return False
+        return True
+
+    def _copy(
+        self, source: str, target: str, found: Mapping[str, Any], action: str, version: str = ""
+    ) -> None:
+        client, size_bytes = self.client, int(found["ContentLength"])
+        origin = client.target(source) | ({"VersionId": version} if version else {})
+
+        def copy() -> None:
+            with client.doing(action):
+                if size_bytes > COPIED_AT_ONCE_BYTES_MAX:
+                    _copy_in_parts(client, origin, target, found)
+                else:
+                    client.api.copy_object(
+                        **client.target(target), CopySource=origin, CopySourceIfMatch=found["ETag"]
+                    )
+
+        self.ask(action, copy)
+        copied = self._head(target)
+        info = ObjectInfo(
+            target,
+            int(copied["ContentLength"]),
+            whole_seconds_ns(copied["LastModified"]),
+            str(copied["ETag"]),
+        )
+        check_copy(info, size_bytes, client.uri)
 
 
 def _version_of(receipt: str) -> str:
@@ -71,43 +120,6 @@ def _version_of(receipt: str) -> str:
     if not isinstance(version, str) or not version:
         raise InvariantError(f"not a receipt of what was kept: {receipt[:100]!r}")
     return version
-
-
-def _head(client: S3Client, name: str, version: str = "") -> Mapping[str, Any]:
-    more = {"VersionId": version} if version else {}
-    with client.doing(f"find {name}"):
-        reply: Mapping[str, Any] = client.api.head_object(**client.target(name), **more)
-    return reply
-
-
-def _is_readable(client: S3Client, name: str, version: str) -> bool:
-    """Whether the credentials allow to read that version, which is a separate permission."""
-    try:
-        _head(client, name, version)
-    except (StorageAccessError, ObjectNotFoundError):
-        return False
-    return True
-
-
-def _copy(
-    client: S3Client, source: str, target: str, found: Mapping[str, Any], version: str = ""
-) -> None:
-    size_bytes = int(found["ContentLength"])
-    origin = client.target(source) | ({"VersionId": version} if version else {})
-    if size_bytes > COPIED_AT_ONCE_BYTES_MAX:
-        _copy_in_parts(client, origin, target, found)
-    else:
-        client.api.copy_object(
-            **client.target(target), CopySource=origin, CopySourceIfMatch=found["ETag"]
-        )
-    copied = _head(client, target)
-    info = ObjectInfo(
-        target,
-        int(copied["ContentLength"]),
-        whole_seconds_ns(copied["LastModified"]),
-        str(copied["ETag"]),
-    )
-    check_copy(info, size_bytes, client.uri)
 
 
 def _copy_in_parts(

@@ -20,12 +20,11 @@ from awscrt.checksums import crc32c
 from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.log_lines import logger_of
-from dsort.retry import RetryPolicy
 from dsort.storage.bucket import Buffer
 from dsort.storage.limit import TAIL_SHARE, StoreLimits, part_room
-from dsort.storage.retry import call_store
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.replies import code_of, field_of, seconds_of_date
+from dsort.storage.transport import Transport
 
 __all__ = [
     "ETAGS_KEPT_MAX",
@@ -270,8 +269,8 @@ class _PartBody:
 class S3StagedObject(ClosesOnExit):
     """An upload that has not been completed (see :class:`~dsort.storage.bucket.StagedObject`).
 
-    It begins with its first part. Parts are sent in the threads of ``pool``, each retried by
-    ``retry``. If it is closed before ``finish``, it is aborted. For one thread at a time.
+    It begins with its first part. Parts are sent in the threads of ``pool``. If it is closed before
+    ``finish``, it is aborted. For one thread at a time.
     """
 
     def __init__(
@@ -280,7 +279,7 @@ class S3StagedObject(ClosesOnExit):
         name: str,
         buffers: PartBuffers,
         pool: Callable[[], Executor],
-        retry: RetryPolicy,
+        transport: Transport,
         *,
         size_bytes: int | None = None,
     ) -> None:
@@ -289,7 +288,7 @@ class S3StagedObject(ClosesOnExit):
         self._name = name
         self._buffers = buffers
         self._pool = pool
-        self._retry = retry
+        self._transport = transport
         self._upload_id = ""
         self._began_s = 0
         self._part_bytes = even_part_bytes(size_bytes, buffers.part_bytes)
@@ -402,9 +401,10 @@ class S3StagedObject(ClosesOnExit):
             )
         if not self._upload_id:
             what = f"begin {self._name} in bucket {self._client.uri}"
-            self._upload_id, self._began_s = call_store(self._retry, self._begin, what=what)
+            self._upload_id, self._began_s = self._transport.call(what, self._begin)
             log.debug("the upload of %s to %s has begun", self._name, self._client.uri)
         self._sum_up()
+        self._transport.limiter.take(filled)
         checksum = _encoded(self._crc)
         if self._whole_crc is not None and _combine is not None:
             self._whole_crc = _combine(self._whole_crc, self._crc, filled)
@@ -463,7 +463,7 @@ class S3StagedObject(ClosesOnExit):
             log.debug("part %d of %s is stored: %d bytes", number, self._name, len(view))
             return Part(str(field_of(reply, "ETag", self._name)), checksum)
 
-        return call_store(self._retry, upload, what=f"write {self._name} in bucket {client.uri}")
+        return self._transport.call(f"write {self._name} in bucket {client.uri}", upload)
 
 
 def _encoded(crc: int) -> str:

@@ -1,0 +1,197 @@
+"""Objects of a store that are open for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, wait
+from typing import Protocol
+
+from dsort.closing import ClosesOnExit
+from dsort.errors import StorageError, TransientStorageError
+from dsort.storage.bucket import ObjectInfo, RandomReads
+from dsort.storage.transport import Transport
+
+__all__ = ["ByteStream", "ObjectReader", "PinnedObject"]
+
+
+class ByteStream(Protocol):
+    """The body of one reply."""
+
+    def read_into(self, view: memoryview) -> int:
+        """Read the next bytes into ``view``, which is not empty. Returns their number, 0 at the
+        end.
+
+        ``TransientStorageError`` if the connection breaks."""
+
+    def close(self) -> None:
+        """Release it, without waiting for bytes that were not read yet."""
+
+
+class PinnedObject(ClosesOnExit):
+    """See :class:`~dsort.storage.bucket.ReadObject`. Each read is a request for these bytes only,
+    which fails if the object is not the one of ``info`` any more. Opening makes no request. Any
+    number of threads may use it at once.
+
+    ``fetch(start, stop)`` returns bytes ``start:stop`` of that content (``stop`` None: to the end),
+    or raises ``ChangedInputError``. A read that is cut short continues where it stopped.
+    """
+
+    rereads_cheaply = False
+
+    def __init__(
+        self,
+        info: ObjectInfo,
+        fetch: Callable[[int, int | None], ByteStream],
+        *,
+        bucket: str,
+        transport: Transport,
+    ) -> None:
+        self.info: ObjectInfo = info
+        self._fetch = fetch
+        self._what = f"{info.name} in bucket {bucket}"
+        self._transport = transport
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
+        view = self._checked(buffer, offset)
+        self._transport.limiter.take(len(view))
+        if len(view):
+            self._read_range(view, offset)
+
+    def forget(self) -> None:
+        """Do nothing: no bytes are kept."""
+
+    def mapping(self) -> memoryview | None:
+        """None: an object in a store cannot be mapped."""
+        return None
+
+    def random_reads(self) -> RandomReads | None:
+        """None: each read would be a request."""
+        return None
+
+    def close(self) -> None:
+        """Do nothing: no connection is open between reads."""
+
+    def _checked(self, buffer: memoryview, offset: int) -> memoryview:
+        view = buffer.cast("B")
+        end = offset + len(view)
+        if end > self.info.size_bytes:
+            raise StorageError(
+                f"{self._what} ended at byte {self.info.size_bytes:,}, {end:,} expected"
+            )
+        return view
+
+    def _read_range(self, view: memoryview, offset: int) -> None:
+        """Fill ``view`` by a request of its own."""
+        filled = 0
+
+        def read() -> None:
+            nonlocal filled
+            stream = self._fetch(offset + filled, offset + len(view))
+            try:
+                while filled < len(view):
+                    filled += self._read_some(stream, view[filled:], offset + filled)
+            finally:
+                stream.close()
+
+        self._transport.call(f"read {self._what}", read)
+
+    def _read_some(self, stream: ByteStream, view: memoryview, offset: int) -> int:
+        got = stream.read_into(view)
+        if not got:
+            raise TransientStorageError(
+                f"{self._what} was cut short: {offset:,} of {self.info.size_bytes:,} bytes came"
+            )
+        return got
+
+
+class ObjectReader(PinnedObject):
+    """An object that is read in order, by one request for as long as that goes well. For one thread
+    at a time.
+
+    ``stream``: the object from its first byte on. ``pool`` returns threads for large reads.
+    """
+
+    def __init__(
+        self,
+        info: ObjectInfo,
+        stream: ByteStream,
+        fetch: Callable[[int, int | None], ByteStream],
+        *,
+        bucket: str,
+        transport: Transport,
+        range_bytes: int,
+        pool: Callable[[], Executor],
+    ) -> None:
+        super().__init__(info, fetch, bucket=bucket, transport=transport)
+        self._stream: ByteStream | None = stream
+        self._position = 0  # the offset of the next byte of the stream
+        self._stop = info.size_bytes  # where the stream ends
+        self._range_bytes = range_bytes
+        self._pool = pool
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
+        view = self._checked(buffer, offset)
+        for window in self._transport.limiter.windows(len(view)):
+            part, at = view[window], offset + window.start
+            if len(part) > self._range_bytes:
+                self._read_ranges(part, at)
+            elif len(part):
+                self._read_on(part, at)
+
+    def close(self) -> None:
+        """Release the connection. Closing again has no effect."""
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            stream.close()
+
+    def _read_on(self, view: memoryview, offset: int) -> None:
+        filled = 0
+
+        def read() -> None:
+            nonlocal filled
+            try:
+                if offset + filled != self._position:  # out of order: request only these bytes
+                    self._begin(offset + filled, offset + len(view))
+                while filled < len(view):
+                    if self._stream is None or self._position == self._stop:
+                        self._begin(self._position, None)  # in order: the rest will be read, too
+                    assert self._stream is not None
+                    got = self._read_some(self._stream, view[filled:], self._position)
+                    filled += got
+                    self._position += got
+            except TransientStorageError:
+                self.close()
+                raise
+
+        self._transport.call(f"read {self._what}", read)
+        if self._position == self.info.size_bytes:
+            self.close()
+
+    def _begin(self, start: int, stop: int | None) -> None:
+        self.close()
+        self._position = start
+        self._stop = self.info.size_bytes if stop is None else stop
+        self._stream = self._fetch(start, stop)
+
+    def _read_ranges(self, view: memoryview, offset: int) -> None:
+        """Fill ``view``, of more than ``range_bytes``, by several requests at once: the first range
+        from the stream that is open, in this thread, the others each by its own."""
+        count = -(-len(view) // self._range_bytes)
+        step = -(-len(view) // count)
+        pool = self._pool()
+        others = [
+            pool.submit(self._read_range, view[at : at + step], offset + at)
+            for at in range(step, len(view), step)
+        ]
+        try:
+            self._read_on(view[:step], offset)
+            for each in others:
+                each.result()
+        finally:
+            for each in others:
+                each.cancel()
+            wait(others)  # none may write here afterwards
+        self.close()
+        self._position = offset + len(view)
