@@ -115,7 +115,7 @@ CATCHES_ALL = {
     "dsort/service/schedules/fire.py": "one schedule that goes wrong must not stop the others",
     "dsort/runtime/base.py": "a bug in a worker goes to the coordinator whole, with its traceback",
     "dsort/staged_samples.py": "encoding runs the user's code, whose error is told by sample",
-    "dsort/runtime/local_worker.py": "a fork must not return into the frames of its coordinator",
+    "dsort/runtime/local.py": "a fork must not return into the frames of its coordinator",
     "dsort/user_code/child.py": "loading the user's code may raise anything, which is told",
     "dsort/user_code/functions.py": "the user's code may raise anything, which is told by record",
     "dsort/stop_flag.py": "an error of any kind goes to the thread that waits for the answer",
@@ -125,8 +125,7 @@ bad turn, and then logs the traceback in place."""
 
 UNPICKLES = {
     "dsort/runtime/ray/runtime.py": "what the driver has put into Ray's object store",
-    "dsort/runtime/local.py": "the socket pair between a coordinator and its worker",
-    "dsort/runtime/local_worker.py": "the other end of that",
+    "dsort/runtime/local.py": "both ends of the socket pair between a coordinator and its worker",
 }
 """Where bytes become objects of any class, and from whom they come: never from a file or a bucket,
 for who can write there would run code here."""

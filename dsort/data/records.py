@@ -45,10 +45,17 @@ from dsort.data.entries import packed_entries
 from dsort.data.hashes import any_twice, hash_keys, mix
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
-from dsort.data.repeated_names import first_equals, last_true, names_come_again, repeated_names
+from dsort.data.repeated_names import (
+    as_table,
+    first_equals,
+    last_true,
+    marks_stand_alike,
+    names_come_again,
+    repeated_names,
+    rows_equal_earlier,
+)
 from dsort.data.row_bytes import column_of
 from dsort.data.segments import NewNames, Segments, segments_of
-from dsort.data.text_rows import as_table, marks_stand_alike, rows_equal_earlier
 
 _SLASH, _DOT = 0x2F, 0x2E
 

@@ -178,7 +178,7 @@ def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:
 def _removed_bytes(job: Job) -> bytes:
     """The file with hashes of the removed keys. The keys themselves are not stored: some may have
     been removed because they identify a person."""
-    from dsort.transforms.key_lists import DropKeys
+    from dsort.transforms.choose import DropKeys
 
     (step,) = job.pipeline.steps
     if not isinstance(step, DropKeys):

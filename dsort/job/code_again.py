@@ -20,8 +20,7 @@ from dsort.scratch.directory import Scratch
 from dsort.transforms.base import Step
 from dsort.workers.conversion import bared_records
 from dsort.workers.tasks import CodeShare
-from dsort.workers.transformed import Transformed
-from dsort.workers.transformer import Transformer
+from dsort.workers.transformer import Transformed, Transformer
 
 
 class CodeAgain:

@@ -23,7 +23,7 @@ from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed
 from dsort.storage.several import input_of
 from dsort.workers.header_reader import SHARDS_AHEAD
-from dsort.workers.same_content import DEDUPLICATE
+from dsort.workers.record_values import DEDUPLICATE
 from dsort.workers.tasks import (
     ExtractRunTask,
     ExtractTask,

@@ -13,7 +13,7 @@ from dsort.job.job import Job
 from dsort.order.output_shards import OutputShards
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
-from dsort.workers.late_schemas import extensions_by_output
+from dsort.workers.conversion import extensions_by_output
 
 FILE_BYTES_MAX = 256 << 20
 AT_ONCE = 1 << 16

@@ -24,9 +24,16 @@ from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable, bare_table
 from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, CorruptShardError, InvariantError, StorageError
-from dsort.moves.decoded import DecodedFile, decode, file_pieces
 from dsort.moves.header_reads import HOP_BYTES, HoppedShard
-from dsort.moves.payload_files import Chain, PayloadBuffer, Spool, Tail
+from dsort.moves.payload_files import (
+    Chain,
+    DecodedFile,
+    PayloadBuffer,
+    Spool,
+    Tail,
+    decode,
+    file_pieces,
+)
 from dsort.moves.range_queue import RangeQueue, RangeRead
 from dsort.moves.short_records import gathered
 from dsort.naming.names import archive_extension, readable

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from dsort.order.alphanumeric import Alphanumeric
 from dsort.order.base import Algorithm
+from dsort.order.by_key import Alphanumeric, InputOrder, Md5
 from dsort.order.content import Content
 from dsort.order.keys import Keys
-from dsort.order.md5 import Md5
-from dsort.order.none import InputOrder
 from dsort.order.shuffle import Shuffle
 from dsort.order.value import Value
 from dsort.registry import Registry

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import codec_of, container_of
-from dsort.data.joins import JoinRule
 from dsort.order.base import Algorithm
+from dsort.order.joining import JoinRule
 from dsort.pipeline.pipeline import (
     Deduplication,
     Mix,
@@ -95,7 +95,7 @@ def _join_keys(spec: JobSpec) -> tuple[Step, ...]:
     by = tuple((each.name, _joined_by(spec, each)) for each in joins)
     if all(text == "key" for _, text in by):
         return ()
-    from dsort.transforms.join_key import JoinKey  # few jobs join
+    from dsort.transforms.rekey import JoinKey  # few jobs join
 
     return (JoinKey(by),)
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import DecodingRules
-from dsort.data.joins import JoinRule
 from dsort.order.base import Algorithm
+from dsort.order.joining import JoinRule
 from dsort.spec.target import Target
 from dsort.storage.several import input_of
 from dsort.transforms.base import Step

@@ -11,7 +11,6 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
-from dsort.data.adjacent import adjacent_records
 from dsort.data.columns import Int64s, are_all_rows, row_numbers
 from dsort.data.members import MemberTable
 from dsort.data.segments import Segments
@@ -22,6 +21,7 @@ from dsort.moves.bare import payload_table
 from dsort.moves.input_shard import ShardBytes
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shards
+from dsort.reading.record_index import adjacent_records
 from dsort.reading.shard_reader import ShardReader
 from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes

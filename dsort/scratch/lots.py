@@ -19,7 +19,7 @@ from dsort.errors import damaged
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.index import IndexStore
 from dsort.scratch.positions import POSITION_SHARD
-from dsort.transforms.borders import BORDERS_MAX, Borders, positions_of
+from dsort.transforms.outputs import BORDERS_MAX, Borders, positions_of
 
 
 def borders_bytes(borders: Borders) -> bytes:

@@ -34,7 +34,7 @@ def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
     from dsort.expressions.nodes import ExpressionError
-    from dsort.transforms.join_key import KEY, STEM, join_expression
+    from dsort.transforms.rekey import KEY, STEM, join_expression
 
     paths = {f"inputs[{number}].join.by": each for number, each in enumerate(spec.inputs)}
     own = {path: each.join.by for path, each in paths.items() if each.join and each.join.by}
@@ -51,7 +51,7 @@ def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
 def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
-    from dsort.transforms.join_key import KEY, STEM
+    from dsort.transforms.rekey import KEY, STEM
 
     for source, each in zip(spec.sources, spec.inputs, strict=False):
         by = (each.join.by if each.join is not None else None) or spec.join.by

@@ -6,15 +6,12 @@ from typing import Final
 
 from dsort.registry import Registry
 from dsort.transforms.base import Step
+from dsort.transforms.choose import DropKeys, Filter, KeepKeys, Sample, Slice
 from dsort.transforms.code import FlatMap, Map
 from dsort.transforms.fields import Fields
-from dsort.transforms.filter import Filter
-from dsort.transforms.key_lists import DropKeys, KeepKeys
 from dsort.transforms.programs import Exec, Http
 from dsort.transforms.rekey import Rekey
 from dsort.transforms.require import Require
-from dsort.transforms.sample import Sample
-from dsort.transforms.slice import Slice
 
 __all__ = ["STEPS", "register"]
 

@@ -15,7 +15,6 @@ from dsort.containers.base import refusal
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.data.hashes import hash_keys
-from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
 from dsort.data.numbered import are_positions
 from dsort.data.record_table import RecordTable
@@ -26,13 +25,13 @@ from dsort.job.code_again import CodeAgain
 from dsort.job.manifest import ManifestInput
 from dsort.keymap.match import KeyMap
 from dsort.moves.input_shard import ShardBytes
+from dsort.order.joining import JoinRule
 from dsort.pipeline.compile import compile_pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.several import input_of
-from dsort.transforms.apply import apply_steps
-from dsort.transforms.base import Step
+from dsort.transforms.base import Step, apply_steps
 from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
 from dsort.verification.duplicates import contents_of, free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller

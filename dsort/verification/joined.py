@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
-from dsort.data.joins import JoinRule
+from dsort.order.joining import JoinRule
 from dsort.order.sort import stable_argsort
 
 

@@ -22,8 +22,7 @@ from dsort.pipeline.compile import steps_of
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.transforms.base import Step
-from dsort.transforms.join_key import JoinKey
-from dsort.transforms.rekey import Rekey
+from dsort.transforms.rekey import JoinKey, Rekey
 
 
 class RowsAgain(Struct, frozen=True):

@@ -24,15 +24,14 @@ from dsort.data.members import MemberKind, MemberTable, bare_table
 from dsort.data.records import FormedRecords, form_records, split_names
 from dsort.errors import ConversionError, InvariantError, StrayMemberError
 from dsort.moves.base import RecordPayload
-from dsort.moves.decoded import DecodedFile
 from dsort.moves.input_shard import slices_of
+from dsort.moves.payload_files import DecodedFile
 from dsort.naming.names import readable
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.sizes import format_bytes
 from dsort.workers.conversion import ShardPayloads
-from dsort.workers.sinks import ContentCheck
-from dsort.workers.staged_file import StagedFile
+from dsort.workers.sinks import ContentCheck, StagedFile
 from dsort.workers.tasks import SCHEMA_FILE, OutputPiece, WorkerSetup
 
 BATCH_BYTES = 8 << 20

@@ -11,8 +11,7 @@ import numpy as np
 
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s
-from dsort.moves.base import Payload, RowRun, WorkerParts
-from dsort.moves.choice import move_of
+from dsort.moves.base import Move, Payload, RowRun, WorkerParts
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.logs import CreatedLog
@@ -24,8 +23,15 @@ from dsort.workers.converted_sink import ConvertedSink
 from dsort.workers.encoding import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.lineage import LINEAGE, lineage_bytes
 from dsort.workers.sidecars import MemberWatch, staged_sidecar, write_sidecars
-from dsort.workers.sinks import CountingSink, FileSink, RawSink, Sink
-from dsort.workers.staged_file import FinishedShard, StagedFile, Writeback
+from dsort.workers.sinks import (
+    CountingSink,
+    FileSink,
+    FinishedShard,
+    RawSink,
+    Sink,
+    StagedFile,
+    Writeback,
+)
 from dsort.workers.tasks import (
     CreateDone,
     CreateTask,
@@ -71,7 +77,7 @@ class Creator:
             for each in setup.pipeline.outputs
         ]
         self._rows: RowsForm | None = None
-        self._move = move_of(
+        self._move = _move_of(
             WorkerParts(
                 setup.movement,
                 setup.pipeline.carrier,
@@ -245,3 +251,39 @@ class Creator:
         # An upload has to choose the size of its parts. A file would reserve too much room.
         longest = piece.shard_bytes + piece.shard_bytes // 100 + ENCODING_BYTES
         return longest if bucket_for(self._outputs, piece.name).seals_on_finish else None
+
+
+def _move_of(parts: WorkerParts) -> Move:
+    """The move with which the worker with ``parts`` reads payload back. A job imports only the move
+    that it needs."""
+    if parts.carrier.is_columnar:
+        from dsort.moves.spilled_rows import RowMove
+
+        return RowMove(parts)
+    return MOVE_OF_WAY[parts.movement.way.name](parts)
+
+
+def _map(parts: WorkerParts) -> Move:
+    from dsort.moves.map import MapMove
+
+    return MapMove(parts)
+
+
+def _range(parts: WorkerParts) -> Move:
+    from dsort.moves.ranged import RangeMove
+
+    return RangeMove(parts)
+
+
+def _spill(parts: WorkerParts) -> Move:
+    from dsort.moves.spill import SpillMove
+
+    return SpillMove(parts)
+
+
+MOVE_OF_WAY: dict[str, Callable[[WorkerParts], Move]] = {
+    "map": _map,
+    "range": _range,
+    "spill": _spill,
+}
+"""By the names of the ways in ``dsort.pipeline.movement``."""

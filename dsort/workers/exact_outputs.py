@@ -15,7 +15,7 @@ from dsort.errors import InvariantError
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.lots import borders_of
-from dsort.transforms.borders import positions_of
+from dsort.transforms.outputs import positions_of
 from dsort.workers.batch import NOWHERE, Batch, Operator, Placed
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 

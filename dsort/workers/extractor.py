@@ -52,6 +52,7 @@ from dsort.workers.conversion import (
     bare_members,
     bared_records,
     packed_records,
+    reported_extensions,
     without_final_newlines,
 )
 from dsort.workers.index_writer import IndexWriter
@@ -61,18 +62,15 @@ from dsort.workers.join_pieces import (
     join_sort_keys,
     place_sort_keys,
 )
-from dsort.workers.late_schemas import reported_extensions
+from dsort.workers.member_names import settle_unsafe_names
 from dsort.workers.operators import operators_of
 from dsort.workers.read_ahead import ReadAhead
 from dsort.workers.record_reactions import count_oddities, react, refuse_oddities, shown_names
-from dsort.workers.same_content import digests_of
-from dsort.workers.sort_keys import ShardSortKeys
+from dsort.workers.record_values import ShardSortKeys, digests_of
 from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
-from dsort.workers.transformed import Transformed
-from dsort.workers.unsafe_members import settle_unsafe_names
 
 if TYPE_CHECKING:
-    from dsort.workers.transformer import Transformer
+    from dsort.workers.transformer import Transformed, Transformer
 
 
 class Extractor:

@@ -10,7 +10,6 @@ from msgspec import Struct
 from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.data.hashes import hash_keys
 from dsort.data.index import EXTENSIONS, ORDINAL, ROW, SAYS, SHARD, SortKeys
-from dsort.data.joins import JoinRule
 from dsort.data.members import MemberTable
 from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
@@ -19,7 +18,15 @@ from dsort.data.tally import SAMPLES_MAX
 from dsort.moves.input_shard import read_inputs
 from dsort.naming.names import readable
 from dsort.order.joined_places import JoinedPlaces
-from dsort.order.joining import Joined, JoinedKind, conflicts_in, join_order, join_rows, left_out_in
+from dsort.order.joining import (
+    Joined,
+    JoinedKind,
+    JoinRule,
+    conflicts_in,
+    join_order,
+    join_rows,
+    left_out_in,
+)
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.positions import by_position, positions_of_records

@@ -10,12 +10,11 @@ from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Operator
 from dsort.workers.conversion import AddMemberDefaults
 from dsort.workers.exact_outputs import SettleExactOutputs
-from dsort.workers.headers import WriteNames
 from dsort.workers.join_pieces import LeaveOutByJoin
+from dsort.workers.lineage import NoteOrigins
+from dsort.workers.member_names import RenameKeys, WriteNames
 from dsort.workers.mix import CopyRecords
-from dsort.workers.origins import NoteOrigins
 from dsort.workers.placing import CountPlaced, PlaceRecords
-from dsort.workers.renamed_keys import RenameKeys
 from dsort.workers.tasks import WorkerSetup
 
 OPERATORS: Final[tuple[type[Operator], ...]] = (

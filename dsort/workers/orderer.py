@@ -30,7 +30,6 @@ from dsort.data.index import (
     SortKeys,
     sort_keys_of,
 )
-from dsort.data.joins import JoinRule
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX
@@ -41,6 +40,7 @@ from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_bytes
 from dsort.order.joined_places import JoinedPlaces
+from dsort.order.joining import JoinRule
 from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
 from dsort.scratch.index import PartitionRows

@@ -16,8 +16,7 @@ from dsort.data.arrow_arrays import arrow_bytes
 from dsort.data.columns import BytesColumn
 from dsort.transforms.base import Step
 from dsort.transforms.fields import Fields
-from dsort.transforms.join_key import JoinKey
-from dsort.transforms.rekey import Rekey
+from dsort.transforms.rekey import JoinKey, Rekey
 
 
 def changes_rows(steps: Sequence[Step]) -> bool:

@@ -25,7 +25,7 @@ from dsort.errors import CorruptShardError, InvariantError, StorageError
 from dsort.moves.spilled_rows import RowPayload
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import StagedObject
-from dsort.workers.staged_file import StagedFile
+from dsort.workers.sinks import StagedFile
 from dsort.workers.tasks import LONG_COLUMNS_FILE, SCHEMA_FILE, OutputPiece
 
 BATCH_SHARE = 8

@@ -17,8 +17,7 @@ from dsort.data.columns import Int64s
 from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
-from dsort.moves.decoded import ForwardReader
-from dsort.moves.payload_files import PayloadBuffer, Readable
+from dsort.moves.payload_files import ForwardReader, PayloadBuffer, Readable
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.storage.bucket import Bucket, StagedObject

@@ -1,14 +1,23 @@
 """Sinks write one output shard from the payload of its pieces, and check its length and content.
 
 All records travel in one container, the carrier. A :class:`RawSink` writes them unchanged, a
-``ConvertedSink`` in another container, and a ``RowSink`` writes rows of tables.
+``ConvertedSink`` in another container, and a ``RowSink`` writes rows of tables. A thread starts the
+writeback of finished ranges while the worker gathers the next ones: starting it blocks the caller
+as soon as the disk's queue is full.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, Protocol
 
 import xxhash
+from msgspec import Struct
 
 from dsort.containers.base import Container
 from dsort.data.entries import PlacedEntries, placed_entries
@@ -16,9 +25,277 @@ from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STO
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RecordPayload
+from dsort.scratch.logs import CreatedLog, ShardCreated
+from dsort.storage.bucket import Buffer, StagedObject
+from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
+from dsort.storage.process_limits import is_no_thread
 from dsort.workers.encoding import ShardEncoder
-from dsort.workers.staged_file import StagedFile
+from dsort.workers.sidecars import MemberWatch
 from dsort.workers.tasks import OutputPiece
+
+FLUSH_BYTES = 16 << 20
+"""Writeback starts each time so many bytes were written."""
+
+
+PIECE_BYTES = 1 << 20
+"""The bytes that are hashed and then written at a time. They stay in the processor's cache, and the
+pages of mapped inputs that the hash has touched are mapped when the kernel copies them. Writing
+before hashing took twice as long in total, whatever the size of records."""
+JOINED_BYTES_MAX = 16 << 10
+"""Shorter slices are joined first: a slice costs the hash and the kernel 0.3 µs each."""
+
+
+class StagedFile:
+    """The file of one output shard, written from its first byte to its last. Bytes pass the watch,
+    the encoder and the hash before they are written. ``watch`` finds members."""
+
+    def __init__(
+        self,
+        staged: StagedObject,
+        writeback: Writeback,
+        *,
+        want_md5: bool,
+        seals_on_finish: bool,
+        past_cache: bool = False,
+        encoder: ShardEncoder | None = None,
+        watch: MemberWatch | None = None,
+    ) -> None:
+        """``past_cache``: the file is not read soon, so it bypasses the page cache if possible."""
+        self.written_bytes = 0
+        self.watch = watch
+        self._encoder = encoder
+        self._is_abandoned = False
+        self._direct = direct_writes(staged) if past_cache else None
+        self._staged = staged
+        self._writeback = writeback
+        self._finish = writeback.finish if seals_on_finish else writeback.finish_now
+        self._flushed = 0
+        self._xxh3 = xxhash.xxh3_64()
+        self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
+
+    @property
+    def checksum(self) -> str:
+        """XXH3 of the written bytes (hexadecimal)."""
+        return self._xxh3.hexdigest()
+
+    @property
+    def md5(self) -> str:
+        """MD5 of the written bytes (hexadecimal); "" unless the job needs it."""
+        return self._md5.hexdigest() if self._md5 is not None else ""
+
+    def write(self, slices: Sequence[memoryview]) -> int:
+        """Write the next bytes of the shard; return their number."""
+        if self._is_abandoned:  # pyarrow writes the end of a file that is discarded
+            return 0
+        if self.watch is not None:
+            self.watch.feed(slices)
+        if self._encoder is None:
+            return self._write(slices)
+        for encoded in self._encoder.feed(slices):
+            self._write([memoryview(encoded)])
+        return sum(map(len, slices))
+
+    def end(self) -> None:
+        """Write the end of the encoded file, once the shard has no more bytes."""
+        if self._encoder is not None:
+            for encoded in self._encoder.finish():
+                self._write([memoryview(encoded)])
+
+    def _write(self, slices: Sequence[memoryview]) -> int:
+        size_bytes = sum(map(len, slices))
+        if self._direct is not None:
+            self._write_directly(self._direct, slices, size_bytes)
+            return size_bytes
+        if size_bytes <= PIECE_BYTES:
+            self._write_piece(slices, size_bytes)
+            return size_bytes
+        step = max(len(slices) * PIECE_BYTES // size_bytes, 1)
+        for at in range(0, len(slices), step):
+            some = slices[at : at + step]
+            count = sum(map(len, some))
+            if count <= 2 * PIECE_BYTES:
+                self._write_piece(some, count)
+                continue
+            for each in some:
+                for start in range(0, len(each), PIECE_BYTES):
+                    part = each[start : start + PIECE_BYTES]
+                    self._write_piece([part], len(part))
+        return size_bytes
+
+    def _write_directly(
+        self, direct: DirectWrites, slices: Sequence[memoryview], size_bytes: int
+    ) -> None:
+        self._hash(slices)
+        taken = direct.write(slices)
+        self.written_bytes += size_bytes
+        if taken < len(slices):
+            self._end_direct(slices[taken:])
+
+    def _end_direct(self, slices: Sequence[memoryview] = ()) -> None:
+        """Stop direct writes: write the rest, and ``slices``, through the page cache. Later bytes
+        go the same way."""
+        direct, self._direct = self._direct, None
+        if direct is None:
+            return
+        self._flushed = direct.written_bytes
+        direct.leave(self._staged, slices)
+
+    def _hash(self, slices: Sequence[Buffer]) -> None:
+        update = self._xxh3.update
+        for piece in slices:
+            update(piece)
+        if self._md5 is not None:
+            for piece in slices:
+                self._md5.update(piece)
+
+    def _write_piece(self, slices: Sequence[Buffer], size_bytes: int) -> None:
+        if size_bytes < JOINED_BYTES_MAX * len(slices) and len(slices) > 1:
+            slices = [b"".join(slices)]
+        # The hash first: it reads mapped pages in order, so the kernel maps them in batches.
+        self._hash(slices)
+        self._staged.write_at(self.written_bytes, slices)
+        self.written_bytes += size_bytes
+        unflushed = self.written_bytes - self._flushed
+        if unflushed >= FLUSH_BYTES:
+            self._writeback.start(self._staged, self._flushed, unflushed)
+            self._flushed = self.written_bytes
+
+    def finish(self) -> Future[str]:
+        """Hand the rest of an ended file to the store; return the receipt."""
+        self._end_direct()
+        return self._finish(self._staged, self._flushed, self.written_bytes - self._flushed)
+
+    def abandon(self) -> None:
+        """Discard a file that will not be finished."""
+        self._is_abandoned = True
+        if self._encoder is not None:
+            self._encoder.abandon()
+        if self._direct is not None:
+            self._direct.close()
+        self._writeback.abandon(self._staged)
+
+
+class FinishedShard(Struct, frozen=True):
+    """A written shard, whose receipt may still be pending."""
+
+    ordinal: int
+    file: StagedFile
+    receipt: Future[str]
+    log: CreatedLog
+
+    def record(self, receipt: Future[str]) -> None:
+        """Log the shard when its receipt comes. If this worker dies before its task is done, the
+        job continues from the log."""
+        if not receipt.cancelled() and receipt.exception() is None:
+            self.log.append(self.done())
+
+    def done(self) -> ShardCreated:
+        """The facts about the shard. Waits for its receipt."""
+        file, receipt = self.file, self.receipt.result()
+        return ShardCreated(self.ordinal, file.checksum, receipt, file.md5, file.written_bytes)
+
+
+PENDING_MAX = 4
+"""The most ranges that wait for the disk. With more, gathering waits, so that dirty pages do not
+pile up."""
+
+
+SMALL_BYTES = 1 << 20
+SMALL_MAX = 32
+"""The most objects that one call of the thread closes. Waking the thread for each object took a
+tenth of the time of shards of 1 KB."""
+
+
+class Writeback:
+    """One thread that starts writeback of ranges and closes objects, in the order of the calls."""
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._is_alone = False
+        self._pending: deque[Future[str]] = deque()
+        self._small: list[tuple[StagedObject, int, int]] = []
+
+    def start(self, staged: StagedObject, offset: int, size_bytes: int) -> None:
+        """Start to write a range to the disk."""
+        self._submit(partial(_start, staged, offset, size_bytes))
+
+    def finish(self, staged: StagedObject, offset: int, size_bytes: int) -> Future[str]:
+        """Start to write an object's last range; then finish and close it. Return its receipt."""
+        return self._submit(partial(_finish, staged, offset, size_bytes))
+
+    def finish_now(self, staged: StagedObject, offset: int, size_bytes: int) -> Future[str]:
+        """Like ``finish``, for receipts that need not wait for the disk: returns it at once."""
+        receipt: Future[str] = Future()
+        receipt.set_result(staged.finish())
+        if size_bytes > SMALL_BYTES:
+            self._submit(partial(_close_all, [(staged, offset, size_bytes)]))
+            return receipt
+        self._small.append((staged, offset, size_bytes))
+        if len(self._small) >= SMALL_MAX:
+            self.close_small()
+        return receipt
+
+    def close_small(self) -> None:
+        """Start to write and close the finished small objects that wait for others."""
+        small, self._small = self._small, []
+        if small:
+            self._submit(partial(_close_all, small))
+
+    def abandon(self, staged: StagedObject) -> None:
+        """Close an object that will not be finished, once none of its ranges is pending."""
+        self.close_small()
+        while self._pending:
+            wait([self._pending.popleft()])
+        staged.close()
+
+    def close(self) -> None:
+        """Wait for pending work, and end the thread."""
+        self.close_small()
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+            self._thread = None
+
+    def _submit(self, work: Callable[[], str]) -> Future[str]:
+        while len(self._pending) >= PENDING_MAX:
+            self._pending.popleft().result()
+        if self._thread is None and not self._is_alone:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="writeback")
+            try:
+                self._thread.submit(str).result()
+            except RuntimeError as error:
+                if not is_no_thread(error):
+                    raise
+                self._is_alone, self._thread = True, None
+        if self._thread is None:  # no thread can be started: the caller does the work
+            future: Future[str] = Future()
+            future.set_result(work())
+            return future
+        future = self._thread.submit(work)
+        self._pending.append(future)
+        return future
+
+
+def _start(staged: StagedObject, offset: int, size_bytes: int) -> str:
+    if size_bytes:
+        staged.start_sync(offset, size_bytes)
+    return ""
+
+
+def _close_all(small: Sequence[tuple[StagedObject, int, int]]) -> str:
+    with ExitStack() as stack:
+        for staged, _, _ in small:
+            stack.callback(staged.close)
+        for each in small:
+            _start(*each)
+    return ""
+
+
+def _finish(staged: StagedObject, offset: int, size_bytes: int) -> str:
+    try:
+        _start(staged, offset, size_bytes)
+        return staged.finish()
+    finally:
+        staged.close()
 
 
 class Sink(Protocol):

@@ -55,23 +55,23 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.several import input_of
-from dsort.transforms.apply import apply_steps
-from dsort.transforms.base import Step
+from dsort.transforms.base import Step, apply_steps
 from dsort.workers.batch import Batch, Placed
 from dsort.workers.exact_outputs import ExactPlaces
 from dsort.workers.extractor import Extractor
-from dsort.workers.origins import origins_table
+from dsort.workers.lineage import origins_table
 from dsort.workers.placing import Placer
+from dsort.workers.record_values import ShardSortKeys, digests_of_field
 from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
-from dsort.workers.same_content import digests_of_field
-from dsort.workers.sort_keys import ShardSortKeys
-from dsort.workers.table_batches import ShardSource, bounded, gathered_up
 from dsort.workers.table_rows import (
     CLASSES,
     PARTITION,
     SAME,
+    ShardSource,
     SpilledBlocks,
     TableRows,
+    bounded,
+    gathered_up,
     record_table,
 )
 from dsort.workers.tasks import (

@@ -1,5 +1,5 @@
-"""Rows of tables in the form in which algorithms, steps and outputs read records; and the index of
-the rows of a shard.
+"""Rows of tables, as readers, algorithms, steps and outputs need them: the batches of one input
+shard, their rows as records, and the index of these.
 
 Cells are members. Only columns that a step, an algorithm or an output needs become members. If only
 the nulls of a column matter, its members have no content, which saves a look at each cell.
@@ -7,16 +7,19 @@ the nulls of a column matter, its members have no content, which saves a look at
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
 
+from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents
 from dsort.containers.columnar.schema import is_media, nulls_of
+from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import BytesColumn, Int32s, Int64s
 from dsort.data.hashes import hash_keys
 from dsort.data.index import (
@@ -42,9 +45,13 @@ from dsort.data.repeated_names import HashesSeen
 from dsort.data.row_bytes import side_by_side
 from dsort.data.segments import Segments
 from dsort.data.table import Column, Name, Numbers, Table
-from dsort.errors import InputError
+from dsort.errors import CorruptShardError, InputError
+from dsort.moves.payload_files import PayloadBuffer, Spool
 from dsort.naming.names import shortened
-from dsort.workers.sort_keys import ShardSortKeys
+from dsort.sizes import format_bytes
+from dsort.storage.bucket import ReadObject
+from dsort.workers.record_values import ShardSortKeys
+from dsort.workers.tasks import ExtractTask
 
 SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
 CLASSES = ("to stratify by", "stratify names a column")
@@ -215,3 +222,95 @@ class SpilledBlocks(Struct):
         }
         offsets = np.searchsorted(partition[order], np.arange(partitions + 1)).astype(np.int64)
         return Table(len(partition), columns).take(order), offsets
+
+
+class ShardSource:
+    """An opened input for readers of tables: mapped, in the buffer, or read in parts."""
+
+    def __init__(
+        self,
+        source: ReadObject | Spool,
+        size_bytes: int,
+        view: memoryview | None,
+        buffer: PayloadBuffer,
+    ) -> None:
+        """``buffer``: holds the requested ranges where ``view`` is None."""
+        self._source = source
+        self._view = view
+        self._buffer = buffer
+        self.size_bytes = size_bytes
+
+    @classmethod
+    def of(cls, source: ReadObject, buffer: PayloadBuffer) -> ShardSource:
+        """An input that is mapped, or read into ``buffer`` if it fits."""
+        size_bytes, view = source.info.size_bytes, source.mapping()
+        if view is None and size_bytes <= buffer.size_bytes:
+            view = buffer.view(size_bytes)
+            source.read_into(view, 0)
+        return cls(source, size_bytes, view, buffer)
+
+    def whole(self) -> memoryview | None:
+        """See :class:`~dsort.containers.columnar.ranges.Source`."""
+        return self._view
+
+    def forget(self, until: int) -> None:
+        """Release the pages of the first ``until`` bytes, which are not read again. If they stayed
+        mapped, they would fill the memory, and compete with pages on their way to the disk."""
+        mapped = None if self._view is None else self._view.obj
+        if isinstance(mapped, mmap.mmap) and until > mmap.PAGESIZE:
+            mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :class:`~dsort.containers.columnar.ranges.Source`."""
+        if self._view is not None:
+            return bytes(self._view[offset : offset + length])
+        data = bytearray(length)
+        self._source.read_into(memoryview(data), offset)
+        return bytes(data)
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """See :class:`~dsort.containers.columnar.ranges.Source`."""
+        if self._view is not None:
+            return self._view[offset : offset + length]
+        if length > self._buffer.size_bytes:
+            return None
+        view = self._buffer.view(length)
+        self._source.read_into(view, offset)
+        return view
+
+
+def gathered_up(batches: Iterable[LightRows], bytes_max: int) -> Iterator[list[LightRows]]:
+    """Join batches to groups of about ``bytes_max``: small row groups would make blocks of a row or
+    two."""
+    waiting: list[LightRows] = []
+    size_bytes = 0
+    for batch in batches:
+        more = batch.held_bytes
+        if waiting and size_bytes + more > bytes_max:
+            yield waiting
+            waiting, size_bytes = [], 0
+        waiting.append(batch)
+        size_bytes += more
+    if waiting:
+        yield waiting
+
+
+def bounded(
+    task: ExtractTask, batches: Iterator[LightRows], max_expansion: float
+) -> Iterator[LightRows]:
+    """Yield ``batches``. ``CorruptShardError`` once the rows of the shard take more bytes than the
+    job allows. A row counts as one byte at least, because a few bytes of a shard can hold any
+    number of nulls."""
+    limit = max_expansion * task.size_bytes + EXPANSION_FLOOR_BYTES
+    decoded_bytes = 0
+    for batch in batches:
+        decoded_bytes += max(batch.nbytes, batch.num_rows)
+        if decoded_bytes > limit:
+            raise CorruptShardError(
+                task.name,
+                0,
+                f"its rows take more than {format_bytes(int(limit))}, {max_expansion:g} times its "
+                f"length and {format_bytes(EXPANSION_FLOOR_BYTES)}",
+                hint="a bomb does; if this is data, set a larger max_expansion",
+            )
+        yield batch

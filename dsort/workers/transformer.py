@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import numpy as np
+from msgspec import Struct
 
 from dsort.data.columns import Bools
 from dsort.data.members import MemberTable
@@ -25,15 +26,13 @@ from dsort.naming.names import readable
 from dsort.pipeline.pipeline import StepFailures
 from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import LineWriter
-from dsort.transforms.apply import apply_steps, step_words
-from dsort.transforms.base import Step
+from dsort.transforms.base import Step, apply_steps, step_words
 from dsort.transforms.payload import PayloadStep
 from dsort.user_code.pool import CodePool
 from dsort.workers.code_frames import GivenRecords, RecordFrame, ShardResults
 from dsort.workers.conversion import bared_records
 from dsort.workers.gpus import GpuNeeds, GpuPlace
 from dsort.workers.tasks import CodeShare
-from dsort.workers.transformed import Transformed
 
 FRAME_RECORDS = 256
 FRAME_BYTES = 1 << 20
@@ -267,3 +266,15 @@ class _Failures:
                 members[name.decode("utf-8", "surrogateescape")] = data
             line["members"] = members
         return json.dumps(line).encode() + b"\n"
+
+
+class Transformed(Struct, frozen=True, eq=False):
+    """The records that steps leave. ``named``: ``members`` with the names that steps gave them,
+    which are not in the headers yet. ``given``: how many records payload steps received, summed
+    over the steps. ``counts``: how many records reached each step that needs positions."""
+
+    members: MemberTable
+    named: MemberTable
+    records: FormedRecords
+    given: int
+    counts: tuple[int, ...] = ()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dsort.errors import StorageError
+from dsort.transforms.choose import Sample
 from dsort.transforms.rekey import Rekey
-from dsort.transforms.sample import Sample
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import small_dataset
 from tests.support.engine import spec_of

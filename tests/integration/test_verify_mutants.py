@@ -18,8 +18,8 @@ from tests.support.internals import (
     Int64s,
     MemberTable,
     RecordTable,
-    headers,
     manifest_name,
+    member_names,
 )
 from tests.support.results import kinds
 
@@ -50,7 +50,7 @@ def change_copies(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
 
 def swap_two_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first two members with new headers have each other's."""
-    whole = headers._with_literals
+    whole = member_names._with_literals
 
     def mutant(shard: Any, members: MemberTable, named: MemberTable, rows: Int64s) -> MemberTable:
         names = named.names.tolist()
@@ -59,11 +59,11 @@ def swap_two_names(monkeypatch: pytest.MonkeyPatch) -> None:
         wrong = replace(named, names=BytesColumn.of(names))
         return replace(whole(shard, members, wrong, rows), names=named.names)
 
-    monkeypatch.setattr(headers, "_with_literals", mutant)
+    monkeypatch.setattr(member_names, "_with_literals", mutant)
 
 
 def leave_unsafe_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsort.workers.unsafe_members.unsafe_rows", lambda names: [])
+    monkeypatch.setattr("dsort.workers.member_names.unsafe_rows", lambda names: [])
 
 
 def no_bug(monkeypatch: pytest.MonkeyPatch) -> None:

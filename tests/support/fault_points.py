@@ -76,7 +76,7 @@ def _own_name(opened: Any) -> str:
 
 IN_WORKERS = {
     "extract:start": Point("dsort.workers.extractor", "Extractor.extract", "before"),
-    "spill:append": Point("dsort.scratch.spill_writer", "SpillWriter.append", "after"),
+    "spill:append": Point("dsort.moves.payload_spill", "SpillWriter.append", "after"),
     "index:write": Point("dsort.scratch.index", "IndexStore.write_shard", "before", _second),
     "extract:end": Point("dsort.workers.extractor", "Extractor.extract", "after"),
     "duplicates:end": Point("dsort.workers.orderer", "Orderer.duplicates", "after"),
@@ -84,8 +84,8 @@ IN_WORKERS = {
     "order:end": Point("dsort.workers.orderer", "Orderer.order", "after"),
     "cut:end": Point("dsort.workers.orderer", "Orderer.cut", "after"),
     "create:start": Point("dsort.workers.creator", "Creator.create", "before"),
-    "create:write": Point("dsort.workers.staged_file", "StagedFile.write", "after"),
-    "create:finish": Point("dsort.workers.staged_file", "StagedFile.finish", "after"),
+    "create:write": Point("dsort.workers.sinks", "StagedFile.write", "after"),
+    "create:finish": Point("dsort.workers.sinks", "StagedFile.finish", "after"),
     "create:end": Point("dsort.workers.creator", "Creator.create", "after"),
     "block:read": Point("dsort.runtime.ray.block_server", "BlockServer._send", "before"),
     "seal:start": Point("dsort.workers.sealer", "Sealer.seal", "before"),

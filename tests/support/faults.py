@@ -72,18 +72,18 @@ def strikes(directory: Path) -> int:
 
 def main(text: str) -> None:
     """A worker's process with a fault in it."""
-    from tests.support.internals import local_worker
+    from tests.support.internals import local
 
     install(text)
-    local_worker.main()
+    local.main()
 
 
 def install(text: str) -> None:
     """Have workers of this process meet a fault."""
-    from tests.support.internals import local_worker
+    from tests.support.internals import local
 
     fault = Fault(**json.loads(text))
-    local_worker.Worker = _faulty(local_worker.Worker, fault)  # type: ignore[misc, attr-defined]
+    local.Worker = _faulty(local.Worker, fault)  # type: ignore[misc, attr-defined]
 
 
 def _faulty(worker_class: type[Any], fault: Fault) -> type[Any]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from tests.support import faults
 from tests.support.children import FIRST_WORKER
 from tests.support.forked import Nursery
-from tests.support.internals import local, local_worker
+from tests.support.internals import local
 
 __all__ = ["become_worker", "begins_workers", "forked_workers", "fresh_workers"]
 
@@ -33,7 +33,7 @@ class _Begin:
         self.fresh = local._begin
         self._nursery = nursery
 
-    def __call__(self, link: socket.socket) -> subprocess.Popen[bytes] | local_worker.ForkedProcess:
+    def __call__(self, link: socket.socket) -> subprocess.Popen[bytes] | local.ForkedProcess:
         bootstrap = local.BOOTSTRAP
         fault = faults.fault_of(bootstrap)
         if bootstrap != USUAL and not fault:  # a test has workers run something else
@@ -82,5 +82,5 @@ def become_worker(descriptors: list[int], parent: int, fault: str) -> None:
     if fault:
         faults.install(fault)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    above = fcntl.fcntl(link, fcntl.F_DUPFD_CLOEXEC, local_worker.LINK + 1)
-    local_worker._become_worker(socket.socket(fileno=above), parent, mask)
+    above = fcntl.fcntl(link, fcntl.F_DUPFD_CLOEXEC, local.LINK + 1)
+    local._become_worker(socket.socket(fileno=above), parent, mask)

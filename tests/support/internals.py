@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Any
 
 MODULES = {
-    "dsort.data.adjacent": "adjacent_records",
     "dsort.data.arrow_arrays": "arrow_bytes arrow_numbers arrow_structs",
     "dsort.data.columns": (
         "Bools BytesColumn Int32s Int64s UInt32s UInt64s UInt8s are_all_rows cut_rows "
@@ -21,7 +20,6 @@ MODULES = {
         "BLOCK_LENGTH BLOCK_SHARD BLOCK_START BLOCK_WORKER CONTENT_HASH ENTRIES KEYS MEMBERS "
         "ORDINAL RANGES RANK SHARD STORED_BYTES SortKeys TEXT record_index"
     ),
-    "dsort.data.joins": "JoinRule",
     "dsort.data.json_pointer": "JsonNumber JsonPointer JsonSyntaxError is_json",
     "dsort.data.json_rows": "ROWS_AT_ONCE Rows json_bytes",
     "dsort.data.json_types": "Count INTEGER_MAX checked",
@@ -31,6 +29,7 @@ MODULES = {
     "dsort.data.packed_texts": "CHUNK_BYTES PackedTexts TextsByNumber",
     "dsort.data.permutation": "permuted",
     "dsort.data.records": "FormedRecords STRAY_SALT form_records split_name split_names",
+    "dsort.data.repeated_names": "rows_equal_earlier",
     "dsort.data.row_bytes": (
         "RowBytes column_of decimals distinct_rows row_by_row side_by_side spread"
     ),
@@ -38,7 +37,6 @@ MODULES = {
     "dsort.data.shares": "shares_of_total",
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
-    "dsort.data.text_rows": "rows_equal_earlier",
     "dsort.data.total_json": "encodable from_json is_encodable to_json",
     "dsort.job": (
         "commands commit journal known_keys programs range_probe resolve setup streams worker_setup"
@@ -100,12 +98,12 @@ MODULES = {
     "dsort.loader.position": "Position Remainder Steps",
     "dsort.model.report": "PlanReportView RunReportView WayName",
     "dsort.moves": "payload_spill range_queue short_records spill",
-    "dsort.moves.choice": "MOVE_OF_WAY",
     "dsort.moves.input_shard": (
         "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"
     ),
     "dsort.moves.map": "MappedInputs MappedPayload",
     "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
+    "dsort.moves.payload_spill": "DIRECT_BYTES_MIN FLUSH_BYTES SpillWriter",
     "dsort.moves.range_queue": "RangeQueue RangeRead",
     "dsort.moves.short_records": "SHORT_BYTES_MAX are_short gathered",
     "dsort.moves.slices": "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_with_literals",
@@ -127,14 +125,14 @@ MODULES = {
     "dsort.naming.safe_names": "new_safe_names safe_name target_escapes unsafe_links unsafe_rows",
     "dsort.naming.templates": "COUNT_MAX ShardTemplate parse_template",
     "dsort.order.algorithms": "ALGORITHMS register",
-    "dsort.order.alphanumeric": "Alphanumeric natural_value",
+    "dsort.order.by_key": "Alphanumeric natural_value",
     "dsort.order.base": "Algorithm Check OptionError Record SortValue decreasing_option option",
     "dsort.order.class_numbers": "ClassCounts ClassPlaces classes_of_all",
     "dsort.order.content": "ContentValueError content_value",
     "dsort.order.cut": "CutRule OpenShard OutputShard Piece cut_partition",
     "dsort.order.duplicates": "find_duplicates new_keys repeated_hashes",
     "dsort.order.interleave": "Interleave",
-    "dsort.order.joining": "Joined JoinedKind LeftOut conflicts_in join_order join_rows",
+    "dsort.order.joining": "JoinRule Joined JoinedKind LeftOut conflicts_in join_order join_rows",
     "dsort.order.mixing": "Mixing chi_squared_p_value mixing_line",
     "dsort.order.mixing_counts": (
         "BINS_MAX BINS_OPEN_MAX MixingTally count_part counts_in_input_order judge_mixing "
@@ -155,12 +153,11 @@ MODULES = {
     ),
     "dsort.reading.in_order": "BUFFER_BYTES ShardRecord read_shards",
     "dsort.reading.index_cache": "COUNTED_BYTES_MIN IndexCache",
-    "dsort.reading.record_index": "RecordIndex",
+    "dsort.reading.record_index": "RecordIndex adjacent_records",
     "dsort.reading.shard_reader": "ShardReader",
-    "dsort.runtime": "local local_worker",
+    "dsort.runtime": "local",
     "dsort.runtime.base": "Runtime answer",
-    "dsort.runtime.local": "AHEAD_A_WORKER LocalRuntime",
-    "dsort.runtime.local_worker": "ForkedProcess",
+    "dsort.runtime.local": "AHEAD_A_WORKER ForkedProcess LocalRuntime",
     "dsort.runtime.machine": "Holder Machine",
     "dsort.runtime.ray": "block_server cluster exchange scratch_nodes",
     "dsort.runtime.ray.block_server": "BlockPlace BlockServer Part",
@@ -185,7 +182,7 @@ MODULES = {
     "dsort.runtime.ray.watchdog": "begin_watchdog end_holders end_watchdog holders",
     "dsort.runtime.ray.workers": "RayWorkers",
     "dsort.runtime.task_queue": "LOOKAHEAD_MAX TASK_TRIES_MAX TaskQueue WORKERS_LOST_MAX",
-    "dsort.scratch": "columns index spill_writer",
+    "dsort.scratch": "columns index",
     "dsort.scratch.class_table": "check_class_table class_table_bytes",
     "dsort.scratch.columns": (
         "Column ColumnFile KEPT_FILES_MAX KeptColumns columns_bytes write_columns"
@@ -202,7 +199,6 @@ MODULES = {
     "dsort.scratch.spill": (
         "BLOCK_BYTES Payload SpillBlock SpillFile SpillReader read_spill spill_extents spill_name"
     ),
-    "dsort.scratch.spill_writer": "DIRECT_BYTES_MIN FLUSH_BYTES SpillWriter",
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "FirstRecord Place ShardFacts check_cuts",
     "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",
@@ -212,23 +208,22 @@ MODULES = {
     "dsort.verification.read": (
         "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
     ),
-    "dsort.workers": "header_reader headers operators sidecars tasks",
+    "dsort.workers": "header_reader member_names operators sidecars tasks",
     "dsort.workers.batch": "Batch Operator",
-    "dsort.workers.conversion": "packed_records",
-    "dsort.workers.creator": "Creator",
+    "dsort.workers.conversion": "extensions_by_output packed_records",
     "dsort.workers.encoding": "encoded_pieces",
+    "dsort.workers.creator": "Creator MOVE_OF_WAY",
     "dsort.workers.extractor": "Extractor",
     "dsort.workers.gpus": "GpuNeeds GpuPlace gpus_here",
     "dsort.workers.header_reader": "HeaderReader header_hops",
-    "dsort.workers.headers": "with_names_written with_new_names",
-    "dsort.workers.late_schemas": "extensions_by_output",
+    "dsort.workers.member_names": "with_names_written with_new_names",
     "dsort.workers.lineage": "lineage_of",
     "dsort.workers.orderer": "Orderer",
     "dsort.workers.read_ahead": "ReadAhead",
     "dsort.workers.run_extractor": "RunExtractor",
     "dsort.workers.sealer": "publish_all",
     "dsort.workers.sidecars": "MemberWatch _samples_bytes samples_of",
-    "dsort.workers.staged_file": "PIECE_BYTES StagedFile Writeback",
+    "dsort.workers.sinks": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.tasks": (
         "Attempt CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask "
         "PublishDone PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone "

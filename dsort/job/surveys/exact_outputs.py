@@ -23,8 +23,7 @@ from dsort.job.surveys.selection import Selection
 from dsort.job.surveys.survey import Survey
 from dsort.scratch.columns import ColumnFile
 from dsort.scratch.lots import DrawnClasses, IndexDraws, borders_bytes, borders_of
-from dsort.transforms.borders import BORDERS_MAX, LOT_BITS, Borders
-from dsort.transforms.outputs import Division
+from dsort.transforms.outputs import BORDERS_MAX, LOT_BITS, Borders, Division
 from dsort.workers.tasks import Stage
 
 BORDERS_FILE = "borders.col"

@@ -10,7 +10,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from dsort.data.index import KEYS, ORDINAL
-from dsort.data.joins import JoinRule
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError, JoinError
@@ -20,7 +19,7 @@ from dsort.job.job import Job
 from dsort.job.reactions import store_reactions
 from dsort.job.surveys.survey import Survey
 from dsort.order.joined_places import spread_places
-from dsort.order.joining import JoinedKind
+from dsort.order.joining import JoinedKind, JoinRule
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.positions import (
     NTH,

@@ -25,7 +25,7 @@ from dsort.job.surveys.survey import Survey
 from dsort.pipeline.pipeline import Mix
 from dsort.scratch.lots import KeyDraws
 from dsort.storage.several import parted
-from dsort.transforms.borders import ORDINAL_BITS
+from dsort.transforms.outputs import ORDINAL_BITS
 from dsort.workers.tasks import Stage
 
 _LOTS = 1 << 64

@@ -14,7 +14,7 @@ from dsort.data.columns import Int64s, UInt64s
 from dsort.job.extraction import Extraction
 from dsort.job.job import Job
 from dsort.scratch.lots import Draws, LotSteps
-from dsort.transforms.borders import POSITION_BITS, Borders
+from dsort.transforms.outputs import POSITION_BITS, Borders
 
 _STEPS_BITS = 20
 """So many bits number the counters that are used at a time, for all borders together."""
