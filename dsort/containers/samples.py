@@ -45,10 +45,7 @@ def packed_samples(
     key_at = columns.index(KEY_COLUMN)
     _check_sizes(sizes, records, data_set)
     heads = np.insert(sizes, key_at, records.keys.lengths, axis=1).astype("<u4")
-    width = heads.shape[1] * heads.itemsize
-    begun = BytesColumn(
-        np.arange(len(first) + 1, dtype=np.int64) * width, heads.view(np.uint8).reshape(-1)
-    )
+    begun = BytesColumn.of_table(heads.view(np.uint8))
     if key_at == 0:
         begun = side_by_side([begun, records.keys], len(first))
     parts = [spread(begun, first, len(rows))]

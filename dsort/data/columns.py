@@ -110,6 +110,12 @@ class BytesColumn:
         return cls(offsets, np.frombuffer(b"".join(values), np.uint8))
 
     @classmethod
+    def of_table(cls, table: NDArray[np.uint8]) -> BytesColumn:
+        """The rows of a ``table`` of shape ``(n, width)``."""
+        count, width = table.shape
+        return cls(np.arange(count + 1, dtype=np.int64) * width, table.reshape(-1))
+
+    @classmethod
     def empty(cls, count: int) -> BytesColumn:
         """A column of ``count`` empty strings."""
         return cls(np.zeros(count + 1, np.int64), np.zeros(0, np.uint8))
@@ -154,6 +160,12 @@ class BytesColumn:
         if not width or int(self.offsets[-1]) != count * width:
             return None
         return width if bool((self.lengths == width).all()) else None
+
+    def rows_with(self, found: Bools) -> Bools:
+        """Which rows have one of the bytes of ``blob`` that are ``found``, shape ``(n,)``."""
+        rows: Bools = np.zeros(len(self), np.bool_)
+        rows[np.searchsorted(self.offsets, np.flatnonzero(found), side="right") - 1] = True
+        return rows
 
     def run(self, start: int, stop: int) -> BytesColumn:
         """Rows ``start:stop``; a view."""

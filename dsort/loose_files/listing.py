@@ -198,10 +198,7 @@ def are_odd(names: BytesColumn, sizes: Int64s) -> Bools:
     """Which members have other headers than one block in the common form: because of names that are
     long or not ASCII, or large files."""
     odd: Bools = (names.lengths > NAME_BYTES_MAX) | (sizes > 0o77777777777)
-    high = names.blob >= 0x80
-    if high.any():
-        at = np.searchsorted(names.offsets, np.flatnonzero(high), side="right") - 1
-        odd[at] = True
+    odd |= names.rows_with(names.blob >= 0x80)
     return odd
 
 

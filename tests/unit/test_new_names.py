@@ -16,8 +16,15 @@ from dsort.containers.base import Container
 from dsort.containers.tar.container import TAR
 from dsort.containers.tar.header import renamed as tar_renamed
 from dsort.containers.zip.container import ZIP
-from dsort.containers.zip.entries import entry_for
-from dsort.containers.zip.entries import renamed as zip_renamed
+from dsort.containers.zip.layout import (
+    DESCRIBED,
+    ENTRY,
+    LARGE,
+    LOCAL,
+    UNICODE_NAME_ID,
+    UTF8,
+    without_extras,
+)
 from tests.support.internals import (
     JOINED_BYTES_MAX,
     BytesColumn,
@@ -57,6 +64,36 @@ def zip_of(names: list[str], *, extra: bytes = b"", comment: bytes = b"") -> byt
             info.extra, info.comment = extra, comment
             archive.writestr(info, b"x" * number)
     return file.getvalue()
+
+
+def zip_renamed(headers: bytes, new_name: bytes) -> bytes:
+    """The headers of one member, for the name ``new_name``."""
+    fields = list(LOCAL.unpack_from(headers))
+    name_stop = LOCAL.size + fields[9]
+    extra_stop = name_stop + fields[10]
+    extra = without_extras(headers[name_stop:extra_stop], UNICODE_NAME_ID)
+    if not new_name.isascii():
+        fields[2] |= UTF8
+    fields[9:11] = len(new_name), len(extra)
+    return LOCAL.pack(*fields) + new_name + extra + headers[extra_stop:]
+
+
+def entry_for(headers: bytes, entry: bytes) -> bytes:
+    """The entry of one member that gets new ``headers``."""
+    local, fields = LOCAL.unpack_from(headers), list(ENTRY.unpack_from(entry))
+    name = headers[LOCAL.size : LOCAL.size + local[9]]
+    name_stop = ENTRY.size + fields[10]
+    extra_stop = name_stop + fields[11]
+    extra, comment = entry[name_stop:extra_stop], entry[extra_stop:]
+    if name != entry[ENTRY.size : name_stop]:
+        extra = without_extras(extra, UNICODE_NAME_ID)
+        if (fields[3] ^ local[2]) & UTF8 and not comment.isascii():
+            comment = b""
+    fields[3:5] = local[2], local[3]
+    if not local[2] & DESCRIBED and LARGE not in local[7:9]:
+        fields[7:10] = local[6:9]
+    fields[10:13] = len(name), len(extra), len(comment)
+    return ENTRY.pack(*fields) + name + extra + comment
 
 
 class _Opened:

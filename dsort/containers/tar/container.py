@@ -61,8 +61,7 @@ def overwritable_names(
     overwritten with ``names``. ``read``: returns the headers of some rows."""
     lengths = names.lengths
     fit: Bools = (lengths > 0) & (lengths <= NAME_BYTES)
-    nuls = np.flatnonzero(names.blob == 0)
-    fit[np.searchsorted(names.offsets, nuls, side="right") - 1] = False
+    fit &= ~names.rows_with(names.blob == 0)
     extended = np.flatnonzero(fit & (header_bytes == _EXTENDED_BYTES))
     fit &= header_bytes == BLOCK_BYTES
     if len(extended):

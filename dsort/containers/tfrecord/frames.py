@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from dsort.containers.facets import Payloads
 from dsort.containers.tfrecord.checksums import (
@@ -130,7 +129,7 @@ def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloa
     heads = np.empty((len(first), HEAD_BYTES), np.uint8)
     heads[:, :8] = lengths.astype("<u8").view(np.uint8).reshape(-1, 8)
     heads[:, 8:] = length_checksums(lengths).astype("<u4").view(np.uint8).reshape(-1, 4)
-    begun = side_by_side([_column(heads), before], len(first))
+    begun = side_by_side([BytesColumn.of_table(heads), before], len(first))
     parts = [spread(begun, first, len(rows)), features]
     if members.literals:
         bare = BytesColumn.concat([column_of(members.literals, len(members)), _NOTHING])
@@ -152,16 +151,10 @@ def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloa
     return replace(
         members,
         literals=RowBytes(spread(literals, rows, len(members))),
-        tails=RowBytes(spread(_column(sums), rows[last], len(members))),
+        tails=RowBytes(spread(BytesColumn.of_table(sums), rows[last], len(members))),
         range_length=range_length,
         entries=None,
     )
-
-
-def _column(rows: NDArray[np.uint8]) -> BytesColumn:
-    """A column of the rows of a table."""
-    count, width = rows.shape
-    return BytesColumn(np.arange(count + 1, dtype=np.int64) * width, rows.reshape(-1))
 
 
 def _features(

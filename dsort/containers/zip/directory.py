@@ -88,11 +88,8 @@ class Directory(Struct, frozen=True, eq=False):
 
     def texts(self) -> tuple[BytesColumn, tuple[int, ...]]:
         """(the names as UTF-8, the rows whose names are neither flagged as UTF-8 nor ASCII)."""
-        wide = np.flatnonzero(self.names.blob >= 0x80)
-        if len(wide) == 0:
-            return self.names, ()
-        rows = np.unique(np.searchsorted(self.names.offsets, wide, side="right") - 1)
-        rows = rows[(self.heads["flags"][rows] & UTF8) == 0]
+        wide = self.names.rows_with(self.names.blob >= 0x80)
+        rows = np.flatnonzero(wide & (self.heads["flags"] & UTF8 == 0))
         if len(rows) == 0:
             return self.names, ()
         texts = self.names.tolist()

@@ -9,7 +9,7 @@ disk after the sizes. So the length of a directory is known before it is written
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, cast
 
 import numpy as np
@@ -35,17 +35,18 @@ from dsort.containers.zip.layout import (
     UNICODE_NAME_ID,
     UTF8,
     Records,
+    records_at,
     without_extras,
 )
-from dsort.data.columns import Bools, BytesColumn, Int64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, cut_rows
 from dsort.data.entries import PlacedEntries
-from dsort.data.row_bytes import side_by_side, spread
+from dsort.data.row_bytes import row_by_row, side_by_side, spread
 
 __all__ = [
     "LARGE_PLACE_BYTES",
     "UnfitNameError",
     "carried_entries",
-    "entry_for",
+    "entries_for",
     "inflated",
     "link_target",
     "local_header",
@@ -66,6 +67,7 @@ _DATE = 33  # 1980-01-01, the first valid day
 _INFLATE_ERROR = cast(type[Exception], igzip_lib.IsalError)
 _INFLATE_BYTES = 1 << 20
 _OFFSET_AT = ENTRY.size - 4
+_NAME_EXTRA = UNICODE_NAME_ID.to_bytes(2, "little")
 _SIZES = struct.Struct("<2HQQ")
 _PLACE = struct.Struct("<2HQ")
 
@@ -88,10 +90,7 @@ def new_members(
 
     :class:`UnfitNameError` for a name that a zip cannot have."""
     count, lengths = len(names), names.lengths
-    wide = np.zeros(count, np.bool_)
-    wide[np.searchsorted(names.offsets, np.flatnonzero(names.blob >= 0x80), side="right") - 1] = (
-        True
-    )
+    wide = names.rows_with(names.blob >= 0x80)
     _check_names(names, lengths, wide)
     is_large = sizes >= LARGE
     heads = np.zeros(count, LOCAL_DTYPE), np.zeros(count, ENTRY_DTYPE)
@@ -128,9 +127,7 @@ class UnfitNameError(ValueError):
 
 
 def _check_names(names: BytesColumn, lengths: Int64s, wide: Bools) -> None:
-    has_nul = np.zeros(len(names), np.bool_)
-    nuls = np.flatnonzero(names.blob == 0)
-    has_nul[np.searchsorted(names.offsets, nuls, side="right") - 1] = True
+    has_nul = names.rows_with(names.blob == 0)
     unfit = np.flatnonzero((lengths == 0) | (lengths > NAME_BYTES_MAX) | has_nul)
     if len(unfit):
         raise UnfitNameError(int(unfit[0]), "a zip has names of 1 to 65,535 bytes, without NUL")
@@ -142,8 +139,7 @@ def _check_names(names: BytesColumn, lengths: Int64s, wide: Bools) -> None:
 
 
 def _column(heads: Records) -> BytesColumn:
-    size = heads.dtype.itemsize
-    return BytesColumn(np.arange(len(heads) + 1, dtype=np.int64) * size, heads.view(np.uint8))
+    return BytesColumn.of_table(heads.view(np.uint8).reshape(len(heads), heads.dtype.itemsize))
 
 
 # -- entries of members that are copied ------------------------------------------------------------
@@ -236,33 +232,73 @@ def local_header(directory: Directory, row: int) -> bytes:
     return LOCAL.pack(LOCAL_MAGIC, fields[2], flags, *common) + name + extra
 
 
-def renamed(headers: bytes, new_name: bytes) -> bytes:
-    """The headers of a member, for the name ``new_name``. ``ValueError`` if that cannot be a
+def renamed(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
+    """Each of ``headers``, for the name in the same row. ``ValueError`` if that cannot be a
     name."""
-    if not 0 < len(new_name) <= NAME_BYTES_MAX:
+    lengths = names.lengths
+    if not bool(((lengths > 0) & (lengths <= NAME_BYTES_MAX)).all()):
         raise ValueError("a zip has names of 1 to 65,535 bytes")
+    headers = _replaced(headers, _local_without_other_name, _may_say_a_name(headers, LOCAL_DTYPE))
+    heads = records_at(headers.blob, headers.offsets[:-1], LOCAL_DTYPE)
+    name_stop = LOCAL.size + heads["name_bytes"].astype(np.int64)
+    heads["flags"] |= np.where(names.rows_with(names.blob >= 0x80), UTF8, 0).astype("<u2")
+    heads["name_bytes"] = lengths
+    return side_by_side([_column(heads), names, headers.suffixes(name_stop)], len(names))
+
+
+def entries_for(headers: BytesColumn, entries: BytesColumn) -> BytesColumn:
+    """The entry of each member that gets new ``headers``. ``entries``: the previous entries."""
+    heads = records_at(entries.blob, entries.offsets[:-1], ENTRY_DTYPE)
+    odd = _may_say_a_name(entries, ENTRY_DTYPE) | (heads["comment_bytes"] > 0)
+    entries = _replaced(entries, lambda row, entry: _for_other_name(entry, headers[row]), odd)
+    local = records_at(headers.blob, headers.offsets[:-1], LOCAL_DTYPE)
+    heads = records_at(entries.blob, entries.offsets[:-1], ENTRY_DTYPE)
+    name_stop = ENTRY.size + heads["name_bytes"].astype(np.int64)
+    heads["flags"], heads["method"] = local["flags"], local["method"]
+    said = (local["flags"] & DESCRIBED == 0) & (local["stored"] != LARGE) & (local["size"] != LARGE)
+    for field in ("crc", "stored", "size"):
+        heads[field] = np.where(said, local[field], heads[field])
+    heads["name_bytes"] = local["name_bytes"]
+    lengths = local["name_bytes"].astype(np.int64)
+    names = cut_rows(headers.blob, headers.offsets[:-1] + LOCAL.size, lengths)
+    return side_by_side([_column(heads), names, entries.suffixes(name_stop)], len(entries))
+
+
+def _may_say_a_name(rows: BytesColumn, kind: np.dtype[np.void]) -> Bools:
+    """Which headers or entries may have an extra field with another name: those with the bytes of
+    the id of such a field."""
+    heads = records_at(rows.blob, rows.offsets[:-1], kind)
+    found = np.zeros(len(rows), np.bool_)
+    for row in np.flatnonzero(heads["extra_bytes"]).tolist():
+        found[row] = _NAME_EXTRA in rows[row]
+    return found
+
+
+def _replaced(
+    rows: BytesColumn, change: Callable[[int, bytes], bytes], changed: Bools
+) -> BytesColumn:
+    if not changed.any():
+        return rows
+    return row_by_row(changed, lambda row: change(row, rows[row]), rows.take)
+
+
+def _local_without_other_name(row: int, headers: bytes) -> bytes:
     fields = list(LOCAL.unpack_from(headers))
     name_stop = LOCAL.size + fields[9]
     extra_stop = name_stop + fields[10]
     extra = without_extras(headers[name_stop:extra_stop], UNICODE_NAME_ID)
-    if not new_name.isascii():
-        fields[2] |= UTF8
-    fields[9:11] = len(new_name), len(extra)
-    return LOCAL.pack(*fields) + new_name + extra + headers[extra_stop:]
+    fields[10] = len(extra)
+    return LOCAL.pack(*fields) + headers[LOCAL.size : name_stop] + extra + headers[extra_stop:]
 
 
-def entry_for(headers: bytes, entry: bytes) -> bytes:
-    """The entry of a member that gets new ``headers``. ``entry``: the previous entry."""
+def _for_other_name(entry: bytes, headers: bytes) -> bytes:
+    """``entry`` without what is only right beside its name, if ``headers`` have another."""
     local = LOCAL.unpack_from(headers)
-    name = headers[LOCAL.size : LOCAL.size + local[9]]
-    fields, old_name, extra, comment = _parts(entry)
-    if name != old_name:
+    fields, name, extra, comment = _parts(entry)
+    if headers[LOCAL.size : LOCAL.size + local[9]] != name:
         extra = without_extras(extra, UNICODE_NAME_ID)
         if (fields[3] ^ local[2]) & UTF8 and not comment.isascii():
             comment = b""  # it would now be read with another code page
-    fields[3:5] = local[2], local[3]
-    if not local[2] & DESCRIBED and LARGE not in local[7:9]:
-        fields[7:10] = local[6:9]
     return _joined(fields, name, extra, comment)
 
 
