@@ -7,7 +7,6 @@ its container has payloads between them; then the payload that is asked for.
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,6 +19,7 @@ from msgspec import Struct
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.inspect import ShardSummary, summarise
 from dsort.containers.registry import codec_of, container_of
+from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InputError
@@ -117,12 +117,11 @@ class ShardContents:
         container = container_of(".tar")
         stored_bytes = 0
         for row in part.rows:
-            info = tarfile.TarInfo(self._name(row))
-            info.size = self._size(row)
-            yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+            size = self._size(row)
+            yield tar_header(self._name(row).encode("utf-8", "surrogateescape"), size)
             yield from self._payload(row)
-            yield bytes(-info.size % tarfile.BLOCKSIZE)
-            stored_bytes += info.size
+            yield tar_padding(size)
+            stored_bytes += size
         yield bytes(container.end_bytes(len(part.rows), 0, stored_bytes))
 
     @cached_property

@@ -27,6 +27,7 @@ import xxhash
 from msgspec.structs import replace
 
 from dsort import api
+from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import DsortError, JobConflictError, SpecError, StorageError, TransformError
 from dsort.job.finished import report_of_manifest
@@ -41,7 +42,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 from dsort.user_code.encoding import encoded
 from dsort.user_code.runner import BadResultError, check_extension, check_key
-from dsort.user_code.tar_headers import tar_header, tar_padding
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess

@@ -14,12 +14,12 @@ import numpy as np
 import xxhash
 from msgspec import Struct, field
 
+from dsort.containers.tar.new_headers import tar_header
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.errors import ObjectNotFoundError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.storage.bucket import ObjectInfo
-from dsort.user_code.tar_headers import tar_header
 
 __all__ = [
     "BLOCK_BYTES",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.closing import ClosesOnExit
+from dsort.containers.tar.new_headers import tar_header
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.errors import ChangedInputError, ObjectNotFoundError, StorageError
 from dsort.loose_files.listing import (
@@ -25,7 +26,6 @@ from dsort.loose_files.listing import (
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.os_errors import storage_error_of
-from dsort.user_code.tar_headers import tar_header
 
 __all__ = ["FilesShard", "Places"]
 

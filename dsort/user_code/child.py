@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.user_code.frames import (
     ANSWER,
     BEGUN,
@@ -37,7 +38,6 @@ from dsort.user_code.frames import (
     write_json,
 )
 from dsort.user_code.runner import Runner, said_briefly
-from dsort.user_code.tar_headers import tar_header, tar_padding
 
 __all__ = ["main"]
 

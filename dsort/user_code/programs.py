@@ -27,6 +27,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.user_code.frames import Sample
 from dsort.user_code.runner import (
     BadResultError,
@@ -36,7 +37,6 @@ from dsort.user_code.runner import (
     check_key,
     said_briefly,
 )
-from dsort.user_code.tar_headers import tar_header, tar_padding
 
 __all__ = ["FilesRunner", "TarRunner", "read_tar", "tar_of"]
 

@@ -29,6 +29,7 @@ from dsort.containers.tar.header import (
     unsafe_prefix,
 )
 from dsort.containers.tar.hop import hop
+from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
@@ -158,8 +159,6 @@ def _last_blocks(blob: UInt8s, offsets: Int64s, new: Blocks | None = None) -> ND
 
 TarFormat = Literal["ustar", "gnu", "pax"]
 
-_PADDING = bytes(BLOCK_BYTES)
-
 
 @dataclass(frozen=True, slots=True)
 class Tar(Container):
@@ -206,7 +205,7 @@ class Tar(Container):
         for row in records.member_rows.tolist():
             name = names[row]
             literals[row] = self._header(name, sizes[row]) + members.literals.get(row, b"")
-            tails[row] = _PADDING[: -sizes[row] % BLOCK_BYTES]
+            tails[row] = tar_padding(sizes[row])
         return replace(members, literals=literals, tails=tails, entries=None)
 
     @property
@@ -214,10 +213,11 @@ class Tar(Container):
         return self._encode
 
     def _encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
-        padding = _PADDING[: -len(payload) % BLOCK_BYTES]
-        return (self._header(name, len(payload)), payload, padding), b""
+        return (self._header(name, len(payload)), payload, tar_padding(len(payload))), b""
 
     def _header(self, name: bytes, payload_bytes: int) -> bytes:
+        if self.written_as == "pax" and not self.modified_at_s:
+            return tar_header(name, payload_bytes)
         import tarfile  # readers of tars do not need it
 
         formats: dict[TarFormat, Literal[0, 1, 2]] = {

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsort import api
+from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.total_json import to_json
 from dsort.errors import DsortError, InputError, NotFoundError, TooLargeError
@@ -35,7 +36,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
-from dsort.user_code.tar_headers import tar_header, tar_padding
 
 __all__ = ["changed", "counts", "garbage", "payload", "records", "shown"]
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import tarfile
+from dsort.containers.tar.header import BLOCK_BYTES
 
 __all__ = ["tar_header", "tar_padding"]
 
 _SIZE_MAX = 0o77777777777
 _NAME_BYTES_MAX = 100
-_ZEROS = bytes(tarfile.BLOCKSIZE)
+_ZEROS = bytes(BLOCK_BYTES)
 
 
-def _made(name: str, size: int) -> bytes:
-    info = tarfile.TarInfo(name)
-    info.size = size
-    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-
-
-_MODEL = _made("", 0)
-_BEFORE_SIZE, _AFTER_SIZE, _REST = _MODEL[100:124], _MODEL[135:148], b"\0 " + _MODEL[156:]
+_BEFORE_SIZE = b"0000644\0" + 2 * b"0000000\0"  # mode, user, group
+_AFTER_SIZE = b"\0" + b"00000000000\0"  # time
+_REST = b"\0 0" + bytes(100) + b"ustar\x0000" + bytes(247)  # kind, target, magic, other fields
 # The checksum counts its own field as blanks, and every octal digit as its ASCII code.
-_SUM = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_MODEL[156:]) + 8 * 0x20
+_SUM = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_REST[2:]) + 8 * 0x20
 
 
 def tar_header(name: bytes, size: int) -> bytes:
     """The header of a file ``name`` of ``size`` bytes; several blocks for long and other names."""
     if len(name) > _NAME_BYTES_MAX or size > _SIZE_MAX or not name.isascii() or name[-1:] == b"/":
-        return _made(name.decode("utf-8", "surrogateescape"), size)
+        import tarfile
+
+        info = tarfile.TarInfo(name.decode("utf-8", "surrogateescape"))
+        info.size = size
+        return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
     octal = b"%011o" % size
     checksum = _SUM + sum(name) + sum(octal)
     return b"%b%b%b%b%06o%b" % (
@@ -41,4 +40,4 @@ def tar_header(name: bytes, size: int) -> bytes:
 
 def tar_padding(size: int) -> bytes:
     """The padding after a payload of ``size`` bytes."""
-    return _ZEROS[: -size % tarfile.BLOCKSIZE]
+    return _ZEROS[: -size % BLOCK_BYTES]
