@@ -7,13 +7,13 @@ A container is loaded only when it is requested, so that a spec is read without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
-from dsort.installation import needing
 from dsort.naming.names import (
     SHORT_EXTENSIONS,
     add_archive_extension,
@@ -42,143 +42,44 @@ __all__ = [
 ]
 
 
-def _tar() -> Container:
-    from dsort.containers.tar.container import TAR
-
-    return TAR
-
-
-def _tfrecord() -> Container:
-    from dsort.containers.tfrecord.container import TFRECORD
-
-    return TFRECORD
-
-
-def _json_lines() -> Container:
-    from dsort.containers.lines.container import JSON_LINES
-
-    return JSON_LINES
-
-
-def _msgpack() -> Container:
-    from dsort.containers.objects.container import MSGPACK
-
-    return MSGPACK
-
-
-def _cbor() -> Container:
-    from dsort.containers.objects.container import CBOR
-
-    return CBOR
-
-
-def _text_lines() -> Container:
-    from dsort.containers.lines.container import TEXT_LINES
-
-    return TEXT_LINES
-
-
-def _zip() -> Container:
-    from dsort.containers.zip.container import ZIP
-
-    return ZIP
-
-
-def _mds() -> Container:
-    from dsort.containers.mds.container import MDS
-
-    return MDS
-
-
-def _parquet() -> Container:
-    from dsort.containers.columnar.container import PARQUET
-
-    return PARQUET
-
-
-def _arrow() -> Container:
-    from dsort.containers.columnar.container import ARROW
-
-    return ARROW
-
-
-def _arrow_stream() -> Container:
-    from dsort.containers.columnar.container import ARROW_STREAM
-
-    return ARROW_STREAM
-
-
-def _litdata() -> Container:
-    from dsort.containers.litdata.container import LITDATA
-
-    return LITDATA
-
-
 DEFAULT_EXTENSION: Final = ".tar"
 """The extension of shards whose names have no known suffix."""
 
-_BUILT_IN: Final[dict[str, Callable[[], Container]]] = {
-    DEFAULT_EXTENSION: _tar,
-    ".tfrecord": _tfrecord,
-    ".tfrecords": _tfrecord,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".txt": _text_lines,
-    ".msgpack": _msgpack,
-    ".mp": _msgpack,
-    ".cbor": _cbor,
-    ".cbors": _cbor,
-    ".zip": _zip,
-    ".mds": _mds,
-    ".bin": _litdata,
-    ".parquet": _parquet,
-    ".arrow": _arrow,
-    ".arrows": _arrow_stream,
+_BUILT_IN: Final = {
+    DEFAULT_EXTENSION: "tar.container:TAR",
+    ".tfrecord": "tfrecord.container:TFRECORD",
+    ".tfrecords": "tfrecord.container:TFRECORD",
+    ".jsonl": "lines.container:JSON_LINES",
+    ".ndjson": "lines.container:JSON_LINES",
+    ".txt": "lines.container:TEXT_LINES",
+    ".msgpack": "objects.container:MSGPACK",
+    ".mp": "objects.container:MSGPACK",
+    ".cbor": "objects.container:CBOR",
+    ".cbors": "objects.container:CBOR",
+    ".zip": "zip.container:ZIP",
+    ".mds": "mds.container:MDS",
+    ".bin": "litdata.container:LITDATA",
+    ".parquet": "columnar.container:PARQUET",
+    ".arrow": "columnar.container:ARROW",
+    ".arrows": "columnar.container:ARROW_STREAM",
 }
+"""Suffix → the module of this package, and its container."""
 
-
-_COLUMNAR: Final = frozenset({".parquet", ".arrow", ".arrows"})
-
-
-def _gzip() -> Codec:
-    from dsort.containers.codecs.gzip import Gzip
-
-    return Gzip()
-
-
-def _zstd() -> Codec:
-    from dsort.containers.codecs.zstd import Zstd
-
-    return Zstd()
-
-
-def _lz4() -> Codec:
-    with needing("lz4", "what reads and writes lz4"):
-        from dsort.containers.codecs.lz4 import Lz4
-
-    return Lz4()
-
-
-def _bzip2() -> Codec:
-    from dsort.containers.codecs.xz import Bzip2
-
-    return Bzip2()
-
-
-def _xz() -> Codec:
-    from dsort.containers.codecs.xz import Xz
-
-    return Xz()
-
-
-_CODECS: Final[dict[str, Callable[[], Codec]]] = {
-    ".gz": _gzip,
-    ".zst": _zstd,
-    ".zstd": _zstd,
-    ".lz4": _lz4,
-    ".bz2": _bzip2,
-    ".xz": _xz,
+_CODECS: Final = {
+    ".gz": "codecs.gzip:Gzip",
+    ".zst": "codecs.zstd:Zstd",
+    ".zstd": "codecs.zstd:Zstd",
+    ".lz4": "codecs.lz4:Lz4",
+    ".bz2": "codecs.xz:Bzip2",
+    ".xz": "codecs.xz:Xz",
 }
+"""Suffix → the module of this package, and its codec."""
+
+
+def _loaded(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"dsort.containers.{module}"), name)
+
 
 SUPPORTED_EXTENSIONS: Final = tuple(_BUILT_IN)
 """The archive suffixes that dsort reads and writes by itself."""
@@ -199,12 +100,7 @@ class _Codecs(Registry[Codec]):
 
     def register(self, item: Codec) -> None:
         super().register(item)
-
-        def make() -> Codec:
-            return item
-
         for suffix in item.suffixes:
-            _CODECS[suffix] = make
             add_codec_extension(suffix)
 
 
@@ -243,7 +139,7 @@ def check_supported(extension: str) -> None:
     raw = raw_extension(extension)
     if raw not in _BUILT_IN and _registered.find(raw) is None:
         usable = " ".join(dict.fromkeys((*_BUILT_IN, *_registered)))
-        codecs = " ".join(_CODECS)
+        codecs = " ".join((*_CODECS, *_added_codecs))
         raise ValueError(
             f"{extension} shards are not yet supported (usable now: {usable}, also with {codecs} "
             "behind)"
@@ -275,8 +171,8 @@ def is_called(name: str, extension: str) -> bool:
     own = archive_extension(name)
     if own is None or not _is_same_container(raw_extension(own), raw_extension(extension)):
         return False
-    wanted = _codec_maker(extension)
-    return wanted is None or _codec_maker(own) is wanted  # the other codec need not be installed
+    wanted = _codec_around(extension)
+    return wanted in (None, _codec_around(own))  # the other codec need not be installed
 
 
 def _is_same_container(raw: str, other: str) -> bool:
@@ -289,7 +185,7 @@ def is_columnar(extension: str) -> bool:
     raw = raw_extension(extension)
     if raw in _registered:
         return _registered[raw].is_columnar
-    return raw in _COLUMNAR
+    return _BUILT_IN.get(raw, "").startswith("columnar.")
 
 
 @lru_cache(maxsize=64)  # called for each output shard, with the extensions of one spec
@@ -303,7 +199,7 @@ def container_of(name: str) -> Container:
         return container_of(name)
     if suffix in _registered:
         return _registered[suffix]
-    found = _BUILT_IN[suffix or DEFAULT_EXTENSION]()
+    found: Container = _loaded(_BUILT_IN[suffix or DEFAULT_EXTENSION])
     codec = codec_extension(without_numbers(name))
     index = found.index
     if index is None or index.compressed is None or codec not in index.codecs:
@@ -313,16 +209,20 @@ def container_of(name: str) -> Container:
 
 def codec_of(name: str) -> Codec | None:
     """The codec around the shard ``name``, or of an extension; None if there is none."""
-    maker = _codec_maker(name)
-    return None if maker is None else maker()
+    found = _codec_around(name)
+    if isinstance(found, str):
+        codec: Codec = _loaded(found)()
+        return codec
+    return found
 
 
-def _codec_maker(name: str) -> Callable[[], Codec] | None:
+def _codec_around(name: str) -> Codec | str | None:
+    """The codec around the shard ``name``, or the place of one of dsort's own."""
     extension = archive_extension(name)
     if extension is None:
         return None
     codec = codec_extension(SHORT_EXTENSIONS.get(extension, extension))
-    return _CODECS[codec] if codec else None
+    return (_added_codecs.get(codec) or _CODECS[codec]) if codec else None
 
 
 def raw_extension(name: str) -> str:

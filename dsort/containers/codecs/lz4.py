@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import struct
 
-import lz4.block
-import lz4.frame
-import lz4.version
 import xxhash
 
 from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
 from dsort.containers.codecs.zstd import skippable_bytes
+from dsort.installation import needing
+
+with needing("lz4", "what reads and writes lz4"):
+    import lz4.block
+    import lz4.frame
+    import lz4.version
 
 __all__ = ["Lz4"]
 
