@@ -30,7 +30,7 @@ from dsort.options import RunOptions
 from dsort.pipeline.compile import compile_pipeline
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
-from dsort.storage.several import BucketPlace
+from dsort.storage.routed import BucketPlace
 
 __all__ = ["Simulated", "simulate"]
 

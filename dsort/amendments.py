@@ -22,7 +22,7 @@ from dsort.pipeline.compile import container_options, written_container
 from dsort.reading.shard_reader import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.output_buckets import place_of
+from dsort.storage.routed import place_of
 
 __all__ = ["FoundKeys", "Removal", "append_fields", "find_keys", "read_keys", "remove_fields"]
 
@@ -161,7 +161,7 @@ def _continued_map(base: Manifest) -> dict[str, Any]:
 
 def _continued(base: Manifest, text: str, place: str = "") -> str:
     """The template whose first name is the one behind the last shard of ``text``. ``place``: see
-    ``storage.output_buckets``."""
+    ``storage.routed``."""
     template = parse_template(text)
     counter = template.counter
     if counter is None or template.has_total or counter.step != 1 or len(template.ranges) != 1:

@@ -32,7 +32,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_both, open_bucket
 from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
-from dsort.storage.several import BucketPlace
+from dsort.storage.routed import BucketPlace
 
 if TYPE_CHECKING:
     from dsort.job.streams import Streams

@@ -87,7 +87,7 @@ def open_with_settings(where: str | BucketRef, *, root: Path, settings: Settings
 
 def open_result(spec: JobSpec, main: Bucket, options: RunOptions) -> Bucket:
     """All buckets that a result of ``spec`` is in, as one: ``main`` has its manifest."""
-    from dsort.storage.output_buckets import OutputBuckets
+    from dsort.storage.routed import routed_outputs
 
     own = {
         target.place: open_with_settings(
@@ -96,4 +96,4 @@ def open_result(spec: JobSpec, main: Bucket, options: RunOptions) -> Bucket:
         for target in spec.targets
         if target.bucket is not None
     }
-    return OutputBuckets(main, own) if own else main
+    return routed_outputs(main, own) if own else main

@@ -11,9 +11,8 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.job.output_names import OutputNames
 from dsort.moves.input_shard import InputShard
 from dsort.storage.bucket import Bucket
-from dsort.storage.output_buckets import place_of, placed_at
 from dsort.storage.ref import BucketRef
-from dsort.storage.several import parted
+from dsort.storage.routed import parted, place_of, placed_at
 
 NAMES_CHECKED_EARLY_MAX = 10_000
 """The number of names of an output template that are compared with the inputs before anything is
@@ -72,7 +71,7 @@ class InputIdentities(Struct, eq=False):
 
 
 class OutputIdentities(Struct, eq=False):
-    """The buckets of a job's outputs by place, "" the main one (see ``storage.output_buckets``),
+    """The buckets of a job's outputs by place, "" the main one (see ``storage.routed``),
     and the object that each name stands for."""
 
     buckets: Mapping[str, BucketIdentity]

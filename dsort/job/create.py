@@ -23,7 +23,7 @@ from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
 from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import SHARD_KINDS
-from dsort.storage.output_buckets import OutputBuckets, bucket_for
+from dsort.storage.routed import bucket_for, bucket_named
 from dsort.workers.lineage import LINEAGE
 from dsort.workers.tasks import (
     CreateDone,
@@ -176,9 +176,8 @@ def _create_tasks(
 
 def _some_seal_on_finish(job: Job) -> bool:
     """Whether some output shards cannot be read back once they are staged."""
-    bucket = job.buckets.outputs
-    buckets = bucket.others.values() if isinstance(bucket, OutputBuckets) else ()
-    return bucket.seals_on_finish or any(each.seals_on_finish for each in buckets)
+    named = (bucket_named(job.buckets.outputs, place.name) for place in job.buckets.output_places)
+    return any(bucket.seals_on_finish for bucket in named)
 
 
 def _create_runs(job: Job, plan: Plan, created: Created) -> list[Int64s]:

@@ -25,7 +25,7 @@ from dsort.job.manifest import Manifest
 from dsort.job.transaction import each_at_once
 from dsort.moves.input_shard import InputShard
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
-from dsort.storage.output_buckets import place_of
+from dsort.storage.routed import place_of
 from dsort.storage.small_objects import read_small
 
 MANIFESTS_MAX = 16

@@ -18,14 +18,13 @@ from dsort.moves.header_reads import HOP_BYTES
 from dsort.moves.ranged import FAR_READ_BYTES_MAX
 from dsort.moves.spill import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.storage.bucket import Bucket
-from dsort.storage.output_buckets import bucket_for, place_of, placed_at
 from dsort.storage.request_counts import (
     requests_of_doubts,
     requests_of_lookups,
     requests_of_reads,
     requests_of_uploads,
 )
-from dsort.storage.several import BucketPlace, input_of
+from dsort.storage.routed import BucketPlace, bucket_named, input_of, place_of
 
 HEADER_READ_BYTES = 4096
 """Bytes read of each member to find its header, if headers are far apart."""
@@ -143,7 +142,7 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
         limits = output_limits(job, place.ref, workers=job.movement.workers)
         requests = requests_of_uploads(sizes, limits)
         requests.update(requests_of_lookups(len(sizes)))
-        if not _surely_heeds(bucket_for(job.buckets.outputs, placed_at(place.name, "x"))):
+        if not _surely_heeds(bucket_named(job.buckets.outputs, place.name)):
             requests.update(requests_of_doubts(len(sizes)))
         if not place.name:
             requests.update(OWN_REQUESTS)

@@ -21,7 +21,7 @@ from dsort.naming.names import archive_extension, first_few
 from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed
-from dsort.storage.several import input_of
+from dsort.storage.routed import input_of
 from dsort.workers.header_reader import SHARDS_AHEAD
 from dsort.workers.record_values import DEDUPLICATE
 from dsort.workers.tasks import (

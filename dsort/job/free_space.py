@@ -8,8 +8,7 @@ from dsort.errors import StorageFullError
 from dsort.job.job import Job
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
-from dsort.storage.output_buckets import bucket_for, placed_at
-from dsort.storage.several import parted
+from dsort.storage.routed import bucket_named, parted
 
 
 def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
@@ -68,7 +67,7 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
     elif len(shares) == 1:
         shares[""] = 1.0
     for place, share in shares.items():
-        bucket = bucket_for(job.buckets.outputs, placed_at(place, "x"))
+        bucket = bucket_named(job.buckets.outputs, place)
         free = bucket.free_bytes()
         if free is not None:
             own = int(needed * share) + (0 if place else beside)

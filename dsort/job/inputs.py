@@ -34,7 +34,7 @@ from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.directory.files import list_broken_links
-from dsort.storage.several import SeveralBuckets, bucket_named
+from dsort.storage.routed import Routed, bucket_named
 
 NAMES_A_BATCH = 10_000
 """The number of names that are made of a template and looked up at once. A power of ten: the names
@@ -131,7 +131,7 @@ def refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
     by one; in an object store only the first one, for all: a user who may list need not be allowed
     to read."""
     by_input = groupby(inputs, lambda shard: shard.name.partition("/")[0])
-    several = isinstance(bucket, SeveralBuckets)
+    several = isinstance(bucket, Routed)
     for shards in [[*each] for _, each in by_input] if several else [inputs]:
         _refuse_unreadable(shards, bucket)
 

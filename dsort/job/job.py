@@ -32,9 +32,8 @@ from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.output_buckets import bucket_for, placed_at
 from dsort.storage.ref import BucketRef
-from dsort.storage.several import BucketPlace, bucket_named
+from dsort.storage.routed import BucketPlace, bucket_named
 from dsort.storage.small_objects import read_small
 from dsort.transforms.payload import PayloadStep
 
@@ -67,9 +66,7 @@ class Buckets(Struct):
     def identities(self) -> tuple[InputIdentities, OutputIdentities]:
         """The identities of the input buckets and of the output buckets."""
         targets = {
-            place.name: BucketIdentity(
-                bucket_for(self.outputs, placed_at(place.name, "x")), place.ref
-            )
+            place.name: BucketIdentity(bucket_named(self.outputs, place.name), place.ref)
             for place in self.output_places
         }
         if isinstance(self.inputs, FilesBucket):

@@ -22,7 +22,7 @@ from dsort.errors import InvariantError, JobConflictError, StorageError, damaged
 from dsort.naming.names import check_object_name
 from dsort.pipeline.movement import WAYS
 from dsort.scratch.logs import ShardCreated
-from dsort.storage.output_buckets import place_of
+from dsort.storage.routed import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
 
 JOURNAL_VERSION = 5

@@ -16,8 +16,7 @@ from dsort.options import RunOptions
 from dsort.scratch.columns import ColumnFile
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.storage.output_buckets import placed_at
-from dsort.storage.several import bucket_named
+from dsort.storage.routed import bucket_named, placed_at
 
 if TYPE_CHECKING:
     from dsort.loose_files.listing import Listing

@@ -21,8 +21,8 @@ from dsort.job.journal import JobDirectory
 from dsort.job.layout import elsewhere_name, result_name
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
-from dsort.storage.output_buckets import OutputBuckets
 from dsort.storage.ref import BucketRef
+from dsort.storage.routed import Routed, routed_outputs
 from dsort.storage.small_objects import read_json
 
 Opened = Callable[[BucketRef], Bucket]
@@ -94,11 +94,11 @@ def outputs_left(
     own = {target.place: target.bucket for target in targets if target.bucket is not None}
     others = {name: opened(ref) for name, ref in own.items() if opened is not None}
     noted = {name: each for name, each in others.items() if _is_noted(each, main, job_id)}
-    return OutputBuckets(main, noted) if own else main
+    return routed_outputs(main, noted) if own else main
 
 
 def _others(bucket: Bucket) -> Mapping[str, Bucket]:
-    return bucket.others if isinstance(bucket, OutputBuckets) else {}
+    return bucket.others if isinstance(bucket, Routed) else {}
 
 
 def _is_noted(other: Bucket, main: Bucket, job_id: str) -> bool:

@@ -17,7 +17,7 @@ from dsort.naming.overlap import final_templates, names_made
 from dsort.naming.templates import NumberRange, ShardTemplate, parse_template
 from dsort.order.cut import CutRule, OutputShard
 from dsort.order.output_shards import OutputShards, rows_of
-from dsort.storage.output_buckets import place_of, placed_at
+from dsort.storage.routed import place_of, placed_at
 
 _DIGITS: Final = re.compile(r"[0-9]*")
 _DIGITS_MAX: Final = 255  # no file name is longer
@@ -32,7 +32,7 @@ class OutputNames(Struct, frozen=True):
 
     ``totals``: how many names each template makes, for ``{total}``; None until the outputs are
     planned, unless the spec has the number of shards. ``places``: the part of names that stands for
-    the bucket of a group (see ``storage.output_buckets``), if any group is in another bucket.
+    the bucket of a group (see ``storage.routed``), if any group is in another bucket.
     ``extensions``: of each group, if they differ."""
 
     templates: tuple[ShardTemplate, ...]

@@ -23,8 +23,8 @@ from dsort.job.transaction import each_at_once
 from dsort.naming.names import first_few
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
-from dsort.storage.output_buckets import place_of
 from dsort.storage.ref import BucketRef
+from dsort.storage.routed import place_of
 from dsort.storage.small_objects import read_small
 
 MANIFESTS_READ_MAX = 100

@@ -19,7 +19,7 @@ from dsort.options import RunOptions
 from dsort.pipeline.compile import steps_of
 from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
-from dsort.storage.output_buckets import bucket_for, placed_at
+from dsort.storage.routed import bucket_named
 
 
 def is_from_outside(job: Job, error: BaseException | None) -> bool:
@@ -112,8 +112,8 @@ def _names_taken_back(job: Job) -> str:
     to know about it."""
     if not job.outcome.naming:
         return ""
-    places = [placed_at(place.name, "x") for place in job.buckets.output_places]
-    if any(bucket_for(job.buckets.outputs, each).seals_on_finish for each in places):
+    named = (bucket_named(job.buckets.outputs, place.name) for place in job.buckets.output_places)
+    if any(bucket.seals_on_finish for bucket in named):
         return "some output shards may have their names by now, and there is no manifest"
     try:
         return take_names_back(job).words(job.buckets.outputs.uri)
@@ -130,7 +130,7 @@ def _kept_bytes(job: Job) -> int:
     if inside is None or not scratch.is_relative_to(inside.parent.absolute()):
         total += measure_directory(scratch)[1]
     for place in job.buckets.output_places:
-        if isinstance(bucket_for(bucket, placed_at(place.name, "x")), KeepsUploads):
+        if isinstance(bucket_named(bucket, place.name), KeepsUploads):
             return total + _uploaded_bytes(job)
     return total
 

@@ -21,7 +21,7 @@ from dsort.job.job import Job
 from dsort.moves.input_shard import InputShard, ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.storage.bucket import Bucket, ReadObject
-from dsort.storage.several import input_of
+from dsort.storage.routed import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.conversion import bare_members

@@ -22,7 +22,7 @@ from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.log_lines import logger_of
 from dsort.naming.names import check_output_name
 from dsort.storage.bucket import COPY, Bucket, ObjectInfo
-from dsort.storage.output_buckets import place_of
+from dsort.storage.routed import place_of
 from dsort.storage.staging import Staged, give_name
 
 AT_ONCE_MAX = 16

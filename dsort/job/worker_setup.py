@@ -33,8 +33,8 @@ from dsort.pipeline.movement import (
 from dsort.pipeline.pipeline import Pipeline
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limit import StoreLimits
-from dsort.storage.output_buckets import bucket_for, placed_at
 from dsort.storage.ref import BucketRef
+from dsort.storage.routed import bucket_named
 from dsort.workers.encoding import ENCODING_BYTES
 from dsort.workers.tasks import Attempt, CodeShare, WorkerSetup
 
@@ -243,7 +243,7 @@ def check_directories(job: Job, *, dry: bool) -> None:
     token = f"{staged_prefix(job.job_id)}here"
     for place in () if dry else job.buckets.output_places:
         if place.ref.is_directory:
-            bucket = bucket_for(job.buckets.outputs, placed_at(place.name, "x"))
+            bucket = bucket_named(job.buckets.outputs, place.name)
             bucket.stage(token).close()
             buckets.append(("output", bucket, token))
     for role, bucket, name in buckets:
@@ -302,12 +302,11 @@ def start_workers(job: Job, *, dry: bool) -> None:
 
 def _upload_bytes(job: Job) -> int:
     """The memory that a worker needs for its uploads, which go to one bucket at a time."""
-    names = [placed_at(place.name, "x") for place in job.buckets.output_places]
     return max(
         output_limits(job, place.ref).upload_bytes
-        if bucket_for(job.buckets.outputs, name).seals_on_finish
+        if bucket_named(job.buckets.outputs, place.name).seals_on_finish
         else 0
-        for place, name in zip(job.buckets.output_places, names, strict=True)
+        for place in job.buckets.output_places
     )
 
 

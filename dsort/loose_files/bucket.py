@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from dsort.errors import ObjectNotFoundError
+from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.scratch.index import IndexStore
-from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.only_read import OnlyRead
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
 from dsort.storage.ref import BucketRef
-from dsort.storage.several import bucket_named
+from dsort.storage.routed import bucket_named
 
 if TYPE_CHECKING:  # most jobs read shards, and need neither
     from dsort.loose_files.listing import Listing
@@ -34,10 +33,10 @@ NAMES_A_BATCH = 10_000
 Names = list[str]
 
 
-class FilesBucket(OnlyRead):
+class FilesBucket:
     """Runs of files, each a tar that is not stored anywhere. The bucket is read-only."""
 
-    words = "loose files"
+    seals_on_finish = True
 
     def __init__(self, buckets: Sequence[Bucket], listing: Callable[[], Listing]) -> None:
         """``buckets``: of the inputs, by their numbers. ``listing`` is called when it is first
@@ -127,6 +126,51 @@ class FilesBucket(OnlyRead):
         """None: a run is not a file."""
         return None
 
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        return None
+
+    def create(self) -> NoReturn:
+        _refuse("create")
+
+    def write(self, name: str, data: bytes) -> NoReturn:
+        _refuse("write")
+
+    def write_new(self, name: str, data: bytes) -> NoReturn:
+        _refuse("write_new")
+
+    def write_over(self, name: str, data: bytes, etag: str) -> NoReturn:
+        _refuse("write_over")
+
+    def delete(self, name: str) -> NoReturn:
+        _refuse("delete")
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
+        _refuse("stage")
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
+        _refuse("publish")
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def keep_aside(self, name: str, token: str) -> NoReturn:
+        _refuse("keep_aside")
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
+        _refuse("put_back")
+
+    def make_durable(self) -> NoReturn:
+        _refuse("make_durable")
+
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> NoReturn:
+        _refuse("discard")
+
+    def free_bytes(self) -> int | None:
+        return None
+
 
 def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) -> FilesBucket:
     """The runs of the listing that all nodes have. ``bucket``: returns the bucket of one of the
@@ -138,3 +182,7 @@ def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) ->
 
 
 _NAMES = ("utf-8", "surrogateescape")
+
+
+def _refuse(operation: str) -> NoReturn:
+    raise InvariantError(f"{operation} in loose files, which are only read")

@@ -153,7 +153,7 @@ def claims_of(
     spec: HasOutputs, output_uris: Mapping[str, str], keymap_templates: Sequence[str] | None = None
 ) -> list[list[str]] | None:
     """The names that a job may write to its buckets, as JSON values: pairs of a URI and a final
-    template. ``output_uris``: by place, "" for the main one (see ``storage.output_buckets``). A job
+    template. ``output_uris``: by place, "" for the main one (see ``storage.routed``). A job
     that keeps the names of its inputs may write any name, because these names are unknown before it
     lists its inputs.
 

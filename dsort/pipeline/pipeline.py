@@ -15,7 +15,7 @@ from dsort.containers.codecs.decoding import DecodingRules
 from dsort.order.base import Algorithm
 from dsort.order.joining import JoinRule
 from dsort.spec.target import Target
-from dsort.storage.several import input_of
+from dsort.storage.routed import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import Division
 

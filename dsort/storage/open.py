@@ -16,14 +16,13 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import StoreLimiter, StoreLimits
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.output_buckets import open_outputs
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
 from dsort.storage.registry import misspelt_uri, open_object_bucket, parse_store_uri, split_scheme
-from dsort.storage.several import BucketPlace, SeveralBuckets
+from dsort.storage.routed import BucketPlace, open_inputs, open_outputs
 from dsort.storage.together import opened_together
 from dsort.storage.transport import Transport, retry_policy
 
-__all__ = ["open_both", "open_bucket", "open_inputs", "open_pair", "parse_address"]
+__all__ = ["open_both", "open_bucket", "open_pair", "parse_address"]
 
 log = logger_of("storage")
 
@@ -110,13 +109,6 @@ def open_both(
     ``open_input`` and ``open_output``."""
     with opened_together():
         return open_inputs(sources, open_input), open_outputs(targets, open_output)
-
-
-def open_inputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], Bucket]) -> Bucket:
-    """The one bucket of ``places``, or all of them as one bucket. ``opened`` opens each."""
-    if [place.name for place in places] == [""]:
-        return opened(places[0])
-    return SeveralBuckets({place.name: opened(place) for place in places})
 
 
 def parse_address(uri: str) -> BucketRef:

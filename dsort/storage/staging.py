@@ -8,7 +8,7 @@ from typing import IO, Final, NamedTuple
 import xxhash
 
 from dsort.storage.bucket import Bucket
-from dsort.storage.output_buckets import bucket_for
+from dsort.storage.routed import bucket_for
 
 __all__ = ["Staged", "give_name", "stage", "stage_file"]
 

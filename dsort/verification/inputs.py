@@ -30,7 +30,7 @@ from dsort.pipeline.compile import compile_pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.storage.several import input_of
+from dsort.storage.routed import input_of
 from dsort.transforms.base import Step, apply_steps
 from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
 from dsort.verification.duplicates import contents_of, free_keys, later_duplicates, others_of

@@ -13,7 +13,7 @@ from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.shares import lots_of
 from dsort.errors import MixError
 from dsort.spec.model import JobSpec
-from dsort.storage.several import parted
+from dsort.storage.routed import parted
 from dsort.transforms.outputs import Division
 
 

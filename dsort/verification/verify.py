@@ -65,8 +65,7 @@ from dsort.pipeline.compile import compile_pipeline, container_options
 from dsort.reading.shard_reader import ShardReader
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.open import open_inputs
-from dsort.storage.several import BucketPlace, SeveralBuckets, bucket_named
+from dsort.storage.routed import BucketPlace, bucket_named, open_inputs, routed_inputs
 from dsort.storage.small_objects import read_small
 from dsort.verification.compare import (
     Comparison,
@@ -252,7 +251,7 @@ class _Verification:
     def _open_inputs(self, options: RunOptions) -> Bucket:
         spec = self._manifest.spec
         if spec.reads_streams:
-            return SeveralBuckets({})
+            return routed_inputs({})
         bucket = open_inputs(
             [BucketPlace(each.name, each.bucket) for each in spec.sources],
             lambda place: open_with_settings(

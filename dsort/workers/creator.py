@@ -18,7 +18,7 @@ from dsort.scratch.logs import CreatedLog
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import LineageOf, StoredBytesOf
 from dsort.storage.bucket import Bucket
-from dsort.storage.output_buckets import bucket_for
+from dsort.storage.routed import bucket_for
 from dsort.workers.converted_sink import ConvertedSink
 from dsort.workers.encoding import ENCODING_BYTES, EncoderThreads, ShardEncoder
 from dsort.workers.lineage import LINEAGE, lineage_bytes

@@ -46,7 +46,7 @@ from dsort.order.joined_places import JoinedPlaces
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket
-from dsort.storage.several import input_of
+from dsort.storage.routed import input_of
 from dsort.workers.batch import Batch
 from dsort.workers.conversion import (
     bare_members,

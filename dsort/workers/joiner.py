@@ -31,7 +31,7 @@ from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
 from dsort.scratch.positions import by_position, positions_of_records
 from dsort.scratch.requests import KeysOf
-from dsort.storage.several import input_of
+from dsort.storage.routed import input_of
 from dsort.workers.tasks import JoinDone, JoinFinding, OrderTask
 
 NUL = b"\0"

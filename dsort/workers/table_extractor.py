@@ -54,7 +54,7 @@ from dsort.order.partitions import Partitioning
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket, ReadObject
-from dsort.storage.several import input_of
+from dsort.storage.routed import input_of
 from dsort.transforms.base import Step, apply_steps
 from dsort.workers.batch import Batch, Placed
 from dsort.workers.exact_outputs import ExactPlaces

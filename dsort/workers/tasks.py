@@ -22,7 +22,7 @@ from dsort.pipeline.movement import Movement
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.logs import ShardCreated
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.several import BucketPlace
+from dsort.storage.routed import BucketPlace
 from dsort.storage.staging import Staged
 
 SCHEMA_FILE = "schema.arrow"
@@ -61,7 +61,7 @@ class WorkerSetup(Struct, frozen=True):
     pipeline: Pipeline
     movement: Movement
     inputs: tuple[BucketPlace, ...]
-    outputs: tuple[BucketPlace, ...]  # the main one first: see ``storage.output_buckets``
+    outputs: tuple[BucketPlace, ...]  # the main one first: see ``storage.routed``
     output_uri: str  # for people, and for `dsort gc`
     root: str
     scratch: str

@@ -31,7 +31,7 @@ from dsort.errors import (
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.ref import BucketRef
-from dsort.storage.several import BucketPlace
+from dsort.storage.routed import BucketPlace
 from tests.support.internals import (
     TASK_TRIES_MAX,
     Attempt,

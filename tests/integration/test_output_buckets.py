@@ -148,6 +148,20 @@ def test_directories_and_stores_go_together(root: Path, s3: S3Server) -> None:
         run_local(root, {**spec, "output_bck": "third"}, workers=2, settings=settings, move="spill")
 
 
+def test_the_main_bucket_is_in_a_store_and_another_one_is_not(root: Path, s3: S3Server) -> None:
+    settings = Settings(stores=(("s3", StoreSettings(endpoint_url=s3.endpoint_url)),))
+    run_local(root, apart())
+    outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "val-again"}]
+    outputs.append({**OUTPUTS[2], "output_bck": "test-again"})
+    spec = apart(outputs=outputs, output_bck="s3://main/train", verify="content")
+    run_local(root, spec, workers=2, settings=settings, move="spill")
+    bucket = open_with_settings("s3://main/train", root=root, settings=settings)
+    stored = {info.name: bucket.read(info.name) for info in bucket.list("s-")}
+    assert stored == files_of(root / "out")
+    for name in ("val", "test"):
+        assert files_of(root / f"{name}-again") == files_of(root / name)
+
+
 def test_what_is_replaced_in_any_bucket_is_kept_until_the_end(root: Path) -> None:
     for bucket in ("out", "val", "test"):
         write_shards(root / bucket, {"s-0.tar": b"old"})

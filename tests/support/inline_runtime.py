@@ -21,9 +21,8 @@ from dsort.errors import ScratchLostError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
-from dsort.storage.open import open_bucket, open_inputs
-from dsort.storage.output_buckets import open_outputs
-from dsort.storage.several import BucketPlace
+from dsort.storage.open import open_bucket
+from dsort.storage.routed import BucketPlace, open_inputs, open_outputs
 from tests.support.internals import (
     WAYS,
     Buckets,

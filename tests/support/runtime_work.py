@@ -15,7 +15,7 @@ from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.ref import BucketRef
-from dsort.storage.several import BucketPlace
+from dsort.storage.routed import BucketPlace
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.internals import (
     WAYS,

@@ -30,7 +30,7 @@ from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket, open_pair
 from dsort.storage.ref import BucketRef
-from dsort.storage.several import BucketPlace
+from dsort.storage.routed import BucketPlace
 
 PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "output_shard_size": 1}
 

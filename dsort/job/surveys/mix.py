@@ -24,7 +24,7 @@ from dsort.job.surveys.selection import Selection
 from dsort.job.surveys.survey import Survey
 from dsort.pipeline.pipeline import Mix
 from dsort.scratch.lots import KeyDraws
-from dsort.storage.several import parted
+from dsort.storage.routed import parted
 from dsort.transforms.outputs import ORDINAL_BITS
 from dsort.workers.tasks import Stage
 

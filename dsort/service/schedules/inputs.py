@@ -19,8 +19,8 @@ from dsort.settings import resolve_ref
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.open import open_bucket, open_inputs, parse_address
-from dsort.storage.several import BucketPlace
+from dsort.storage.open import open_bucket, parse_address
+from dsort.storage.routed import BucketPlace, open_inputs
 
 __all__ = ["warnings_of_inputs"]
 

@@ -80,7 +80,7 @@ class SpecPlaces(Struct, frozen=True):
     """The places that a checked spec names, in the form that tokens' patterns and claims use:
     canonical URIs, directories with links resolved. ``input_uri``, ``output_uri``: see
     ``uris.joined_uris``; the main one of the outputs is the first. ``output_uris``: by place (see
-    ``storage.output_buckets``). ``file_uris``: files of this machine that are read as texts."""
+    ``storage.routed``). ``file_uris``: files of this machine that are read as texts."""
 
     input_uri: str
     output_uri: str
