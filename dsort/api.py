@@ -43,8 +43,8 @@ from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.spec.parts import Hook
 from dsort.stop_flag import StopFlag
+from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
-from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 

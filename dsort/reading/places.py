@@ -21,8 +21,8 @@ from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, first_few, is_internal
 from dsort.options import RunOptions, open_result, open_with_settings
 from dsort.reading.results import OF_A_JOB, FoundJob, find_result
+from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.open import parse_address
 from dsort.storage.ref import BucketRef
 
 __all__ = ["ShardPlace", "Where", "find_shard", "find_shards"]

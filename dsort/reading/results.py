@@ -335,7 +335,7 @@ def object_in(text: str) -> tuple[str, str] | None:
     """(bucket, name) of the object that ``text``, a URI of an object store, names; None if it is no
     such URI. ``SpecError`` if it names a bucket only."""
     from dsort.errors import SpecError
-    from dsort.storage.open import parse_address
+    from dsort.storage.addresses import parse_address
     from dsort.storage.ref import BucketRef
     from dsort.storage.registry import split_scheme
 

@@ -9,24 +9,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
 
 from dsort.errors import SpecProblem
 from dsort.naming.names import closest
 from dsort.spec.hints import FieldError, describe
+from dsort.storage.addresses import (
+    EXAMPLES,
+    PIPE_HINT,
+    bare_name,
+    clean_path,
+    directory_at,
+    parse_text,
+)
 from dsort.storage.ref import (
     PIPE,
     SECRET_HINT,
-    STREAM,
     BucketRef,
     BucketTextError,
     checked_endpoint,
     is_secret_name,
-    refuse_internal,
     shown,
 )
 from dsort.storage.registry import (
-    misspelt_uri,
     parse_store_uri,
     provider_of,
     scheme_of,
@@ -43,10 +47,7 @@ _FIELDS: Final = ("name", "provider", "prefix", *_REACH, "namespace")
 _WEB: Final = "ht"
 """AIStore's word for the web, used only with a URL, which shows whether it is http or https."""
 
-_ROOT_HINT: Final = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
-_PIPE_HINT: Final = 'write {"pipe": ["curl", "-sf", "https://host/shard.tar"]}'
 _WORDS_MAX: Final = 1000
-_EXAMPLES: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
 
 
 def _providers() -> list[str]:
@@ -138,9 +139,9 @@ def parse_bucket(value: object, *, ais_is_there: bool = False) -> BucketRef:
     if isinstance(value, BucketRef):
         return value
     if not isinstance(value, (str, Mapping)):
-        raise FieldError(f"must be a bucket, not {describe(value)}", _EXAMPLES)
+        raise FieldError(f"must be a bucket, not {describe(value)}", EXAMPLES)
     try:
-        return _parse_text(value) if isinstance(value, str) else _parse_object(value, ais_is_there)
+        return parse_text(value) if isinstance(value, str) else _parse_object(value, ais_is_there)
     except BucketTextError as error:
         raise FieldError(str(error), error.hint) from None
 
@@ -177,7 +178,7 @@ def _parse_pipe(fields: Mapping[Any, object]) -> BucketRef:
     are_words = all(isinstance(word, str) and "\0" not in word for word in words)
     if not words or not words[0] or not are_words or len(words) > _WORDS_MAX:
         text = "must be a program and its arguments, each a text"
-        raise FieldError.of([SpecProblem(PIPE, text, _PIPE_HINT)])
+        raise FieldError.of([SpecProblem(PIPE, text, PIPE_HINT)])
     return BucketRef(PIPE, json.dumps(words, ensure_ascii=False))
 
 
@@ -195,7 +196,7 @@ def _parse_object(fields: Mapping[Any, object], ais_is_there: bool) -> BucketRef
             problems.append(SpecProblem(name, f"must be text, not {describe(value)}"))
             texts[name] = ""
     if not texts["name"] and "name" not in given:
-        problems.append(SpecProblem("name", "is required", _EXAMPLES))
+        problems.append(SpecProblem("name", "is required", EXAMPLES))
     scheme = _scheme_of_provider(texts["provider"], problems)
     names_ais = ais_is_there or texts["endpoint_url"] or split_scheme(texts["name"])
     if scheme == "ais" and not names_ais:
@@ -268,15 +269,15 @@ def _place(scheme: str, name: str, prefix: str, has_endpoint: bool) -> BucketRef
         if has_endpoint and store is not None and "endpoint_url" in store.reach:
             checked = parse_store_uri(f"ais://{written[1]}")
             return _under(BucketRef(written[0], checked.path), prefix)
-        return _under(_parse_text(name), prefix)
+        return _under(parse_text(name), prefix)
     if scheme == "file":
-        ref = _directory(name, name)
+        ref = directory_at(name, name)
     elif scheme == _WEB:
         raise BucketTextError(f"{shown(name)} is no URL", 'write "https://host/prefix"')
     elif provider_of(scheme) == _WEB:
         ref = parse_store_uri(f"{scheme}://{name}")
     elif scheme == "":
-        ref = _bare(name)
+        ref = bare_name(name)
     else:
         bucket, _, inside = name.partition("/")
         ref = store_ref(scheme, bucket, inside, endpoint_url="-" * has_endpoint)
@@ -288,7 +289,7 @@ def _under(ref: BucketRef, prefix: str) -> BucketRef:
     if not prefix.strip("/"):
         return ref
     if ref.is_directory:
-        inside = _clean_path(prefix, prefix)
+        inside = clean_path(prefix, prefix)
         return BucketRef(ref.scheme, inside if ref.path == "." else f"{ref.path}/{inside}")
     # Checked by the weakest rules, because the bucket itself has been checked.
     whole = store_ref("ais", "checked", prefix.lstrip("/"), written=prefix)
@@ -305,74 +306,3 @@ def _without_meaning(ref: BucketRef, texts: Mapping[str, str]) -> list[SpecProbl
         for name in _REACH
         if texts[name] and name not in reach
     ]
-
-
-# --- the text form -------------------------------------------------------------------------------
-
-
-def _parse_text(text: str) -> BucketRef:
-    if text == "-":
-        return BucketRef(STREAM, text)
-    if text.startswith(f"{PIPE}:"):
-        raise BucketTextError(
-            f"{shown(text)}: a program is not written as one text, which a shell would have to "
-            "take apart",
-            _PIPE_HINT,
-        )
-    written = split_scheme(text)
-    if written is None:
-        return _bare(text)
-    scheme, rest = written
-    if scheme != "file":
-        return parse_store_uri(text)
-    if rest.startswith("localhost/"):
-        rest = rest.removeprefix("localhost")
-    if not rest.startswith("/"):
-        raise BucketTextError(f'"{text}" is not absolute', f'e.g. "file:///{rest}"')
-    if "#" in rest or "?" in rest:
-        raise BucketTextError(f'"{text}" has a query or a fragment', "write # as %23 and ? as %3F")
-    return _directory(_decoded(rest, text), text)
-
-
-def _directory(path: str, text: str) -> BucketRef:
-    if not path.startswith("/"):
-        raise BucketTextError(f'"{text}" is not absolute', f'e.g. "file:///{path}"')
-    return BucketRef("file", "/" + _clean_path(path, text))
-
-
-def _bare(name: str) -> BucketRef:
-    if not name:
-        raise BucketTextError("missing bucket name", _EXAMPLES)
-    if name.startswith("/"):
-        raise BucketTextError(f'"{name}" is absolute', f'write "file://{name}"; {_ROOT_HINT}')
-    misspelt = misspelt_uri(name)
-    if misspelt is not None:
-        raise misspelt
-    if ":" in name or name.startswith("~"):
-        hint = 'a path is written "file:///data/images"'
-        raise BucketTextError(f"{shown(name)} is no bucket name", hint)
-    if name in (".", "./"):
-        return BucketRef("", ".")  # the data root itself
-    path = _clean_path(name, name)
-    if path.startswith("."):
-        raise BucketTextError(f'"{name}" is reserved: bucket names do not begin with a dot')
-    return BucketRef("", path)
-
-
-def _decoded(path: str, text: str) -> str:
-    try:
-        return unquote_to_bytes(path).decode()
-    except UnicodeDecodeError:
-        raise BucketTextError(f'"{text}" is not UTF-8') from None
-
-
-def _clean_path(path: str, text: str) -> str:
-    parts = [part for part in path.split("/") if part]
-    if not parts:
-        raise BucketTextError(f'"{text}" names no directory')
-    if ".." in parts or "." in parts:
-        raise BucketTextError(f'"{text}" has a "." or ".." part', _ROOT_HINT)
-    if not path.isprintable():
-        raise BucketTextError(f"{text!r} contains characters that cannot be printed")
-    refuse_internal("/".join(parts), text)
-    return "/".join(parts)

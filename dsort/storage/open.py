@@ -6,30 +6,25 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from urllib.parse import unquote
 
 from msgspec.structs import replace
 
 from dsort.errors import SpecError
 from dsort.log_lines import logger_of
+from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import StoreLimiter, StoreLimits
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
-from dsort.storage.registry import misspelt_uri, open_object_bucket, parse_store_uri, split_scheme
+from dsort.storage.registry import open_object_bucket
 from dsort.storage.routed import BucketPlace, open_inputs, open_outputs
 from dsort.storage.together import opened_together
 from dsort.storage.transport import Transport, retry_policy
 
-__all__ = ["open_both", "open_bucket", "open_pair", "parse_address"]
+__all__ = ["open_both", "open_bucket", "open_pair"]
 
 log = logger_of("storage")
-
-_FORMS_HINT = (
-    "write file:///absolute/path, s3://bucket/prefix, or the name of a directory under the data "
-    "root"
-)
 
 
 def open_bucket(
@@ -109,38 +104,3 @@ def open_both(
     ``open_input`` and ``open_output``."""
     with opened_together():
         return open_inputs(sources, open_input), open_outputs(targets, open_output)
-
-
-def parse_address(uri: str) -> BucketRef:
-    """The bucket that a text names, by simple rules: a URI, or a directory under the data root.
-
-    Directories need not be UTF-8, unlike in a spec. ``SpecError`` for any other text.
-    """
-    if uri.startswith("file://"):
-        host, slash, path = uri.removeprefix("file://").partition("/")
-        if not slash or host not in ("", "localhost"):
-            raise SpecError(
-                f"bucket {uri}: file:// is followed by an absolute path", hint=_FORMS_HINT
-            )
-        return _directory("file", "/" + unquote(path, errors="surrogateescape"), uri)
-    try:
-        if split_scheme(uri) is not None:
-            return parse_store_uri(uri)
-        misspelt = misspelt_uri(uri)
-        if misspelt is not None:
-            raise misspelt
-    except BucketTextError as error:
-        raise SpecError(f"bucket {error}", hint=error.hint or _FORMS_HINT) from None
-    name = Path(uri)
-    if not uri or ":" in uri or name.is_absolute() or ".." in name.parts:
-        raise SpecError(
-            f"bucket {uri!r} is not the name of a directory under the data root",
-            hint=f"write {name.as_uri()}" if name.is_absolute() else _FORMS_HINT,
-        )
-    return _directory("", uri, uri)
-
-
-def _directory(scheme: str, path: str, uri: str) -> BucketRef:
-    if "\0" in path:
-        raise SpecError(f"bucket {uri!r} has a zero byte in it", hint=_FORMS_HINT)
-    return BucketRef(scheme, path)

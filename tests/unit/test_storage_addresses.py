@@ -8,8 +8,9 @@ import pytest
 
 from dsort.errors import SpecError
 from dsort.spec.buckets import parse_bucket
+from dsort.storage.addresses import parse_address
 from dsort.storage.limit import StoreLimiter, StoreLimits
-from dsort.storage.open import open_bucket, parse_address
+from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import STORES, Store
 from dsort.storage.transport import Transport
@@ -50,8 +51,8 @@ def test_names_that_are_not_utf8_survive_the_uri() -> None:
     [
         ("memory:", "not the name of a directory"),
         ("C:/data", "not the name of a directory"),
-        ("file://server/data", "absolute path"),
-        ("file://", "absolute path"),
+        ("file://server/data", "is not absolute"),
+        ("file://", "is not absolute"),
         ("", "not the name of a directory"),
         ("/data/images", "not the name of a directory"),
         ("../images", "not the name of a directory"),

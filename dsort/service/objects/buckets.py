@@ -30,7 +30,7 @@ from dsort.service.objects.places import ObjectPlace
 from dsort.service.security.guard import check_bucket
 from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.tokens import Identity
-from dsort.storage.open import parse_address
+from dsort.storage.addresses import parse_address
 from dsort.storage.ref import BucketRef
 
 __all__ = ["BUCKETS_MAX", "create_bucket", "known_buckets", "remove_bucket"]

@@ -17,9 +17,10 @@ from dsort.service.schedules.render import has_placeholder
 from dsort.service.security.guard import place_of
 from dsort.settings import resolve_ref
 from dsort.spec.model import JobSpec
+from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
-from dsort.storage.open import open_bucket, parse_address
+from dsort.storage.open import open_bucket
 from dsort.storage.routed import BucketPlace, open_inputs
 
 __all__ = ["warnings_of_inputs"]

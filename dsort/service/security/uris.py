@@ -11,7 +11,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from dsort.storage.open import parse_address
+from dsort.storage.addresses import parse_address
 
 __all__ = [
     "LINE_END",
