@@ -3,8 +3,8 @@
 Any reader passes over the table, because it is a skippable frame. Readers that support it (zstd's
 own ``contrib/seekable_format``) find the frame of a byte with it.
 
-The library's streams do not report a frame that ends too early, and do not bound the output of some
-input. So the blocks of each frame are counted here, and passed to the library a few at a time.
+The library decodes frames within bounds. Only their headers are looked at before: it rounds the
+largest window up to a power of two.
 """
 
 from __future__ import annotations
@@ -29,10 +29,6 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 SKIPPABLE_MAGIC = range(0x184D2A50, 0x184D2A60)
 SEEK_TABLE_MAGIC: Final = 0x184D2A5E
 SEEKABLE_MAGIC: Final = 0x8F92EAB1
-BLOCK_BYTES_MAX = 128 << 10
-BLOCKS_AT_ONCE = 8
-CHECKSUM_BYTES = 4
-RAW, RLE, COMPRESSED, RESERVED = range(4)
 _WINDOW_LOG_BOUNDS = zstd.DecompressionParameter.window_log_max.bounds()
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
@@ -78,7 +74,8 @@ class _FrameError(ValueError):
 
 
 class _FrameDecoder:
-    """Decodes one frame (see ``MemberDecoder``), some blocks at a time."""
+    """Decodes one frame (see ``MemberDecoder``). Its header is checked before the library gets
+    it."""
 
     def __init__(self, window_bytes_max: int) -> None:
         self._window_bytes_max = window_bytes_max
@@ -89,67 +86,35 @@ class _FrameDecoder:
         self._stream = zstd.ZstdDecompressor(
             options={zstd.DecompressionParameter.window_log_max: log}
         )
-        self._data, self._at = b"", 0
-        self._is_begun = self._is_last = False
-        self._has_checksum = False
-        self.eof = False
-        self.needs_input = True
+        self._head, self._is_begun = b"", False
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return self._stream.needs_input
 
     @property
     def unused_data(self) -> bytes:
         """The bytes passed in beyond the end of the frame."""
-        return self._data[self._at :] if self.eof else b""
+        return self._stream.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Decode as many whole blocks as there are, up to ``BLOCKS_AT_ONCE``."""
-        if data:  # a copy of the rest for each few blocks would take longer than to decode them
-            self._data, self._at = self._data[self._at :] + data, 0
-        end = self._units_end()
-        if end == self._at:
-            self.needs_input = True
-            return b""
-        units, self._at = self._data[self._at : end], end
-        decoded: bytes = self._stream.decompress(units)
-        if self._is_last:
-            if not self._stream.eof:
-                raise _FrameError("it does not end with its last block")
-            self.eof = True
-        self.needs_input = False
-        return decoded
-
-    def _units_end(self) -> int:
-        """Where the whole blocks that come next end, with the header before the first and the
-        checksum after the last."""
-        at = self._at
+        """Decode up to ``max_length`` bytes."""
         if not self._is_begun:
-            at = self._header_bytes()
-            if not at:
-                return 0
-            self._is_begun = True
-        for _ in range(BLOCKS_AT_ONCE):
-            header = self._data[at : at + 3]
-            if len(header) < 3:
-                break
-            word = int.from_bytes(header, "little")
-            is_last, kind, size = word & 1, word >> 1 & 3, word >> 3
-            if kind == RESERVED or size > BLOCK_BYTES_MAX:
-                raise _FrameError("one of its blocks has no known header")
-            end = at + 3 + (1 if kind == RLE else size)
-            if is_last and self._has_checksum:
-                end += CHECKSUM_BYTES
-            if end > len(self._data):
-                break
-            at = end
-            if is_last:
-                self._is_last = True
-                break
-        return at
+            self._head += data
+            if not self._check_header(self._head):
+                return b""
+            data, self._head, self._is_begun = self._head, b"", True
+        return self._stream.decompress(data, max_length)
 
-    def _header_bytes(self) -> int:
-        """The length of the frame's header; 0 if it is incomplete."""
-        if len(self._data) < 5:
-            return 0
-        flags = self._data[4]
+    def _check_header(self, head: bytes) -> bool:
+        """Whether ``head`` has the whole header of the frame. ``_FrameError`` if it is invalid."""
+        if len(head) < 5:
+            return False
+        flags = head[4]
         is_single = flags >> 5 & 1
         if flags & 0x08:
             raise _FrameError("its header has a reserved bit")
@@ -157,14 +122,14 @@ class _FrameDecoder:
             raise _FrameError("it needs a dictionary")
         content_bytes = _CONTENT_SIZE_BYTES[flags >> 6] or is_single
         size = 5 + (not is_single) + _DICTIONARY_ID_BYTES[flags & 3] + content_bytes
-        if len(self._data) < size:
-            return 0
+        if len(head) < size:
+            return False
         if is_single:
-            stated = int.from_bytes(self._data[size - content_bytes : size], "little")
+            stated = int.from_bytes(head[size - content_bytes : size], "little")
             window = stated + (256 if content_bytes == 2 else 0)
         else:
-            base = 1 << (10 + (self._data[5] >> 3))
-            window = base + (base >> 3) * (self._data[5] & 7)
+            base = 1 << (10 + (head[5] >> 3))
+            window = base + (base >> 3) * (head[5] & 7)
         if window > self._window_bytes_max:
             more = "give more by --max-memory or memory_max_bytes, or "
             raise _FrameError(
@@ -173,8 +138,7 @@ class _FrameDecoder:
                 f"({more if window <= WINDOW_BYTES_MAX else ''}encode it anew with a smaller "
                 "window)"
             )
-        self._has_checksum = bool(flags >> 2 & 1)
-        return size
+        return True
 
 
 class _FrameEncoder(PieceEncoder):
