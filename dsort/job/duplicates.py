@@ -46,7 +46,7 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     """The records that ``deduplicate`` and then ``duplicate_keys`` leave out; ``DuplicateError`` if
     ``duplicate_keys`` is abort and there are any."""
     wanted, by_key = job.pipeline.deduplication, job.pipeline.drops_same_keys
-    if wanted is None:
+    if wanted is None or job.pipeline.deduplicates_first:
         return _settle_keys(job, extraction, Dropped())
     search = _BY_KEY if by_key else _BY_CONTENT
     search = replace(search, keep_last=wanted.keeps_last, want_rows=True)
@@ -62,7 +62,7 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
     are none. Counts and logs nothing yet."""
     wanted, by_key, drop = job.pipeline.deduplication, job.pipeline.drops_same_keys, Dropped()
     searches = []
-    if wanted is not None:
+    if wanted is not None and not job.pipeline.deduplicates_first:
         search = _BY_KEY if by_key else _BY_CONTENT
         searches.append(replace(search, keep_last=wanted.keeps_last))
     if job.pipeline.reading.policies.duplicate_keys == "drop" and not by_key:
@@ -74,6 +74,17 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
         found = _find_duplicates(job, extraction, search)
         drop = _left_out(job, search, "", found, drop)
     return drop.file
+
+
+def equal_records(job: Job, survey: Extraction) -> bytes:
+    """The content of the file of the positions of all records that ``deduplicate`` leaves out."""
+    wanted = job.pipeline.deduplication
+    assert wanted is not None
+    search = _BY_KEY if job.pipeline.drops_same_keys else _BY_CONTENT
+    search = replace(search, name="equal", keep_last=wanted.keeps_last, want_rows=True)
+    search = _with_known(job, search)
+    found = _positions(job, search.name, _find_duplicates(job, survey, search))
+    return columns_bytes(by_position(found.only(POSITIONS)).arrays())
 
 
 def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:

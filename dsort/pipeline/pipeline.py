@@ -193,6 +193,11 @@ class Pipeline(Struct, frozen=True, dict=True):
         return self.deduplication is not None and self.deduplication.by == "key"
 
     @property
+    def deduplicates_first(self) -> bool:
+        """Whether equal records are left out before a mix weighs the others."""
+        return self.mix is not None and self.deduplication is not None
+
+    @property
     def keeps_lineage(self) -> bool:
         """Whether the index has the origin of each record."""
         return self.lineage is not None

@@ -86,6 +86,11 @@ def check_renames(data: bytes, what: str, *, shards: int) -> None:
         raise damaged(what, "new keys are empty")
 
 
+def check_sorted(data: bytes, what: str, *, shards: int) -> None:
+    """``StorageError`` unless ``data`` is a file of positions in so many shards."""
+    _checked(data, what, shards)
+
+
 def check_left_out(data: bytes, what: str, *, shards: int) -> None:
     """``StorageError`` unless ``data`` is a file of what a join leaves out, for so many shards."""
     file, count = _checked(data, what, shards)

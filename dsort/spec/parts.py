@@ -505,6 +505,13 @@ class SpecFields(Part):
         return any(each.weight != 1 or each.records is not None for each in self.sources)
 
     @property
+    def copies_records(self) -> bool:
+        """Whether the spec asks for several copies of a record, whatever the inputs have."""
+        if self.mix is not None:
+            return self.mix.replacement or self.mix.stop == "all_exhausted"
+        return any(each.weight > 1 for each in self.sources)
+
+    @property
     def targets(self) -> tuple[Target, ...]:
         """The outputs: ``outputs``, or else the single one."""
         ends = (self.output_shard_size, self.output_shard_records, self.output_shard_count)

@@ -206,9 +206,10 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
     wanted, reaction = spec.deduplicate, spec.config.duplicate_keys
     if wanted is None:
         return
-    if spec.weighs_inputs:
-        text = "cannot be combined with weights of inputs: copies would count as equal"
-        yield SpecProblem("deduplicate", text, "leave out what is equal in a job before this one")
+    if spec.copies_records:
+        text = "cannot be combined with weights that make copies: they would count as equal"
+        hint = "weights up to 1 and mix: {stop: first_exhausted} make none; or leave out what is "
+        yield SpecProblem("deduplicate", text, f"{hint}equal in a job before this one")
     by = wanted.by if isinstance(wanted.by, str) else "a field"
     if by != "content" and wanted.extensions:
         yield SpecProblem("deduplicate.extensions", "need by: content")

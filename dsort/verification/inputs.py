@@ -353,20 +353,26 @@ class InputReader:
         expected = np.ones(len(key_hash), np.bool_)
         if group is not None and config.ekm_missing_key != "abort":
             expected &= group >= 0
-        wanted = self._spec.deduplicate
-        if wanted is not None:
-            same = key_hash
-            if wanted.by != "key":
-                parts = [self._contents[at] for at in sorted(self._contents)]
-                same = np.concatenate([np.zeros(0, np.uint64), *parts])
-            expected[others_of(same, expected, keep_last=wanted.keep == "last")] = False
+        self._leave_out_equal(key_hash, expected)
         if config.duplicate_keys == "drop" and self._spec.join is None:
             placed = np.flatnonzero(expected)
             expected[placed[later_duplicates(key_hash[placed])[0]]] = False
-        by_key = wanted is not None and wanted.by == "key"
-        if self._known is not None and (by_key or config.duplicate_keys == "drop"):
+        if self._known is not None and config.duplicate_keys == "drop":
             expected &= ~np.isin(key_hash, self._known)
         return expected
+
+    def _leave_out_equal(self, key_hash: UInt64s, expected: Bools) -> None:
+        """Clear ``expected`` for the records that ``deduplicate`` leaves out."""
+        wanted = self._spec.deduplicate
+        if wanted is None:
+            return
+        same = key_hash
+        if wanted.by != "key":
+            parts = [self._contents[at] for at in sorted(self._contents)]
+            same = np.concatenate([np.zeros(0, np.uint64), *parts])
+        expected[others_of(same, expected, keep_last=wanted.keep == "last")] = False
+        if self._known is not None and wanted.by == "key":
+            expected &= ~np.isin(key_hash, self._known)
 
     # -- new keys --------------------------------------------------------------------------------
 
@@ -414,14 +420,25 @@ class InputReader:
     # -- weights ---------------------------------------------------------------------------------
 
     def _choose_copies(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
-        """Set how often each record of each shard is written, by the spec."""
-        hashes: dict[str, UInt64s] = {}
+        """Set how often each record of each shard is written, by the spec: of those that
+        ``deduplicate`` leaves."""
+        hashes, placed = [_NO_RECORDS.key_hash], [np.zeros(0, np.bool_)]
         for ordinal, each in enumerate(inputs):
             with self._reader.open(self._bucket, each.name, self._decoding) as shard:
-                formed = self._formed_or_none(ordinal, shard)
-            hashes[each.name] = _NO_RECORDS.key_hash if formed is None else formed[0].key_hash
-            progress.advance(shards=1, records=len(hashes[each.name]), bytes_done=0)
-        self._copies = copies_asked_for(self._spec, hashes)
+                formed, group = self._formed_or_none(ordinal, shard), None
+                if formed is not None and self._spec.deduplicate is not None:
+                    group = self._groups(shard, *formed)
+                    if self._pipeline.compared is not None:
+                        self._contents[ordinal] = self._compared_as(shard, *formed)
+            hashes.append(_NO_RECORDS.key_hash if formed is None else formed[0].key_hash)
+            placed.append(np.ones(len(hashes[-1]), np.bool_) if group is None else group >= 0)
+            progress.advance(shards=1, records=len(hashes[-1]), bytes_done=0)
+        key_hash, left = np.concatenate(hashes), np.concatenate(placed)
+        self._leave_out_equal(key_hash, left)
+        parts = np.split(left, np.cumsum([len(own) for own in hashes[1:]])[:-1])
+        rows = zip(inputs, hashes[1:], parts, strict=False)
+        found = {each.name: (own, is_left) for each, own, is_left in rows}
+        self._copies = copies_asked_for(self._spec, found)
 
     # -- exact numbers of several outputs ---------------------------------------------------------
 

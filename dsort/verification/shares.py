@@ -17,10 +17,22 @@ from dsort.storage.routed import parted
 from dsort.transforms.outputs import Division
 
 
-def copies_asked_for(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, Int64s]:
-    """For each shard (by name): how often each of its records is written. ``hashes``: of the keys
-    of the records of each shard, in input order. ``MixError`` if the inputs have too few
-    records."""
+def copies_asked_for(
+    spec: JobSpec, records: Mapping[str, tuple[UInt64s, Bools]]
+) -> dict[str, Int64s]:
+    """For each shard (by name): how often each of its records is written. ``records``: the hashes
+    of the keys of the records of each shard, and which of them are weighed, in input order; the
+    others are not written. ``MixError`` if the inputs have too few records."""
+    found = _copies_of_all(spec, {name: own[left] for name, (own, left) in records.items()})
+    for name, (_, left) in records.items():
+        counts = left.astype(np.int64)
+        counts[left] = found[name]
+        found[name] = counts
+    return found
+
+
+def _copies_of_all(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, Int64s]:
+    """The same, of inputs all of whose records are weighed."""
     found: dict[str, Int64s] = {}
     shards: dict[str, list[str]] = {source.name: [] for source in spec.sources}
     for shard in hashes:

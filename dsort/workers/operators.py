@@ -9,6 +9,7 @@ from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Operator
 from dsort.workers.conversion import AddMemberDefaults
+from dsort.workers.equal_records import LeaveOutEqual
 from dsort.workers.exact_outputs import SettleExactOutputs
 from dsort.workers.join_pieces import LeaveOutByJoin
 from dsort.workers.lineage import NoteOrigins
@@ -20,6 +21,7 @@ from dsort.workers.tasks import WorkerSetup
 OPERATORS: Final[tuple[type[Operator], ...]] = (
     AddMemberDefaults,
     LeaveOutByJoin,  # a join decides by the members that records have now
+    LeaveOutEqual,  # a mix weighs the others
     PlaceRecords,  # the key map and the outputs refer to the old keys
     NoteOrigins,  # copies have the origin of their record
     CopyRecords,

@@ -89,8 +89,9 @@ class Stage(Struct, frozen=True):
     The other fields are names of shared files with the results of earlier passes; "" for none.
     ``splitters``: where partitions begin; "": hashes, split evenly. ``renames``: new keys of
     records. ``classes``: the records of each class, if the order depends on them. ``left_out``: the
-    records and members that a join leaves out; ``places``: of the pieces that stay, if an earlier
-    pass finds them. ``borders``: where each output begins, if outputs have exact numbers.
+    records and members that a join leaves out, or the records that are equal to others; ``places``:
+    of the pieces that stay, if an earlier pass finds them. ``borders``: where each output begins,
+    if outputs have exact numbers.
     """
 
     name: str

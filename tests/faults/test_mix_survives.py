@@ -30,3 +30,19 @@ def test_a_resumed_job_has_the_records_that_the_first_attempt_chose(
     }
     made = assert_resumed_alike(begun, tmp_path, SPEC, inputs, kept="mix.json")
     assert made > 10
+
+
+def test_equal_records_are_left_out_as_in_the_first_attempt(
+    begun: Coordinators, tmp_path: Path
+) -> None:
+    inputs = {
+        "in": small_dataset("web", shards=3, records=7),
+        "code": small_dataset("web", shards=2, records=9),
+    }
+    weighed = [
+        {"name": "web", "input_bck": "in", "records": 17},
+        {"name": "code", "input_bck": "code", "weight": 0.9},
+    ]
+    spec = {**SPEC, "inputs": weighed, "deduplicate": {"by": "content"}}
+    made = assert_resumed_alike(begun, tmp_path, spec, inputs, kept="equal.col")
+    assert made > 3

@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from dsort import api
-from dsort.errors import MixError
+from dsort.errors import MixError, SpecError
 from dsort.options import RunOptions
 from tests.property.test_step_laws import mix
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
@@ -31,14 +31,18 @@ def lot_of(name: str, key: str, seed: str) -> int:
     return mix(xxhash.xxh3_64_intdigest(key.encode()) ^ inner)
 
 
-def drawn(root: Path, rng: random.Random) -> dict[str, list[Record]]:
-    """The records of three inputs, in input order. Some keys are in several shards."""
+def drawn(
+    root: Path, rng: random.Random, bag: list[bytes] | None = None
+) -> dict[str, list[Record]]:
+    """The records of three inputs, in input order. Some keys are in several shards; if payloads
+    come out of a ``bag``, payloads are, too."""
     records: dict[str, list[Record]] = {}
     for name, shards in INPUTS.items():
         records[name], files = [], {}
         for number in range(shards):
             keys = rng.sample([f"{letter}{n}" for letter in "ab" for n in range(40)], 25)
-            part = [(key, rng.randbytes(rng.randrange(600))) for key in keys]
+            drawn = (rng.choice(bag) if bag else rng.randbytes(rng.randrange(600)) for _ in keys)
+            part = list(zip(keys, drawn, strict=True))
             files[f"s-{number}.tar"] = Shard(tuple(Member(f"{k}.x", data) for k, data in part))
             records[name] += part
         write_shards(root / name, files)
@@ -101,6 +105,11 @@ def check(root: Path, spec: dict[str, Any], wanted: list[Record]) -> None:
     """In the order of the inputs it is just that; shuffled the same, alike in all ways."""
     report = run_inline(spec, root, WAYS[0])
     assert found_in(root) == wanted
+    flow = report.order.flow
+    assert flow is not None
+    assert len(wanted) == sum(flow.read.values()) + sum(flow.added.values()) - sum(
+        flow.dropped.values()
+    )
     assert report.records == len(wanted)
     shuffled = {**spec, "algorithm": {"kind": "shuffle", "seed": 3}}
     results = []
@@ -180,6 +189,80 @@ def test_a_mix_has_exact_numbers(mixed: dict[str, Any], tmp_path: Path, rng: ran
     ]
     given = {name: {"weight": float(weight)} for name, weight in weights.items()}
     check(tmp_path, spec_of(given, mix=mixed), wanted)
+
+
+def unique(records: dict[str, list[Record]], by: str, keep: str) -> dict[str, list[Record]]:
+    """Of records of all inputs that are the same by key or by content, the first or the last."""
+    places = [(name, at) for name in INPUTS for at in range(len(records[name]))]
+    kept: dict[Any, tuple[str, int]] = {}
+    for name, at in places if keep == "first" else reversed(places):
+        kept.setdefault(records[name][at][by == "content"], (name, at))
+    left = set(kept.values())
+    return {
+        name: [each for at, each in enumerate(records[name]) if (name, at) in left]
+        for name in INPUTS
+    }
+
+
+WEIGHTS = {"web": "0.7", "code": "1", "tiny": "0.25"}
+
+
+@pytest.mark.sample(keep=3)
+@pytest.mark.parametrize("how", ["weights", "numbers", "records", "first_exhausted"])
+@pytest.mark.parametrize("by", ["key", "content"])
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_records_are_weighed_that_deduplicate_leaves(
+    how: str, by: str, keep: str, tmp_path: Path, rng: random.Random
+) -> None:
+    """A record that a mix leaves out is not replaced by one that was equal to it."""
+    records = drawn(tmp_path, rng, bag=[rng.randbytes(rng.randrange(600)) for _ in range(150)])
+    left = unique(records, by, keep)
+    assert all(left.values())
+    fields: dict[str, Any] = {"deduplicate": {"by": by, "keep": keep}}
+    base = spec_of({})
+    if by == "key":
+        del base["duplicate_keys"]
+    given: dict[str, dict[str, Any]] = {n: {"weight": float(w)} for n, w in WEIGHTS.items()}
+    counts = {name: len(left[name]) for name in INPUTS}
+    shares: dict[str, int] = {}
+    if how == "numbers":
+        shares = {name: (counts[name] + 1) // 2 for name in INPUTS}
+        given = {name: {"records": share} for name, share in shares.items()}
+    elif how == "records":
+        total = min(counts.values())
+        parts = shares_of_total(total, [Fraction(w) for w in WEIGHTS.values()])
+        shares, fields["mix"] = dict(zip(INPUTS, parts, strict=True)), {"records": total}
+    elif how == "first_exhausted":
+        rounds = min(counts[name] / Fraction(WEIGHTS[name]) for name in INPUTS)
+        shares = {name: floor(rounds * Fraction(WEIGHTS[name])) for name in INPUTS}
+        fields["mix"] = {"stop": "first_exhausted"}
+    wanted = []
+    for name in INPUTS:
+        if how == "weights":
+            wanted += by_weight(name, left[name], WEIGHTS[name])
+        elif shares[name]:
+            wanted += exactly(name, left[name], shares[name])
+    inputs = [{"name": name, "input_bck": name, **given[name]} for name in INPUTS]
+    check(tmp_path, {**base, "inputs": inputs, **fields}, wanted)
+
+
+def test_copies_of_what_deduplicate_leaves_are_refused(tmp_path: Path, rng: random.Random) -> None:
+    """If the spec asks for copies, at once; if the inputs have too few records, once they are
+    counted."""
+    records = drawn(tmp_path, rng, bag=[b"same", b"other"])
+    same: dict[str, Any] = {"deduplicate": {"by": "content"}}
+    assert len(records["web"]) > 2
+    with pytest.raises(MixError, match="3 records are wanted of the input web, of which dedup"):
+        run_inline(spec_of({"web": {"records": 3}}, **same), tmp_path, WAYS[0])
+    for given, more in (
+        ({"web": {"weight": 1.5}}, {}),
+        ({"web": {"repeat": 2}}, {}),
+        ({}, {"mix": {"stop": "all_exhausted"}}),
+        ({}, {"mix": {"records": 9, "replacement": True}}),
+    ):
+        with pytest.raises(SpecError, match="weights that make copies") as refused:
+            run_inline(spec_of(given, **same, **more), tmp_path, WAYS[0])
+        assert [each.path for each in refused.value.problems] == ["deduplicate"]
 
 
 def test_an_input_with_too_few_records_is_named(tmp_path: Path, rng: random.Random) -> None:

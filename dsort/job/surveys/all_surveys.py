@@ -13,9 +13,9 @@ from dsort.job.surveys.survey import Survey
 
 def surveys_of(job: Job) -> Iterator[Survey[Any]]:
     """The surveys that a job needs; others are not loaded. Each reads the records as the surveys
-    before it leave them: ``positions`` counts all that come to a step, a join drops records before
-    a mix weighs inputs, exact outputs count the copies of a mix, and partitions are chosen for the
-    records that are output."""
+    before it leave them: ``positions`` counts all that come to a step, a join and equal records
+    drop records before a mix weighs inputs, exact outputs count the copies of a mix, and partitions
+    are chosen for the records that are output."""
     pipeline = job.pipeline
     if any(step.needs_positions for step in pipeline.steps):
         from dsort.job.surveys.positions import Positions
@@ -25,6 +25,10 @@ def surveys_of(job: Job) -> Iterator[Survey[Any]]:
         from dsort.job.surveys.joins import JoinedFirst
 
         yield JoinedFirst(job, pipeline.join)
+    if pipeline.deduplicates_first:
+        from dsort.job.surveys.equal_records import EqualRecords
+
+        yield EqualRecords(job)
     if pipeline.mix is not None:
         from dsort.job.surveys.mix import InputCopies
 

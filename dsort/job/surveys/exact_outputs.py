@@ -45,7 +45,7 @@ class ExactOutputs(Survey[None]):
         return Fact("borders.json", None, checks={BORDERS_FILE: check})
 
     def search(self, known: Facts) -> None:
-        borders = self.read(Stage("drawn"), known, self._found)
+        borders = self.read(Stage("drawn", left_out=known.left_out), known, self._found)
         self.job.attempt.retain_on_nodes(BORDERS_FILE, borders_bytes(borders))
 
     def facts(self, known: Facts, value: None) -> Facts:

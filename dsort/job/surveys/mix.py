@@ -51,7 +51,9 @@ class Copies(Struct, frozen=True):
         return CopyRule(input_name, seed, self.least, self.below, before)
 
 
-def wanted_records(mix: Mix, records: Mapping[str, int]) -> dict[str, int]:
+def wanted_records(
+    mix: Mix, records: Mapping[str, int], *, may_copy: bool = True
+) -> dict[str, int]:
     """How many records are output of each input that has an exact number, by its name. ``records``:
     how many each input has. ``MixError`` if that is impossible."""
     if mix.total is not None:
@@ -73,6 +75,12 @@ def wanted_records(mix: Mix, records: Mapping[str, int]) -> dict[str, int]:
                 hint="mix.replacement: true takes them several times; or lower mix.records, or the "
                 "weight of the input",
             )
+        if count > there and not may_copy:
+            raise MixError(
+                f"{count:,} records are wanted of the input {name}, of which deduplicate leaves "
+                f"{there:,}: copies would count as equal",
+                hint="lower its records; or leave out what is equal in a job before this one",
+            )
     return wanted
 
 
@@ -91,7 +99,7 @@ class InputCopies(Survey[dict[str, Copies]]):
         return Fact("mix.json", dict[str, Copies], self._of)
 
     def search(self, known: Facts) -> dict[str, Copies]:
-        return self.read(Stage("lots"), known, self._chosen)
+        return self.read(Stage("lots", left_out=known.left_out), known, self._chosen)
 
     def facts(self, known: Facts, value: dict[str, Copies] | None) -> Facts:
         mix = self.mix
@@ -114,7 +122,7 @@ class InputCopies(Survey[dict[str, Copies]]):
         for ordinal, facts in survey.done.items():
             totals[inputs[ordinal]] += facts.records
         records = dict(zip(numbers, totals.tolist(), strict=True))
-        wanted = wanted_records(mix, records)
+        wanted = wanted_records(mix, records, may_copy=self.job.pipeline.deduplication is None)
         most = [max(records[name], 1) for name in numbers]
         parts = [divmod(wanted.get(name, 0), most[number]) for name, number in numbers.items()]
         draws = KeyDraws(survey.stage.name, mix.seed, tuple(numbers), inputs)

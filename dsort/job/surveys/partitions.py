@@ -63,7 +63,7 @@ class Partitions(Survey[list[TallyRow]]):
         )
 
     def search(self, known: Facts) -> list[TallyRow]:
-        left_out = known.left_out if known.places else ""
+        left_out = known.left_out if known.places or known.copies is not None else ""
         stage = Stage("survey", left_out=left_out, places=known.places, borders=known.borders)
         return self.read(stage, known, self._found)
 
