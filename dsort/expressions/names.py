@@ -184,7 +184,7 @@ class _Resolver:
         if len(node.arguments) == 1 and isinstance(node.arguments[0], Select):
             select = node.arguments[0]
             return HasField(self._object(select.target), select.name, at=node.at), "bool"
-        if len(node.arguments) == 1 and isinstance(node.arguments[0], Name):
+        if len(node.arguments) == 1 and isinstance(node.arguments[0], (Name, Call)):
             found, _ = self.typed(node.arguments[0])
             if isinstance(found, Leaf) and found.is_content:
                 return HasField(found, "", at=node.at), "bool"

@@ -15,7 +15,7 @@ from dsort import api
 from dsort.errors import ContentKeyError, DsortError, TransformError
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, write_shards
-from tests.support.engine import refused, run_local, spec_of
+from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.internals import manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -165,6 +165,40 @@ def test_inputs_are_joined_by_a_bare_name(tmp_path: Path) -> None:
     spec = {"join": {"by": "key"}, "inputs": inputs, "input_bck": None}
     right = run(tmp_path, {**spec, "inputs": qualified(inputs)})
     assert run(tmp_path, spec) == right
+
+
+ODD: list[dict[str, Any]] = [{"n": 90}, {"n": 91, "text": None}, {"n": 92, "text": ""}]
+
+
+@pytest.mark.parametrize("field", ["text", 'text("text")', "json.text"])
+@pytest.mark.parametrize("extension", WRITE)
+def test_records_without_a_field_are_left_out(tmp_path: Path, extension: str, field: str) -> None:
+    if extension == ".parquet" and field == "json.text":
+        return
+    WRITE[extension](tmp_path, [*ROWS, *ODD])
+    step = {"require": {"fields": [field, 'number("n")' if extension != ".tar" else "json.n"]}}
+    run(tmp_path, {"transform": {"steps": [step]}}, input_extension=extension)
+    assert rows_of(tmp_path, extension) == [("out", [*range(len(ROWS)), 92])]
+
+
+def test_what_becomes_of_a_record_without_a_field_is_said_as_for_members(tmp_path: Path) -> None:
+    write_lines(tmp_path, [*ROWS, *ODD])
+
+    def spec(policy: str) -> dict[str, Any]:
+        steps = [{"require": {"fields": ["text"], "on_missing": policy}}]
+        return spec_of(transform={"steps": steps}, input_extension=".jsonl", overwrite=True)
+
+    with refused(tmp_path, TransformError, "of shard in-1.jsonl has no field text", "exclude"):
+        run_local(tmp_path, spec("abort"))
+    for policy, kind, kept in (
+        ("exclude", "missing_members_excluded", len(ROWS) + 1),
+        ("warn", "missing_members", len(ROWS) + 3),
+        ("ignore", "missing_members", len(ROWS) + 3),
+    ):
+        report = run_local(tmp_path, spec(policy))
+        assert report.records == kept
+        assert count_of(report, kind)[0] == (0 if policy == "ignore" else 2)
+        assert policy == "ignore" or "has no field text" in count_of(report, kind)[1][0]
 
 
 def test_a_member_of_that_name_is_no_field(tmp_path: Path) -> None:
