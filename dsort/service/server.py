@@ -1,11 +1,7 @@
-"""Runs the service: its socket, uvicorn, the first messages, and the end by a signal.
-
-Connections that send no request are closed, because each of them holds a file descriptor.
-"""
+"""Runs the service: its socket, uvicorn, the first messages, and the end by a signal."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import ipaddress
@@ -16,10 +12,8 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsort.errors import SpecError, StorageError
 from dsort.log_lines import LineFormatter, log_to_stderr
@@ -29,15 +23,14 @@ from dsort.service.security.audit import TokenFilter
 from dsort.service.security.policy import host_problems
 from dsort.service.service import Service
 
-__all__ = [
-    "HEAD_S_MAX",
-    "HurriedProtocol",
-    "run_service",
-]
+__all__ = ["run_service"]
 
 BACKLOG = 2048
 SHUTDOWN_S_MAX = 10
 KEEP_ALIVE_S = 65
+CONNECTIONS_MAX = 4096
+"""Each holds a file descriptor; a client beyond them gets 503. How long a client may take for a
+request is for the proxy in front to limit."""
 
 
 class _Server(uvicorn.Server):
@@ -89,7 +82,8 @@ def run_service(
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
                 log_config=None,
-                http=HurriedProtocol,
+                http="h11",  # limits what comes before a body to 64 KiB
+                limit_concurrency=CONNECTIONS_MAX,
                 # There are no WebSockets, and the limits of requests would not apply to them.
                 ws="none",
                 access_log=access_log,
@@ -235,50 +229,3 @@ def _log_to_stderr(level: str) -> Iterator[None]:
     with log_to_stderr(level, "warning", LineFormatter()) as handler:
         handler.addFilter(TokenFilter())
         yield
-
-
-HEAD_S_MAX: Final = 30.0
-
-
-class HurriedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with ``h11``, which limits what comes before a body to 64 KiB. The head of
-    a request must arrive within ``HEAD_S_MAX`` seconds after the connection, or after its first
-    byte; uvicorn itself waits for it without limit."""
-
-    head_s_max = HEAD_S_MAX
-    _closing: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Called when a client has connected."""
-        super().connection_made(transport)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        """Called when a part of a request has arrived."""
-        super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Called when the connection has ended."""
-        super().connection_lost(exc)
-        self._forget()
-
-    def _watch(self) -> None:
-        if self._is_waiting():
-            if self._closing is None:
-                self._closing = self.loop.call_later(self.head_s_max, self._close)
-        else:
-            self._forget()
-
-    def _is_waiting(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
-
-    def _forget(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-
-    def _close(self) -> None:
-        self._closing = None
-        if self._is_waiting() and not self.transport.is_closing():
-            self.transport.close()

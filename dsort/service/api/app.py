@@ -245,8 +245,6 @@ def _complete(operation: dict[str, Any]) -> None:
         del answers["422"]
     for status, refusal in problems(403).items():  # to pages of other sites
         answers.setdefault(str(status), refusal)
-    if operation.get("requestBody"):
-        answers.setdefault("408", problems(408)[408])
     if operation.get("security"):  # tokens are in the database
         answers.setdefault("503", DATABASE_AWAY)
     operation["responses"] = dict(sorted(answers.items()))

@@ -27,7 +27,6 @@ _TITLES: Final = {
     401: "No token, or one that is not known.",
     403: "The token's role or buckets do not allow it.",
     404: "There is no such thing, or none that the token may see.",
-    408: "The body takes too long to come.",
     409: "It cannot be combined with the state that the thing is in.",
     413: "The body is too large.",
     422: "The data does not allow it.",

@@ -1,5 +1,6 @@
-"""Limits of one client: requests a minute, streams at once, the bytes of a body and the time it
-takes.
+"""Limits of one client: requests a minute, streams at once, the bytes of a body.
+
+The time that a client takes is for a proxy in front to limit, and ``server`` limits connections.
 
 Failures to authenticate are not counted. A secret of 192 random bits cannot be guessed, and
 counting failures by address would lock out the holders of tokens behind the same proxy.
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dsort.errors import DsortError, TooLargeError, TooManyRequestsError, TooSlowError
+from dsort.errors import TooLargeError, TooManyRequestsError
 from dsort.service.problems import PROBLEM_JSON, problem_of
 from dsort.sizes import format_bytes
 
@@ -29,11 +30,9 @@ STREAM_RETRY_S = 10.0
 DOWNLOADS_MAX = 64
 LOOKS_PER_MINUTE_MAX = 600
 UPLOADS_MAX = 16
-BODY_S_MAX = 60.0
-STREAMED_BYTES_PER_S_MIN = 64 << 10
 SMALL_BYTES_MAX = 128 << 10
-QUIET_S_MAX = 5.0
-"""The seconds for which a refused client may send nothing before its connection is closed."""
+REST_S_MAX = 10.0
+"""The seconds for which the rest of a refused body is read."""
 
 
 class Rate:
@@ -174,19 +173,13 @@ class RequestLimits:
 
 
 class BodyLimit:
-    """ASGI middleware: a request whose body has more than ``bytes_max`` is answered with 413, one
-    whose body takes longer than ``seconds_max`` with 408.
+    """ASGI middleware: a request whose body has more than ``bytes_max`` is answered with 413.
 
     FastAPI reads a body before it checks the token, except on routes that read the body themselves:
     ``reads_itself`` is true for their paths. On all other routes a body has at most
     ``SMALL_BYTES_MAX``, because otherwise any client could make the service hold a megabyte for
-    each connection.
-
-    ``stored_max`` returns the longest body of a request whose body is stored as it comes; None for
-    all other requests. Such a body has ``seconds_max``, and a second more for each
-    ``STREAMED_BYTES_PER_S_MIN`` of it. Only the time spent waiting for the client counts. A refused
-    client gets the answer at once; what it still sends is read and dropped, for as long as the body
-    might have taken.
+    each connection. ``stored_max`` returns the longest body of a request whose body is stored as it
+    comes; None for all other requests.
 
     Bytes are counted as they come, whatever ``Content-Length`` is: a body in chunks has none.
     """
@@ -196,7 +189,6 @@ class BodyLimit:
         app: ASGIApp,
         *,
         bytes_max: int,
-        seconds_max: float = BODY_S_MAX,
         reads_itself: Callable[[str], bool] = lambda path: True,
         stored_max: Callable[[Scope], int | None] = lambda scope: None,
     ) -> None:
@@ -204,137 +196,91 @@ class BodyLimit:
         self._bytes_max = bytes_max
         self._reads_itself = reads_itself
         self._stored_max = stored_max
-        self._seconds_max = seconds_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        bytes_max, hint = self._bytes_max, _FILE_HINT
         stored_max = self._stored_max(scope)
-        bytes_max = self._bytes_max if stored_max is None else stored_max
-        if stored_max is None and not self._reads_itself(scope.get("path", "")):
+        if stored_max is not None:
+            bytes_max, hint = stored_max, "its operator can allow more: --max-object-size"
+        elif not self._reads_itself(scope.get("path", "")):
             bytes_max = min(bytes_max, SMALL_BYTES_MAX)
-        request = _CountedRequest(
-            receive, send, bytes_max, self._seconds_max, is_stored=stored_max is not None
-        )
+        request = _CountedRequest(receive, send, bytes_max, hint)
         if _length(scope) > bytes_max:
-            await request.refuse(request.too_large())
+            await request.refuse()
             return
-        try:
+        with contextlib.suppress(_TooLarge):
             await self._app(scope, request.receive, request.send)
-        except _BodyRefused as refused:
-            await request.refuse(refused.error)
+        if request.is_too_large:
+            await request.refuse()
 
 
-class _BodyRefused(Exception):  # noqa: N818
+_FILE_HINT = "a long list of names may come from a file: ekm_file, or a range as input_format"
+
+
+class _TooLarge(Exception):  # noqa: N818
     """Ends the reading of a body, in whatever code reads it."""
-
-    def __init__(self, error: DsortError) -> None:
-        super().__init__()
-        self.error = error
 
 
 class _CountedRequest:
-    def __init__(
-        self,
-        receive: Receive,
-        send: Send,
-        bytes_max: int,
-        seconds_max: float,
-        *,
-        is_stored: bool,
-    ) -> None:
+    def __init__(self, receive: Receive, send: Send, bytes_max: int, hint: str) -> None:
         self._receive = receive
         self._send = send
         self._bytes_max = bytes_max
-        self._seconds_max = seconds_max
-        self._is_stored = is_stored
-        self._left_s = seconds_max  # the seconds that the service still waits for the client
+        self._hint = hint
         self._received_bytes = 0
-        self._wrong: DsortError | None = None  # the error of the body
         self._is_whole = False
         self._answered = False
         self._refused = False
 
+    @property
+    def is_too_large(self) -> bool:
+        return self._received_bytes > self._bytes_max
+
     async def receive(self) -> Message:
-        if self._is_whole:
-            return await self._receive()
-        loop = asyncio.get_running_loop()
-        began_at = loop.time()
-        try:
-            async with asyncio.timeout(max(self._left_s, 0.0)):
-                message = await self._receive()
-        except TimeoutError:
-            raise self._refusal(self._too_slow()) from None
-        self._left_s -= loop.time() - began_at
-        if message["type"] == "http.request":
-            count = len(message.get("body", b""))
-            self._received_bytes += count
-            if self._is_stored:
-                self._left_s += count / STREAMED_BYTES_PER_S_MIN
-            if self._received_bytes > self._bytes_max:
-                raise self._refusal(self.too_large())
+        message = await self._receive()
+        self._received_bytes += len(message.get("body", b""))
         self._is_whole = not message.get("more_body", False)
+        if self.is_too_large:
+            raise _TooLarge
         return message
 
     async def send(self, message: Message) -> None:
-        # The error of the body is the answer, whatever the framework made of the exception.
-        if self._wrong is not None and not self._answered:
-            await self.refuse(self._wrong)
+        # The refusal is the answer, whatever the framework made of the exception.
+        if self.is_too_large and not self._answered:
+            await self.refuse()
         elif not self._refused:
             self._answered = True
             await self._send(message)
 
-    async def refuse(self, error: DsortError) -> None:
-        """Answer with the error, unless an answer was sent."""
+    async def refuse(self) -> None:
+        """Answer with 413, unless an answer was sent."""
         if self._answered:
             return
         self._answered = self._refused = True
-        body = json.dumps(problem_of(error)).encode()
+        text = f"the request's body has more than {format_bytes(self._bytes_max)}"
+        body = json.dumps(problem_of(TooLargeError(text, hint=self._hint))).encode()
         headers = [
             (b"content-type", PROBLEM_JSON.encode()),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        start = {"type": "http.response.start", "status": error.http_status, "headers": headers}
-        await self._send(start)
+        await self._send({"type": "http.response.start", "status": 413, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
         await self._drop_rest()
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _drop_rest(self) -> None:
-        """Read and drop the rest of the body, as long as it comes in time. A connection that is
-        closed with unread bytes is reset: a client that is still sending would get a broken pipe,
-        and may never read the answer."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._left_s
+        """Read and drop the rest of the body. A connection that is closed with unread bytes is
+        reset: a client that is still sending would get a broken pipe, and may never read the
+        answer."""
         with contextlib.suppress(TimeoutError):
-            while not self._is_whole and (left_s := until - loop.time()) > 0:
-                async with asyncio.timeout(min(left_s, QUIET_S_MAX)):
+            async with asyncio.timeout(REST_S_MAX):
+                while not self._is_whole:
                     message = await self._receive()
-                self._is_whole = not message.get("more_body", False)
-
-    def too_large(self) -> DsortError:
-        """The error for a body of too many bytes."""
-        text = f"the request's body has more than {format_bytes(self._bytes_max)}"
-        if self._is_stored:
-            return TooLargeError(text, hint="its operator can allow more: --max-object-size")
-        return TooLargeError(
-            text,
-            hint="a long list of names may come from a file: ekm_file, or a range as input_format",
-        )
-
-    def _too_slow(self) -> DsortError:
-        more = (
-            f" and a second for each {format_bytes(STREAMED_BYTES_PER_S_MIN)}"
-            if self._is_stored
-            else ""
-        )
-        return TooSlowError(f"the request's body took longer than {self._seconds_max:.0f} s{more}")
-
-    def _refusal(self, error: DsortError) -> _BodyRefused:
-        self._wrong = error
-        return _BodyRefused(error)
+                    self._is_whole = not message.get("more_body", False)
 
 
 def _length(scope: Scope) -> int:

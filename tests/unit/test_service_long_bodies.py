@@ -1,4 +1,4 @@
-"""Clients that say nothing, or next to nothing, do not keep a connection for themselves."""
+"""Clients that send too much read why, and keep no connection for themselves."""
 
 from __future__ import annotations
 
@@ -16,36 +16,26 @@ from starlette.types import Receive, Scope, Send
 
 from dsort.service.security import limits
 from dsort.service.security.limits import BodyLimit
-from dsort.service.server import HurriedProtocol
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 END_S_MAX = 60.0
 
 
-class Hasty(HurriedProtocol):
-    head_s_max = 0.2
-
-
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Reads the body, takes its time over ``/slow``, and answers."""
+    """Reads the body, and answers."""
     while (await receive()).get("more_body"):
         pass
-    if scope["path"] == "/slow":
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(3 * Hasty.head_s_max):
-                await asyncio.Event().wait()
     head = [(b"content-length", b"2")]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
 @contextlib.asynccontextmanager
-async def served(seconds_max: float = 0.2) -> AsyncIterator[tuple[str, int]]:
-    """The address of a server that waits 0.2 s for a head, and so long for a body."""
+async def served() -> AsyncIterator[tuple[str, int]]:
+    """The address of a server that takes bodies of 100 bytes."""
     config = uvicorn.Config(
-        BodyLimit(app, bytes_max=100, seconds_max=seconds_max),
-        http=Hasty,
+        BodyLimit(app, bytes_max=100),
+        http="h11",
         lifespan="off",
         log_config=None,
     )
@@ -60,63 +50,14 @@ async def served(seconds_max: float = 0.2) -> AsyncIterator[tuple[str, int]]:
 
 
 @contextlib.asynccontextmanager
-async def connected(
-    seconds_max: float = 0.2,
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to such a server."""
-    async with served(seconds_max) as address:
+    async with served() as address:
         reader, writer = await asyncio.open_connection(*address)
         try:
             yield reader, writer
         finally:
             writer.close()
-
-
-def said_to(*pieces: bytes) -> bytes:
-    """All that the server says until it closes the connection; what is sent after a whole request
-    is sent after its answer."""
-
-    async def talk() -> bytes:
-        async with connected() as (reader, writer):
-            said = b""
-            async with asyncio.timeout(END_S_MAX):
-                for piece in pieces:
-                    writer.write(piece)
-                    if piece == REQUEST:
-                        said += await reader.readuntil(b"ok")
-                return said + await reader.read()
-
-    return asyncio.run(talk())
-
-
-@pytest.mark.parametrize(
-    "pieces", [[], [b"GET"], [b"GET / HTTP/1.1\r\n", b"a: b\r\n", b"c: d\r\n"]]
-)
-def test_a_head_that_does_not_come_is_not_waited_for(pieces: list[bytes]) -> None:
-    assert said_to(*pieces) == b""
-
-
-def test_the_next_request_of_a_connection_has_to_come_as_soon() -> None:
-    said = said_to(REQUEST, b"GET / HTTP/1.1\r\n")
-    assert said.count(b"200 OK") == 1
-
-
-def test_an_answer_may_take_its_time() -> None:
-    said = said_to(
-        REQUEST.replace(b"/ ", b"/slow ").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    )
-    assert said.endswith(b"ok")
-
-
-@pytest.mark.parametrize(
-    "head",
-    [POST + b"Content-Length: 50\r\n\r\nx", POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"],
-)
-def test_a_body_that_does_not_come_is_answered_with_408(head: bytes) -> None:
-    said = said_to(head)
-    assert b" 408 " in said
-    assert b"too_slow" in said
-    assert b"connection: close" in said
 
 
 LARGE = b"x" * (8 << 20)
@@ -141,7 +82,7 @@ def in_chunks() -> Iterator[bytes]:
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_who_sends_too_much_reads_why_and_not_a_broken_pipe(is_chunked: bool) -> None:
     async def ask() -> list[tuple[int, bytes]]:
-        async with served(seconds_max=END_S_MAX) as address:
+        async with served() as address:
             bodies = (in_chunks() if is_chunked else [LARGE] for _ in range(16))
             length = {} if is_chunked else {"Content-Length": str(len(LARGE))}
             posts = (asyncio.to_thread(blind_post, address, body, **length) for body in bodies)
@@ -153,7 +94,7 @@ def test_who_sends_too_much_reads_why_and_not_a_broken_pipe(is_chunked: bool) ->
 
 def test_the_answer_to_too_much_is_whole_before_the_rest_is_sent() -> None:
     async def ask() -> tuple[bytes, bytes]:
-        async with connected(seconds_max=END_S_MAX) as (reader, writer):
+        async with connected() as (reader, writer):
             writer.write(POST + b"Content-Length: %d\r\n\r\n" % len(LARGE))
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(re.findall(rb"content-length: (\d+)", head)[0])
@@ -170,13 +111,18 @@ def test_the_answer_to_too_much_is_whole_before_the_rest_is_sent() -> None:
 def test_who_is_refused_and_sends_no_more_is_not_waited_for_long(
     head: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "QUIET_S_MAX", 0.1)
-    said = said_to(POST + head + b"Content-Length: 999\r\n\r\n")
-    assert said.startswith(b"HTTP/1.1 413")
+    monkeypatch.setattr(limits, "REST_S_MAX", 0.1)
+
+    async def talk() -> bytes:
+        async with connected() as (reader, writer), asyncio.timeout(END_S_MAX):
+            writer.write(POST + head + b"Content-Length: 999\r\n\r\n")
+            return await reader.read()
+
+    assert asyncio.run(talk()).startswith(b"HTTP/1.1 413")
 
 
-def test_what_is_refused_is_not_read_without_end() -> None:
-    """The rest of a body has the time that the body had."""
+def test_what_is_refused_is_not_read_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REST_S_MAX", 0.2)
 
     async def ask() -> bytes:
         async with connected() as (reader, writer):
