@@ -62,28 +62,6 @@ def _misplaced(
 
 
 @rule
-def _placements_count_records(spec: SpecFields) -> Iterator[SpecProblem]:
-    """Places are drawn from the numbers of records in an output, so no step in between may change
-    these numbers."""
-    algorithm = spec.algorithm
-    for name in ("interleave", "batches"):
-        if getattr(algorithm, name) is None or algorithm.kind != Shuffle.kind:
-            continue
-        if spec.has_key_map:
-            hint = "outputs: [...] divides records by conditions, and can be combined with it"
-            yield SpecProblem(f"algorithm.{name}", "cannot be combined with a key map", hint)
-        if spec.join is not None:
-            text = "cannot be combined with join: places are given before records meet"
-            yield SpecProblem(f"algorithm.{name}", text, "order what is joined in another job")
-        drops = spec.deduplicate is not None or spec.config.duplicate_keys == "drop"
-        if drops and (spec.exact or spec.stratify):
-            # Places are numbers among the records of an output, where duplicates are missing.
-            text = "cannot be combined with exact or stratify where duplicates are left out"
-            hint = "leave records out in a job before this one"
-            yield SpecProblem(f"algorithm.{name}", text, hint)
-
-
-@rule
 def _batches_are_whole(spec: SpecFields) -> Iterator[SpecProblem]:
     batches = spec.algorithm.build().placement if spec.algorithm.kind == Shuffle.kind else None
     if not isinstance(batches, Batches):

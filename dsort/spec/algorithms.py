@@ -89,6 +89,10 @@ class Part(BaseModel):
                 raise UnusableError(name)
             return super().__getattr__(name)
 
+    def gives(self, name: str) -> bool:
+        """Whether the field is in the spec as it is written."""
+        return name in self.model_fields_set
+
 
 class Algorithm(Part):
     """How records are ordered. Every algorithm is a sort; ties keep the order of the input."""

@@ -19,18 +19,6 @@ _HINT: Final = "`dsort remove` makes such a spec"
 
 
 @rule
-def _amended_results_can_be_kept_up(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.amend is None:
-        return
-    given = {
-        "remove_stale": spec.remove_stale,
-        "output_bck": spec.output_bck.is_stream,
-    }
-    for name in (name for name, is_given in given.items() if is_given):
-        yield SpecProblem(name, "cannot be combined with amend, which does not keep it up yet")
-
-
-@rule
 def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.amend is None or spec.amend.by != "remove":
         if spec.amend is not None and spec.overwrite:

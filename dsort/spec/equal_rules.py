@@ -18,11 +18,7 @@ _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_coun
 
 @rule
 def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.equalize is None:
-        return
-    if spec.output_bck.is_stream:
-        text = "cannot be combined with standard output, which is one shard of all records"
-        yield SpecProblem("equalize", text, "write to a bucket")
+    if spec.equalize is None or spec.output_bck.is_stream:
         return
     uncounted = [target for target in spec.targets if target.asked_count is None]
     if uncounted or spec.keep_shards:

@@ -78,35 +78,12 @@ def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _records_are_joined_once(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is None:
-        return
-    if spec.weighs_inputs:
-        path = "mix" if spec.mix is not None else "inputs"
-        yield SpecProblem(path, "weights cannot be combined with join", _BEHIND)
-    if spec.deduplicate is not None:
-        text = "cannot be combined with join: it compares records before they are joined"
-        yield SpecProblem("deduplicate", text, _BEHIND)
-    reaction = spec.config.duplicate_keys
-    if reaction in ("ignore", "rename"):
-        yield SpecProblem(
-            "duplicate_keys",
-            f"{reaction} cannot be combined with join: which of an input's records is meant?",
-            "leave it out: they are an error then; drop takes the first and loses the others",
-        )
-
-
-@rule
 def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None or not spec.outputs:
         return
     from dsort.expressions.expression import Expression
     from dsort.expressions.nodes import ExpressionError
 
-    for name in ("exact", "stratify"):
-        if getattr(spec, name):
-            problem = "cannot be combined with join: it would count the parts of records"
-            yield SpecProblem(name, problem, _BEHIND)
     texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
     for path, text in {**texts, "split_by": spec.split_by}.items():
         try:

@@ -18,7 +18,6 @@ from dsort.spec.checks import Rules
 from dsort.spec.input_rules import is_read_only, suffix_problem
 from dsort.spec.outputs import REST, Output
 from dsort.spec.parts import SpecFields
-from dsort.spec.stream_rules import is_stdout
 from dsort.storage.ref import PIPE
 from dsort.storage.registry import object_store_behind
 
@@ -39,14 +38,6 @@ def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
         if spec.split_by != "key":
             yield SpecProblem("split_by", "needs outputs that have fractions")
         return
-    if spec.has_key_map:
-        yield SpecProblem(
-            "outputs",
-            "there is an external key map, too: only one of them can place records",
-            "when: 'key.matches(\"^cat\")' does what a key map does",
-        )
-    if spec.split:
-        yield SpecProblem("split", "cannot be combined with outputs: each has its name")
     seen: set[str] = set()
     for number, output in enumerate(spec.outputs):
         if output.name in seen:
@@ -86,9 +77,6 @@ def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
             continue
         if not any(output.fraction is not None for output in spec.outputs):
             yield SpecProblem(name, "needs outputs that have fractions")
-        elif spec.split_by != "key":
-            text = "cannot be combined with split_by: what stays together cannot be parted exactly"
-            yield SpecProblem(name, text, "leave out one of them")
     if spec.stratify is None:
         return
     from dsort.expressions.nodes import ExpressionError
@@ -170,12 +158,10 @@ def _own(spec: SpecFields, name: str) -> bool:
 
 @rule
 def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem]:
-    apart = False
     for number, output in enumerate(spec.outputs):
         ref = output.output_bck
         if ref is None:
             continue
-        apart = apart or ref != spec.output_bck
         path = f"outputs[{number}].output_bck"
         if ref.is_stream or ref.scheme == PIPE:
             yield SpecProblem(path, "several outputs are buckets: a stream is the only one")
@@ -184,13 +170,9 @@ def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem
             hint = f'write "{behind}"' if behind else "to a directory, or s3://, gs://, az://"
             yield SpecProblem(path, f'"{ref.uri}" can only be read', hint)
     listing = [kind for kind in spec.index if kind in _KINDS_OF_ALL]
-    if apart and listing:
+    if spec.has_buckets_of_outputs and listing:
         text = f"{joined(listing)} would list the shards of several buckets"
         yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
-    if apart and spec.on_shard is not None:
-        yield SpecProblem(
-            "on_shard", "cannot be combined with outputs that have buckets of their own"
-        )
 
 
 @rule
@@ -265,11 +247,6 @@ def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
 def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
     if len(spec.outputs) < 2:
         return
-    if "wids" in spec.index:
-        text = (
-            "wids cannot be combined with several outputs: its index would list the shards of all"
-        )
-        yield SpecProblem("index", text, "energon and huggingface know splits")
     own: dict[tuple[str, str], str] = {}
     for target in spec.targets:
         if container_of(target.extension).index is None:
@@ -283,19 +260,8 @@ def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _kept_shards_are_as_they_are(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.keep_shards:
-        return
-    if spec.algorithm.kind != "none":
-        kind = spec.algorithm.kind
+def _kept_shards_are_in_order(spec: SpecFields) -> Iterator[SpecProblem]:
+    kind = spec.algorithm.kind
+    if spec.keep_shards and kind != "none":
         text = f"{kind} cannot be combined with keep_shards: records stay in their shards"
         yield SpecProblem("algorithm.kind", text, "use none, or leave it out")
-    if is_stdout(spec.output_bck):
-        text = "standard output is one shard, and keep_shards makes one of each input"
-        yield SpecProblem("output_bck", text, "name a bucket")
-        return
-    for name in (*_NAMING, "split", "ingest", *_SIZES):
-        if getattr(spec, name):
-            yield SpecProblem(
-                name, "cannot be combined with keep_shards: shards stay what they are"
-            )

@@ -474,10 +474,6 @@ class SpecFields(Part):
         description="Where AIStore has reactions and limits. They mean the same at the top level.",
     )
 
-    def gives(self, name: str) -> bool:
-        """Whether the field is in the spec as it is written."""
-        return name in self.model_fields_set
-
     @property
     def sources(self) -> tuple[Source, ...]:
         """The inputs in order: ``inputs``, or else the single bucket."""
@@ -552,6 +548,11 @@ class SpecFields(Part):
         appended to its names, and the place of its bucket."""
         targets = (each for each in self.targets if each.template is not None)
         return tuple((each.template or "", each.extension, each.place) for each in targets)
+
+    @property
+    def has_buckets_of_outputs(self) -> bool:
+        """Whether some output is in another bucket than the job's own."""
+        return any(each.output_bck not in (None, self.output_bck) for each in self.outputs)
 
     @property
     def has_key_map(self) -> bool:

@@ -24,6 +24,7 @@ from dsort.spec import (
     algorithm_rules,
     amend_rules,
     equal_rules,
+    excludes,
     ingest_rules,
     input_rules,
     join_rules,
@@ -203,28 +204,18 @@ def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
 
 @rule
 def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
-    wanted, reaction = spec.deduplicate, spec.config.duplicate_keys
+    wanted = spec.deduplicate
     if wanted is None:
         return
-    if spec.copies_records:
-        text = "cannot be combined with weights that make copies: they would count as equal"
-        hint = "weights up to 1 and mix: {stop: first_exhausted} make none; or leave out what is "
-        yield SpecProblem("deduplicate", text, f"{hint}equal in a job before this one")
-    by = wanted.by if isinstance(wanted.by, str) else "a field"
+    by = wanted.by
     if by != "content" and wanted.extensions:
         yield SpecProblem("deduplicate.extensions", "need by: content")
-    if by == "key" and reaction != "warn":  # the written-out spec has this value
-        text = "cannot be combined with deduplicate by key, which leaves none"
-        yield SpecProblem("duplicate_keys", text, "leave one of them out")
     extensions = (spec.input_extension, carrier_extension(spec))
     tables = [each for each in extensions if by == "content" and is_columnar(each)]
     if tables:
         text = f"by content is not supported for {tables[0]} shards yet"
         hint = "by: key does it, or by: {field: ...}; or convert them to .tar first"
         yield SpecProblem("deduplicate.by", text, hint)
-    elif by != "key" and reaction == "rename":
-        text = f"rename cannot be combined with deduplicate by {by}: keys are chosen before it"
-        yield SpecProblem("duplicate_keys", text, "use warn or abort")
 
 
 @rule
@@ -269,8 +260,6 @@ def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
 
 @rule
 def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.ekm is not None and spec.ekm_file is not None:
-        yield SpecProblem("ekm", "there is an ekm_file, too: only one of them can place records")
     named = spec.has_key_map or spec.outputs or spec.keep_shards
     if spec.output_format is None and not named:
         yield SpecProblem(
@@ -307,13 +296,7 @@ def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.outputs:
         return
     if spec.has_key_map:
-        if "output_shard_count" in given:
-            yield SpecProblem(
-                "output_shard_count",
-                "cannot be combined with an external key map",
-                "use output_shard_size or output_shard_records",
-            )
-        elif not given:
+        if not given:
             hint = 'with an external key map, set it (e.g. "100MB") or output_shard_records'
             yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
     elif spec.output_format is not None and not given:
@@ -445,7 +428,7 @@ def _default_can_be_reached(spec: SpecFields) -> Iterator[SpecProblem]:
 def problems_of(spec: SpecFields) -> list[SpecProblem]:
     """The problems from every rule that ``spec`` breaks."""
     places = (
-        *(input_rules, ingest_rules, join_rules, output_rules, late_rules, stream_rules),
+        *(excludes, input_rules, ingest_rules, join_rules, output_rules, late_rules, stream_rules),
         *(amend_rules, equal_rules, aistore, algorithm_rules),
     )
     rules = [*rule, *(each for place in places for each in place.rule)]

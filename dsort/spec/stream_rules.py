@@ -73,10 +73,6 @@ def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
 def _stream_is_one_shard(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output_bck.scheme != STREAM:
         return
-    text = "cannot be combined with standard output, which is one shard and nothing beside it"
-    for name in ("outputs", "ekm", "ekm_file", "index", "lineage", "on_shard", "remove_stale"):
-        if getattr(spec, name):
-            yield SpecProblem(name, text, "write to a bucket")
     if container_of(spec.output_extension).index is not None:
         others = joined([".tar", ".zip", ".jsonl"])
         wrong = f"{spec.output_extension} shards need an index beside them"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+from dsort.spec.excludes import EXCLUDES
 from tests.golden.specs import FILE, result_of
 
 
@@ -12,3 +13,12 @@ def test_every_spec_gives_what_is_pinned() -> None:
     for line in FILE.read_text().splitlines():
         pinned = json.loads(line)
         assert result_of(pinned["spec"]) == pinned
+
+
+def test_every_exclusion_is_pinned() -> None:
+    pinned = FILE.read_text()
+    for row in EXCLUDES:
+        for field in row.fields:
+            path = field.partition(": ")[0]
+            text = json.dumps(f"{path}: {row.message(field)} [{row.hint}]")
+            assert field == "weights" or text in pinned, (field, row.other)
