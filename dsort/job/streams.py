@@ -28,9 +28,9 @@ from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import check_object_name
 from dsort.options import RunOptions
 from dsort.sizes import format_bytes
+from dsort.spec.input_rules import SHARD_FIELD
 from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
-from dsort.spec.stream_rules import SHARD_FIELD
 from dsort.stop_flag import StopFlag
 from dsort.storage.ref import STREAM, BucketRef
 

@@ -1,7 +1,8 @@
-"""Rules about the inputs of a spec: one bucket, or several with names."""
+"""Rules about inputs: buckets, streams, loose files, names of shards, shares of each input."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,10 +16,11 @@ from dsort.spec.carriers import carrier_extension
 from dsort.spec.checks import Rules
 from dsort.spec.inputs import Input
 from dsort.spec.parts import SpecFields
-from dsort.storage.ref import BucketRef
+from dsort.storage.ref import PIPE, STREAM, BucketRef
 from dsort.storage.registry import store_of
 
 __all__ = [
+    "SHARD_FIELD",
     "is_read_only",
     "named_extension",
     "rule",
@@ -29,6 +31,14 @@ __all__ = [
 rule = Rules()
 
 _BUCKET_HINT: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
+
+
+SHARD_FIELD: Final = "{shard}"
+"""The placeholder for the name of a shard in the arguments of a program."""
+
+
+PIPED_SHARDS_MAX: Final = 10_000
+"""The maximum number of such shards. Each is a process, and a file in scratch."""
 
 
 def is_read_only(ref: BucketRef) -> bool:
@@ -126,6 +136,46 @@ def _outputs_of_several_have_a_bucket(spec: SpecFields) -> Iterator[SpecProblem]
 
 
 @rule
+def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.ingest is None:
+        return
+    hint = 'e.g. "file:///data/shards" or "s3://bucket/shards"'
+    if spec.named_output_bck is None:
+        yield SpecProblem("output_bck", "is required: shards are not written among files", hint)
+    if any(source.bucket.is_stream for source in spec.sources):
+        yield SpecProblem(
+            "input_bck", "cannot be combined with ingest: files are listed, and no stream"
+        )
+    if spec.input_extension != ".tar":
+        text = (
+            "cannot be combined with ingest: "
+            f'files are read as .tar, not as "{spec.input_extension}"'
+        )
+        yield SpecProblem("input_extension", text, "leave it out; output_extension may be another")
+    for number, each in enumerate(spec.inputs):
+        if each.input_extension is not None:
+            text = "cannot be combined with ingest: files have no container"
+            yield SpecProblem(f"inputs[{number}].input_extension", text)
+    for source in spec.sources:
+        if source.format.template is not None:
+            text = "cannot be combined with ingest: it names shards"
+            hint = "use prefix, glob, or objnames"
+            yield SpecProblem(f"{source.path}input_format.template", text, hint)
+    if spec.ingest.pipes and spec.ingest.recipe is None:
+        yield SpecProblem("ingest.pipes", "is about lines of a recipe, and there is none")
+    for source in spec.sources if spec.ingest.recipe is not None else ():
+        if any(value is not None for _, value in source.format):
+            text = "cannot be combined with ingest.recipe, which names each object"
+            yield SpecProblem(f"{source.path}input_format", text)
+    if spec.ingest.class_map is not None and spec.ingest.layout != "folders":
+        yield SpecProblem("ingest.class_map", "needs layout: folders, which has classes")
+    names = {source.name for source in spec.sources}
+    for name in spec.ingest.members:
+        if name not in names:
+            yield SpecProblem(f"ingest.members.{name}", f'"{name}" is no input')
+
+
+@rule
 def _inputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
     seen: set[str] = set()
     for number, each in enumerate(spec.inputs):
@@ -145,6 +195,44 @@ def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
                 f"must name the shards of {source.bucket.uri}: a web server does not list them",
                 'set input_format.template, e.g. "samples-{000..099}", or input_format.objnames',
             )
+
+
+@rule
+def _inputs_are_read_once(spec: SpecFields) -> Iterator[SpecProblem]:
+    streams = [source for source in spec.sources if source.bucket.scheme == STREAM]
+    for source in streams:
+        given = [name for name, value in source.format if value is not None]
+        if given:
+            text = "cannot be combined with standard input, which is one shard without a name"
+            yield SpecProblem(f"{source.path}input_format", text)
+    for source in streams[1:]:
+        yield SpecProblem(f"{source.path}input_bck", "standard input can be read only once")
+
+
+@rule
+def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
+    for source in spec.sources:
+        if source.bucket.scheme != PIPE:
+            continue
+        path, wanted = f"{source.path}input_format", source.format
+        asks = any(SHARD_FIELD in word for word in json.loads(source.bucket.path))
+        if wanted.prefix is not None or wanted.glob is not None:
+            text = "must name the shards: a program has no list of the shards that it can write"
+            yield SpecProblem(path, text, "set input_format.template or input_format.objnames")
+            continue
+        names = 0
+        if wanted.template is not None:
+            names = parse_input_template(wanted.template).count
+        elif wanted.objnames is not None:
+            names = len(wanted.objnames)
+        if names > PIPED_SHARDS_MAX:
+            yield SpecProblem(path, f"names {names:,} shards, over {PIPED_SHARDS_MAX:,}")
+        elif asks and not names:
+            text = f"must name the shards that {SHARD_FIELD} stands for"
+            yield SpecProblem(path, text, "set input_format.template or input_format.objnames")
+        elif names > 1 and not asks:
+            text = f"names {names:,} shards, but the program is not given their names"
+            yield SpecProblem(path, text, f"write {SHARD_FIELD} where they belong in an argument")
 
 
 @rule

@@ -1,140 +1,273 @@
-"""Rules about several outputs of a spec."""
+"""Rules about outputs: buckets, containers, names, ends of shards, files beside them. They hold of
+the single output of the top level, and of each of several."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dsort.containers.registry import check_writable, codec_of, container_of, is_columnar
+from dsort.containers.registry import (
+    can_convert,
+    check_writable,
+    codec_of,
+    container_of,
+    is_columnar,
+)
 from dsort.errors import SpecProblem
 from dsort.naming.names import codec_extension
 from dsort.naming.overlap import conflicts_among, final_templates
 from dsort.naming.templates import SPLIT_FIELD, parse_template
-from dsort.sidecars.kinds import FOR_EXTENSIONS
-from dsort.spec.algorithms import joined
-from dsort.spec.carriers import carrier_extension
+from dsort.sidecars.kinds import FOR_EXTENSIONS, SHARD_KINDS
+from dsort.spec.algorithms import (
+    joined,
+)
+from dsort.spec.carriers import carrier_extension, late_targets
 from dsort.spec.checks import Rules
-from dsort.spec.input_rules import is_read_only, suffix_problem
-from dsort.spec.outputs import REST, Output
+from dsort.spec.input_rules import (
+    is_read_only,
+    suffix_problem,
+)
+from dsort.spec.outputs import Output
 from dsort.spec.parts import SpecFields
-from dsort.storage.ref import PIPE
+from dsort.spec.target import Target
+from dsort.storage.ref import PIPE, STREAM, BucketRef
 from dsort.storage.registry import object_store_behind
 
-__all__ = ["rule"]
+__all__ = ["SIZES", "STREAM_FORMAT", "is_stdout", "rule"]
 
 rule = Rules()
 
-_COUNT_UNSIZED_MAX: Final = 2**31 - 1
+SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
+STREAM_FORMAT: Final = "stream-{0..0}"
+"""The template of the one shard that goes to standard output."""
+_COUNT_UNSIZED_MAX: Final = 2**31 - 1  # AIStore's limit between bounded and unbounded templates
+_SIZE_NEEDED: Final = "output shard size must be set (cannot be 0 and cannot be omitted)"
 _KINDS_OF_ALL: Final = ("energon", "huggingface", "sizes")
 """The kinds of sidecars that list all shards, in one file at the top of the bucket."""
-_NAMING: Final = ("output_format", "outputs", "ekm", "ekm_file")
-_SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
+
+
+def is_stdout(bucket: object) -> bool:
+    """Whether an output's ``bucket`` is standard output."""
+    return isinstance(bucket, BucketRef) and bucket.scheme == STREAM
+
+
+def _places(spec: SpecFields) -> Iterator[tuple[str, SpecFields | Output]]:
+    """(path with a dot, part) of the parts that have fields of outputs: the top level, and each of
+    several outputs."""
+    yield "", spec
+    for number, each in enumerate(spec.outputs):
+        yield f"outputs[{number}].", each
+
+
+def _path(spec: SpecFields, target: Target, name: str) -> str:
+    """The path of the field ``name`` of an output: its own field, or that of the top level."""
+    own = dict(_places(spec))[target.path]
+    return f"{target.path}{name}" if getattr(own, name) is not None else name
+
+
+# --- buckets -------------------------------------------------------------------------------------
 
 
 @rule
-def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.outputs:
-        if spec.split_by != "key":
-            yield SpecProblem("split_by", "needs outputs that have fractions")
-        return
-    seen: set[str] = set()
-    for number, output in enumerate(spec.outputs):
-        if output.name in seen:
-            yield SpecProblem(f"outputs[{number}].name", f'"{output.name}" is there twice')
-        seen.add(output.name)
-
-
-@rule
-def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
-    by_fraction = any(output.fraction is not None for output in spec.outputs)
-    for number, output in enumerate(spec.outputs):
-        path = f"outputs[{number}]"
-        if output.fraction is not None and output.when is not None:
-            yield SpecProblem(path, "has a fraction and a condition", "choose one of them")
-        elif output.fraction is None and output.when is None:
-            hint = "fraction: 0.1, or when: 'size(\"jpg\") < 5000'"
-            yield SpecProblem(path, "has neither a fraction nor a condition", hint)
-        elif output.fraction is None and by_fraction:
-            text = "has a condition, but another output has a fraction"
-            yield SpecProblem(path, text, "all outputs have fractions, or all have conditions")
-        if output.when == REST and number + 1 < len(spec.outputs):
-            text = "takes all that is left: nothing gets to the outputs behind it"
-            yield SpecProblem(f"{path}.when", text, "put it last")
-    fractions = [output.fraction or 0.0 for output in spec.outputs]
-    total = math.fsum(fractions)
-    if by_fraction and abs(total - 1) > 1e-9:
-        hint = "the step sample leaves records out" if total < 1 else ""
-        yield SpecProblem("outputs", f"the fractions add up to {total:.12g}, not to 1", hint)
-    if spec.split_by != "key" and spec.outputs and not by_fraction:
-        yield SpecProblem("split_by", "needs outputs that have fractions")
-
-
-@rule
-def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
-    for name in ("exact", "stratify"):
-        if not getattr(spec, name):
+def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
+    for place, part in _places(spec):
+        ref, path = part.output_bck, f"{place}output_bck"
+        if ref is None:
             continue
-        if not any(output.fraction is not None for output in spec.outputs):
-            yield SpecProblem(name, "needs outputs that have fractions")
-    if spec.stratify is None:
-        return
-    from dsort.expressions.nodes import ExpressionError
-    from dsort.transforms.strata import MemberClass, class_by
+        if place and (ref.is_stream or ref.scheme == PIPE):
+            yield SpecProblem(path, "several outputs are buckets: a stream is the only one")
+        elif ref.scheme == PIPE:
+            text = "is required: what a program writes can only be read"
+            yield SpecProblem(path, text, 'a bucket, or "-" for standard output')
+        elif is_read_only(ref):
+            behind = object_store_behind(ref)
+            stores = "to a directory, or s3://, gs://, az://, ais://"
+            hint = f'write "{behind}"' if behind else stores
+            if part.gives("output_bck"):
+                yield SpecProblem(path, f'"{ref.uri}" can only be read', hint)
+            elif spec.named_output_bck is None:
+                text = "is required: the input bucket can only be read"
+                yield SpecProblem(path, text, hint)
+    listing = [kind for kind in spec.index if kind in _KINDS_OF_ALL]
+    if spec.has_buckets_of_outputs and listing:
+        text = f"{joined(listing)} would list the shards of several buckets"
+        yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
 
+
+@rule
+def _only_what_is_replaced_gets_stale(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.remove_stale and not spec.overwrite:
+        yield SpecProblem(
+            "remove_stale",
+            "needs overwrite: without it no result is replaced",
+            "set overwrite: true, too (--overwrite)",
+        )
+
+
+# --- containers and codecs -----------------------------------------------------------------------
+
+
+@rule
+def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]:
+    for extension in dict.fromkeys(source.extension for source in spec.sources):
+        for target in spec.targets:
+            if not can_convert(extension, target.extension):
+                text = f"{extension} shards cannot be written as {target.extension} yet"
+                own = target.extension != spec.output_extension
+                yield SpecProblem(f"{target.path * own}output_extension", text)
+                break
+
+
+@rule
+def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
+    for place, part in _places(spec):
+        if part.output_extension is not None:
+            yield from _encoding_problems(place, part.output_extension, part)
+            yield from _index_problems(place, part.output_extension, spec.index)
+        elif part.output_compression_level is not None:
+            text = "needs an output_extension beside it"
+            yield SpecProblem(f"{place}output_compression_level", text)
+
+
+def _encoding_problems(
+    place: str, extension: str, part: SpecFields | Output
+) -> Iterator[SpecProblem]:
+    path, level_path = f"{place}output_extension", f"{place}output_compression_level"
+    codec, level = codec_of(extension), part.output_compression_level
+    if codec is not None and is_columnar(extension):
+        text = f"{extension} is not supported: columns are compressed inside"
+        yield SpecProblem(path, text)
     try:
-        by = class_by(spec.stratify)
-    except ExpressionError as error:
-        yield SpecProblem("stratify", str(error), error.hint)
+        check_writable(extension)
+    except ValueError as error:
+        yield SpecProblem(path, str(error), "use .tar.zst, .tgz or .tar.lz4")
         return
-    are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
-    if are_rows and not isinstance(by, MemberClass):
-        text = "is more than the name of a column, which is not supported from tables to tables"
-        yield SpecProblem("stratify", text)
+    if level is None:
+        return
+    if codec is None:
+        text = f"{extension} shards are not compressed"
+        yield SpecProblem(level_path, text, 'e.g. output_extension: ".tgz"')
+        return
+    try:
+        codec.level_or_default(level)
+    except ValueError as error:
+        yield SpecProblem(level_path, str(error))
+
+
+def _index_problems(place: str, extension: str, kinds: Sequence[str]) -> Iterator[SpecProblem]:
+    """Problems of files that list shards: a container's own index, and sidecars of ``kinds``."""
+    if codec_of(extension) is not None and (own := container_of(extension)).index is not None:
+        codecs = own.index.codecs
+        if codec_extension(extension) not in codecs:
+            text = (
+                f"{extension} shards are not written: the index of {own.suffixes[0]} shards cannot "
+                "say how they are compressed"
+            )
+            usable = [own.suffixes[0], *(own.suffixes[0] + codec for codec in codecs)]
+            yield SpecProblem(f"{place}output_extension", text, f"use {joined(usable)}")
+    for kind in kinds:
+        extensions = FOR_EXTENSIONS.get(kind)
+        if extensions is not None and extension not in extensions:
+            text = f"{kind} has no index of {extension} shards"
+            yield SpecProblem("index", text, f"it is for {joined(extensions)}")
 
 
 @rule
-def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.outputs and spec.split_by == "key":
-        return
-    from dsort.expressions.expression import Expression
-    from dsort.expressions.nodes import ExpressionError
-
-    texts = [(f"outputs[{number}].when", each.when) for number, each in enumerate(spec.outputs)]
-    for path, text in [*texts, ("split_by", spec.split_by)]:
-        if text is None or text == REST:
+def _indexes_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
+    if {"energon", "lhotse"} <= {*spec.index}:
+        yield SpecProblem(
+            "index", "energon and lhotse give their index of a shard one name: choose one of them"
+        )
+    own: dict[tuple[str, str], str] = {}
+    for target in spec.targets if len(spec.outputs) > 1 else ():
+        if container_of(target.extension).index is None:
             continue
-        try:
-            expression = Expression.of(text, wanted="" if path == "split_by" else "bool")
-        except ExpressionError as error:
-            yield SpecProblem(path, str(error), error.hint)
-            continue
-        are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
-        if are_rows and expression.refused_for_rows:
-            asked = expression.refused_for_rows
-            text = f"asks for {asked}, which is not supported from tables to tables"
-            yield SpecProblem(path, text)
+        directory = target.place, (target.template or "").rpartition("/")[0]
+        other = own.setdefault(directory, target.name)
+        if other != target.name:
+            text = f"{target.extension} shards have an index in their directory, which "
+            hint = f'each in its own: output_format: "{SPLIT_FIELD}/..."'
+            yield SpecProblem("outputs", f"{text}{other} and {target.name} share", hint)
 
 
 @rule
-def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
+def _streams_have_nothing_beside_them(spec: SpecFields) -> Iterator[SpecProblem]:
+    if is_stdout(spec.output_bck) and container_of(spec.output_extension).index is not None:
+        others = joined([".tar", ".zip", ".jsonl"])
+        wrong = f"{spec.output_extension} shards need an index beside them"
+        yield SpecProblem("output_extension", wrong, f"use {others}, or write to a bucket")
+
+
+@rule
+def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
+    tables = [*dict.fromkeys(t.extension for t in spec.targets if is_columnar(t.extension))]
+    for name in ("row_group_rows", "row_group_bytes", "output_compression"):
+        if getattr(spec, name) is not None and not tables:
+            text = f"cannot be combined with {spec.output_extension}: its shards have no columns"
+            yield SpecProblem(name, text)
+    if spec.row_group_bytes is not None and not 1 <= spec.row_group_bytes <= 1 << 30:
+        yield SpecProblem("row_group_bytes", "is not between 1 and 1GB")
+    known = {".parquet": ("lz4", "zstd", "snappy", "gzip", "brotli", "none")}
+    for extension in tables:
+        codecs = known.get(extension, ("lz4", "zstd", "none"))
+        if spec.output_compression not in (None, *codecs):
+            text = f'{extension} shards know no "{spec.output_compression}"'
+            yield SpecProblem("output_compression", text, f"use {joined(codecs)}")
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@rule
+def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
+    given, shared = spec.output_format, [*_unnamed(spec)]
     if not spec.outputs:
-        return
-    given = spec.output_format
-    shared = [output for output in spec.outputs if output.output_format is None]
-    if shared and given is None:
+        if given is None and not spec.has_key_map and not spec.keep_shards:
+            hint = 'e.g. "shard-%06d" (or an external key map: ekm)'
+            yield SpecProblem("output_format", "is required", hint)
+        elif not spec.split and SPLIT_FIELD in (given or ""):
+            text = f"is required: output_format has {SPLIT_FIELD}"
+            yield SpecProblem("split", text, 'e.g. "split": "train"')
+    elif shared and given is None:
         hint = f'e.g. output_format: "{SPLIT_FIELD}-%06d" for all of them'
         yield SpecProblem("output_format", f"is required: {shared[0].name} has none", hint)
-    elif _several_in_one_bucket(spec, shared) and given is not None and SPLIT_FIELD not in given:
+    elif given is not None and SPLIT_FIELD not in given and _share_a_bucket(spec, shared):
         text = f"is that of {joined([each.name for each in shared])}, so names would be the same"
         yield SpecProblem("output_format", text, f'write {SPLIT_FIELD}: "{SPLIT_FIELD}/{given}"')
-        return
-    named = [target for target in spec.targets if target.template is not None]
-    for target in named:
-        path = f"{target.path}output_format" if _own(spec, target.name) else "output_format"
-        problem = suffix_problem(path, target.template or "", "output_extension", target.extension)
+
+
+def _unnamed(spec: SpecFields) -> Iterator[Output]:
+    """The outputs that have the template of the top level."""
+    return (each for each in spec.outputs if each.output_format is None)
+
+
+def _share_a_bucket(spec: SpecFields, outputs: Sequence[Output]) -> bool:
+    return len({(each.output_bck or spec.output_bck).uri for each in outputs}) < len(outputs)
+
+
+@rule
+def _outputs_have_the_extension(spec: SpecFields) -> Iterator[SpecProblem]:
+    extension = spec.output_extension
+    templates = {f"ekm.{template}": (template, extension) for template in spec.ekm or ()}
+    if spec.ekm_default is not None:
+        templates["ekm_default"] = spec.ekm_default, extension
+    for target in spec.targets:
+        if target.template is not None:
+            path = _path(spec, target, "output_format")
+            templates.setdefault(path, (target.template, target.extension))
+    for path, (template, extension) in templates.items():
+        problem = suffix_problem(path, template, "output_extension", extension)
         if problem is not None:
             yield problem
+
+
+@rule
+def _outputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.outputs or (
+        SPLIT_FIELD not in (spec.output_format or "") and _share_a_bucket(spec, [*_unnamed(spec)])
+    ):
+        return  # another rule reports it
+    named = [target for target in spec.targets if target.template is not None]
     claims = [
         [
             ((target.bucket or spec.output_bck).uri, each)
@@ -148,120 +281,135 @@ def _outputs_have_templates(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem(f"{named[other].path}output_format", text, hint)
 
 
-def _several_in_one_bucket(spec: SpecFields, outputs: Sequence[Output]) -> bool:
-    return len({(each.output_bck or spec.output_bck).uri for each in outputs}) < len(outputs)
-
-
-def _own(spec: SpecFields, name: str) -> bool:
-    return any(each.name == name and each.output_format is not None for each in spec.outputs)
+# --- where shards end ----------------------------------------------------------------------------
 
 
 @rule
-def _buckets_of_outputs_can_be_written(spec: SpecFields) -> Iterator[SpecProblem]:
-    for number, output in enumerate(spec.outputs):
-        ref = output.output_bck
-        if ref is None:
-            continue
-        path = f"outputs[{number}].output_bck"
-        if ref.is_stream or ref.scheme == PIPE:
-            yield SpecProblem(path, "several outputs are buckets: a stream is the only one")
-        elif is_read_only(ref):
-            behind = object_store_behind(ref)
-            hint = f'write "{behind}"' if behind else "to a directory, or s3://, gs://, az://"
-            yield SpecProblem(path, f'"{ref.uri}" can only be read', hint)
-    listing = [kind for kind in spec.index if kind in _KINDS_OF_ALL]
-    if spec.has_buckets_of_outputs and listing:
-        text = f"{joined(listing)} would list the shards of several buckets"
-        yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
-
-
-@rule
-def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
-    """Checks outputs with their own container or codec."""
-    for number, output in enumerate(spec.outputs):
-        path, extension = f"outputs[{number}]", output.output_extension
-        if extension is None:
-            if output.output_compression_level is not None:
-                text = "needs an output_extension beside it"
-                yield SpecProblem(f"{path}.output_compression_level", text)
-            continue
-        try:
-            check_writable(extension)
-        except ValueError as error:
-            yield SpecProblem(f"{path}.output_extension", str(error))
-            continue
-        container = container_of(extension)
-        codec, level = codec_of(extension), output.output_compression_level
-        if codec is not None and container.is_columnar:
-            text = f"{extension} is not supported: columns are compressed inside"
-            yield SpecProblem(f"{path}.output_extension", text)
-        if (
-            codec is not None
-            and container.index is not None
-            and codec_extension(extension) not in container.index.codecs
-        ):
-            text = "the index of such shards cannot say how they are compressed"
-            yield SpecProblem(f"{path}.output_extension", text)
-        for kind in spec.index:
-            if extension not in FOR_EXTENSIONS.get(kind, (extension,)):
-                yield SpecProblem("index", f"{kind} has no index of {extension} shards")
-        if level is not None and codec is None:
-            text = f"{extension} shards are not compressed"
-            yield SpecProblem(f"{path}.output_compression_level", text)
-        elif codec is not None:
-            try:
-                codec.level_or_default(level)
-            except ValueError as error:
-                yield SpecProblem(f"{path}.output_compression_level", str(error))
-
-
-@rule
-def _shards_of_each_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
-    for number, output in enumerate(spec.outputs):
-        path = f"outputs[{number}]"
-        given = [name for name in _SIZES if getattr(output, name) is not None]
-        container = carrier_extension(spec)
-        if output.output_shard_size_counts == "file" and is_columnar(container):
-            text = f"{container} shards are measured by their payload"
-            yield SpecProblem(f"{path}.output_shard_size_counts", text)
-        if len(given) > 1 and isinstance(output.output_shard_count, int):
+def _one_size(spec: SpecFields) -> Iterator[SpecProblem]:
+    for place, part in _places(spec):
+        given = [name for name in SIZES if getattr(part, name) is not None]
+        if len(given) > 1 and isinstance(part.output_shard_count, int):
             text = f"only one of {joined(given)} can say where shards end"
-            yield SpecProblem(f"{path}.{given[1]}", text)
-    for target in spec.targets if spec.outputs else ():
+            yield SpecProblem(f"{place}{given[1]}", text)
+        counts_file = place and part.output_shard_size_counts == "file"
+        if counts_file and is_columnar(container := carrier_extension(spec)):
+            text = f"{container} shards are measured by their payload"
+            yield SpecProblem(f"{place}output_shard_size_counts", text)
+
+
+@rule
+def _at_most_some_size(spec: SpecFields) -> Iterator[SpecProblem]:
+    text = "needs output_shard_size"
+    if spec.output_shard_size_is == "at_most" and not any(t.ends for t in spec.targets):
+        hint = 'as in "output_shard_size": "100MB"'
+        yield SpecProblem("output_shard_size_is", text, hint)
+    for target in spec.targets:
         own = target.size_is != spec.output_shard_size_is
         if own and target.size_is == "at_most" and not target.size_bytes:
-            text = "needs output_shard_size"
             yield SpecProblem(f"{target.path}output_shard_size_is", text)
+
+
+@rule
+def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
+    for target in spec.targets:
         if target.template is None:
+            if spec.has_key_map and not target.ends:
+                hint = 'with an external key map, set it (e.g. "100MB") or output_shard_records'
+                yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
             continue
-        names = parse_template(target.template).count
+        names = parse_template(target.template.replace(SPLIT_FIELD, "split")).count
         if not target.ends and (names is None or names > _COUNT_UNSIZED_MAX):
-            hint = f"set it for {target.name} or for all, or give the template an end: {{000..099}}"
-            yield SpecProblem(f"{target.path}output_shard_size", "must be set", hint)
+            text, end = "must be set", "give the template an end: {000..099}"
+            hint = f"set it for {target.name} or for all, or {end}"
+            if not target.name:
+                text, end = _SIZE_NEEDED, 'give output_format an end: "shard-{0000..0099}"'
+                hint = (
+                    f'set it (e.g. "100MB"), output_shard_records or output_shard_count, or {end}'
+                )
+            yield SpecProblem(f"{target.path}output_shard_size", text, hint)
         if target.count is not None and names is not None and names < target.count:
             text = f"has {names:,} names, but there are to be {target.count:,} shards"
+            if not target.name:
+                exceeds = f"({target.count}) exceeds the number of names ({names})"
+                text = f"number of shards to be created {exceeds}"
             yield SpecProblem(f"{target.path}output_format", text)
 
 
 @rule
-def _readers_tell_outputs_apart(spec: SpecFields) -> Iterator[SpecProblem]:
-    if len(spec.outputs) < 2:
+def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.equalize is None or spec.output_bck.is_stream:
         return
-    own: dict[tuple[str, str], str] = {}
-    for target in spec.targets:
-        if container_of(target.extension).index is None:
-            continue
-        directory = target.place, (target.template or "").rpartition("/")[0]
-        other = own.setdefault(directory, target.name)
-        if other != target.name:
-            text = f"{target.extension} shards have an index in their directory, which "
-            hint = f'each in its own: output_format: "{SPLIT_FIELD}/..."'
-            yield SpecProblem("outputs", f"{text}{other} and {target.name} share", hint)
+    uncounted = [target for target in spec.targets if target.asked_count is None]
+    if uncounted or spec.keep_shards:
+        text = "needs output_shard_count, a number or {multiple_of: 64}"
+        several = f": {uncounted[0].name} has none" if uncounted and spec.outputs else ""
+        yield SpecProblem("equalize", text + several)
 
 
 @rule
-def _kept_shards_are_in_order(spec: SpecFields) -> Iterator[SpecProblem]:
-    kind = spec.algorithm.kind
-    if spec.keep_shards and kind != "none":
-        text = f"{kind} cannot be combined with keep_shards: records stay in their shards"
-        yield SpecProblem("algorithm.kind", text, "use none, or leave it out")
+def _multiples_share_evenly(spec: SpecFields) -> Iterator[SpecProblem]:
+    for target in spec.targets:
+        if target.asked_count is not None and target.count is None and target.is_at_most:
+            text = "at_most cannot be combined with a multiple_of: shards share the records evenly"
+            hint = "output_shard_size is what they have on average"
+            yield SpecProblem("output_shard_size_is", text, hint)
+            return
+
+
+def _why(spec: SpecFields) -> str:
+    """The reason why a job converts late, in words that follow "cannot be combined with"."""
+    own = [each.extension for each in late_targets(spec)]
+    if spec.join is not None:
+        return f"join into {joined([*dict.fromkeys(own)])}"
+    return "outputs of several containers"
+
+
+@rule
+def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
+    for target in late_targets(spec):
+        container = container_of(target.extension)
+        if container.packing is None and not container.is_columnar:
+            text = f"{target.extension} shards are made of no other container's"
+            yield SpecProblem(_path(spec, target, "output_extension"), text)
+        if spec.amend is not None and container.index is not None:
+            text = (
+                f"cannot be combined with {_why(spec)}: "
+                f"the index of {target.extension} shards is of one"
+            )
+            yield SpecProblem("amend", text, "run the job again, over all inputs")
+        if codec_of(target.extension) is None:
+            continue
+        if container.is_columnar or container.index is not None:
+            text = f"{target.extension} cannot be combined with {_why(spec)}"
+            hint = f"use {container.suffixes[0]}, or write it in a job of its own"
+            yield SpecProblem(_path(spec, target, "output_extension"), text, hint)
+
+
+@rule
+def _late_outputs_are_measured_by_payload(spec: SpecFields) -> Iterator[SpecProblem]:
+    for target in late_targets(spec):
+        if target.counts_file:
+            text = (
+                f"file cannot be combined with {_why(spec)}: "
+                f"how long {target.extension} shards get is "
+                "known once they are written"
+            )
+            path = _path(spec, target, "output_shard_size_counts")
+            yield SpecProblem(path, text, "use payload")
+
+
+@rule
+def _what_conversions_change_is_counted(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not late_targets(spec):
+        return
+    given = {
+        "strip_final_newline": spec.strip_final_newline,
+        "member_defaults": bool(spec.member_defaults),
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        text = f"cannot be combined with {_why(spec)}"
+        yield SpecProblem(name, text, "convert in a job of its own, which counts what it changes")
+    kinds = [kind for kind in spec.index if kind in SHARD_KINDS]
+    if kinds:
+        text = f"{joined(kinds)} cannot be combined with {_why(spec)}"
+        yield SpecProblem("index", text, "write shards of one container, or leave it out")

@@ -1,0 +1,287 @@
+"""Rules about records: steps, duplicates, key maps, and the division among several outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from dsort.containers.base import ContainerOptions
+from dsort.containers.registry import (
+    container_of,
+    is_columnar,
+)
+from dsort.errors import SpecProblem
+from dsort.order.base import OptionError
+from dsort.spec.carriers import carrier_extension
+from dsort.spec.checks import Rules
+from dsort.spec.outputs import REST
+from dsort.spec.parts import SpecFields
+from dsort.transforms.fields import Fields
+from dsort.transforms.require import Require
+
+__all__ = ["required", "rule"]
+
+rule = Rules()
+
+
+@rule
+def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
+    carrier = carrier_extension(spec)
+    if not is_columnar(carrier):
+        return
+    what = f"{carrier} shards"
+    if is_columnar(spec.input_extension):
+        yield from _steps_on_rows(spec, what)
+    if spec.output_shard_size_counts != "payload":
+        text = f"file is not supported for {what}: their size is known once they are written"
+        yield SpecProblem("output_shard_size_counts", text)
+    if spec.config.duplicate_keys == "rename":
+        text = f"rename is not supported for {what}: keys are values of a column"
+        yield SpecProblem("duplicate_keys", text, "use warn or abort")
+
+
+def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
+    """Rows stay rows: a step that does not support rows, or only in part, is refused."""
+    text = f"is not supported from tables to {what} yet"
+    for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+        path = f"transform.steps[{number}]"
+        if step.kind in MAKE_ROWS:
+            continue  # cells are members during the step
+        if not step.is_for_rows:
+            hint = "those with code: map and flat_map; or go by way of .tar"
+            yield SpecProblem(path, f"{step.kind} {text}", hint)
+        elif step.refused_for_rows:
+            hint = "slice takes records by number, {n} counts them; sizes are those of columns"
+            yield SpecProblem(path, f"{step.refused_for_rows} in a {step.kind} {text}", hint)
+        if isinstance(step, Fields):
+            yield from _key_columns_stay(spec, path, step)
+
+
+def _key_columns_stay(spec: SpecFields, path: str, step: Fields) -> Iterator[SpecProblem]:
+    """A step must not name the column with the keys."""
+    named = {*step.drop, *(name for pair in step.rename for name in pair)}
+    for name in sorted(named & {spec.key_field or KEY_COLUMN, KEY_COLUMN}):
+        text = f"{name} is the column of keys, which stays what it is"
+        yield SpecProblem(f"{path}.fields", text, "rekey gives rows new keys")
+
+
+MAKE_ROWS = ("map", "flat_map")
+
+
+KEY_COLUMN: Final = "__key__"
+
+
+@rule
+def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.strip_final_newline:
+        return
+    made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
+    if not made.begins_bare or read.begins_bare:
+        text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
+        yield SpecProblem("strip_final_newline", text, "it is for members that become lines")
+
+
+@rule
+def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.member_defaults:
+        return
+    made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
+    if made.schemas is None or made == read:
+        text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
+        yield SpecProblem(
+            "member_defaults", text, "it is for members that become samples: .mds, .bin"
+        )
+
+
+@rule
+def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
+    wanted = spec.deduplicate
+    if wanted is None:
+        return
+    by = wanted.by
+    if by != "content" and wanted.extensions:
+        yield SpecProblem("deduplicate.extensions", "need by: content")
+    extensions = (spec.input_extension, carrier_extension(spec))
+    tables = [each for each in extensions if by == "content" and is_columnar(each)]
+    if tables:
+        text = f"by content is not supported for {tables[0]} shards yet"
+        hint = "by: key does it, or by: {field: ...}; or convert them to .tar first"
+        yield SpecProblem("deduplicate.by", text, hint)
+
+
+@rule
+def _extensions_are_required(spec: SpecFields) -> Iterator[SpecProblem]:
+    try:
+        required(spec)
+    except OptionError as error:
+        yield SpecProblem("require", str(error), error.hint)
+
+
+def required(spec: SpecFields) -> Require | None:
+    """The step that refuses records without some members, if the spec has one. ``OptionError``."""
+    return None if spec.require is None else Require.of(spec.require)
+
+
+@rule
+def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[SpecProblem]:
+    behind = ""
+    for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+        if step.needs == "payload":
+            behind = step.kind
+        elif behind and step.needs_positions:
+            yield SpecProblem(
+                f"transform.steps[{number}]",
+                f"{step.kind} counts records over all shards, which are not known behind {behind}",
+                f"put it before {behind}; {{shard_n}} counts in a shard",
+            )
+
+
+@rule
+def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.ekm is None:
+        return
+    if not spec.ekm:
+        yield SpecProblem("ekm", "must not be empty")
+    owners: dict[str, str] = {}
+    for template, keys in spec.ekm.items():
+        for index, key in enumerate(keys):
+            if key in owners:
+                yield SpecProblem(
+                    f"ekm.{template}[{index}]",
+                    f'duplicated key "{key}": it is under "{owners[key]}" already',
+                )
+            owners.setdefault(key, template)
+
+
+@rule
+def _default_can_be_reached(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.ekm_default is None:
+        return
+    if not spec.has_key_map:
+        yield SpecProblem("ekm_default", "needs an external key map", "set ekm or ekm_file")
+    elif spec.config.ekm_missing_key == "abort":
+        yield SpecProblem(
+            "ekm_default",
+            "no record can go there: a record that the key map does not place aborts the job",
+            'set ekm_missing_key to "warn" or "ignore"',
+        )
+
+
+@rule
+def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.outputs:
+        if spec.split_by != "key":
+            yield SpecProblem("split_by", "needs outputs that have fractions")
+        return
+    seen: set[str] = set()
+    for number, output in enumerate(spec.outputs):
+        if output.name in seen:
+            yield SpecProblem(f"outputs[{number}].name", f'"{output.name}" is there twice')
+        seen.add(output.name)
+
+
+@rule
+def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
+    by_fraction = any(output.fraction is not None for output in spec.outputs)
+    for number, output in enumerate(spec.outputs):
+        path = f"outputs[{number}]"
+        if output.fraction is not None and output.when is not None:
+            yield SpecProblem(path, "has a fraction and a condition", "choose one of them")
+        elif output.fraction is None and output.when is None:
+            hint = "fraction: 0.1, or when: 'size(\"jpg\") < 5000'"
+            yield SpecProblem(path, "has neither a fraction nor a condition", hint)
+        elif output.fraction is None and by_fraction:
+            text = "has a condition, but another output has a fraction"
+            yield SpecProblem(path, text, "all outputs have fractions, or all have conditions")
+        if output.when == REST and number + 1 < len(spec.outputs):
+            text = "takes all that is left: nothing gets to the outputs behind it"
+            yield SpecProblem(f"{path}.when", text, "put it last")
+    fractions = [output.fraction or 0.0 for output in spec.outputs]
+    total = math.fsum(fractions)
+    if by_fraction and abs(total - 1) > 1e-9:
+        hint = "the step sample leaves records out" if total < 1 else ""
+        yield SpecProblem("outputs", f"the fractions add up to {total:.12g}, not to 1", hint)
+    if spec.split_by != "key" and spec.outputs and not by_fraction:
+        yield SpecProblem("split_by", "needs outputs that have fractions")
+
+
+@rule
+def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
+    for name in ("exact", "stratify"):
+        if not getattr(spec, name):
+            continue
+        if not any(output.fraction is not None for output in spec.outputs):
+            yield SpecProblem(name, "needs outputs that have fractions")
+    if spec.stratify is None:
+        return
+    from dsort.expressions.nodes import ExpressionError
+    from dsort.transforms.strata import MemberClass, class_by
+
+    try:
+        by = class_by(spec.stratify)
+    except ExpressionError as error:
+        yield SpecProblem("stratify", str(error), error.hint)
+        return
+    are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
+    if are_rows and not isinstance(by, MemberClass):
+        text = "is more than the name of a column, which is not supported from tables to tables"
+        yield SpecProblem("stratify", text)
+
+
+@rule
+def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not spec.outputs and spec.split_by == "key":
+        return
+    from dsort.expressions.expression import Expression
+    from dsort.expressions.nodes import ExpressionError
+
+    texts = [(f"outputs[{number}].when", each.when) for number, each in enumerate(spec.outputs)]
+    for path, text in [*texts, ("split_by", spec.split_by)]:
+        if text is None or text == REST:
+            continue
+        try:
+            expression = Expression.of(text, wanted="" if path == "split_by" else "bool")
+        except ExpressionError as error:
+            yield SpecProblem(path, str(error), error.hint)
+            continue
+        are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
+        if are_rows and expression.refused_for_rows:
+            asked = expression.refused_for_rows
+            text = f"asks for {asked}, which is not supported from tables to tables"
+            yield SpecProblem(path, text)
+
+
+_HINT: Final = "`dsort remove` makes such a spec"
+
+
+@rule
+def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.amend is None or spec.amend.by != "remove":
+        if spec.amend is not None and spec.overwrite:
+            text = "cannot be combined with amend: the shards that are there stay"
+            yield SpecProblem("overwrite", text)
+        return
+    steps = [] if spec.transform is None else [step.kind for step in spec.transform.build()]
+    is_right = (
+        spec.keep_shards
+        and steps == ["drop_keys"]
+        and spec.algorithm.kind == "none"
+        and not spec.inputs
+        and spec.require is None
+        and spec.deduplicate is None
+        and spec.input_bck == spec.output_bck
+        and spec.input_extension == spec.output_extension
+        and spec.overwrite
+    )
+    if not is_right:
+        text = "remove is for shards that are written again in their place, without some keys"
+        yield SpecProblem("amend.by", text, _HINT)
+    elif _numbers_records(spec):
+        text = f"records of {spec.output_extension} shards are but numbered: no key stays the same"
+        yield SpecProblem("amend.by", text, "filter them in a job of its own")
+
+
+def _numbers_records(spec: SpecFields) -> bool:
+    options = ContainerOptions(key_field=spec.key_field)
+    return container_of(spec.output_extension).with_options(options).numbers_records
