@@ -11,7 +11,12 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dsort.data.columns import BytesColumn, Int64s, UInt8s
+from dsort.data.columns import (
+    BytesColumn,
+    Int64s,
+    UInt8s,
+    are_all_rows,
+)
 from dsort.data.row_bytes import RowBytes, column_of
 
 
@@ -167,3 +172,13 @@ def bare_table(members: MemberTable) -> MemberTable:
         entries=None,
         schema="",
     )
+
+
+def stored_bytes_of(members: MemberTable, rows: Int64s) -> Int64s:
+    """The bytes that the members ``rows`` take in an output shard."""
+    is_all = are_all_rows(rows, len(members))
+    stored = members.range_length if is_all else members.range_length[rows]
+    for pieces in (members.literals, members.tails):
+        if pieces:
+            stored = stored + column_of(pieces, len(members)).lengths[rows]
+    return stored

@@ -43,7 +43,7 @@ from dsort.data.columns import (
 )
 from dsort.data.entries import packed_entries
 from dsort.data.hashes import any_twice, hash_keys, mix
-from dsort.data.members import MemberKind, MemberTable
+from dsort.data.members import MemberKind, MemberTable, stored_bytes_of
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
 from dsort.data.repeated_names import (
     as_table,
@@ -54,7 +54,6 @@ from dsort.data.repeated_names import (
     repeated_names,
     rows_equal_earlier,
 )
-from dsort.data.row_bytes import column_of
 from dsort.data.segments import NewNames, Segments, segments_of
 
 _SLASH, _DOT = 0x2F, 0x2E
@@ -495,13 +494,3 @@ def _share_a_name(
     )
     apart[same_key[piece[shared]]] = True
     return apart
-
-
-def stored_bytes_of(members: MemberTable, rows: Int64s) -> Int64s:
-    """The bytes that the members ``rows`` take in an output shard."""
-    is_all = are_all_rows(rows, len(members))
-    stored = members.range_length if is_all else members.range_length[rows]
-    for pieces in (members.literals, members.tails):
-        if pieces:
-            stored = stored + column_of(pieces, len(members)).lengths[rows]
-    return stored

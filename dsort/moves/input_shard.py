@@ -7,11 +7,9 @@ passed on as slices of these views, which the kernel gathers: none is copied to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-import xxhash
 from isal import isal_zlib
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +18,7 @@ from dsort.containers.base import Container, drive
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, DecodingRules
 from dsort.containers.misnamed import refuse_misnamed
 from dsort.containers.registry import codec_of, container_of
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.members import MemberTable, bare_table
 from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, CorruptShardError, InvariantError, StorageError
@@ -36,6 +34,7 @@ from dsort.moves.payload_files import (
 )
 from dsort.moves.range_queue import RangeQueue, RangeRead
 from dsort.moves.short_records import gathered
+from dsort.moves.slices import slices_of
 from dsort.naming.names import archive_extension, readable
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.directory import Scratch
@@ -498,63 +497,3 @@ def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObj
         f"{size_bytes:,} bytes",
         hint="look at the store, and at proxies on the way to it",
     )
-
-
-def slices_of(view: memoryview, segments: Segments, base: int = 0) -> list[memoryview]:
-    """One slice per segment, in order. ``view`` begins at byte ``base`` of the source."""
-    starts = segments.start - base
-    if len(segments.literals) == 0:
-        ends = starts + segments.length
-        return [view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return _with_literals({0: view}, np.zeros(len(starts), np.int32), segments, starts)
-
-
-def slices_of_sources(
-    views: Mapping[int, memoryview], source: Int32s, segments: Segments
-) -> list[memoryview]:
-    """One slice per segment; the segments of record ``i`` are in ``views[source[i]]``."""
-    of_segment = np.repeat(source, np.diff(segments.offsets))
-    if len(segments.literals) == 0:
-        return slices_in(views, of_segment, segments.start, segments.length)
-    return _with_literals(views, of_segment, segments, segments.start)
-
-
-_LITERALS: Final = -1
-"""Stands for the literals where a view has a number."""
-
-
-def _with_literals(
-    views: Mapping[int, memoryview], of_segment: Int32s, segments: Segments, starts: Int64s
-) -> list[memoryview]:
-    """``starts``: the places of segments in their views; ignored for literals."""
-    are_literals = segments.start < 0
-    return slices_in(
-        {**views, _LITERALS: np.ascontiguousarray(segments.literals).data},
-        np.where(are_literals, _LITERALS, of_segment),
-        np.where(are_literals, -1 - segments.start, starts),
-        segments.length,
-    )
-
-
-def slices_in(
-    views: Mapping[int, memoryview],
-    of_segment: np.ndarray[tuple[int], np.dtype[np.signedinteger[Any]]],
-    starts: Int64s,
-    lengths: Int64s,
-) -> list[memoryview]:
-    """One slice per segment, from the view that has it: 0.25 µs each."""
-    places = zip(of_segment.tolist(), starts.tolist(), (starts + lengths).tolist(), strict=True)
-    return [views[view][start:end] for view, start, end in places]
-
-
-def hash_records(slices: Sequence[memoryview], segment_offsets: Sequence[int]) -> UInt64s:
-    """XXH3 of each record's bytes; record ``i`` is ``slices[offsets[i]:offsets[i + 1]]``."""
-    if len(slices) == len(segment_offsets) - 1:
-        return np.fromiter(map(xxhash.xxh3_64_intdigest, slices), np.uint64, len(slices))
-    hashes = np.empty(len(segment_offsets) - 1, np.uint64)
-    for record in range(len(hashes)):
-        state = xxhash.xxh3_64()
-        for piece in slices[segment_offsets[record] : segment_offsets[record + 1]]:
-            state.update(piece)
-        hashes[record] = state.intdigest()
-    return hashes

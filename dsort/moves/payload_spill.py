@@ -16,7 +16,7 @@ from dsort.data.index import RANGES, STORED_BYTES
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
-from dsort.moves.input_shard import Window, slices_of
+from dsort.moves.input_shard import Window
 from dsort.moves.short_records import (
     ROWS_AT_ONCE,
     Gatherer,
@@ -24,6 +24,7 @@ from dsort.moves.short_records import (
     rows_at_once,
     small_argsort,
 )
+from dsort.moves.slices import slices_of
 from dsort.pipeline.movement import Movement
 from dsort.scratch.directory import Scratch
 from dsort.scratch.spill import spill_name

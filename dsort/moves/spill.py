@@ -12,7 +12,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.data.columns import Int32s, Int64s, runs_that_fit
@@ -30,15 +29,15 @@ from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
 from dsort.moves.base import RowRun, WorkerParts, spans
-from dsort.moves.input_shard import SLICES_AT_ONCE_MAX, slices_in, slices_of
+from dsort.moves.input_shard import SLICES_AT_ONCE_MAX
 from dsort.moves.payload_files import PAGE_BYTES, PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
 from dsort.moves.short_records import Gatherer, are_short, gathered, rows_at_once, small_argsort
+from dsort.moves.slices import slices_in, slices_of
 from dsort.scratch.directory import Scratch
-from dsort.scratch.index import RUN_SHARDS_MAX, IndexStore
-from dsort.scratch.nodes import ScratchNodes, ShardLocations
+from dsort.scratch.index import RUN_SHARDS_MAX
+from dsort.scratch.nodes import ShardLocations, ordered_rows
 from dsort.scratch.ordered import OrderedRows
-from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.spill import SpillExtents, SpillFile, SpillReader
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
@@ -46,7 +45,6 @@ from dsort.storage.directory.os_errors import StorageErrors
 READ_BYTES_MAX = 2 << 20
 """The bytes that one thread reads at a time."""
 SHARDS_TOLD_MAX = 1 << 16
-STAGE = "index"
 RECORD_BYTES_MIN = 32 << 10
 """Shorter records take less time if all bytes between them are read, too."""
 SHARE_MAX = 0.8
@@ -446,57 +444,6 @@ def _pieces(view: memoryview, starts: Int64s, lengths: Int64s, base: int) -> lis
     if not are_short(segments):
         return slices_of(view, segments, base)
     return [gathered({0: view}, np.zeros(len(starts), np.int32), segments, base=base)]
-
-
-class SpillBlocksOf(Struct, frozen=True):
-    """Requests the places in the spill of the rows of one partition from some shards."""
-
-    shards: Int64s
-    partition: int
-
-    def answer(self, store: IndexStore) -> list[Table]:
-        return [store.spill_blocks(STAGE, each, self.partition) for each in self.shards.tolist()]
-
-
-def ordered_rows(
-    nodes: ScratchNodes, node: str, partition: int, locations: ShardLocations
-) -> OrderedRows:
-    """A partition that ``node`` has in order, with the current places of its spill blocks.
-    ``InvariantError`` if the blocks have more or fewer bytes or rows than before.
-
-    If a node was lost, other workers have extracted its shards again: the same records in the same
-    order. So the order of the partition is still valid, and only the places of blocks are requested
-    again.
-    """
-    ordered: OrderedRows = nodes.ask(node, OrderedRowsOf(partition))
-    since = locations.since
-    if since is None or ordered.version >= locations.version:
-        return ordered
-    asks = [
-        (there, SpillBlocksOf(shards[since[shards] > ordered.version], partition))
-        for there, shards in locations.by_node()
-    ]
-    answers = nodes.ask_all((there, request) for there, request in asks if len(request.shards))
-    blocks = ordered.blocks
-    moved = since[blocks[BLOCK_SHARD]] > ordered.version
-    before = blocks.take(np.flatnonzero(moved))
-    found = [each for some in answers for each in some if len(each)]
-    now = Table.concat(found) if found else before.run(0, 0)
-    if _totals(before) != _totals(now):
-        raise InvariantError(
-            f"partition {partition} has other records of the input shards that were extracted again"
-        )
-    # No shard has blocks in both tables. One run of shards may have become two runs.
-    stay = blocks.take(np.flatnonzero(~moved))
-    both = Table.concat([each for each in (now, stay) if len(each)] or [blocks])
-    in_order = np.argsort(both[BLOCK_SHARD], kind="stable")
-    return replace(ordered, blocks=both.take(in_order))
-
-
-def _totals(blocks: Table) -> tuple[int, int]:
-    """The number of bytes; and the number of rows, if the blocks have rows."""
-    rows = int(blocks[BLOCK_ROWS].sum()) if BLOCK_ROWS in blocks else 0
-    return int(blocks[BLOCK_LENGTH].sum()), rows
 
 
 def narrowed(ordered: OrderedRows, first: int, stop: int) -> OrderedRows:

@@ -21,7 +21,7 @@ from dsort.data.index import BLOCK_LENGTH, BLOCK_ROWS, BLOCK_SHARD, RANGES, STOR
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.map import MappedInputs
-from dsort.moves.spill import ordered_rows
+from dsort.scratch.nodes import ordered_rows
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.spill import SpillReader
 

@@ -19,12 +19,21 @@ from typing import Any, Protocol
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
-from dsort.errors import ObjectNotFoundError, StorageError
+from dsort.data.index import (
+    BLOCK_LENGTH,
+    BLOCK_ROWS,
+    BLOCK_SHARD,
+)
+from dsort.data.table import Table
+from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
+from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.requests import OrderedRowsOf, SpillBlocksOf
 
 NODE_FILE = "node.json"
 OWNER_FILE = "owner.json"
@@ -231,3 +240,44 @@ class ShardLocations(Struct, frozen=True, eq=False):
             if len(shards):
                 found.append((node, shards))
         return found
+
+
+def ordered_rows(
+    nodes: ScratchNodes, node: str, partition: int, locations: ShardLocations
+) -> OrderedRows:
+    """A partition that ``node`` has in order, with the current places of its spill blocks.
+    ``InvariantError`` if the blocks have more or fewer bytes or rows than before.
+
+    If a node was lost, other workers have extracted its shards again: the same records in the same
+    order. So the order of the partition is still valid, and only the places of blocks are requested
+    again.
+    """
+    ordered: OrderedRows = nodes.ask(node, OrderedRowsOf(partition))
+    since = locations.since
+    if since is None or ordered.version >= locations.version:
+        return ordered
+    asks = [
+        (there, SpillBlocksOf(shards[since[shards] > ordered.version], partition))
+        for there, shards in locations.by_node()
+    ]
+    answers = nodes.ask_all((there, request) for there, request in asks if len(request.shards))
+    blocks = ordered.blocks
+    moved = since[blocks[BLOCK_SHARD]] > ordered.version
+    before = blocks.take(np.flatnonzero(moved))
+    found = [each for some in answers for each in some if len(each)]
+    now = Table.concat(found) if found else before.run(0, 0)
+    if _totals(before) != _totals(now):
+        raise InvariantError(
+            f"partition {partition} has other records of the input shards that were extracted again"
+        )
+    # No shard has blocks in both tables. One run of shards may have become two runs.
+    stay = blocks.take(np.flatnonzero(~moved))
+    both = Table.concat([each for each in (now, stay) if len(each)] or [blocks])
+    in_order = np.argsort(both[BLOCK_SHARD], kind="stable")
+    return replace(ordered, blocks=both.take(in_order))
+
+
+def _totals(blocks: Table) -> tuple[int, int]:
+    """The number of bytes; and the number of rows, if the blocks have rows."""
+    rows = int(blocks[BLOCK_ROWS].sum()) if BLOCK_ROWS in blocks else 0
+    return int(blocks[BLOCK_LENGTH].sum()), rows

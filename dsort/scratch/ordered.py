@@ -57,7 +57,7 @@ class OrderedRows(Struct, frozen=True, eq=False):
     """The rows of joined records: record ``i`` has the rows
     ``record_offsets[i]:record_offsets[i + 1]``. None: each row is a record."""
     version: int = 1
-    """The version of the locations of the blocks. See ``moves.spill.ordered_rows``."""
+    """The version of the locations of the blocks. See ``scratch.nodes.ordered_rows``."""
 
     def rows_of(self, start: int, stop: int) -> tuple[int, int]:
         """The rows of records ``start:stop``."""

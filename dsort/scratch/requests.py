@@ -11,7 +11,14 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
-from dsort.data.index import KEY_HASH, KEYS, ORDINAL, ROW, SAME_MORE, SortKeys
+from dsort.data.index import (
+    KEY_HASH,
+    KEYS,
+    ORDINAL,
+    ROW,
+    SAME_MORE,
+    SortKeys,
+)
 from dsort.data.table import Table
 from dsort.order.class_numbers import count_classes
 from dsort.scratch.columns import ColumnFile
@@ -276,3 +283,13 @@ class FreeBytes(Struct, frozen=True):
 
     def answer(self, store: IndexStore) -> tuple[int, int]:
         return store.scratch.free_bytes(), store.scratch.device()
+
+
+class SpillBlocksOf(Struct, frozen=True):
+    """Requests the places in the spill of the rows of one partition from some shards."""
+
+    shards: Int64s
+    partition: int
+
+    def answer(self, store: IndexStore) -> list[Table]:
+        return [store.spill_blocks("index", each, self.partition) for each in self.shards.tolist()]

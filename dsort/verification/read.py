@@ -26,7 +26,8 @@ from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.data.segments import Segments
-from dsort.moves.input_shard import ShardBytes, slices_of
+from dsort.moves.input_shard import ShardBytes
+from dsort.moves.slices import slices_of
 from dsort.order.duplicates import repeated_hashes
 from dsort.pipeline.pipeline import OutputForm, Pipeline
 from dsort.verification.plain import (

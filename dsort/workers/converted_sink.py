@@ -24,8 +24,8 @@ from dsort.data.members import MemberKind, MemberTable, bare_table
 from dsort.data.records import FormedRecords, form_records, split_names
 from dsort.errors import ConversionError, InvariantError, StrayMemberError
 from dsort.moves.base import RecordPayload
-from dsort.moves.input_shard import slices_of
 from dsort.moves.payload_files import DecodedFile
+from dsort.moves.slices import slices_of
 from dsort.naming.names import readable
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore

@@ -39,9 +39,10 @@ from dsort.errors import (
     ShardEndError,
 )
 from dsort.moves.bare import BARE
-from dsort.moves.input_shard import ShardBytes, hash_records, slices_of
+from dsort.moves.input_shard import ShardBytes
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.slices import hash_records, slices_of
 from dsort.order.joined_places import JoinedPlaces
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes

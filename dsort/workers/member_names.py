@@ -12,8 +12,8 @@ from dsort.containers.base import Container
 from dsort.containers.facets import Names, Overwriting
 from dsort.data.columns import Bools, BytesColumn, Int64s, equal_ranges
 from dsort.data.index import KEYS, ORDINAL
-from dsort.data.members import MemberKind, MemberTable
-from dsort.data.records import FormedRecords, stored_bytes_of
+from dsort.data.members import MemberKind, MemberTable, stored_bytes_of
+from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.data.segments import NewNames
 from dsort.data.tally import Tally

@@ -1,5 +1,4 @@
-"""Tasks of workers, which the coordinator sends, and their results: small frozen values, no
-payload.
+"""Tasks of workers, sent by the coordinator, and their results: frozen values without payload.
 
 Every task can be done again, by another worker, with the same result. A runtime moves these values
 between processes or nodes, and reads none of them.
@@ -107,8 +106,7 @@ class Stage(Struct, frozen=True):
     @property
     def changes_records(self) -> bool:
         """Whether the results of an earlier pass change records, or decide where they go."""
-        named = (self.renames, self.classes, self.left_out, self.places, self.borders)
-        return any(named)
+        return any((self.renames, self.classes, self.left_out, self.places, self.borders))
 
 
 class Doable(Struct, frozen=True):
@@ -218,9 +216,8 @@ class DuplicatesTask(Doable, frozen=True):
 
 
 class KnownKeysTask(Doable, frozen=True):
-    """Read the keys of some output shards of earlier jobs, and store them in the scratch of the
-    node, as ``known-<number>.col``. ``shards``: the name of each shard, and the number of its
-    container in ``containers``."""
+    """Store the keys of output shards of earlier jobs as ``known-<number>.col`` in scratch.
+    ``shards``: the name of each, and the number of its container in ``containers``."""
 
     number: int
     shards: tuple[tuple[str, int], ...]

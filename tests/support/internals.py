@@ -98,16 +98,17 @@ MODULES = {
     "dsort.loader.position": "Position Remainder Steps",
     "dsort.model.report": "PlanReportView RunReportView WayName",
     "dsort.moves": "payload_spill range_queue short_records spill",
-    "dsort.moves.input_shard": (
-        "INPUTS_FILE InputShard ShardBytes inputs_bytes open_input slices_of slices_of_sources"
-    ),
+    "dsort.moves.input_shard": ("INPUTS_FILE InputShard ShardBytes inputs_bytes open_input"),
     "dsort.moves.map": "MappedInputs MappedPayload",
     "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
     "dsort.moves.payload_spill": "DIRECT_BYTES_MIN FLUSH_BYTES SpillWriter",
     "dsort.moves.range_queue": "RangeQueue RangeRead",
     "dsort.moves.short_records": "SHORT_BYTES_MAX are_short gathered",
-    "dsort.moves.slices": "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_with_literals",
-    "dsort.moves.spill": "SpillBlocksOf SpilledPayload SplitSpill narrowed",
+    "dsort.moves.slices": (
+        "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_of slices_of_sources "
+        "slices_with_literals"
+    ),
+    "dsort.moves.spill": "SpilledPayload SplitSpill narrowed",
     "dsort.naming": "names overlap",
     "dsort.naming.inputs": "NAMES_MAX expand_inputs parse_input_template",
     "dsort.naming.locations": "FileLocation",
@@ -165,8 +166,8 @@ MODULES = {
         "BATCH_BYTES BlockKey FAILURE ForgedTicketError LENGTH NoBlocksError TicketError"
     ),
     "dsort.runtime.ray.cluster": (
-        "RAY_VERSION_MIN RaySession check_form check_listener check_loopback check_ray_version "
-        "is_only_on_loopback join_ray listeners listening_words start_ray"
+        "Needs RAY_VERSION_MIN RaySession check_form check_listener check_loopback "
+        "check_ray_version is_only_on_loopback join_ray listeners listening_words start_ray"
     ),
     "dsort.runtime.ray.directory": (
         "FILES_CHARACTERS_MAX OWNER_BYTES_MAX YOUNG_S discard_ray_directory make_ray_directory "
@@ -175,7 +176,7 @@ MODULES = {
     "dsort.runtime.ray.exchange": "BlockClient BlockError BlockRules RayExchange UnreachableError",
     "dsort.runtime.ray.library": "GetTimeoutError RayError RayTaskError",
     "dsort.runtime.ray.messages": "explain listed located",
-    "dsort.runtime.ray.runtime": "Needs RayRuntime",
+    "dsort.runtime.ray.runtime": "RayRuntime",
     "dsort.runtime.ray.scratch_nodes": (
         "ANSWER_SECONDS_MAX NodeAgent RayScratchNodes agent_name node_of node_slot_of"
     ),
@@ -195,7 +196,7 @@ MODULES = {
     ),
     "dsort.scratch.ordered": "OrderedRows",
     "dsort.scratch.positions": "POSITION_SHARD check_left_out",
-    "dsort.scratch.requests": "Indexed",
+    "dsort.scratch.requests": "Indexed SpillBlocksOf",
     "dsort.scratch.spill": (
         "BLOCK_BYTES Payload SpillBlock SpillFile SpillReader read_spill spill_extents spill_name"
     ),

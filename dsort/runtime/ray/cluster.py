@@ -22,10 +22,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import psutil
+from msgspec import Struct, field
 
-from dsort.errors import SpecError, SpecProblem, WorkerLostError
+from dsort.errors import (
+    SpecError,
+    SpecProblem,
+    WorkerLostError,
+)
 from dsort.log_lines import logger_of
 from dsort.runtime.ray.directory import make_ray_directory, ray_files
 from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
@@ -371,3 +377,69 @@ def check_ray_version(found: str = "") -> None:
 
 def _required() -> str:
     return f"'ray>={'.'.join(map(str, RAY_VERSION_MIN))}'"
+
+
+ROUNDING = 1e-9
+"""A tolerance, because parts of a GPU are not exact numbers."""
+
+
+Node = Mapping[str, Any]
+"""A row of ``ray.nodes()``."""
+
+_ONE_OF = re.compile(r"in\((.*)\)")
+
+
+class Needs(Struct, frozen=True):
+    """What a worker needs of its node: ``cpus`` and ``gpus``, and besides:
+
+    ``resources``: custom resources that it takes. ``labels``: a label selector of Ray: a value is
+    ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``.
+    """
+
+    resources: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cpus: float = 1
+    gpus: float = 0
+
+    def __post_init__(self) -> None:
+        for name, amount in self.resources.items():
+            if not amount > 0 or name in ("", "CPU", "GPU", "memory", "object_store_memory"):
+                raise SpecError(
+                    f"--ray-resources: {name!r}: {amount} is no custom resource of a node",
+                    hint="a worker takes one CPU; name what the nodes were given besides, and how "
+                    "much of it a worker takes",
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self.resources or self.labels)
+
+    def __str__(self) -> str:
+        needed = [f"{self.gpus:g} GPU"] if self.gpus else []
+        needed += [f"{amount:g} of {name}" for name, amount in sorted(self.resources.items())]
+        needed += [f"label {key}={value}" for key, value in sorted(self.labels.items())]
+        return ", ".join(["one CPU" if self.cpus == 1 else f"{self.cpus:g} CPUs", *needed])
+
+    def workers(self, node: Node) -> int:
+        """How many workers ``node`` can host if it has no other work."""
+        if not node["Alive"]:
+            return 0
+        labels = node.get("Labels") or {}
+        if not all(_selects(value, labels.get(key)) for key, value in self.labels.items()):
+            return 0
+        there = node["Resources"]
+        wanted = {"CPU": self.cpus, **self.resources}
+        if self.gpus:
+            wanted["GPU"] = self.gpus
+        return int(min(there.get(name, 0) / amount + ROUNDING for name, amount in wanted.items()))
+
+    def hosts(self, nodes: Iterable[Node]) -> list[Node]:
+        """The nodes among ``nodes`` that can host a worker."""
+        return [node for node in nodes if self.workers(node) > 0]
+
+
+def _selects(wanted: str, value: str | None) -> bool:
+    """Whether the selector ``wanted`` accepts a node with the label ``value`` (None: no label)."""
+    positive = wanted.removeprefix("!")
+    several = _ONE_OF.fullmatch(positive)
+    values = [each.strip() for each in several[1].split(",")] if several else [positive]
+    return (value in values) == (positive == wanted)

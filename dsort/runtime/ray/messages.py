@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from dsort.errors import DsortError, InvariantError, StorageError, WorkerLostError
+from dsort.errors import (
+    DsortError,
+    InvariantError,
+    StorageError,
+    WorkerLostError,
+)
 from dsort.runtime.ray.cluster import PORT_HINT
 
 NAMES_SHOWN_MAX = 3
@@ -14,6 +20,11 @@ NAMES_SHOWN_MAX = 3
 def node_words(host: str, address: str, node_id: str) -> str:
     """A node by all the names that a user may know."""
     return f"{host} ({address}, {node_id})"
+
+
+def words_of(node: Mapping[str, Any]) -> str:
+    """A row of ``ray.nodes()`` in words."""
+    return node_words(node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"])
 
 
 def listed(names: Sequence[str]) -> str:

@@ -14,7 +14,6 @@ import contextlib
 import math
 import os
 import pickle
-import re
 import secrets
 import socket
 import sys
@@ -23,12 +22,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
-
 from dsort.errors import DsortError, SpecError, StorageError, TransformError, WorkerLostError
 from dsort.runtime.ray.block_server import BlockPlace
 from dsort.runtime.ray.block_stream import BlockKey
 from dsort.runtime.ray.cluster import (
+    ROUNDING,
+    Needs,
     RaySession,
     check_form,
     check_ray_version,
@@ -45,7 +44,7 @@ from dsort.runtime.ray.library import (
     TaskUnschedulableError,
     ray,
 )
-from dsort.runtime.ray.messages import bug, explain, first_line, listed, node_words
+from dsort.runtime.ray.messages import bug, explain, first_line, listed, words_of
 from dsort.runtime.ray.scratch_nodes import (
     AGENT_THREADS,
     NAMESPACE,
@@ -66,8 +65,6 @@ BEGIN_SECONDS_MAX = 180
 LOOK_SECONDS_MAX = 60
 TICK_S = 0.1
 """The longest time after which a request to stop is noticed."""
-ROUNDING = 1e-9
-"""A tolerance, because parts of a GPU are not exact numbers."""
 
 AGENT_RESTARTS_MAX = 3
 ASK_TRIES_MAX = 3
@@ -467,70 +464,3 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
-
-
-Node = Mapping[str, Any]
-"""A row of ``ray.nodes()``."""
-
-_ONE_OF = re.compile(r"in\((.*)\)")
-
-
-class Needs(Struct, frozen=True):
-    """What a worker needs of its node: ``cpus`` and ``gpus``, and besides:
-
-    ``resources``: custom resources that it takes. ``labels``: a label selector of Ray: a value is
-    ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``.
-    """
-
-    resources: Mapping[str, float] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    cpus: float = 1
-    gpus: float = 0
-
-    def __post_init__(self) -> None:
-        for name, amount in self.resources.items():
-            if not amount > 0 or name in ("", "CPU", "GPU", "memory", "object_store_memory"):
-                raise SpecError(
-                    f"--ray-resources: {name!r}: {amount} is no custom resource of a node",
-                    hint="a worker takes one CPU; name what the nodes were given besides, and how "
-                    "much of it a worker takes",
-                )
-
-    def __bool__(self) -> bool:
-        return bool(self.resources or self.labels)
-
-    def __str__(self) -> str:
-        needed = [f"{self.gpus:g} GPU"] if self.gpus else []
-        needed += [f"{amount:g} of {name}" for name, amount in sorted(self.resources.items())]
-        needed += [f"label {key}={value}" for key, value in sorted(self.labels.items())]
-        return ", ".join(["one CPU" if self.cpus == 1 else f"{self.cpus:g} CPUs", *needed])
-
-    def workers(self, node: Node) -> int:
-        """How many workers ``node`` can host if it has no other work."""
-        if not node["Alive"]:
-            return 0
-        labels = node.get("Labels") or {}
-        if not all(_selects(value, labels.get(key)) for key, value in self.labels.items()):
-            return 0
-        there = node["Resources"]
-        wanted = {"CPU": self.cpus, **self.resources}
-        if self.gpus:
-            wanted["GPU"] = self.gpus
-        return int(min(there.get(name, 0) / amount + ROUNDING for name, amount in wanted.items()))
-
-    def hosts(self, nodes: Iterable[Node]) -> list[Node]:
-        """The nodes among ``nodes`` that can host a worker."""
-        return [node for node in nodes if self.workers(node) > 0]
-
-
-def words_of(node: Node) -> str:
-    """A node in words."""
-    return node_words(node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"])
-
-
-def _selects(wanted: str, value: str | None) -> bool:
-    """Whether the selector ``wanted`` accepts a node with the label ``value`` (None: no label)."""
-    positive = wanted.removeprefix("!")
-    several = _ONE_OF.fullmatch(positive)
-    values = [each.strip() for each in several[1].split(",")] if several else [positive]
-    return (value in values) == (positive == wanted)
