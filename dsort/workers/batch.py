@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from msgspec import Struct
 
-from dsort.data.columns import Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools
+from dsort.data.index import CLASS, GROUP, LOT, ORIGIN_BYTES, ORIGIN_START
 from dsort.data.members import MemberTable
 from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
@@ -19,55 +20,30 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
-
-class Placed(Struct, frozen=True, eq=False):
-    """Where records go, in columns of shape ``(n,)``. ``group``: the output of each record, or its
-    template under the key map; -1: the record is dropped; None: there is one output, or the outputs
-    are not known yet. ``lots``: the class of each record and its lot (the random number that it
-    draws), shape ``(n, 2)``, where outputs have exact numbers."""
-
-    group: Int32s | None = None
-    lots: UInt64s | None = None
-
-    def repeated(self, counts: Int64s) -> Placed:
-        """The places of repeated records. ``counts``: how often each record comes out."""
-        return Placed(
-            None if self.group is None else np.repeat(self.group, counts),
-            None if self.lots is None else np.repeat(self.lots, counts, axis=0),
-        )
-
-    def run(self, start: int, stop: int) -> Placed:
-        """The places of records ``start:stop``."""
-        return Placed(
-            None if self.group is None else self.group[start:stop],
-            None if self.lots is None else self.lots[start:stop],
-        )
-
-    def take(self, rows: Int64s) -> Placed:
-        """The places of the records ``rows``."""
-        return Placed(
-            None if self.group is None else self.group[rows],
-            None if self.lots is None else self.lots[rows],
-        )
-
-    def kept(self) -> Int64s | None:
-        """The rows of the records that are not dropped; None: all of them."""
-        if self.group is None or not (self.group < 0).any():
-            return None
-        return np.flatnonzero(self.group >= 0)
+FOUND: Final = (CLASS, LOT, ORIGIN_START, ORIGIN_BYTES)
+"""The columns of ``Batch.found`` that the index has, too. ``GROUP`` is among the sort keys."""
 
 
-NOWHERE = Placed()
-"""The value for records that have no place yet, or whose job has one output."""
+def are_placed(found: Table) -> Bools:
+    """Whether each record has an output; shape ``(n,)``. ``found``: see :class:`Batch`."""
+    if GROUP not in found:
+        return np.ones(len(found), np.bool_)
+    placed: Bools = found[GROUP] >= 0
+    return placed
 
 
 class Batch(Struct, eq=False):
     """``read``: the members as the shard has them; ``members``: the members with all changes so far
     that are in their bytes; ``named``: ``members`` with new names that are not in the headers yet,
     or the same object. ``records``: rows of these tables. ``formed``: how many records were read.
-    ``input``: the name of the input that the shard belongs to. ``placed``: the outputs of records;
-    ``join_places``: the places of pieces that are joined, shape ``(n,)``; ``origins``: where
-    records were in the shard."""
+    ``input``: the name of the input that the shard belongs to.
+
+    ``found``: the facts that operators have found, one row per record. ``GROUP``: the output of the
+    record, or its template under the key map; -1: the record is dropped; missing: there is one
+    output, or the outputs are not known yet. ``CLASS``, ``LOT``: the class of the record and the
+    random number that it draws, where outputs have exact numbers. ``PLACE``: of a joined piece.
+    ``ORIGIN_START``, ``ORIGIN_BYTES``: where the record was in the shard.
+    """
 
     task: ExtractTask
     shard: ShardBytes
@@ -78,9 +54,7 @@ class Batch(Struct, eq=False):
     named: MemberTable
     records: FormedRecords
     formed: int
-    placed: Placed = NOWHERE
-    join_places: UInt64s | None = None
-    origins: Table | None = None
+    found: Table
 
     @property
     def table(self) -> RecordTable:

@@ -16,17 +16,19 @@ from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn, Int64s, UInt32s
+from dsort.data.index import GROUP
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import distinct_rows
+from dsort.data.table import Table
 from dsort.errors import StorageError, StrayMemberError
 from dsort.moves.bare import BARE, payload_table
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
-from dsort.workers.batch import Batch, Operator, Placed
+from dsort.workers.batch import Batch, Operator
 from dsort.workers.record_reactions import shown_names
 from dsort.workers.tasks import WorkerSetup
 
@@ -221,7 +223,7 @@ def packed_records(
     return packed, records.stored_as(packed)
 
 
-def reported_extensions(pipeline: Pipeline, table: RecordTable, placed: Placed) -> str:
+def reported_extensions(pipeline: Pipeline, table: RecordTable, found: Table) -> str:
     """The extensions of the members of a shard's records, for each output that needs them, as JSON;
     "" if no output does."""
     wanted = [each.is_late and each.container.schemas is not None for each in pipeline.outputs]
@@ -229,16 +231,17 @@ def reported_extensions(pipeline: Pipeline, table: RecordTable, placed: Placed) 
         return ""
     names, rows = table.members.names, table.records.member_rows
     key_bytes = table.records.key_bytes[rows]
-    group = np.zeros(len(table), np.int32) if placed.group is None else placed.group
-    of_rows = group[table.record_of] if len(wanted) > 1 else np.zeros(len(rows), np.int32)
-    found: list[list[str]] = []
+    of_rows = np.zeros(len(rows), np.int32)
+    if len(wanted) > 1 and GROUP in found:
+        of_rows = found[GROUP][table.record_of]
+    extensions: list[list[str]] = []
     for output, is_wanted in enumerate(wanted):
         own = np.flatnonzero(of_rows == output) if is_wanted else rows[:0]
         starts = names.offsets[:-1][rows[own]] + key_bytes[own]
         _, first = distinct_rows(names.blob, starts, names.lengths[rows[own]] - key_bytes[own])
         texts = (names[int(rows[own[at]])][int(key_bytes[own[at]]) :] for at in first.tolist())
-        found.append(sorted(text[1:].decode("utf-8", "replace") for text in texts if text))
-    return json.dumps(found)
+        extensions.append(sorted(text[1:].decode("utf-8", "replace") for text in texts if text))
+    return json.dumps(extensions)
 
 
 def extensions_by_output(schema: str) -> list[list[str]]:

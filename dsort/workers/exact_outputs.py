@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import Int64s, UInt64s
+from dsort.data.columns import Int64s
+from dsort.data.index import CLASS, GROUP, LOT
 from dsort.data.record_table import RecordTable
+from dsort.data.table import Table
 from dsort.errors import InvariantError
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.lots import borders_of
 from dsort.transforms.outputs import positions_of
-from dsort.workers.batch import NOWHERE, Batch, Operator, Placed
+from dsort.workers.batch import Batch, Operator
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 
@@ -27,33 +29,36 @@ class ExactPlaces:
         self._division, self._store = setup.pipeline.division, store
         self._are_rows = setup.pipeline.moves_rows
 
-    def drawn(self, task: ExtractTask, records: RecordTable) -> Placed:
-        """The lots of ``records``, if a pass needs them and they are not stored on this node."""
+    def drawn(self, task: ExtractTask, records: RecordTable) -> Table:
+        """The lots of ``records``, if a pass needs them and they are not stored on this node; else
+        no columns."""
         division, stage = self._division, task.stage
         has_lots = bool(stage.borders) and self._store.has_shard("drawn", task.shard)
         if division is None or (stage.name != "drawn" and (not stage.borders or has_lots)):
-            return NOWHERE
-        return Placed(lots=division.lots(records, are_rows=self._are_rows))
+            return Table(len(records))
+        classes, lots = division.lots(records, are_rows=self._are_rows).T
+        return Table(len(records), {CLASS.text: classes, LOT.text: lots})
 
-    def settled(self, task: ExtractTask, placed: Placed, ordinal: Int64s) -> Placed:
-        """The outputs of records, once the borders are known. ``ordinal``: the ordinals of the
-        records in their shard, shape ``(n,)``."""
+    def settled(self, task: ExtractTask, found: Table, ordinal: Int64s) -> Table:
+        """``found`` with the outputs of records in place of their lots, once the borders are known.
+        ``ordinal``: the ordinals of the records in their shard, shape ``(n,)``."""
         division, name = self._division, task.stage.borders
         if division is None or not name:
-            return placed
-        lots = self._known(task, ordinal) if placed.lots is None else placed.lots
+            return found
+        drawn = found if LOT in found else self._known(task, ordinal)
+        lots = np.column_stack([drawn[CLASS], drawn[LOT]])
         borders = borders_of(self._store.columns(name), name, len(division.names))
-        found = borders.numbers(lots, positions_of(task.shard, ordinal))
-        return Placed(found.astype(np.int32))
+        group = borders.numbers(lots, positions_of(task.shard, ordinal))
+        return found.without(CLASS, LOT).with_(GROUP, group.astype(np.int32))
 
-    def _known(self, task: ExtractTask, ordinal: Int64s) -> UInt64s:
+    def _known(self, task: ExtractTask, ordinal: Int64s) -> Table:
         """The lots that records of the shard drew in the stage ``drawn``, which ran on this
         node."""
         classes, lots, known = self._store.lots("drawn", task.shard)
         at = np.minimum(np.searchsorted(known, ordinal), max(len(known) - 1, 0))
         if len(ordinal) and (not len(known) or (known[at] != ordinal).any()):
             raise InvariantError(f"shard {task.name} has other records than when they were counted")
-        return np.column_stack([classes[at], lots[at]])
+        return Table(len(at), {CLASS.text: classes[at], LOT.text: lots[at]})
 
 
 class SettleExactOutputs(Operator):
@@ -73,4 +78,4 @@ class SettleExactOutputs(Operator):
     def apply(self, batch: Batch) -> None:
         """See :meth:`ExactPlaces.settled`."""
         ordinals = np.arange(len(batch.records), dtype=np.int64)
-        batch.placed = self._places.settled(batch.task, batch.placed, ordinals)
+        batch.found = self._places.settled(batch.task, batch.found, ordinals)

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from dsort.containers.tar.container import TAR
 from dsort.data.columns import BytesColumn, UInt64s, row_numbers
 from dsort.data.index import (
-    CLASS,
     CONTENT_HASH,
     ENTRIES,
     EXTENSIONS,
+    GROUP,
     KEY_HASH,
-    LOT,
     MEMBERS,
     PAYLOAD_BYTES,
     SAME_HASH,
@@ -46,9 +45,10 @@ from dsort.moves.slices import hash_records, slices_of
 from dsort.order.joined_places import JoinedPlaces
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
+from dsort.scratch.positions import PLACE
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import input_of
-from dsort.workers.batch import Batch
+from dsort.workers.batch import FOUND, Batch, are_placed
 from dsort.workers.conversion import (
     bare_members,
     bared_records,
@@ -231,7 +231,9 @@ class Extractor:
                 return self._counted(task, left.counts[-1])
             members, named, records, given = left.members, left.named, left.records, left.given
         own = self._input_of(shard)
-        batch = Batch(task, shard, log, own, read, members, named, records, formed)
+        batch = Batch(
+            task, shard, log, own, read, members, named, records, formed, Table(len(records))
+        )
         for operator in self._operators:
             operator.apply(batch)
         return replace(self._store_records(batch), transformed=given)
@@ -250,7 +252,7 @@ class Extractor:
 
     def _store_records(self, batch: Batch) -> ShardExtracted:
         """Write the index of a batch after all operators, and move the payload."""
-        task, shard, placed = batch.task, batch.shard, batch.placed
+        task, shard = batch.task, batch.shard
         members, records = batch.members, batch.records
         table = replace(batch.table, members=members, report=batch.log.add)
         if shard.container is BARE:
@@ -262,11 +264,9 @@ class Extractor:
                 are_sealed_later=self._setup.seals_later,
             )
         index = self._index(batch, members, records, table)
-        if batch.origins is not None:
-            index = index.beside(batch.origins)
-        kept = placed.kept()
-        if kept is not None:
-            index = index.take(kept)
+        stays = are_placed(batch.found)
+        if not stays.all():
+            index = index.take(np.flatnonzero(stays))
         counted = batch.log.close()  # before the index: an index must have its names
         in_memory = shard.whole is not None
         self.writer.write(task.stage, task.shard, index, shard, in_memory=in_memory)
@@ -279,7 +279,7 @@ class Extractor:
             payload_bytes=int(index[PAYLOAD_BYTES].sum()),
             stored_bytes=int(index[STORED_BYTES].sum()),
             tally=counted,
-            schema=members.schema or reported_extensions(self._pipeline, table, placed),
+            schema=members.schema or reported_extensions(self._pipeline, table, batch.found),
         )
 
     def _stripped(self, shard: ShardBytes, members: MemberTable, tally: Tally) -> MemberTable:
@@ -355,19 +355,19 @@ class Extractor:
         table: RecordTable,
     ) -> Table:
         """The index of the records as they are stored. ``table``: the records as they were read."""
-        task, shard, placed = batch.task, batch.shard, batch.placed
+        task, shard, found = batch.task, batch.shard, batch.found
         ranges, more = records.segments(members), dict[str, Column]()
         if self._pipeline.join is not None:
             extensions = more[EXTENSIONS.text] = extension_lists(table)
             algorithm = SEARCHED if task.stage.name == "join" else self._pipeline.algorithm
-            if batch.join_places is not None:
-                sort = place_sort_keys(batch.join_places, table, extensions)
+            if PLACE in found:
+                sort = place_sort_keys(found[PLACE], table, extensions)
             else:
                 sort = join_sort_keys(algorithm, table, extensions)
-            sort = replace(sort, group=placed.group)
+            sort = replace(sort, group=found.get(GROUP))
         else:
             own = ShardSortKeys(self._pipeline.algorithm, task, self._store)
-            sort = own.of(table, placed.group)
+            sort = own.of(table, found.get(GROUP))
             own.finish()
         keys = records.keys
         is_numbered = isinstance(keys, NumberedColumn) and not keys.after
@@ -385,8 +385,6 @@ class Extractor:
         if self._pipeline.compared is not None:
             digests = digests_of(shard, table, self._pipeline.compared)
             more |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}
-        if placed.lots is not None:
-            more |= {CLASS.text: placed.lots[:, 0], LOT.text: placed.lots[:, 1]}
         if task.stage.name == "join" and isinstance(self._pipeline.algorithm, JoinedPlaces):
             more[SAYS.text] = self._pipeline.algorithm.says(table)
         index = record_index(
@@ -398,7 +396,7 @@ class Extractor:
             stored_bytes=records.stored_bytes,
             ranges=ranges,
         )
-        return index.beside(Table(len(index), more))
+        return index.beside(found.only(FOUND)).beside(Table(len(index), more))
 
 
 def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:

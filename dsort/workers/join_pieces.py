@@ -10,6 +10,7 @@ from dsort.data.columns import Bools, BytesColumn, UInt64s, cut_rows
 from dsort.data.index import KEYS, ORDINAL, SortKeys
 from dsort.data.record_table import RecordTable
 from dsort.data.row_bytes import side_by_side
+from dsort.data.table import Table
 from dsort.data.tally import FLOW_DROPPED
 from dsort.naming.names import readable
 from dsort.order.base import Algorithm
@@ -39,9 +40,11 @@ class LeaveOutByJoin(Operator):
         stage, before = batch.task.stage, batch.table
         if stage.left_out:
             batch.records = _left(self.store, batch.task, before, batch.log).records
+            batch.found = Table(len(batch.records))
         if stage.places:
             positions = self.store.positions(stage.places)
-            batch.join_places = place_words(positions, batch.task.shard, before, batch.table)
+            places = place_words(positions, batch.task.shard, before, batch.table)
+            batch.found = batch.found.with_(PLACE, places)
 
 
 def _left(

@@ -53,7 +53,7 @@ class NoteOrigins(Operator):
 
     def apply(self, batch: Batch) -> None:
         """Note the origins of the records of a batch."""
-        batch.origins = _origins_of(batch.read, batch.records, self.pipeline)
+        batch.found = batch.found.beside(_origins_of(batch.read, batch.records, self.pipeline))
 
 
 def _origins_of(read: MemberTable, records: FormedRecords, pipeline: Pipeline) -> Table:

@@ -29,9 +29,7 @@ class CopyRecords(Operator):
         batch.members, batch.named, batch.records = _copied(
             batch.shard, batch.members, batch.named, batch.records, counts
         )
-        batch.placed = batch.placed.repeated(counts)
-        if batch.origins is not None:
-            batch.origins = batch.origins.take(np.repeat(np.arange(len(counts)), counts))
+        batch.found = batch.found.take(np.repeat(np.arange(len(counts)), counts))
 
 
 def _count(shard: str, counts: Int64s, tally: Tally) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import Int32s
+from dsort.data.index import GROUP
 from dsort.data.record_table import RecordTable
+from dsort.data.table import Table
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ, Tally
 from dsort.errors import KeyMapError
 from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.transforms.strata import MemberClass
-from dsort.workers.batch import Batch, Operator, Placed
+from dsort.workers.batch import Batch, Operator, are_placed
 from dsort.workers.exact_outputs import ExactPlaces
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
@@ -30,28 +31,29 @@ class Placer:
         self.asked = () if division is None else division.extensions
         """The columns that expressions of outputs read."""
 
-    def placed(self, task: ExtractTask, records: RecordTable, tally: Tally) -> Placed:
-        """The outputs of ``records``. Where outputs have exact numbers, the lots (random numbers)
-        that records draw."""
+    def placed(self, task: ExtractTask, records: RecordTable, tally: Tally) -> Table:
+        """The outputs of ``records``: ``GROUP``, or none if there is one output. Where outputs have
+        exact numbers: ``CLASS`` and ``LOT``."""
         division = self._pipeline.division
         if division is None:
-            return Placed(self._by_key_map(records, tally))
+            return self._by_key_map(records, tally)
         if not division.is_counted:
-            return Placed(division.numbers(records))
+            return Table(len(records), {GROUP.text: division.numbers(records)})
         return self._exact.drawn(task, records)
 
-    def _by_key_map(self, records: RecordTable, tally: Tally) -> Int32s | None:
+    def _by_key_map(self, records: RecordTable, tally: Tally) -> Table:
         keymap = self._pipeline.keymap
         if keymap is None:
-            return None
+            return Table(len(records))
         shard, formed = records.shard, records.records
         names, offsets = records.members.names.take(formed.member_rows), formed.member_offsets
         if self._pipeline.join is not None:  # the key is the name that all pieces have in common
             names, offsets = formed.keys, np.arange(len(formed) + 1)
         match = keymap.lookup(formed.keys, names, offsets)
+        placed = Table(len(records), {GROUP.text: match.groups})
         unplaced = np.flatnonzero(match.missing | match.ambiguous)
         if len(unplaced) == 0:
-            return match.groups
+            return placed
         shown = [f"{shard}: {readable(formed.keys[row])}" for row in unplaced.tolist()]
         if self._pipeline.reading.policies.ekm_missing_key == "abort":
             many = bool(match.ambiguous[unplaced[0]])
@@ -61,7 +63,7 @@ class Placer:
                 hint="add a key, or set ekm_missing_key: warn (and ekm_default for their place)",
             )
         tally.add("ekm_missing_key", len(unplaced), shown)
-        return match.groups
+        return placed
 
 
 class PlaceRecords(Operator):
@@ -80,7 +82,7 @@ class PlaceRecords(Operator):
 
     def apply(self, batch: Batch) -> None:
         """See :meth:`Placer.placed`."""
-        batch.placed = self._placer.placed(batch.task, batch.table, batch.log)
+        batch.found = batch.found.beside(self._placer.placed(batch.task, batch.table, batch.log))
 
 
 class CountPlaced(Operator):
@@ -92,8 +94,7 @@ class CountPlaced(Operator):
 
     def apply(self, batch: Batch) -> None:
         """Add the counts to the log."""
-        kept = batch.placed.kept()
-        stays = len(batch.records) if kept is None else len(kept)
+        stays = int(are_placed(batch.found).sum())
         batch.log.add(f"{FLOW_DROPPED}no place in an output", len(batch.records) - stays)
         if stays != batch.formed:
             batch.log.add(FLOW_READ, batch.formed)

@@ -30,12 +30,12 @@ from dsort.containers.columnar.schema import (
 from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import Bools, BytesColumn, Int32s
 from dsort.data.index import (
-    CLASS,
     CONTENT_HASH,
+    GROUP,
     KEY_HASH,
     KEYS,
-    LOT,
     ORDINAL,
+    ORIGIN_START,
     PAYLOAD_BYTES,
     SAME_HASH,
     SAME_MORE,
@@ -56,7 +56,7 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.routed import input_of
 from dsort.transforms.base import Step, apply_steps
-from dsort.workers.batch import Batch, Placed
+from dsort.workers.batch import FOUND, Batch, are_placed
 from dsort.workers.exact_outputs import ExactPlaces
 from dsort.workers.extractor import Extractor
 from dsort.workers.lineage import origins_table
@@ -87,12 +87,11 @@ BATCH_BYTES_MAX = 64 << 20
 
 
 class _Taken(Struct, frozen=True):
-    """The rows of some batches after all steps: their keys, and a mask of the rows that stay; None:
-    all rows stay."""
+    """The rows of some batches after all steps: their keys, and a mask of the rows that stay."""
 
     batches: Sequence[LightRows]
     keys: BytesColumn
-    stays: Bools | None = None
+    stays: Bools
 
 
 class TableExtractor(Extractor):
@@ -133,7 +132,7 @@ class TableExtractor(Extractor):
             except CorruptShardError as error:
                 if self._pipeline.reading.policies.corrupt_shards != "skip":
                     raise
-                rows, blocks = TableRows(), SpilledBlocks()
+                rows, blocks = self._no_rows(task), SpilledBlocks()
                 log.add("corrupt_shards", 1, [error.message])
                 rows.counts = (0,) * max(len(task.counts), task.stage.name == "count")
             if task.stage.spill and not self._setup.movement.values_stay:
@@ -167,7 +166,7 @@ class TableExtractor(Extractor):
             steps, key_field = self._pipeline.steps, self._key_field
             change = RowChange.of(task.name, plain, left, steps, key_field)
         partitioning = self.writer.partitioning(task.stage)
-        rows, blocks, first = TableRows(columns=len(left)), SpilledBlocks(), 0
+        rows, blocks, first = self._no_rows(task, len(left)), SpilledBlocks(), 0
         asking = sum(step.needs_positions for step in self._pipeline.steps)
         rows.counts = (0,) * min(len(task.firsts) + (task.stage.name == "count"), asking)
         found = light_batches(
@@ -188,13 +187,13 @@ class TableExtractor(Extractor):
 
     def _store_records(self, batch: Batch) -> ShardExtracted:
         """Convert records of another container to rows, and store these."""
-        task, records, placed = batch.task, batch.records, batch.placed
+        task, records = batch.task, batch.records
         schema = schema_of(self._store.file_bytes(SCHEMA_FILE))
         key_column: str | None = None
         if self._pipeline.reading.container.is_columnar:
             schema, key_column = plain_schema(task.name, schema), self._key_field
         partitioning = self.writer.partitioning(task.stage)
-        rows, blocks = TableRows(columns=len(schema)), SpilledBlocks()
+        rows, blocks = self._no_rows(task, len(schema)), SpilledBlocks()
         keys, first, count = records.keys.tolist(), 0, len(records)
         reached = np.cumsum(records.payload_bytes)
         while first < count:
@@ -209,16 +208,17 @@ class TableExtractor(Extractor):
             ]
             made = batch_of_records(task.name, schema, keys[first:stop], contents)
             batches = [LightRows(made)]
-            own = _Taken(batches, _keys_of(task.name, [made], self._key_field, first))
-            some = placed.run(first, stop)
+            made_keys = _keys_of(task.name, [made], self._key_field, first)
+            own = _Taken(batches, made_keys, np.ones(len(made_keys), np.bool_))
+            some = batch.found.run(first, stop)
             partition = self._index_rows(task, own, first, rows, partitioning, batch.log, some)
             if task.stage.spill:
                 self._spill_rows(batches, partition, made.schema, blocks)
             first = stop
-        origins, kept = batch.origins, placed.kept()
-        if origins is not None and kept is not None:
-            origins = origins.take(kept)
-        return self._put_down(task, rows, blocks, batch.log, origins)
+        return self._put_down(task, rows, blocks, batch.log)
+
+    def _no_rows(self, task: ExtractTask, columns: int = 0) -> TableRows:
+        return TableRows(ShardSortKeys(self._pipeline.algorithm, task, self._store), columns)
 
     def _looked_into(self, plain: Any) -> Collection[str]:
         """The columns whose values are read, and not only moved."""
@@ -267,7 +267,7 @@ class TableExtractor(Extractor):
         light, steps = [batch.light for batch in batches], self._pipeline.steps
         keys = _keys_of(task.name, light, self._key_field, first)
         if not steps:
-            return _Taken(batches, keys)
+            return _Taken(batches, keys, np.ones(len(keys), np.bool_))
         payload = np.concatenate([batch.row_bytes() for batch in batches])
         names = light[0].schema.names
         asked, unread = _asked_by(steps, names, self._key_field if change else None)
@@ -303,10 +303,10 @@ class TableExtractor(Extractor):
         rows: TableRows,
         partitioning: Partitioning,
         log: ReactionLog,
-        placed: Placed | None = None,
+        placed: Table | None = None,
     ) -> Int32s:
         """Add the rows of some batches to ``rows``. Return the partition of each row; -1: dropped.
-        ``placed``: the outputs of the rows, if they are already known."""
+        ``placed``: the facts of ``Batch.found``, if they are already known."""
         light, keys = [batch.light for batch in taken.batches], taken.keys
         payload = np.concatenate([batch.row_bytes() for batch in taken.batches])
         sorted_by = self._pipeline.algorithm.extensions
@@ -314,8 +314,8 @@ class TableExtractor(Extractor):
         whole = record_table(
             task.name, light, keys, payload, sorted_by, has_cells=True, are_made=are_made
         )
-        stays = np.ones(len(keys), np.bool_) if taken.stays is None else taken.stays
-        table = whole.keeping(stays) if taken.stays is not None else whole
+        stays = taken.stays
+        table = whole if stays.all() else whole.keeping(stays)
         named = input_of(task.name, self._pipeline.reading.names)
         left = np.flatnonzero(stays)
         if placed is None:
@@ -328,16 +328,14 @@ class TableExtractor(Extractor):
                 read = replace(cells.keeping(stays), input=named)
             placed = self._placer.placed(task, read, log)
             placed = self._exact.settled(task, placed, first + left)
-        kept = placed.kept()
-        if kept is not None:
-            rows.dropped["no place in an output"] += len(left) - len(kept)
-            stays = np.isin(np.arange(len(left)), kept)
-            left, table, placed = left[kept], table.keeping(stays), placed.take(kept)
-        if rows.sort_keys is None:
-            rows.sort_keys = ShardSortKeys(self._pipeline.algorithm, task, self._store)
+        has_place = are_placed(placed)
+        if not has_place.all():
+            rows.dropped["no place in an output"] += int((~has_place).sum())
+            left, table = left[has_place], table.keeping(has_place)
+            placed = placed.take(np.flatnonzero(has_place))
         if self._key_field or KEY_COLUMN in light[0].schema.names:  # else keys are distinct numbers
             table = replace(table, earlier=rows.hashes_seen.earlier(table.key_hash))
-        sort = rows.sort_keys.of(table, placed.group)
+        sort = rows.sort_keys.of(table, placed.get(GROUP))
         ordinal = first + left
         partition = np.full(len(keys), -1, np.int32)
         partition[left] = partitioning.assign(sort, task.shard, ordinal)
@@ -349,8 +347,6 @@ class TableExtractor(Extractor):
             PARTITION.text: partition[left],
             **sort_columns(sort),
         }
-        if placed.lots is not None:
-            part |= {CLASS.text: placed.lots[:, 0], LOT.text: placed.lots[:, 1]}
         if self._pipeline.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
             part[CONTENT_HASH.text] = hashes[left]
@@ -363,7 +359,7 @@ class TableExtractor(Extractor):
             own = replace(cells.keeping(np.isin(np.arange(len(keys)), left)), input=named)
             digests = digests_of_field(own, compared.value)
             part |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}
-        rows.parts.append(Table(len(ordinal), part))
+        rows.parts.append(placed.only(FOUND).beside(Table(len(ordinal), part)))
         return partition
 
     def _spill_rows(
@@ -384,17 +380,14 @@ class TableExtractor(Extractor):
         rows: TableRows,
         blocks: SpilledBlocks,
         log: ReactionLog,
-        origins: Table | None = None,
     ) -> ShardExtracted:
-        """Write the index, and return the facts. ``origins``: of records of other containers."""
+        """Write the index, and return the facts."""
         index, partition = rows.index()
-        if rows.sort_keys is not None:
-            rows.sort_keys.finish()
-        if self._pipeline.keeps_lineage:
-            if origins is None:  # a row has no single place: its values are in several columns
-                nowhere = np.full(len(index), -1, np.int64)
-                origins = origins_table(nowhere, index[PAYLOAD_BYTES])
-            index = index.beside(origins)
+        rows.sort_keys.finish()
+        if self._pipeline.keeps_lineage and ORIGIN_START not in index:
+            # A row has no single place: its values are in several columns.
+            nowhere = np.full(len(index), -1, np.int64)
+            index = index.beside(origins_table(nowhere, index[PAYLOAD_BYTES]))
         counted = log.close()  # before the index: an index must have its names
         by_partition = np.argsort(partition, kind="stable")
         every = np.arange(task.stage.partitions + 1)

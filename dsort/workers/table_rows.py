@@ -26,11 +26,9 @@ from dsort.data.index import (
     BLOCK_LENGTH,
     BLOCK_ROWS,
     BLOCK_START,
-    CLASS,
     CONTENT_HASH,
     KEY_HASH,
     KEYS,
-    LOT,
     ORDINAL,
     PAYLOAD_BYTES,
     SAME_HASH,
@@ -50,6 +48,7 @@ from dsort.moves.payload_files import PayloadBuffer, Spool
 from dsort.naming.names import shortened
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
+from dsort.workers.batch import FOUND
 from dsort.workers.record_values import ShardSortKeys
 from dsort.workers.tasks import ExtractTask
 
@@ -169,13 +168,13 @@ class TableRows(Struct, eq=False):
     rows steps left out, by kind; ``dropped``: how many rows each step dropped, or went to no
     output. ``counts``: how many rows reached each step that needs positions."""
 
-    parts: list[Table] = field(default_factory=list)
+    sort_keys: ShardSortKeys
     columns: int = 0
+    parts: list[Table] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     read: int = 0
     counts: tuple[int, ...] = ()
-    sort_keys: ShardSortKeys | None = None
     hashes_seen: HashesSeen = field(default_factory=HashesSeen)
 
     def index(self) -> tuple[Table, Int32s]:
@@ -193,7 +192,7 @@ class TableRows(Struct, eq=False):
             stored_bytes=stored,
             ranges=ranges,
         )
-        more = (KEY_HASH, CONTENT_HASH, SAME_HASH, SAME_MORE, CLASS, LOT)
+        more = (KEY_HASH, CONTENT_HASH, SAME_HASH, SAME_MORE, *FOUND)
         return index.beside(rows.only(name for name in more if name in rows)), rows[PARTITION]
 
 
