@@ -23,8 +23,8 @@ from dsort.data.tally import Tally
 from dsort.job.coordinator import run_job
 from dsort.job.events import Event, PhaseDone
 from dsort.job.job import Buckets, Found, Job, JobAttempt, Outcome
-from dsort.job.memory import JobMemory
 from dsort.job.reporter import Reporter
+from dsort.job.resources import JobMemory
 from dsort.job.setup import output_names, with_seed
 from dsort.options import RunOptions
 from dsort.pipeline.compile import compile_pipeline

@@ -15,9 +15,8 @@ from dsort.job.events import Event
 from dsort.job.job import Buckets, Found, Job, JobAttempt, Outcome
 from dsort.job.job_ids import new_job_id
 from dsort.job.journal_entries import JournalState
-from dsort.job.memory import JobMemory
 from dsort.job.reporter import Reporter
-from dsort.job.resources import CodeRoom, cores, job_memory, store_limits, workers_here
+from dsort.job.resources import CodeRoom, JobMemory, cores, job_memory, store_limits, workers_here
 from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
 from dsort.log_lines import about
 from dsort.options import RunOptions, default_options

@@ -30,11 +30,11 @@ from dsort import api
 from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import DsortError, JobConflictError, SpecError, StorageError, TransformError
-from dsort.job.finished import report_of_manifest
 from dsort.job.gc import tidy_finished
 from dsort.job.job_ids import new_job_id
 from dsort.job.layout import journal_prefix, manifest_name
 from dsort.job.manifest import parse_manifest
+from dsort.job.report import report_of_manifest
 from dsort.job.resources import workers_here
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.scratch.nodes import boot_id

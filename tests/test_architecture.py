@@ -198,7 +198,7 @@ NOT_OURS = {"bench-data", "build", "demo", "dist", "site"}
 
 
 PHASES = {
-    *("create", "cutting", "duplicates", "extraction", "free_space", "input_samples"),
+    *("create", "duplicates", "extraction", "free_space", "input_samples"),
     *("known_keys", "lineage", "ordering", "plan", "schemas", "tables", "taken_names"),
 }
 ENGINE_ROOMS = {

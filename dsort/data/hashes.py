@@ -1,19 +1,20 @@
-"""The hashes that order and compare records: defined here once, independent of any library's
-random stream.
+"""The hashes that order and compare records: defined here once, independent of any library's random
+stream; and a permutation of numbers by them.
 
-The shuffle's sort key of a record is ``mix(XXH3_64(record key) ^ shard_seed)`` where
-``shard_seed = XXH3_64(shard name, seed=XXH3_64(seed text))`` and ``mix`` is the finaliser of
-SplitMix64 (Steele, Lea, Flood 2014; a bijection of 64-bit words). It includes the shard's name
-because many datasets number their keys anew in every shard: by key alone, all records with the same
-key would be side by side. For the same reason, the n-th record of a shard that repeats a key (n
-from 1 on) has ``mix(word ^ n)`` instead of its word. The hash of a stray (a member that is no part
-of a record, see ``records``) is salted, so that a lone ``a`` is another record than ``a.jpg``.
+The shuffle's sort key of a record is ``mix(XXH3_64(record key) ^ shard_seed)`` where ``shard_seed =
+XXH3_64(shard name, seed=XXH3_64(seed text))`` and ``mix`` is the finaliser of SplitMix64 (Steele,
+Lea, Flood 2014; a bijection of 64-bit words). It includes the shard's name because many datasets
+number their keys anew in every shard: by key alone, all records with the same key would be side by
+side. For the same reason, the n-th record of a shard that repeats a key (n from 1 on) has
+``mix(word ^ n)`` instead of its word. The hash of a stray (a member that is no part of a record,
+see ``records``) is salted, so that a lone ``a`` is another record than ``a.jpg``.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 import xxhash
@@ -112,3 +113,48 @@ def md5_digests(keys: Iterable[bytes]) -> tuple[UInt64s, BytesColumn]:
     first = np.ascontiguousarray(whole[:, :8]).view(">u8").astype(np.uint64).reshape(-1)
     rest = np.ascontiguousarray(whole[:, 8:]).reshape(-1)
     return first, BytesColumn(np.arange(0, 8 * len(digests) + 1, 8, dtype=np.int64), rest)
+
+
+ROUNDS: Final = 16
+_HALF: Final = np.uint64(32)
+
+
+# A permutation of numbers that depends on a seed: defined here once, independent of any library.
+#
+# A number below ``total`` is a row and a column in a table with about as many of each. In each of
+# 16 rounds, the row or the column is shifted cyclically by a hash of the other one (a Feistel
+# network over a table that need not be square). The table has fewer spare places than rows; a
+# number that lands on one goes through all rounds again. Before the rounds, the first two places
+# are swapped or not: for some tables, rounds alone give only even permutations. Each permutation of
+# up to 7 numbers is as likely as any other.
+def permuted(numbers: Int64s, totals: Int64s, seeds: UInt64s) -> Int64s:
+    """The place of each number among ``totals`` numbers, from 0 on, shapes ``(n,)``. For one total
+    and one seed, this is a permutation. Totals are below 2**53. About 0.2 µs a number."""
+    rows = np.sqrt(totals.astype(np.float64)).astype(np.int64)
+    rows += rows * rows < totals
+    columns = -(-totals // np.maximum(rows, 1))
+    places = numbers.copy()
+    left = np.arange(len(numbers))
+    while len(left):
+        moved = _moved(places[left], rows[left], columns[left], seeds[left])
+        places[left] = moved
+        left = left[moved >= totals[left]]
+    return places
+
+
+def _moved(places: Int64s, rows: Int64s, columns: Int64s, seeds: UInt64s) -> Int64s:
+    changed = (mix(seeds + np.uint64(ROUNDS)).view(np.int64) & 1) * (rows * columns > 1)
+    row, column = np.divmod(np.where(places < 2, places ^ changed, places), columns)
+    for number in range(ROUNDS):
+        own = mix(seeds + np.uint64(number))
+        if number % 2:
+            column = (column + _drawn(own, row)) % columns
+        else:
+            row = (row + _drawn(own, column)) % rows
+    found: Int64s = row * columns + column
+    return found
+
+
+def _drawn(seeds: UInt64s, numbers: Int64s) -> Int64s:
+    """A hash of 32 bits for each number."""
+    return (mix(seeds ^ numbers.view(np.uint64)) >> _HALF).astype(np.int64)

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from dsort.data.json_types import INTEGER_MAX
+from dsort.data.json_values import INTEGER_MAX
 
 SAMPLES_MAX = 10
 FITS = "fits "

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import xxhash
 from msgspec import Struct, field, to_builtins
 
-from dsort.data.json_types import checked
+from dsort.data.json_values import checked
 from dsort.data.shares import CopyRule
 from dsort.errors import StorageError, damaged
 from dsort.job.job import Job

@@ -16,11 +16,10 @@ from dsort.job.journal import Journal
 from dsort.job.journal_entries import JournalEvent, JournalState
 from dsort.job.layout import shared_name
 from dsort.job.lease import Lease
-from dsort.job.memory import JobMemory
 from dsort.job.output_names import OutputNames
 from dsort.job.report import RecordFlow
 from dsort.job.reporter import Reporter
-from dsort.job.resources import CodeRoom
+from dsort.job.resources import CodeRoom, JobMemory
 from dsort.log_lines import about_attempt, logger_of
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.moves.input_shard import InputShard

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from msgspec import Meta, Struct, field
 
-from dsort.data.json_types import Count, Integer, checked
+from dsort.data.json_values import Count, Integer, checked
 from dsort.data.tally import Cases, Tally, tally_of
 from dsort.errors import InvariantError, JobConflictError, StorageError, damaged
 from dsort.naming.names import check_object_name

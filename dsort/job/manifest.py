@@ -67,12 +67,10 @@ from typing import IO, Any, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from dsort.data.json_rows import Rows, json_bytes, write_json
-from dsort.data.json_types import Count, checked
+from dsort.data.json_values import Count, Rows, checked, json_bytes, write_json
 from dsort.errors import InputError, SpecError
 from dsort.job.layout import job_of
-from dsort.job.report import ReactionCount, ReaderCounts, reader_counts
-from dsort.job.timeline import Sample
+from dsort.job.report import ReactionCount, ReaderCounts, Sample, reader_counts
 from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec

@@ -16,12 +16,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from dsort.data.json_rows import json_bytes
-from dsort.data.json_types import Count
+from dsort.data.json_values import Count, json_bytes
 from dsort.errors import InputError, ObjectNotFoundError, ShardCommandError
-from dsort.job.commands import Command
 from dsort.job.layout import on_shard_name
 from dsort.job.manifest import ManifestOutput
+from dsort.job.programs import Command
 from dsort.spec.on_shard import OnShard
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket

@@ -1,17 +1,51 @@
-"""The partitions of a job in output order: the node of each, and which ones are spent."""
+"""The partitions of a job in output order (the node of each, and which ones are spent), and their
+cut into output shards.
+
+``equalize``: the cut shares records out as evenly as it can; the records that are left over come
+after the last shard of each output, and are not written. ``encoded_shard_size``: all records are
+encoded once before the cut, in output order and in runs of about a piece of the codec, and only the
+lengths are kept. The runs depend on the order alone, so the same job ends its shards at the same
+records. The pieces of a shard begin at other records than the runs, which changes little if a shard
+has many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dsort.errors import InvariantError
-from dsort.job.extraction import Extraction, answers
+from dsort.data.columns import Int64s
+from dsort.data.index import ORDINAL, SHARD
+from dsort.data.json_values import Count
+from dsort.data.tally import SAMPLES_MAX, Tally
+from dsort.errors import InputError, InvariantError
+from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
+from dsort.job.facts import Fact
 from dsort.job.job import Job
+from dsort.naming.names import readable
+from dsort.order.cut import CutRule, EncodedSizes, OpenShard, OutputShard, Piece
+from dsort.order.mixing_counts import MixingTally
+from dsort.order.output_shards import Pieces
+from dsort.scratch.logs import reaction_line
+from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.requests import KeysAt, OrderedRowsOf
 from dsort.scratch.spill import RemoveSpill
-from dsort.workers.tasks import OrderDone, OrderRunTask, OrderTask, RunOrdered, Task
+from dsort.workers.tasks import (
+    CutDone,
+    CutTask,
+    MeasureDone,
+    MeasureTask,
+    OrderDone,
+    OrderRunTask,
+    OrderTask,
+    OutputPiece,
+    RunOrdered,
+    Task,
+)
 
 RUNS_A_WORKER = 4
 """Tasks to order partitions for each worker, so that all workers end at about the same time."""
@@ -129,3 +163,283 @@ class Ordering(Struct, eq=False):
             raise InvariantError(f"partition {facts.partition} has {now} now, it had {before}")
         if known is facts and self.job.reporter.state.phase == "plan":
             self.job.reporter.advance(records=facts.records, bytes_done=facts.stored_bytes)
+
+
+LEFT_OUT = "left_out_to_equalize"
+NodeOf = Callable[[int], str]
+"""The node that has a partition in order."""
+SIZES_FILE = "encoded-sizes.json"
+RUNS_MAX = 16384
+RUNS_A_SHARD = 16
+"""The least number of runs for each output shard; ``RUNS_MAX`` in all if that is more."""
+TASKS_A_WORKER = 4
+
+
+def cut_partitions(
+    job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None = None
+) -> tuple[Pieces, MixingTally]:
+    """The pieces of all partitions, each cut from where the one before it ended, and how they mix
+    the input shards. ``encoded``: for rules about encoded files."""
+    cut = _Cut(job, ordering, rule, encoded)
+    retry_after_lost_scratch(ordering, cut.go_on)
+    return cut.pieces, cut.mixing
+
+
+class _Cut:
+    """The cut of all partitions, one after the other. If a node is lost, the cuts made so far stay:
+    a partition that is ordered again has the same order, and to cut again would be the longest
+    wait."""
+
+    def __init__(
+        self, job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None
+    ) -> None:
+        self.pieces = Pieces()
+        self.mixing = MixingTally(len(job.inputs))
+        self._job = job
+        self._ordering = ordering
+        self._rule = rule
+        self._encoded = encoded
+        self._state = OpenShard()
+        self._next = 0
+        self._before = 0
+
+    def go_on(self) -> None:
+        """Cut the partitions that are not cut yet."""
+        for facts in self._ordering.in_order()[self._next :]:
+            if facts.records:
+                self._cut(facts.partition, facts.stored_bytes)
+            self._next += 1
+
+    def _cut(self, partition: int, stored_bytes: int) -> None:
+        before, after = self._before, self._before + stored_bytes
+        node = self._ordering.node_of(partition)
+        sizes = self._encoded.between(before, after) if self._encoded is not None else None
+        grid = self.mixing.grid(self._state)
+        task = CutTask(partition, node, self._rule, self._state, grid, sizes, before)
+        for _, cut in answers(self._job, [task]):
+            assert isinstance(cut, CutDone)
+            self.pieces.extend(cut.pieces)
+            self.mixing.add(cut.mixing)
+            self._state = cut.state
+            self._before = after
+
+
+def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | None) -> CutRule:
+    """The rule for where shards end, of records that are in order."""
+    targets = job.pipeline.targets
+    if job.pipeline.keeps_shards:
+        return CutRule(inputs=len(job.inputs))
+    totals = _totals(ordered, len(targets))
+    stored = np.cumsum([0, *totals[:, 2].tolist()])
+    measured = totals[:, 2] if encoded is None else np.diff(encoded.at(stored))
+    rules = []
+    for group, target in enumerate(targets):
+        records_total, payload_bytes, bytes_total = totals[group].tolist()
+        if target.is_measured:
+            bytes_total = int(measured[group])
+        counted_bytes = bytes_total if target.counts_file else payload_bytes
+        count = target.count_for(records_total, counted_bytes)
+        if job.pipeline.equalizes and count:
+            records_total = equal_total(records_total, count, target.name)
+        rule = job.outcome.names.cut_rule(
+            group,
+            size_bytes=target.size_bytes,
+            records=target.records,
+            count=count,
+            bytes_total=counted_bytes,
+            records_total=records_total,
+            counts_file=target.counts_file,
+            at_most=target.is_at_most,
+        )
+        rule = replace(rule, header_bytes=target.header_bytes)
+        rules.append(rule if target.is_measured else replace(rule, is_plain=True))
+    return rules[0] if len(rules) == 1 else CutRule(of_outputs=tuple(rules))
+
+
+def equal_total(records: int, count: int, name: str) -> int:
+    """How many of ``records`` can be shared out so that all of ``count`` shards have equally many.
+    ``InputError`` if each would have none. ``name``: of the output, "" of the only one."""
+    if records and records < count:
+        whose = f"output {name}" if name else "the result"
+        raise InputError(
+            f"{whose} has {records:,} records for {count:,} shards: equalize: drop would leave "
+            "none of them",
+            hint="a smaller output_shard_count",
+        )
+    return records - records % count
+
+
+def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:
+    """(records, payload bytes, stored bytes) of each output; shape ``(outputs, 3)``."""
+    totals = np.zeros((outputs, 3), np.int64)
+    for facts in ordered:
+        own = facts.by_output
+        if outputs == 1:
+            own = ((facts.records, facts.payload_bytes, facts.stored_bytes),)
+        for group, sums in enumerate(own):
+            totals[group] += sums
+    return totals
+
+
+class Equalized(Struct, frozen=True):
+    """``pieces``: of all output shards, in their order. ``left_out``: how many records are in none
+    of them; ``lines``: the names of these records, for ``reactions.jsonl``."""
+
+    pieces: list[Piece]
+    left_out: int
+    tally: Tally
+    lines: tuple[bytes, ...]
+
+
+def equal_pieces(
+    job: Job, extraction: Extraction, node_of: NodeOf, pieces: Iterable[Piece], rule: CutRule
+) -> Equalized:
+    """The pieces with which all shards of an output have equally many records."""
+    # The names of the records that are left out stay few: fewer than there are shards.
+    found: list[Piece] = []
+    left: list[Piece] = []
+    for piece in pieces:
+        count = rule.of_group(piece.group).count or 0
+        (found if piece.number < count else left).append(piece)
+    names = [*_names(job, extraction, node_of, left)]
+    tally = Tally()
+    if names:
+        samples = [f"{shard}: {key}" for shard, key in names[:SAMPLES_MAX]]
+        tally.add(LEFT_OUT, len(names), samples)
+    lines = tuple(reaction_line(LEFT_OUT, shard=shard, name=key) for shard, key in names)
+    return Equalized(found, len(names), tally, lines)
+
+
+def _rows(job: Job, node_of: NodeOf, piece: Piece) -> OrderedRows:
+    request = OrderedRowsOf(piece.partition, piece.row_start, piece.row_stop)
+    rows: OrderedRows = job.runtime.ask(node_of(piece.partition), request)
+    return rows
+
+
+def _names(
+    job: Job, extraction: Extraction, node_of: NodeOf, pieces: Sequence[Piece]
+) -> Iterator[tuple[str, str]]:
+    """(input shard, key) of each record of ``pieces``."""
+    parts = []
+    for piece in pieces:
+        ordered = _rows(job, node_of, piece)
+        rows, offsets = ordered.rows, ordered.record_offsets
+        first = slice(None) if offsets is None else offsets[:-1]
+        pairs = zip(rows[SHARD][first].tolist(), rows[ORDINAL][first].tolist(), strict=True)
+        parts += [*pairs]
+    locations = extraction.shard_locations()
+    by_shard: dict[int, list[int]] = {}
+    for shard, ordinal in parts:
+        by_shard.setdefault(shard, []).append(ordinal)
+    keys: dict[tuple[int, int], bytes] = {}
+    for shard, ordinals in by_shard.items():
+        wanted = np.unique(np.array(ordinals, np.int64))
+        file = int(locations.file_of[shard])
+        node = locations.nodes[locations.node_of[file]]
+        found = job.runtime.ask(node, KeysAt(extraction.stage.name, file, shard, wanted)).tolist()
+        keys.update(zip(((shard, each) for each in wanted.tolist()), found, strict=True))
+    for place in parts:
+        yield job.inputs[place[0]].name, readable(keys[place])
+
+
+def run_rule(job: Job, stored_bytes: int) -> CutRule:
+    """The rule for where the runs end that are encoded together; ``stored_bytes``: of all
+    records."""
+    encoders = [
+        target.codec.encoder(target.codec_level)
+        for target in job.pipeline.targets
+        if target.codec is not None
+    ]
+    piece_bytes = max(encoder.piece_bytes for encoder in encoders)
+    sizes = [target.size_bytes or stored_bytes for target in job.pipeline.targets]
+    shards = stored_bytes // max(min(sizes), 1)
+    runs = max(RUNS_MAX, RUNS_A_SHARD * shards)
+    pieces = max(-(-stored_bytes // (piece_bytes * runs)), 1)
+    return CutRule(size_bytes=piece_bytes * pieces, counts_file=True, at_most=True)
+
+
+class _SizesStored(Struct):
+    stored: list[Count]
+    encoded: list[Count]
+
+
+def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSizes]) -> EncodedSizes:
+    """The sizes that an earlier attempt measured, else the result of ``measure``: the plan has to
+    be the same, and part of the records may be written and gone from scratch. ``StorageError`` if
+    the stored sizes are damaged."""
+
+    def rows(sizes: EncodedSizes) -> _SizesStored:
+        return _SizesStored(sizes.stored.tolist(), sizes.encoded.tolist())
+
+    def of_rows(kept: _SizesStored) -> EncodedSizes:
+        stored, encoded = (np.array(row, np.int64) for row in (kept.stored, kept.encoded))
+        if stored.shape != encoded.shape or int(stored[-1]) != stored_bytes:
+            raise ValueError("it is about other records")
+        if stored[0] or encoded[0] or (np.diff(stored) < 0).any() or (np.diff(encoded) < 0).any():
+            raise ValueError("its numbers do not ascend from 0 on")
+        return EncodedSizes(stored, encoded)
+
+    return Fact(SIZES_FILE, _SizesStored, of_rows, rows).settle(job, measure)
+
+
+def measured_sizes(
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> EncodedSizes:
+    """The encoded sizes of all ``runs``. ``locations``: the shared file that lists which node has
+    which shard; ``node_of``: the node that has a partition in order."""
+    found = np.zeros(len(runs), np.int64)
+    for task, done in answers(job, _tasks(job, runs, locations, node_of)):
+        assert isinstance(task, MeasureTask)
+        assert isinstance(done, MeasureDone)
+        ordinals = list(dict.fromkeys(piece.ordinal for piece in task.pieces))
+        if len(ordinals) != len(done.encoded_bytes):
+            raise InvariantError("a worker measured other runs than it was asked for")
+        found[ordinals] = done.encoded_bytes
+    stored = np.zeros(len(runs) + 1, np.int64)
+    np.cumsum([run.stored_bytes for run in runs], out=stored[1:])
+    encoded = np.zeros(len(runs) + 1, np.int64)
+    np.cumsum(found, out=encoded[1:])
+    return EncodedSizes(stored, encoded)
+
+
+def _tasks(
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> Iterator[MeasureTask]:
+    """The tasks that measure ``runs``. Neighbours go to one worker, because they share
+    partitions."""
+    total = sum(run.stored_bytes for run in runs)
+    share = max(total // (job.movement.workers * TASKS_A_WORKER), 1)
+    begin, taken = 0, 0
+    for at, run in enumerate(runs):
+        taken += run.stored_bytes
+        if taken >= share or at == len(runs) - 1:
+            yield _task(job, runs[begin : at + 1], locations, node_of)
+            begin, taken = at + 1, 0
+
+
+def _task(
+    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
+) -> MeasureTask:
+    weights: Counter[str] = Counter()
+    pieces = []
+    for run in runs:
+        for part in run.pieces:
+            weights[node_of(part.partition)] += part.stored_bytes
+            pieces.append(
+                OutputPiece(
+                    token="",
+                    name="",
+                    ordinal=run.ordinal,
+                    shard_bytes=-1,
+                    partition=part.partition,
+                    row_start=part.row_start,
+                    row_stop=part.row_stop,
+                    offset=part.offset,
+                    stored_bytes=part.stored_bytes,
+                    last=part is run.pieces[-1],
+                    output=job.output_of(run.group),
+                )
+            )
+    partitions = dict.fromkeys(piece.partition for piece in pieces)
+    nodes = tuple((partition, node_of(partition)) for partition in partitions)
+    return MeasureTask(tuple(pieces), locations, nodes, weights.most_common(1)[0][0])

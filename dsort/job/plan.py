@@ -13,7 +13,14 @@ from msgspec import Struct
 
 from dsort.data.packed_texts import PackedTexts
 from dsort.errors import DsortError, InvariantError, SpecError, SpecProblem, StorageError
-from dsort.job.cutting import (
+from dsort.job.duplicates import Dropped, settle_duplicates
+from dsort.job.extraction import (
+    Extraction,
+    retry_after_lost_scratch,
+)
+from dsort.job.job import Job
+from dsort.job.ordering import (
+    Ordering,
     cut_partitions,
     cut_rule,
     encoded_sizes,
@@ -21,13 +28,6 @@ from dsort.job.cutting import (
     measured_sizes,
     run_rule,
 )
-from dsort.job.duplicates import Dropped, settle_duplicates
-from dsort.job.extraction import (
-    Extraction,
-    retry_after_lost_scratch,
-)
-from dsort.job.job import Job
-from dsort.job.ordering import Ordering
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import append_reactions, store_reactions
 from dsort.job.report import OutputCount, ReaderCounts, Totals, reader_counts

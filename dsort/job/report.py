@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field, to_builtins
 
-from dsort.job.timeline import Sample
+from dsort.errors import InputError
+from dsort.job.layout import manifest_name
 from dsort.order.mixing import Mixing
 from dsort.sizes import format_bytes, format_count
 
@@ -30,6 +31,16 @@ PLAN_FORM: Final = (
     *("warnings", "mixing", "algorithm", "outputs", "readers", "estimate"),
 )
 """The keys of the flat form of a plan, in order."""
+
+
+class Sample(NamedTuple):
+    """One moment. ``elapsed_s``: since the job began; ``bytes_done``: of this phase so far;
+    ``bytes_per_s``: since the sample before it, 0 where a phase begins."""
+
+    elapsed_s: float
+    phase: str
+    bytes_done: int
+    bytes_per_s: float
 
 
 class Totals(Struct, frozen=True):
@@ -278,3 +289,36 @@ def _divisors(number: int) -> tuple[int, ...]:
     small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
     whole = {*small, *(number // each for each in small)}
     return tuple(sorted(each for each in whole if each <= WORKERS_MAX))
+
+
+def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
+    """The report of the job that wrote ``manifest``. ``InputError`` if the manifest is damaged."""
+    from dsort.order.mixing_counts import mixing_of  # loads NumPy
+
+    try:
+        totals, move, mixing = manifest["totals"], manifest["move"], manifest.get("mixing")
+        outputs = output_counts(manifest)
+        return JobReport(
+            job_id=manifest["job_id"],
+            state="finished",
+            output_uri=output_uri,
+            manifest_name=manifest_name(manifest["job_id"]),
+            totals=Totals(**{name: totals[name] for name in Totals.__struct_fields__}),
+            run=Run(
+                move=move["way"],
+                workers=move["workers"],
+                phase_seconds=dict(manifest["phase_seconds"]),
+                timeline=tuple(Sample(*row) for row in manifest.get("timeline", ())),
+            ),
+            order=Order(
+                seed=manifest["spec"]["algorithm"].get("seed"),
+                mixing=None if mixing is None else mixing_of(mixing),
+            ),
+            reactions=reaction_counts(manifest["reactions"]),
+            outputs=outputs if len(outputs) > 1 else (),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"the manifest of the job in {output_uri} is damaged: {error}",
+            hint="the file may have been edited; `dsort verify` reports more",
+        ) from error

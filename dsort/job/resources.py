@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.job.memory import JobMemory, process_memory_bytes, usable_memory_bytes
+from dsort.errors import StorageError
 from dsort.options import RunOptions
 from dsort.pipeline.movement import COORDINATOR_BYTES
 from dsort.sizes import Percent
@@ -15,6 +20,206 @@ from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
 from dsort.storage.process_limits import address_space_bytes, free_processes
 from dsort.storage.ref import BucketRef
+
+
+class JobMemory(Struct, frozen=True):
+    """The memory that a whole job may use on this node, in bytes.
+
+    ``most_bytes``: the smaller of what is available in this container and the user's
+    ``memory_max_bytes``. ``wanted_bytes``: how much of that the spec requests.
+    """
+
+    most_bytes: int
+    wanted_bytes: int
+
+
+# Both generations of control groups are read, also side by side (the hybrid set-up), because in a
+# container ``/proc/meminfo`` describes the whole machine. File formats: ``man 5 proc``, ``man 7
+# cgroups``, and the kernel's admin-guide, ``cgroup-v1/memory`` and ``cgroup-v2``.
+_CGROUP_MOUNT = PurePosixPath("/sys/fs/cgroup")
+
+
+class MemoryLimits(Struct, frozen=True):
+    """Memory in bytes; ``available_bytes`` <= ``limit_bytes`` <= ``total_bytes``.
+
+    ``total_bytes``: of the machine. ``limit_bytes``: how much of it control groups leave to this
+    process and those that share its groups. ``available_bytes``: how much of that is available now
+    without swapping; page cache counts as available, because the kernel can drop it.
+    """
+
+    total_bytes: int
+    limit_bytes: int
+    available_bytes: int
+
+
+class _Generation(Struct, frozen=True):
+    """The files and keys of one generation of control groups that are read here."""
+
+    limits: tuple[str, ...]  # files with a limit each; the smallest counts
+    usage: str
+    file_cache: tuple[str, ...]  # keys of memory.stat
+    inherited_limit: str  # key of memory.stat: the smallest limit above, seen or not
+
+
+_V1 = _Generation(
+    limits=("memory.limit_in_bytes",),
+    usage="memory.usage_in_bytes",
+    file_cache=("total_inactive_file", "total_active_file"),
+    inherited_limit="hierarchical_memory_limit",
+)
+_V2 = _Generation(
+    limits=("memory.max", "memory.high"),  # beyond `high` a process is slowed down to a crawl
+    usage="memory.current",
+    file_cache=("inactive_file", "active_file"),
+    inherited_limit="",
+)
+
+
+class _Mount(Struct, frozen=True):
+    """One line of mountinfo about control groups; ``root``: the part of the tree that is
+    mounted."""
+
+    generation: _Generation
+    root: str
+    point: str
+
+
+def usable_memory_bytes(
+    proc_root: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
+) -> MemoryLimits:
+    """What this process may use now (see :class:`MemoryLimits`).
+
+    The two directories are parameters for tests. ``StorageError`` if ``proc_root`` has no readable
+    ``meminfo``; a missing file of control groups means that there is no such limit.
+    """
+    total, available = _machine_memory(proc_root / "meminfo")
+    limit = total
+    for generation, directory in _groups(proc_root, cgroup_root):
+        group_limit = _group_limit(generation, directory)
+        if group_limit is not None and group_limit < total:
+            limit = min(limit, group_limit)
+            in_use = _group_use(generation, directory)
+            available = min(available, max(0, group_limit - in_use))
+    return MemoryLimits(total, limit, min(available, limit))
+
+
+def process_memory_bytes(proc_root: Path = Path("/proc")) -> int:
+    """Memory of this process that the kernel cannot drop, in bytes; 0 if it is not reported."""
+    fields = _text_of(proc_root / "self" / "statm").split()
+    if len(fields) < 3:
+        return 0
+    resident, shared = int(fields[1]), int(fields[2])  # pages; shared are those of files
+    return max(0, resident - shared) * resource.getpagesize()
+
+
+def _machine_memory(meminfo: Path) -> tuple[int, int]:
+    """Total and available memory of the machine in bytes."""
+    try:
+        text = meminfo.read_text()
+    except OSError as error:
+        raise StorageError(f"cannot read how much memory there is: {error}") from error
+    sizes = {key: int(size) << 10 for key, size in re.findall(r"(?m)^(\w+): +(\d+) kB", text)}
+    if "MemTotal" not in sizes:
+        raise StorageError(f"cannot read how much memory there is: no MemTotal in {meminfo}")
+    # Kernels before 3.14 do not report what is available; free memory and page cache come close.
+    guess = sizes.get("MemFree", 0) + sizes.get("Buffers", 0) + sizes.get("Cached", 0)
+    return sizes["MemTotal"], min(sizes["MemTotal"], sizes.get("MemAvailable", guess))
+
+
+def _groups(proc_root: Path, cgroup_root: Path) -> Iterator[tuple[_Generation, Path]]:
+    """The directories of all memory groups that this process is in, from its own to the root."""
+    paths = _group_paths(_text_of(proc_root / "self" / "cgroup"))
+    for mount in _group_mounts(_text_of(proc_root / "self" / "mountinfo")):
+        path = paths.get(mount.generation)
+        point = PurePosixPath(mount.point)
+        if path is None:
+            continue
+        top = Path(point)
+        if point.is_relative_to(_CGROUP_MOUNT):
+            top = cgroup_root / point.relative_to(_CGROUP_MOUNT)
+        directory = top / _below(mount.root, path)
+        while directory != top:
+            if directory.is_dir():  # else a name that only the host's view of the tree has
+                yield mount.generation, directory
+            directory = directory.parent
+        yield mount.generation, top
+
+
+def _group_paths(text: str) -> dict[_Generation, str]:
+    """``/proc/self/cgroup``: the path of this process in the memory tree of each generation."""
+    paths = {}
+    for line in text.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "memory" in controllers.split(","):
+            paths[_V1] = path
+        elif number == "0" and not controllers:
+            paths[_V2] = path
+    return paths
+
+
+def _group_mounts(text: str) -> Iterator[_Mount]:
+    """``/proc/self/mountinfo``: where the memory tree of each generation is mounted.
+
+    A line is ``id parent dev root point options [tags...] - type source super-options``.
+    """
+    for line in text.splitlines():
+        left, separator, right = line.partition(" - ")
+        places, kind = left.split(), right.split()
+        if not separator or len(places) < 6 or len(kind) < 3:
+            continue
+        root, point = (_unescaped(place) for place in places[3:5])
+        if kind[0] == "cgroup" and "memory" in kind[2].split(","):
+            yield _Mount(_V1, root, point)
+        elif kind[0] == "cgroup2":
+            yield _Mount(_V2, root, point)
+
+
+def _below(mount_root: str, path: str) -> str:
+    """The group ``path`` relative to the mount, or "" where the mount does not show it."""
+    group = PurePosixPath(path)
+    # A path through .. lies outside of the namespace that this process sees.
+    if ".." in group.parts or not group.is_relative_to(mount_root):
+        return ""
+    return str(group.relative_to(mount_root))
+
+
+def _group_limit(generation: _Generation, directory: Path) -> int | None:
+    """The smallest limit in the files of ``directory``, in bytes; None if there is none."""
+    found = [_number_in(directory / name) for name in generation.limits]
+    found.append(_numbers_of(directory / "memory.stat").get(generation.inherited_limit))
+    return min((number for number in found if number is not None), default=None)
+
+
+def _group_use(generation: _Generation, directory: Path) -> int:
+    """Bytes in use in a group that the kernel cannot drop: all but the page cache of files."""
+    usage = _number_in(directory / generation.usage) or 0
+    numbers = _numbers_of(directory / "memory.stat")
+    return usage - sum(numbers.get(key, 0) for key in generation.file_cache)
+
+
+def _number_in(file: Path) -> int | None:
+    """The number in ``file``; None if the file is missing or contains ``max``."""
+    text = _text_of(file).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _numbers_of(file: Path) -> dict[str, int]:
+    """The ``key number`` lines of ``file``."""
+    return {key: int(number) for key, number in re.findall(r"(?m)^(\w+) (\d+)$", _text_of(file))}
+
+
+def _text_of(file: Path) -> str:
+    """The text of ``file``, empty if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return file.read_text(errors="surrogateescape")
+    return ""
+
+
+def _unescaped(place: str) -> str:
+    r"""A path of mountinfo, where white space and backslashes are octal: ``\040``."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), place)
+
 
 OWN_THREADS = 3
 WORKER_THREADS = 2

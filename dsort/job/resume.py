@@ -13,8 +13,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from dsort.data.json_rows import Rows, json_bytes
-from dsort.data.json_types import Count
+from dsort.data.json_values import Count, Rows, json_bytes
 from dsort.data.tally import TallyRow, tally_of, tally_rows
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, damaged
 from dsort.job.create import Created

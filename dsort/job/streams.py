@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from dsort.errors import InputError, SpecError, SpecProblem, StorageError, StorageFullError
-from dsort.job.commands import Command
+from dsort.job.programs import Command
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import check_object_name
 from dsort.options import RunOptions

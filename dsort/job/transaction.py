@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, field, to_builtins
 
-from dsort.data.json_rows import Rows, json_bytes
-from dsort.data.json_types import Count, checked
+from dsort.data.json_values import Count, Rows, checked, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.log_lines import logger_of

@@ -23,7 +23,7 @@ import xxhash
 from msgspec import Struct
 
 from dsort.data.columns import Int64s
-from dsort.data.permutation import permuted
+from dsort.data.hashes import permuted
 from dsort.errors import SpecError, SpecProblem
 
 __all__ = ["EpochOrder", "OrderKind"]

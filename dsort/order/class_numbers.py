@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
-from dsort.data.permutation import permuted
+from dsort.data.hashes import permuted
 from dsort.errors import InvariantError
 
 CLASSES_MAX: Final = 1 << 16

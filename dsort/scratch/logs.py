@@ -19,7 +19,7 @@ from json.encoder import encode_basestring_ascii
 
 from msgspec import Struct, to_builtins
 
-from dsort.data.json_types import Count, Integer, checked
+from dsort.data.json_values import Count, Integer, checked
 from dsort.data.tally import Tally
 from dsort.errors import StorageError
 from dsort.scratch.directory import Scratch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dsort.data.json_types import Checked, checked
+from dsort.data.json_values import Checked, checked
 from dsort.errors import StorageError
 from dsort.storage.bucket import Bucket
 

@@ -21,8 +21,8 @@ from dsort.data.record_table import RecordTable
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.expressions.expression import text_of_value
-from dsort.job.code_again import CodeAgain
 from dsort.job.manifest import ManifestInput
+from dsort.job.user_code import CodeAgain
 from dsort.keymap.match import KeyMap
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.joining import JoinRule

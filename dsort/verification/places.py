@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from dsort.data.columns import Int32s, Int64s, UInt64s
-from dsort.data.permutation import permuted
+from dsort.data.hashes import permuted
 from dsort.order.base import Record, SortValue
 from dsort.order.batches import Batches, batch_hash
 from dsort.order.class_numbers import class_seed

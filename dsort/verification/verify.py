@@ -49,14 +49,13 @@ from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import CorruptShardError, InputError, ObjectNotFoundError
 from dsort.job.amend import read_removed
-from dsort.job.code_again import CodeAgain
 from dsort.job.earlier_results import Replacement, replacements
 from dsort.job.events import Event
 from dsort.job.inputs import resolve_inputs
 from dsort.job.loose_inputs import files_of
 from dsort.job.manifest import Manifest, ManifestOutput, parse_manifest
 from dsort.job.setup import load_keymap, load_steps, output_names
-from dsort.job.user_code import described_steps
+from dsort.job.user_code import CodeAgain, described_steps
 from dsort.loose_files.bucket import FilesBucket
 from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few

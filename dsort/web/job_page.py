@@ -35,7 +35,7 @@ import numpy as np
 from dsort.data.columns import Int64s
 from dsort.errors import InputError, InvariantError
 from dsort.job.layout import manifest_name
-from dsort.job.timeline import Timeline
+from dsort.job.reporter import Timeline
 from dsort.order.mixing_counts import BINS_MAX, counts_in_input_order, judged_table
 from dsort.storage.registry import scheme_of
 

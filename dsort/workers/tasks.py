@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 from msgspec import Struct, field
 
 from dsort.containers.base import Container
-from dsort.data.json_types import Count
+from dsort.data.json_values import Count
 from dsort.data.shares import CopyRule
 from dsort.data.tally import Tally
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece

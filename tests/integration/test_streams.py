@@ -21,7 +21,7 @@ from dsort.stop_flag import StopFlag
 from tests.support.commands import ROOT, CommandLine
 from tests.support.datasets import END, files_of, read_shard, write_shards
 from tests.support.engine import record, run_local, shard_of
-from tests.support.internals import commands, streams
+from tests.support.internals import programs, streams
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -134,7 +134,7 @@ def test_a_program_that_hangs_is_ended_with_the_job(
         stop.request(15)
         return process
 
-    monkeypatch.setattr(commands.subprocess, "Popen", started)
+    monkeypatch.setattr(programs.subprocess, "Popen", started)
     with StopFlag() as stop, pytest.raises(JobStoppedError):
         run(tmp_path, {"input_bck": {"pipe": ["sleep", "600"]}, **TO_A_BUCKET}, stop=stop)
     with pytest.raises(ProcessLookupError):

@@ -15,23 +15,21 @@ MODULES = {
         "equal_ranges numbers_at row_numbers run_sums runs_that_fit"
     ),
     "dsort.data.entries": "PlacedEntries entries_bytes packed_entries placed_entries",
-    "dsort.data.hashes": "any_twice hash_keys md5_digests mix shard_seed shuffle_words",
+    "dsort.data.hashes": "any_twice hash_keys md5_digests mix permuted shard_seed shuffle_words",
     "dsort.data.index": (
         "BLOCK_LENGTH BLOCK_SHARD BLOCK_START BLOCK_WORKER CONTENT_HASH ENTRIES KEYS MEMBERS "
         "ORDINAL RANGES RANK SHARD STORED_BYTES SortKeys TEXT record_index"
     ),
     "dsort.data.json_pointer": "JsonNumber JsonPointer JsonSyntaxError is_json",
-    "dsort.data.json_rows": "ROWS_AT_ONCE Rows json_bytes",
-    "dsort.data.json_types": "Count INTEGER_MAX checked",
+    "dsort.data.json_values": "checked Count INTEGER_MAX json_bytes Rows ROWS_AT_ONCE",
     "dsort.data.key_set": "KeySet lines_of",
     "dsort.data.members": "MemberKind MemberTable ScanNotes bare_table",
     "dsort.data.numbered": "NumberedColumn are_positions hash_column numbered_hashes",
     "dsort.data.packed_texts": "CHUNK_BYTES PackedTexts TextsByNumber",
-    "dsort.data.permutation": "permuted",
     "dsort.data.records": "FormedRecords STRAY_SALT form_records split_name split_names",
     "dsort.data.repeated_names": "rows_equal_earlier",
     "dsort.data.row_bytes": (
-        "RowBytes column_of decimals distinct_rows row_by_row side_by_side spread"
+        "column_of decimals distinct_rows row_by_row RowBytes side_by_side spread"
     ),
     "dsort.data.segments": "NewNames Segments",
     "dsort.data.shares": "shares_of_total",
@@ -39,7 +37,7 @@ MODULES = {
     "dsort.data.tally": "SAMPLES_MAX Tally",
     "dsort.data.total_json": "encodable from_json is_encodable to_json",
     "dsort.job": (
-        "commands commit journal known_keys programs range_probe resolve setup streams worker_setup"
+        "commit journal known_keys programs range_probe resolve setup streams worker_setup"
     ),
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "CreatedShards runs_of_small",
@@ -70,7 +68,6 @@ MODULES = {
         "Making Manifest ManifestInput ManifestOutput parse_manifest wids_index_bytes "
         "without_names write_manifest"
     ),
-    "dsort.job.memory": "MemoryLimits process_memory_bytes usable_memory_bytes",
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
     "dsort.job.plan": "OVERHEAD_TEXT",
     "dsort.job.range_probe": "_answers_quickly",
@@ -79,15 +76,17 @@ MODULES = {
     ),
     "dsort.job.user_code": "room_here",
     "dsort.job.reporter": (
-        "Advanced JobState Noted PHASES PhaseBegan PhaseEnded Reporter WARNING_TEXTS"
+        "Advanced JobState Noted PhaseBegan PhaseEnded PHASES Reporter Timeline "
+        "TIMELINE_SAMPLES_MAX WARNING_TEXTS"
     ),
-    "dsort.job.resources": "CodeRoom job_memory with_part_sizes",
+    "dsort.job.resources": (
+        "CodeRoom job_memory MemoryLimits process_memory_bytes usable_memory_bytes with_part_sizes"
+    ),
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
     "dsort.job.surveys": "exact_outputs",
     "dsort.job.surveys.positions": "Positions",
     "dsort.job.suspend": "gc_command resume_command",
     "dsort.job.synthetic": "ShardRecipe generate_shards shard_pieces",
-    "dsort.job.timeline": "TIMELINE_SAMPLES_MAX Timeline",
     "dsort.job.transaction": "Transaction read_kept",
     "dsort.keymap": "match",
     "dsort.keymap.fetch": "read_text",

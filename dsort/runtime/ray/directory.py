@@ -21,7 +21,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from dsort.data.json_types import checked
+from dsort.data.json_values import checked
 from dsort.errors import StorageError
 from dsort.runtime.machine import Holder, Machine
 from dsort.runtime.ray.watchdog import end_holders, holders

@@ -20,13 +20,12 @@ from dsort import api
 from dsort.data.tally import Tally
 from dsort.errors import JobConflictError, ObjectNotFoundError, SpecError
 from dsort.job.events import Event
-from dsort.job.finished import report_of_manifest
 from dsort.job.journal import discard_run
 from dsort.job.layout import manifest_name, report_name
 from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
 from dsort.job.manifest import Manifest, parse_manifest
 from dsort.job.removed_names import forget_removed
-from dsort.job.report import JobReport
+from dsort.job.report import JobReport, report_of_manifest
 from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
 from dsort.job.setup import load_keymap, output_names
