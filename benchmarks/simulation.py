@@ -23,6 +23,7 @@ from dsort.data.tally import Tally
 from dsort.job.coordinator import run_job
 from dsort.job.events import Event, PhaseDone
 from dsort.job.job import Buckets, Found, Job, JobAttempt, Outcome
+from dsort.job.manifest import Manifest
 from dsort.job.reporter import Reporter
 from dsort.job.resources import JobMemory
 from dsort.job.setup import output_names, with_seed
@@ -121,7 +122,7 @@ def _job(
         stop=stop,
         reporter=Reporter(job_id, spec, pipeline.reading.containers, lambda event: None),
         attempt=JobAttempt(outputs, job_id, runtime),
-        found=Found(JobMemory(NODE_MEMORY_BYTES_MAX, NODE_MEMORY_BYTES_MAX)),
+        found=Found(Manifest.empty(spec), JobMemory(NODE_MEMORY_BYTES_MAX, NODE_MEMORY_BYTES_MAX)),
         outcome=Outcome(output_names(spec, None)),
     )
 

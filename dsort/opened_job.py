@@ -15,6 +15,7 @@ from dsort.job.events import Event
 from dsort.job.job import Buckets, Found, Job, JobAttempt, Outcome
 from dsort.job.job_ids import new_job_id
 from dsort.job.journal_entries import JournalState
+from dsort.job.manifest import Manifest
 from dsort.job.reporter import Reporter
 from dsort.job.resources import CodeRoom, JobMemory, cores, job_memory, store_limits, workers_here
 from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
@@ -102,7 +103,7 @@ def opened_job(
                 job_id, spec, pipeline.reading.containers, on_event or (lambda event: None)
             ),
             attempt=JobAttempt(buckets[1], job_id, runtime, before or JournalState()),
-            found=Found(memory, room),
+            found=Found(Manifest.empty(spec), memory, room),
             outcome=Outcome(output_names(spec, keymap)),
         )
         yield job, tally

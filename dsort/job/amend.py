@@ -89,7 +89,7 @@ def claim_base(job: Job) -> None:
     """Claim the result, so that no other job amends it. ``JobConflictError`` if another job
     does."""
     base = job.found.base
-    if base is None:
+    if not job.amends:
         return
     name, bucket = amended_name(base.job_id), job.buckets.outputs
     claim = json.dumps({"job_id": job.job_id}).encode()
@@ -104,7 +104,7 @@ def claim_base(job: Job) -> None:
 def release_base(job: Job) -> None:
     """Give up the claim on the result, which this job does not amend."""
     base = job.found.base
-    if base is None:
+    if not job.amends:
         return
     name, bucket = amended_name(base.job_id), job.buckets.outputs
     if _claimed(bucket, name) == job.job_id:
@@ -115,7 +115,7 @@ def release_base(job: Job) -> None:
 def refuse_lost_claim(job: Job) -> None:
     """``JobConflictError`` unless this job still has the claim on the result."""
     base = job.found.base
-    if base is None:
+    if not job.amends:
         return
     other = _claimed(job.buckets.outputs, amended_name(base.job_id))
     if other != job.job_id:
@@ -127,7 +127,7 @@ def amended(job: Job, made: Manifest) -> Manifest:
     """The manifest of the job: what the job itself has ``made``, or the whole result if the job
     amends one. If the job removed keys, the file with their hashes is written."""
     base = job.found.base
-    if base is None:
+    if not job.amends:
         return made
     shards = result_shards(job, made.outputs)
     beside = result_sidecars(job, shards, made.sidecars)
@@ -190,7 +190,6 @@ def _removed_bytes(job: Job) -> bytes:
 def _refuse_newer(job: Job) -> None:
     """``JobConflictError`` if another job has amended the result, or is about to."""
     base = job.found.base
-    assert base is not None
     bucket = job.buckets.outputs
     other = _claimed(bucket, amended_name(base.job_id))
     if not other or other == job.job_id:
@@ -224,7 +223,7 @@ def _claimed(bucket: Bucket, name: str) -> str:
 def result_shards(job: Job, outputs: Sequence[ManifestOutput]) -> Sequence[ManifestOutput]:
     """All shards of the result, in output order, once the job has written ``outputs``."""
     base = job.found.base
-    if base is None:
+    if not job.amends:
         return outputs
     if not job.replaces_inputs:
         return [*base.outputs, *outputs]
@@ -241,9 +240,7 @@ def result_sidecars(
     job: Job, shards: Sequence[ManifestOutput], written: Sequence[ManifestSidecar]
 ) -> list[ManifestSidecar]:
     """All sidecars of the result whose shards are ``shards``, once the job has ``written`` some."""
-    base = job.found.base
-    known = {} if base is None else {each.name: each for each in base.sidecars}
-    known |= {each.name: each for each in written}
+    known = {each.name: each for each in (*job.found.base.sidecars, *written)}
     names = [each.name for each in sidecar_names(job.spec.index, [each.name for each in shards])]
     return [known[name] for name in names]
 
@@ -255,8 +252,8 @@ def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
     if not kinds:
         return []
     own = [each for each in sidecar_names(kinds, shards) if each.ordinal >= 0]
-    before = [] if base is None else [shard.name for shard in base.outputs]
-    known = set() if base is None else {each.name for each in base.sidecars}
+    before = [shard.name for shard in base.outputs]
+    known = {each.name for each in base.sidecars}
     whole = sidecar_names(kinds, [*dict.fromkeys([*before, *shards])])
     listing = [each for each in whole if each.ordinal < 0 and each.name not in {LASTING} & known]
     return [*own, *listing]
@@ -265,7 +262,7 @@ def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
 def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
     """``InputError`` if the names ``shards`` would move the files that list the whole result."""
     base = job.found.base
-    if base is None:
+    if not job.amends:
         return
     known = {each.name for each in base.sidecars}
     for each in sidecars_written(job, shards):
@@ -281,7 +278,7 @@ def refuse_other_schema(job: Job, schema: str) -> None:
     """``InputError`` if the files that list the shards of the result do not fit records of
     ``schema``, the schema of all records that the job adds."""
     base = job.found.base
-    if base is None or job.attempt.was_committing:
+    if job.attempt.was_committing:
         return
     names = [shard.name for shard in base.outputs]
     containers = [each.with_schema(schema) for each in containers_named(base.spec, names)]
@@ -302,8 +299,6 @@ def replaceable_names(job: Job) -> frozenset[str]:
     """The names of the files that list the whole result which the job amends; they are
     rewritten."""
     base = job.found.base
-    if base is None:
-        return frozenset()
     names = [shard.name for shard in base.outputs]
     return frozenset(each.name for each in _of_the_whole(base)) | frozenset(
         directory_file_names(containers_named(base.spec, names), names)
@@ -321,7 +316,6 @@ def refuse_other_sidecars(job: Job) -> None:
     """``InputError`` if the job would not keep up the files beside the result's shards, or if a
     file that it is about to rewrite was changed by others."""
     base, spec = job.found.base, job.spec
-    assert base is not None
     theirs, ours = (_kept_up(each, splits=not job.replaces_inputs) for each in (base.spec, spec))
     for name in theirs:
         if theirs[name] != ours[name]:
@@ -372,7 +366,7 @@ class _WidsIndex(Struct):
 def known_md5(job: Job) -> dict[str, str]:
     """The MD5 of each shard of the result that the job amends, from its wids index."""
     base = job.found.base
-    if base is None or base.index is None:
+    if base.index is None:
         return {}
     bucket, what = job.buckets.outputs, f"{base.index} in {job.buckets.outputs.uri}"
     data = read_small(bucket, base.index, bytes_max=SIDECAR_BYTES_MAX)

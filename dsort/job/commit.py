@@ -333,7 +333,7 @@ def _notes_replaced(job: Job) -> bool:
 
 def _moment(job: Job) -> str:
     """The time of the commit: later than all commits that it may replace."""
-    if job.found.base is not None:
+    if job.amends:
         return later_than(commit_of(job.found.base.created, job.found.base.job_id))
     return later_than(_newest(job) if job.overwrite else None)
 
@@ -355,7 +355,7 @@ def _still_last(
 ) -> Staged:
     """The staged manifest, of a commit at ``moment``. It is staged again, with a later moment, if
     another job was committed while this job gave its shards their names."""
-    newest = _newest(job) if job.overwrite and job.found.base is None else None
+    newest = _newest(job) if job.overwrite and not job.amends else None
     if newest is None or newest < commit_of(moment, job.job_id):
         return staged
     return _stage_manifest(job, content(later_than(newest)))

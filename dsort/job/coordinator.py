@@ -237,7 +237,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
     lease.close()
     reason = one_sentence(str(error)) or type(error).__name__  # many can read the bucket
     report = replace(_report(job, None, state="aborted", manifest=None), error=reason)
-    if base is not None and base.has_removed:  # its removed keys may be in this job again
+    if base.has_removed:  # its removed keys may be in this job again
         reactions = tuple(replace(each, samples=()) for each in report.reactions)
         error_kind = f"{type(error).__name__}; names are not kept beside a result with removed keys"
         report = replace(report, reactions=reactions, warnings=(), error=error_kind)

@@ -173,7 +173,7 @@ class Extraction(Struct, eq=False):
     def _tasks(self, missing: Sequence[int]) -> Iterator[Task]:
         runs: Iterable[Sequence[int]] = ([ordinal] for ordinal in missing)
         known = self.known
-        plain = not self.stage.changes_records and known.copies is None and known.positions is None
+        plain = not (self.stage.changes_records or known.copies or known.positions)
         workers, buffer_bytes = self.job.movement.workers, self.job.movement.buffer_bytes
         plain &= len(missing) >= 2 * TASKS_A_WORKER * workers  # else each shard is a task
         if self.stage.name == "index" and plain and can_run(self.job):
@@ -198,9 +198,9 @@ class Extraction(Struct, eq=False):
             stage=self.stage,
             xxh3=xxh3 if self.stage.name == "index" else "",
             written_by=written_by,
-            copies=None if copies is None else copies[ordinal],
-            firsts=() if positions is None else positions.firsts(ordinal),
-            counts=() if positions is None else positions.counts(ordinal),
+            copies=copies[ordinal] if copies else None,
+            firsts=positions.firsts(ordinal),
+            counts=positions.counts(ordinal),
             next_shard=self._fetched(following),
             ahead=self._ahead(ordinal),
         )

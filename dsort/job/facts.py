@@ -23,12 +23,12 @@ Stored = TypeVar("Stored")
 
 
 class Facts(Struct, frozen=True):
-    """What the surveys of a job have found. ``copies``: the rule of each input shard; None: each
-    record is output once. ``positions``: None if no step needs them. The other fields name files
+    """What the surveys of a job have found. ``copies``: the rule of each input shard; empty: each
+    record is output once. The other fields name files
     that workers read (see ``Stage``), "" if nothing had to be found."""
 
-    positions: InputPositions | None = None
-    copies: Sequence[CopyRule] | None = None
+    positions: InputPositions = InputPositions()
+    copies: Sequence[CopyRule] = ()
     left_out: str = ""
     places: str = ""
     borders: str = ""

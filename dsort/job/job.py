@@ -174,15 +174,15 @@ class Resolved(Struct):
 
 
 class Found(Struct):
-    """What is found before records are read. ``movement``: None until it is chosen. ``base``: the
-    result that the job amends, or None; ``known_keys``: of that result. ``resolved``: for later
-    attempts. ``input_checksums``: (XXH3, the job that wrote the input) by ordinal of the input, if
-    content is to be verified."""
+    """What is found before records are read. ``base``: the result that the job amends, empty if it
+    amends none; ``known_keys``: of that result. ``movement``: None until it is chosen.
+    ``resolved``: for later attempts. ``input_checksums``: (XXH3, the job that wrote the input) by
+    ordinal of the input, if content is to be verified."""
 
+    base: Manifest
     memory: JobMemory
     code_room: CodeRoom = field(default_factory=CodeRoom)
     movement: Movement | None = None
-    base: Manifest | None = None
     known_keys: KnownKeys | None = None
     resolved: Resolved = field(default_factory=lambda: Resolved([], "", "", {}, "auto"))
     input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class Outcome(Struct):
     """What comes out of the job. ``planned_names``: of the output shards, once they are known.
     ``naming``: (name, receipt) by token of objects that may have their names already. ``stale``:
     the objects to remove after the commit, as they were when they were found (see
-    ``stale_outputs``). ``input_records``: by ordinal of the input. ``mixing``, ``flow``,
+    ``stale_outputs``). ``input_records``: by ordinal of the input. ``mixing``,
     ``reactions_file``, ``rejects_file``: None until there is a plan."""
 
     names: OutputNames
@@ -201,7 +201,7 @@ class Outcome(Struct):
     stale: list[ObjectInfo] = field(default_factory=list)
     input_records: dict[int, int] = field(default_factory=dict)
     mixing: Mixing | None = None
-    flow: RecordFlow | None = None
+    flow: RecordFlow = field(default_factory=RecordFlow)
     reactions_file: str | None = None
     rejects_file: str | None = None
 
@@ -238,6 +238,11 @@ class Job(Struct):
         """Whether output shards may replace objects that have their names."""
         given = self.options.overwrite
         return given if given is not None else self.spec.overwrite
+
+    @property
+    def amends(self) -> bool:
+        """Whether the job amends a result, and has found it."""
+        return bool(self.found.base.job_id)
 
     @property
     def appends(self) -> bool:

@@ -35,11 +35,10 @@ def compares_known_keys(job: Job) -> bool:
 def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """(node, numbers of its files) of the keys of the result; read once, and again if a node was
     lost. Empty if keys are not compared."""
-    base = job.found.base
-    if not compares_known_keys(job) or base is None:
+    if not compares_known_keys(job):
         return ()
     if job.found.known_keys is None:
-        job.found.known_keys = KnownKeys(_parts(job, base.outputs))
+        job.found.known_keys = KnownKeys(_parts(job, job.found.base.outputs))
     return job.found.known_keys.located(job)
 
 

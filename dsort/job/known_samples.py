@@ -64,7 +64,7 @@ def _check(name: object, *numbers: object) -> None:
 def known_samples(job: Job, directory: Path) -> Iterator[KnownSamples | None]:
     """The samples of the result that the job amends, by way of a file in ``directory``; None if it
     amends none. ``StorageError`` if the database is gone."""
-    if job.found.base is None:
+    if not job.amends:
         yield None
         return
     bucket, path = job.buckets.outputs, directory / "known"

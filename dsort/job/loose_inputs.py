@@ -128,14 +128,14 @@ def classes_of(job: Job) -> Mapping[str, int]:
         found = job.buckets.inputs.listing.classes
         if found:
             return {name.decode(*_NAMES): number for name, number in found.items()}
-    return {} if base is None else base.classes
+    return base.classes
 
 
 def _known_classes(job: Job) -> Mapping[bytes, int] | None:
     """The number of each class of the result that the job adds files to; None if there is no such
     result, or its classes have no numbers."""
     base = job.found.base
-    if base is None:
+    if not job.amends:
         return None
     if not base.classes:
         own = [base.spec, *(part.spec for part in base.history.earlier)]

@@ -174,6 +174,11 @@ class Manifest(Struct, frozen=True):
     classes: Mapping[str, int] = field(default_factory=dict)
     totals: Mapping[str, Any] = field(default_factory=dict)
 
+    @staticmethod
+    def empty(spec: JobSpec) -> Manifest:
+        """A manifest of no job."""
+        return Manifest("", "", spec, (), ())
+
     def __repr__(self) -> str:
         shards = f"{len(self.inputs):,} → {len(self.outputs):,} shards"
         return f"<Manifest {self.job_id}: {shards}>"

@@ -178,8 +178,7 @@ _DROPS = ("deduplicated", "duplicate_keys_dropped", "left_out_to_equalize")
 def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
     """Add to the flow what is known once there is a plan: duplicates, joins, and records left out
     to equalize shards."""
-    assert job.outcome.flow is not None
-    joins = [facts.join for facts in ordered if facts.join is not None]
+    joins = [] if job.pipeline.join is None else [facts.join for facts in ordered]
     if joins:
         pieces = sum(each.pieces for each in joins)
         job.outcome.flow.drop("join", sum(each.left_out for each in joins))
@@ -294,7 +293,7 @@ def _check_nothing_lost(dropped: Dropped, extraction: Extraction, ordering: Orde
 
 def _check_nothing_lost_by_join(extraction: Extraction, ordered: Sequence[OrderDone]) -> None:
     """Check that every extracted record is a piece of a record in the plan, or was left out."""
-    joins = [facts.join for facts in ordered if facts.join is not None]
+    joins = [facts.join for facts in ordered]
     kept, left_out = (sum(each.pieces for each in joins), sum(each.left_out for each in joins))
     records = sum(facts.records for facts in extraction.done.values())
     stored = sum(facts.stored_bytes for facts in extraction.done.values())

@@ -136,7 +136,7 @@ def _of_the_result(job: Job) -> JobSpec:
     """The job's spec; if the job removes keys from a result and its spec does not name the shards
     that have the keys, the spec names all shards of the result."""
     base = job.found.base
-    if base is None or not job.replaces_inputs or job.spec.input_format != InputFormat():
+    if not job.replaces_inputs or job.spec.input_format != InputFormat():
         return job.spec
     names = tuple(shard.name for shard in base.outputs)
     return job.spec.model_copy(update={"input_format": InputFormat(objnames=names)})

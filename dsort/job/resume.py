@@ -141,7 +141,7 @@ class _PlanFacts(Struct):
     tally: list[TallyRow]
     records: dict[Count, Count]
     mixing: dict[str, Any] | None
-    flow: dict[str, dict[str, Count]] | None
+    flow: dict[str, dict[str, Count]]
     reactions_file: str | None
     rejects_file: str | None
 
@@ -161,7 +161,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         tally=tally_rows(job.reporter.state.tally),
         records=job.outcome.input_records,
         mixing=None if job.outcome.mixing is None else job.outcome.mixing.document(),
-        flow=None if job.outcome.flow is None else asdict(job.outcome.flow),
+        flow=asdict(job.outcome.flow),
         reactions_file=job.outcome.reactions_file,
         rejects_file=job.outcome.rejects_file,
     )
@@ -240,8 +240,8 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     if facts.rejects_file:
         job.outcome.rejects_file = rejects_name(job.job_id)
     with refuse_damage_in(what):
-        if flow := facts.flow:
-            job.outcome.flow = RecordFlow(flow["read"], flow["dropped"], flow["added"])
+        flow = facts.flow
+        job.outcome.flow = RecordFlow(flow["read"], flow["dropped"], flow["added"])
         if facts.mixing:
             job.outcome.mixing = mixing_of(facts.mixing)
     return plan

@@ -160,13 +160,12 @@ def _stage(
 
 
 def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:
-    base = job.found.base
     if name.ordinal < 0:
         from dsort.sidecars.dataset import dataset_sidecar
 
         records = {shard.name: shard.records for shard in outputs}
         checksums = [shard.xxh3 for shard in outputs]
-        spec = base.spec if base is not None and job.replaces_inputs else job.spec
+        spec = job.found.base.spec if job.replaces_inputs else job.spec
         return dataset_sidecar(name.name, records, splits_of(spec, outputs), checksums)
     return _stored(job, name.ordinal, name.kind)
 

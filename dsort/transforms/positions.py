@@ -26,11 +26,14 @@ class InputPositions:
     """For each of ``steps`` that needs positions: how many records of each shard reach it, and the
     number of the first of them; as far as they were counted."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Step] = ()) -> None:
         self._steps = steps
         self._asking = [at for at, step in enumerate(steps) if step.needs_positions]
         self._counts: list[Sequence[int]] = []
         self._firsts: list[Sequence[int]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._asking)
 
     @property
     def is_complete(self) -> bool:

@@ -283,7 +283,7 @@ class JoinDone(Struct, frozen=True):
     pieces that were left out; ``positions``: records from which something is left out later
     (``left-out-<partition>.col``); and the findings."""
 
-    pieces: int
+    pieces: int = 0
     left_out: int = 0
     positions: int = 0
     found: tuple[JoinFinding, ...] = ()
@@ -300,7 +300,7 @@ class OrderDone(Struct, frozen=True):
     stored_bytes: int
     by_output: tuple[tuple[int, int, int], ...] = ()
     """(records, payload, stored bytes) of each output, if there are several."""
-    join: JoinDone | None = None
+    join: JoinDone = JoinDone()
 
 
 class RunOrdered(Struct, frozen=True):

@@ -217,7 +217,8 @@ def test_a_run_is_kept_if_one_attempt_has_noted_all_of_it() -> None:
     runtime = SimpleNamespace(
         scratch_nodes=lambda: ("a",), ask=lambda node, request: np.ones(len(request.shards), bool)
     )
-    job: Any = SimpleNamespace(runtime=runtime, state=SimpleNamespace(phase="resolve"))
+    reporter = SimpleNamespace(state=SimpleNamespace(phase="resolve"))
+    job: Any = SimpleNamespace(runtime=runtime, reporter=reporter)
     extraction = Extraction(job, Stage("index"))
     extraction.keep(known)
     assert sorted(extraction.done) == [0, 1, 2, 3]

@@ -32,6 +32,7 @@ from tests.support.internals import (
     Job,
     JobAttempt,
     JobReport,
+    Manifest,
     Movement,
     Outcome,
     Reporter,
@@ -298,7 +299,7 @@ def _job(
         stop=stop,
         reporter=Reporter(job_id, spec, pipeline.reading.containers, listener),
         attempt=JobAttempt(outputs, job_id, runtime),
-        found=_MovedFound(job_memory(parsed, options), moved=moved),
+        found=_MovedFound(Manifest.empty(spec), job_memory(parsed, options), moved=moved),
         outcome=Outcome(output_names(parsed, keymap)),
     )
     return job, tally

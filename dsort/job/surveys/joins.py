@@ -75,7 +75,7 @@ class JoinedFirst(Survey[None]):
         parts: list[Table] = [
             self.job.runtime.ask(facts.node, PositionsOf(f"left-out-{facts.partition}.col"))
             for facts in ordered
-            if facts.join is not None and facts.join.positions
+            if facts.join.positions
         ]
         left_out = by_position(Table.concat(parts, (*POSITIONS, KEYS)))
         found = {LEFT_OUT_FILE: columns_bytes(left_out.arrays())}
@@ -90,7 +90,7 @@ def _places(job: Job, ordered: Iterable[OrderDone]) -> bytes:
     parts: list[Table] = [
         job.runtime.ask(facts.node, PositionsOf(f"said-{facts.partition}.col"))
         for facts in ordered
-        if facts.join is not None and facts.join.pieces
+        if facts.join.pieces
     ]
     counts = [int(part[NTH][-1]) + 1 for part in parts]
     before = np.cumsum([0, *counts])[:-1].tolist()
@@ -121,7 +121,7 @@ def _summed(ordered: Iterable[OrderDone]) -> Iterator[JoinFinding]:
     """The findings of all partitions, summed by kind and input."""
     found: dict[tuple[str, str], tuple[int, list[str]]] = {}
     for facts in ordered:
-        for each in facts.join.found if facts.join is not None else ():
+        for each in facts.join.found:
             count, samples = found.get((each.kind, each.input_name), (0, []))
             found[each.kind, each.input_name] = count + each.count, [*samples, *each.samples]
     for (kind, input_name), (count, samples) in sorted(found.items()):

@@ -38,7 +38,7 @@ class Positions(Survey[InputPositions]):
         return positions
 
     def facts(self, known: Facts, value: InputPositions | None) -> Facts:
-        return replace(known, positions=value)
+        return replace(known, positions=value or InputPositions())
 
     def _records(self, count: Extraction) -> list[int]:
         return [count.done[shard].records for shard in range(len(self.job.inputs))]
