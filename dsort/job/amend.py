@@ -80,7 +80,7 @@ def warn_of_old_keys(job: Job) -> None:
     """Warn if a job that appends joins records: joined records are not compared with the records of
     the result, and keys are to be unique."""
     amend = job.spec.amend
-    if amend is not None and amend.by == "append" and job.pipeline.join is not None:
+    if amend is not None and amend.by == "append" and job.pipeline.join:
         text = "joined records are not compared with those of the result: it may have their keys"
         job.reporter.warn("old_keys", text)
 

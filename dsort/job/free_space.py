@@ -58,10 +58,8 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
     """``StorageFullError`` unless each bucket has room for its share of ``needed``, as far as it is
     known, and the main bucket for ``beside`` bytes more."""
     division = job.pipeline.division
-    shares = (
-        {"": 1.0} if division is None else {place.name: 0.0 for place in job.buckets.output_places}
-    )
-    if division is not None and division.fractions:
+    shares = {place.name: 0.0 for place in job.buckets.output_places} if division else {"": 1.0}
+    if division.fractions:
         for target, fraction in zip(job.pipeline.targets, division.fractions, strict=True):
             shares[target.place] += fraction
     elif len(shares) == 1:

@@ -142,7 +142,7 @@ class Ordering(Struct, eq=False):
         """The tasks that order partitions. Small partitions with rows on several nodes are ordered
         in runs: a request to a node takes longer than to read, sort and store a thousand rows."""
         job, most = self.job, 1
-        if job.runtime.nodes() > 1 and job.pipeline.join is None:
+        if job.runtime.nodes() > 1 and not job.pipeline.join:
             records = sum(facts.records for facts in self.extraction.done.values())
             rows = records // max(self.partitions, 1) + 1
             enough = len(missing) // (RUNS_A_WORKER * job.movement.workers)

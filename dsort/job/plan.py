@@ -107,7 +107,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     """Order all partitions and cut them into output shards; check that nothing is lost."""
 
     def drop() -> Dropped:
-        if job.pipeline.join is not None:  # whose keys are settled while they are ordered
+        if job.pipeline.join:  # whose keys are settled while they are ordered
             return Dropped()
         dropped = settle_duplicates(job, extraction)
         store_reactions(job, extraction, dropped.found)
@@ -118,7 +118,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     ordering = Ordering(job, extraction, dropped.file)
     retry_after_lost_scratch(ordering, lambda: None)
     ordered = ordering.in_order()
-    if job.pipeline.join is not None:
+    if job.pipeline.join:
         from dsort.job.surveys.joins import settle_join  # few jobs join
 
         joined = retry_after_lost_scratch(
@@ -178,7 +178,7 @@ _DROPS = ("deduplicated", "duplicate_keys_dropped", "left_out_to_equalize")
 def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
     """Add to the flow what is known once there is a plan: duplicates, joins, and records left out
     to equalize shards."""
-    joins = [] if job.pipeline.join is None else [facts.join for facts in ordered]
+    joins = [facts.join for facts in ordered] if job.pipeline.join else []
     if joins:
         pieces = sum(each.pieces for each in joins)
         job.outcome.flow.drop("join", sum(each.left_out for each in joins))

@@ -68,7 +68,7 @@ def first_schema(job: Job) -> tuple[bytes, list[str]]:
     ``CorruptShardError`` if none can be read."""
     if not job.pipeline.reads_rows:
         return schema_bytes(_schema_of_members(job)), []
-    if job.pipeline.join is None:
+    if not job.pipeline.join:
         return _schema_of_tables(job, job.inputs)
     import pyarrow as pa
 
@@ -147,7 +147,7 @@ def _schema_of_members(job: Job) -> Any:
             steps = [each for each in job.pipeline.steps if not each.needs_positions]
             code = CodeAgain(job.pipeline.failures, steps)
             stack.callback(code.close)
-        for own in _by_input(job) if job.pipeline.join is not None else [job.inputs]:
+        for own in _by_input(job) if job.pipeline.join else [job.inputs]:
             known = len(kinds.kinds)
             for shard in own:
                 try:

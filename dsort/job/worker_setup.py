@@ -203,7 +203,7 @@ def _why_no_range(job: Job, *, encoded: bool) -> str:
 
 def _partitions(job: Job, chosen: Movement) -> int:
     """The number of partitions for this job's outputs and steps."""
-    if job.pipeline.makes_records and job.pipeline.division is None:
+    if job.pipeline.makes_records and not job.pipeline.division:
         in_one = chosen.sizes.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
         hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
         # To order less than a buffer on one worker costs little compared with running the user's
@@ -217,7 +217,7 @@ def _with_outputs(pipeline: Pipeline, partitions: int) -> int:
     """The number of partitions if each of several outputs has its own: for each output as many as
     for a single output, because conditions may send it nearly all records, up to limits."""
     division = pipeline.division
-    if division is None or not pipeline.algorithm.is_spread_evenly:
+    if not division or not pipeline.algorithm.is_spread_evenly:
         return partitions
     outputs = len(division.names)
     if division.conditions:

@@ -172,18 +172,22 @@ def _equal_to_next(keys: BytesColumn, order: Int64s) -> Bools:
 
 
 class JoinRule(Struct, frozen=True):
-    """How records are joined. ``inputs``: their names, in order; ``nonmatch``: for each input, the
-    reaction to a record that has no piece in it: ``error``, ``skip`` (the record is left out) or
-    ``none`` (the record is joined without it). ``drops_later``: if several records of one input
-    have one key, the first is used, and that is no error. ``conflict``: whose member stays if
-    several inputs have a member with the same extension: ``first``, ``last``, or ``error``.
-    ``is_ordered_first``: the values that order records are known only once they are joined."""
+    """How records are joined; false if they are not. ``inputs``: their names, in order;
+    ``nonmatch``: for each input, the reaction to a record that has no piece in it: ``error``,
+    ``skip`` (the record is left out) or ``none`` (the record is joined without it).
+    ``drops_later``: if several records of one input have one key, the first is used, and that is no
+    error. ``conflict``: whose member stays if several inputs have a member with the same extension:
+    ``first``, ``last``, or ``error``. ``is_ordered_first``: the values that order records are known
+    only once they are joined."""
 
-    inputs: tuple[str, ...]
-    nonmatch: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    nonmatch: tuple[str, ...] = ()
     drops_later: bool = False
     conflict: str = "error"
     is_ordered_first: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.inputs)
 
     @property
     def is_settled_first(self) -> bool:

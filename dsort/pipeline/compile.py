@@ -200,9 +200,9 @@ def _algorithm(spec: JobSpec) -> Algorithm:
     return JoinedPlaces(own)
 
 
-def _join(spec: JobSpec) -> JoinRule | None:
+def _join(spec: JobSpec) -> JoinRule:
     if spec.join is None:
-        return None
+        return JoinRule()
     own = [each.join.nonmatch if each.join is not None else None for each in spec.inputs]
     return JoinRule(
         tuple(each.name for each in spec.inputs),
@@ -219,9 +219,9 @@ def _joined_by(spec: JobSpec, each: Input) -> str:
     return (each.join.by if each.join is not None else None) or spec.join.by
 
 
-def _division(spec: JobSpec) -> Division | None:
+def _division(spec: JobSpec) -> Division:
     if not spec.outputs:
-        return None
+        return Division()
     from dsort.expressions.expression import Expression
 
     names = tuple(each.name for each in spec.outputs)

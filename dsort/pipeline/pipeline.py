@@ -144,7 +144,7 @@ class OutputForm(Struct, frozen=True):
 class Pipeline(Struct, frozen=True, dict=True):
     """What a job does to its records. ``carrier``: the container that records travel in; outputs
     without a container of their own are written in it. ``outputs``: the only output, or each of
-    several. ``division``: how records are distributed over several outputs; None for one output.
+    several. ``division``: how records are distributed over several outputs; false for one output.
     ``sidecars``: the kinds of files beside the shards. ``lineage``: the form of the file that lists
     where each record was and is; None: no such file."""
 
@@ -155,8 +155,8 @@ class Pipeline(Struct, frozen=True, dict=True):
     deduplication: Deduplication | None
     mix: Mix | None
     algorithm: Algorithm
-    join: JoinRule | None
-    division: Division | None
+    join: JoinRule
+    division: Division
     carrier: Container
     outputs: tuple[OutputForm, ...]
     checks_content: bool = False
@@ -179,7 +179,7 @@ class Pipeline(Struct, frozen=True, dict=True):
     @property
     def output_names(self) -> tuple[str, ...]:
         """The names of several outputs; empty for a single one."""
-        return () if self.division is None else self.division.names
+        return self.division.names
 
     @property
     def compared(self) -> Deduplication | None:
@@ -250,7 +250,7 @@ class Pipeline(Struct, frozen=True, dict=True):
     def output(self, group: int) -> OutputForm:
         """The output that a group of the order belongs to. With a key map, one output has several
         groups."""
-        return self.outputs[group if self.division is not None else 0]
+        return self.outputs[group if self.division else 0]
 
     def with_schema(self, schema: str) -> Pipeline:
         """The same pipeline, once the schema of the inputs is known. Converted records, and records

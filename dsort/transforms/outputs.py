@@ -83,7 +83,7 @@ _SALT = "outputs"  # makes these lots independent of those of ``sample`` and of 
 
 
 class Division(Struct, frozen=True):
-    """How records are distributed to the outputs ``names``.
+    """How records are distributed to the outputs ``names``; false if there is only one.
 
     With ``fractions``: the hash of the value of ``by`` for a record (None: of its key), as a
     fraction of all hashes, decides its output; so a record stays in its output when the data grow.
@@ -94,12 +94,15 @@ class Division(Struct, frozen=True):
     ``classes``, this holds in each class. Then ``Borders`` decide the output of each record, by the
     order of the ``lots``."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
     fractions: tuple[float, ...] = ()
     conditions: tuple[Expression | None, ...] = ()
     by: Expression | None = None
     exact: bool = False
     classes: ClassOf | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.names)
 
     @property
     def is_counted(self) -> bool:
@@ -116,7 +119,7 @@ class Division(Struct, frozen=True):
     @property
     def weights(self) -> tuple[float, ...]:
         """The share of the records that each output may have, as far as it is known beforehand."""
-        return self.fractions or (1 / len(self.names),) * len(self.names)
+        return self.fractions or tuple(1 / len(self.names) for _ in self.names)
 
     def numbers(self, records: RecordTable) -> Int32s:
         """The output of each of ``records``, from 0 on, shape ``(n,)``. ``TransformError`` for a

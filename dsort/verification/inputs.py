@@ -131,7 +131,7 @@ class InputReader:
 
     @property
     def _counts_outputs(self) -> bool:
-        return self._division is not None and self._division.is_counted
+        return self._division.is_counted
 
     def read(
         self, inputs: Sequence[ManifestInput], findings: Findings, progress: ProgressTeller
@@ -160,7 +160,7 @@ class InputReader:
                 continue
             placed = len(records) if group is None else int((group >= 0).sum())
             rule = self._pipeline.join
-            if placed != shard.records and (rule is None or not rule.is_settled_first):
+            if placed != shard.records and not rule.is_settled_first:
                 text = f"input: {placed:,} records, the manifest says {shard.records:,}"
                 findings.problem("counts", shard.name, "", text)
             members = np.diff(records.member_offsets).astype(np.int32)
@@ -272,12 +272,12 @@ class InputReader:
     @property
     def _has_groups(self) -> bool:
         """Whether each record has an output or a template of its own."""
-        return self._keymap is not None or self._division is not None
+        return self._keymap is not None or bool(self._division)
 
     def _groups(
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> Int32s | None:
-        if self._division is not None:
+        if self._division:
             if self._division.is_counted:
                 return None  # exact numbers depend on all records: see _choose_outputs
             table = self._records_of(shard, members, records)
@@ -307,7 +307,7 @@ class InputReader:
             are_distinct=tuple(part.are_distinct for part in parts),
         )
         rule = self._pipeline.join
-        if rule is None:
+        if not rule:
             return table
         of_members = [part.of_members for part in parts if part.of_members is not None]
         named = [part.extensions for part in parts if part.extensions is not None]
@@ -445,7 +445,6 @@ class InputReader:
     def _choose_outputs(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
         """Set the output of each record of each shard. (A lot is a random number that a record
         draws.)"""
-        assert self._division is not None
         lots, hashes = [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.uint64)]
         for ordinal, each in enumerate(inputs):
             with self._reader.open(self._bucket, each.name, self._decoding) as shard:
@@ -466,7 +465,6 @@ class InputReader:
         self, ordinal: int, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> tuple[UInt64s, UInt64s]:
         """(class and lot, hash of the key) of each record that is written."""
-        assert self._division is not None
         are_rows = self._pipeline.moves_rows
         table = self._records_of(shard, members, records)
         found = self._division.lots(table, are_rows=are_rows)

@@ -34,7 +34,7 @@ class ExactPlaces:
         no columns."""
         division, stage = self._division, task.stage
         has_lots = bool(stage.borders) and self._store.has_shard("drawn", task.shard)
-        if division is None or (stage.name != "drawn" and (not stage.borders or has_lots)):
+        if not division or (stage.name != "drawn" and (not stage.borders or has_lots)):
             return Table(len(records))
         classes, lots = division.lots(records, are_rows=self._are_rows).T
         return Table(len(records), {CLASS.text: classes, LOT.text: lots})
@@ -43,7 +43,7 @@ class ExactPlaces:
         """``found`` with the outputs of records in place of their lots, once the borders are known.
         ``ordinal``: the ordinals of the records in their shard, shape ``(n,)``."""
         division, name = self._division, task.stage.borders
-        if division is None or not name:
+        if not division or not name:
             return found
         drawn = found if LOT in found else self._known(task, ordinal)
         lots = np.column_stack([drawn[CLASS], drawn[LOT]])
@@ -73,7 +73,7 @@ class SettleExactOutputs(Operator):
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
         """Whether outputs have exact numbers."""
-        return pipeline.division is not None and pipeline.division.is_counted
+        return pipeline.division.is_counted
 
     def apply(self, batch: Batch) -> None:
         """See :meth:`ExactPlaces.settled`."""

@@ -114,7 +114,7 @@ class Extractor:
             and not pipeline.converts(task.name)
             and not pipeline.algorithm.extensions
             and pipeline.algorithm.placement is None
-            and pipeline.division is None
+            and not pipeline.division
             and pipeline.compared is None
         )
 
@@ -357,7 +357,7 @@ class Extractor:
         """The index of the records as they are stored. ``table``: the records as they were read."""
         task, shard, found = batch.task, batch.shard, batch.found
         ranges, more = records.segments(members), dict[str, Column]()
-        if self._pipeline.join is not None:
+        if self._pipeline.join:
             extensions = more[EXTENSIONS.text] = extension_lists(table)
             algorithm = SEARCHED if task.stage.name == "join" else self._pipeline.algorithm
             if PLACE in found:

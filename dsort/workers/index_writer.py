@@ -23,8 +23,7 @@ class IndexWriter:
     def partitioning(self, stage: Stage) -> Partitioning:
         """The rule that assigns records to partitions."""
         splitters = self._store.splitters(stage.splitters) if stage.splitters else None
-        division = self._pipeline.division
-        weights = division.weights if division is not None else ()
+        weights = self._pipeline.division.weights
         decreasing = self._pipeline.algorithm.decreasing
         return Partitioning(stage.partitions, decreasing, splitters, weights)
 

@@ -33,7 +33,7 @@ class LeaveOutByJoin(Operator):
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
         """Whether inputs are joined."""
-        return pipeline.join is not None
+        return bool(pipeline.join)
 
     def apply(self, batch: Batch) -> None:
         """Change ``batch``; count what is removed, and log its names."""

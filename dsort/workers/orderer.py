@@ -80,11 +80,11 @@ class Orderer:
         *,
         spill: bool,
         has_outputs: bool = False,
-        join: JoinRule | None = None,
+        join: JoinRule = JoinRule(),
     ) -> None:
         """``has_outputs``: there are several outputs, whose records and bytes are counted."""
         self._joiner = None
-        if join is not None:
+        if join:
             places = algorithm if isinstance(algorithm, JoinedPlaces) else None
             self._joiner = Joiner(nodes, join, decreasing=algorithm.decreasing, places=places)
         self._has_outputs = has_outputs

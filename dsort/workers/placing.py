@@ -12,6 +12,7 @@ from dsort.errors import KeyMapError
 from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
+from dsort.transforms.outputs import Division
 from dsort.transforms.strata import MemberClass
 from dsort.workers.batch import Batch, Operator, are_placed
 from dsort.workers.exact_outputs import ExactPlaces
@@ -24,18 +25,18 @@ class Placer:
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         self._pipeline = setup.pipeline
         self._exact = ExactPlaces(setup, store)
-        division = setup.pipeline.division if setup.pipeline.moves_rows else None
-        by = None if division is None else division.classes
+        division = setup.pipeline.division if setup.pipeline.moves_rows else Division()
+        by = division.classes
         self.column = by.extension if isinstance(by, MemberClass) else ""
         """For rows of tables that stay rows: the column whose values are the classes; "": none."""
-        self.asked = () if division is None else division.extensions
+        self.asked = division.extensions
         """The columns that expressions of outputs read."""
 
     def placed(self, task: ExtractTask, records: RecordTable, tally: Tally) -> Table:
         """The outputs of ``records``: ``GROUP``, or none if there is one output. Where outputs have
         exact numbers: ``CLASS`` and ``LOT``."""
         division = self._pipeline.division
-        if division is None:
+        if not division:
             return self._by_key_map(records, tally)
         if not division.is_counted:
             return Table(len(records), {GROUP.text: division.numbers(records)})
@@ -47,7 +48,7 @@ class Placer:
             return Table(len(records))
         shard, formed = records.shard, records.records
         names, offsets = records.members.names.take(formed.member_rows), formed.member_offsets
-        if self._pipeline.join is not None:  # the key is the name that all pieces have in common
+        if self._pipeline.join:  # the key is the name that all pieces have in common
             names, offsets = formed.keys, np.arange(len(formed) + 1)
         match = keymap.lookup(formed.keys, names, offsets)
         placed = Table(len(records), {GROUP.text: match.groups})
@@ -78,7 +79,7 @@ class PlaceRecords(Operator):
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
         """Whether there are several outputs, or a key map."""
-        return pipeline.division is not None or pipeline.keymap is not None
+        return bool(pipeline.division) or pipeline.keymap is not None
 
     def apply(self, batch: Batch) -> None:
         """See :meth:`Placer.placed`."""

@@ -84,7 +84,7 @@ class Worker:
             setup.pipeline.algorithm,
             setup.pipeline.carrier,
             spill=setup.movement.way.spills,
-            has_outputs=setup.pipeline.division is not None,
+            has_outputs=bool(setup.pipeline.division),
             join=setup.pipeline.join,
         )
         self._sealer = Sealer(

@@ -21,7 +21,7 @@ def surveys_of(job: Job) -> Iterator[Survey[Any]]:
         from dsort.job.surveys.positions import Positions
 
         yield Positions(job)
-    if pipeline.join is not None and pipeline.join.is_settled_first:
+    if pipeline.join.is_settled_first:
         from dsort.job.surveys.joins import JoinedFirst
 
         yield JoinedFirst(job, pipeline.join)
@@ -33,7 +33,7 @@ def surveys_of(job: Job) -> Iterator[Survey[Any]]:
         from dsort.job.surveys.mix import InputCopies
 
         yield InputCopies(job, pipeline.mix)
-    if pipeline.division is not None and pipeline.division.is_counted:
+    if pipeline.division.is_counted:
         from dsort.job.surveys.exact_outputs import ExactOutputs
 
         yield ExactOutputs(job, pipeline.division)

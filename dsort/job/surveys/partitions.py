@@ -119,7 +119,7 @@ def _share_splitters(job: Job, survey: Extraction) -> None:
         np.concatenate([sample.weight_bytes for sample in samples]),
         job.movement.partitions,
         decreasing=job.pipeline.algorithm.decreasing,
-        between_keys=job.pipeline.join is not None,
+        between_keys=bool(job.pipeline.join),
     )
     log.debug(
         "%d partitions are chosen by samples of %d files", job.movement.partitions, len(samples)
