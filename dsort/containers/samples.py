@@ -7,7 +7,6 @@ extensions of the members, and ``__key__`` for the key. All records must have th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -19,12 +18,9 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
 from dsort.errors import ConversionError
-from dsort.naming.names import readable
+from dsort.naming.names import KEY_COLUMN, readable
 
-__all__ = ["KEY_COLUMN", "packed_samples"]
-
-KEY_COLUMN: Final = "__key__"
-"""The column with the key of a converted record; webdataset uses the same name."""
+__all__ = ["packed_samples"]
 
 
 def packed_samples(

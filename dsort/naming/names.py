@@ -35,6 +35,10 @@ ARCHIVE_EXTENSIONS: Final = (
 CODEC_EXTENSIONS: Final = (".gz", ".zst", ".zstd", ".lz4", ".bz2", ".xz")
 """The suffixes of codecs: ``.tar.gz`` is a tar, compressed."""
 
+KEY_COLUMN: Final = "__key__"
+"""The column, feature or field with the key of a record, in shards whose members have no names;
+webdataset uses the same name."""
+
 SHORT_EXTENSIONS: Final = {".tgz": ".tar.gz"}
 """Suffixes that stand for a container and a codec."""
 

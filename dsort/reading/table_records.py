@@ -17,7 +17,6 @@ from msgspec import Struct
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.cells import (
     BATCH_BYTES,
-    KEY_COLUMN,
     ROW_BYTES_MIN,
     cell_contents,
     row_keys,
@@ -29,6 +28,7 @@ from dsort.containers.columnar.table_errors import arrow_errors
 from dsort.data.columns import BytesColumn
 from dsort.errors import ConversionError, CorruptShardError
 from dsort.moves.input_shard import ShardBytes
+from dsort.naming.names import KEY_COLUMN
 from dsort.reading.keys import KeySequence, PositionKeys
 
 __all__ = ["Rows", "TableRecords"]

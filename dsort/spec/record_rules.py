@@ -69,9 +69,6 @@ def _key_columns_stay(spec: SpecFields, path: str, step: Fields) -> Iterator[Spe
 MAKE_ROWS = ("map", "flat_map")
 
 
-KEY_COLUMN: Final = "__key__"
-
-
 @rule
 def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.strip_final_newline:

@@ -18,6 +18,7 @@ from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.tables import made_schema, table_schema
 from dsort.job.user_code import CodeAgain
 from dsort.moves.input_shard import ShardBytes
+from dsort.naming.names import KEY_COLUMN
 from dsort.pipeline.compile import steps_of
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
@@ -69,7 +70,6 @@ class RowsAgain(Struct, frozen=True):
 def rows_have_keys(spec: JobSpec, bucket: Bucket, inputs: Sequence[str]) -> bool:
     """Whether the rows of the result have a column of keys (``key_field``, or ``__key__``), by the
     spec and the first input shard that can be read. Without one, rows are only numbered."""
-    from dsort.containers.columnar.cells import KEY_COLUMN  # few results are tables
 
     gives_keys = any(isinstance(step, (Rekey, JoinKey)) for step in steps_of(spec))
     if spec.key_field or gives_keys:

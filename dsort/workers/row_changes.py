@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from dsort.containers.columnar.cell_types import typed_array, typed_value
-from dsort.containers.columnar.cells import KEY_COLUMN
 from dsort.containers.columnar.schema import is_varying
 from dsort.containers.columnar.values import Leaf, LightRows, light_schema
 from dsort.data.arrow_arrays import arrow_bytes
 from dsort.data.columns import BytesColumn
+from dsort.naming.names import KEY_COLUMN
 from dsort.transforms.base import Step
 from dsort.transforms.fields import Fields
 from dsort.transforms.rekey import JoinKey, Rekey

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.blocks import deal_out
 from dsort.containers.columnar.cell_types import cell_decoders
-from dsort.containers.columnar.cells import KEY_COLUMN, row_keys
+from dsort.containers.columnar.cells import row_keys
 from dsort.containers.columnar.columns import batch_of_records, row_contents
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, light_batches, open_table
@@ -50,6 +50,7 @@ from dsort.data.tally import FLOW_DROPPED, FLOW_READ
 from dsort.errors import CorruptShardError
 from dsort.moves.input_shard import ShardBytes, open_input
 from dsort.moves.payload_files import PayloadBuffer
+from dsort.naming.names import KEY_COLUMN
 from dsort.order.partitions import Partitioning
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes

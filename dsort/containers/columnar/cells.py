@@ -27,11 +27,10 @@ from dsort.containers.columnar.schema import (
 from dsort.data.columns import BytesColumn
 from dsort.data.members import MemberTable
 from dsort.errors import ConversionError, CorruptShardError, InputError
-from dsort.naming.names import position_key, shortened
+from dsort.naming.names import KEY_COLUMN, position_key, shortened
 
 __all__ = [
     "BATCH_BYTES",
-    "KEY_COLUMN",
     "ROW_BYTES_MIN",
     "MemorySource",
     "cell_contents",
@@ -46,8 +45,6 @@ ROW_BYTES_MIN = 16
 MEMBER_BYTES_MIN = 256
 """The size that a row or cell counts at least as a member, whose header in a tar has 512 bytes."""
 POSITION_DIGITS = 9
-KEY_COLUMN = "__key__"
-"""The column in which conversions keep the keys of records."""
 
 
 class MemorySource:

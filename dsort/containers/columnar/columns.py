@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from dsort.containers.columnar.cell_types import is_struct_of_bytes, typed_array, typed_value
-from dsort.containers.columnar.cells import KEY_COLUMN
 from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers, arrow_structs
 from dsort.errors import ConversionError
-from dsort.naming.names import readable
+from dsort.naming.names import KEY_COLUMN, readable
 
 __all__ = [
     "ColumnKinds",

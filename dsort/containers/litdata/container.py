@@ -37,11 +37,11 @@ from dsort.containers.facets import (
 )
 from dsort.containers.litdata.scan import LitDataScanner
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
-from dsort.containers.samples import KEY_COLUMN, packed_samples
+from dsort.containers.samples import packed_samples
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
-from dsort.naming.names import readable
+from dsort.naming.names import KEY_COLUMN, readable
 
 __all__ = ["LITDATA", "LitData"]
 

@@ -36,12 +36,12 @@ from dsort.containers.facets import (
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
 from dsort.containers.mds.scan import MdsScanner, number_text
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
-from dsort.containers.samples import KEY_COLUMN, packed_samples
+from dsort.containers.samples import packed_samples
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
-from dsort.naming.names import codec_extension, readable, without_numbers
+from dsort.naming.names import KEY_COLUMN, codec_extension, readable, without_numbers
 
 __all__ = ["MDS", "Mds"]
 

@@ -26,7 +26,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
 from dsort.errors import ConversionError
-from dsort.naming.names import readable
+from dsort.naming.names import KEY_COLUMN, readable
 
 __all__ = ["HEAD_BYTES", "KEY_FEATURE", "TAIL_BYTES", "packed_frames", "stored_checksums"]
 
@@ -98,7 +98,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-KEY_FEATURE: Final = b"__key__"
+KEY_FEATURE: Final = KEY_COLUMN.encode()
 """The feature with the key of a converted record; webdataset uses the same name."""
 EXAMPLE_BYTES_MAX: Final = (1 << 31) - 1
 """The maximum size of a protocol buffer."""
