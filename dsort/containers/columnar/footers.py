@@ -16,15 +16,15 @@ from typing import NamedTuple, TypeVar
 from dsort.containers.columnar.thrift import (
     BINARY,
     BYTE,
-    DEPTH_MAX,
-    DOUBLE,
     I64,
     LIST,
-    MAP,
-    SET,
     STRUCT,
     ThriftStruct,
+    field_number,
+    list_head,
     read_struct,
+    skipped,
+    varint,
 )
 from dsort.naming.names import shortened
 
@@ -83,11 +83,11 @@ def schema_elements(footer: bytes) -> list[ThriftStruct]:
     at = number = 0
     try:
         while head := footer[at]:
-            number, at = _number(footer, at, number)
+            number, at = field_number(footer, at, number)
             if number != _SCHEMA or head & 15 != LIST:
-                at = _skipped(footer, at, head & 15, 0)
+                at = skipped(footer, at, head & 15)
                 continue
-            count, inner, at = _list_head(footer, at)
+            count, inner, at = list_head(footer, at)
             if inner != STRUCT:
                 raise ValueError("a footer lists no structs")
             found, view = list[ThriftStruct](), memoryview(footer)
@@ -112,12 +112,12 @@ def _listed(
     more)."""
     found, number, seen = list[T](), 0, 0
     while head := data[at]:
-        number, at = _number(data, at, number)
+        number, at = field_number(data, at, number)
         seen, kind = _noted(seen, number), head & 15
         if number != wanted or kind != LIST:
-            at = _skipped(data, at, kind, 0)
+            at = skipped(data, at, kind)
             continue
-        count, inner, at = _list_head(data, at)
+        count, inner, at = list_head(data, at)
         if inner != STRUCT:
             raise ValueError("a footer lists no structs")
         for _ in range(count):
@@ -137,7 +137,7 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
     """The chunk at byte ``at``, and where it ends."""
     found, number, seen = list[int](), 0, 0
     while head := data[at]:
-        number, at = (number + (head >> 4), at + 1) if head > 15 else _number(data, at, number)
+        number, at = (number + (head >> 4), at + 1) if head > 15 else field_number(data, at, number)
         seen, kind = _noted(seen, number), head & 15
         if number == _ENCRYPTED and kind == STRUCT:
             raise _encrypted(data, at)
@@ -148,7 +148,7 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
                 at += 1
             at += 1
         else:
-            at = _skipped(data, at, kind, 0)
+            at = skipped(data, at, kind)
     if not found:
         raise ValueError("a column chunk is not described")
     return Chunk(
@@ -172,15 +172,6 @@ def _encrypted(data: bytes, at: int) -> NotImplementedError:
     return NotImplementedError(text)
 
 
-def _number(data: bytes, at: int, before: int) -> tuple[int, int]:
-    """The number of the field whose head is at byte ``at``, and where its value begins."""
-    step = data[at] >> 4
-    if step:
-        return before + step, at + 1
-    more, at = _varint(data, at + 1)
-    return (more >> 1) ^ -(more & 1), at
-
-
 def _noted(seen: int, number: int) -> int:
     """The numbers of the fields read so far, one bit each. Needed because readers differ about
     fields that occur twice."""
@@ -199,7 +190,7 @@ def _numbers(data: bytes, at: int) -> tuple[list[int], int]:
         if head > 15:
             number, at = number + (head >> 4), at + 1
         else:
-            number, at = _number(data, at, number)
+            number, at = field_number(data, at, number)
         if 0 <= number < _FIELDS and not seen >> number:  # higher than all fields before
             seen |= 1 << number
         else:
@@ -208,96 +199,12 @@ def _numbers(data: bytes, at: int) -> tuple[list[int], int]:
             if kind == LIST and data[at] == ONE_BINARY and data[at + 1] < 128:  # the path
                 at += 2 + data[at + 1]
             else:
-                at = _skipped(data, at, kind, 0)
+                at = skipped(data, at, kind)
             continue
         value = data[at]
         at += 1
         if value > 127:
-            value, at = _varint(data, at - 1)
+            value, at = varint(data, at - 1)
         if number < _FIELDS:
             found[number] = (value >> 1) ^ -(value & 1)
     return found, at + 1
-
-
-def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Where the value at byte ``at`` ends."""
-    if BYTE < kind <= I64:
-        while data[at] > 127:
-            at += 1
-        return at + 1
-    if kind == BINARY:
-        size, at = _varint(data, at)
-        if size > len(data) - at:
-            raise IndexError
-        return at + size
-    if kind < BYTE:  # true or false: the type is the value
-        return at
-    if kind in (BYTE, DOUBLE):
-        return at + (1 if kind == BYTE else 8)
-    if depth > DEPTH_MAX:
-        raise ValueError("a footer is nested too deep")
-    if kind == STRUCT:
-        while head := data[at]:
-            at += 1
-            if head < 16:
-                _, at = _varint(data, at)
-            inner = head & 15
-            if BYTE < inner <= I64:  # inline, not in a call: most of the skipped values
-                while data[at] > 127:
-                    at += 1
-                at += 1
-            elif inner == BINARY and data[at] < 128:
-                at += 1 + data[at]
-            elif inner >= BYTE:
-                at = _skipped(data, at, inner, depth + 1)
-        return at + 1
-    if kind in (LIST, SET):
-        count, inner, at = _list_head(data, at)
-        if BYTE < inner <= I64:
-            for _ in range(count):
-                while data[at] > 127:
-                    at += 1
-                at += 1
-            return at
-        for _ in range(count):
-            at = _skipped(data, at, inner, depth + 1)
-        return at
-    if kind == MAP:
-        return _map_end(data, at, depth + 1)
-    raise ValueError(f"Thrift has no type {kind}")
-
-
-def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """(how many items, their type, where they begin) of a list. Booleans take a byte each in
-    lists."""
-    head = data[at]
-    count, inner, at = head >> 4, head & 15, at + 1
-    if count == 15:
-        count, at = _varint(data, at)
-    if count > len(data) - at:
-        raise IndexError
-    return count, max(inner, BYTE), at
-
-
-def _map_end(data: bytes, at: int, depth: int) -> int:
-    count, at = _varint(data, at)
-    if count > len(data) - at:
-        raise IndexError
-    if count:
-        kinds, at = data[at], at + 1
-        for _ in range(count):
-            at = _skipped(data, at, max(kinds >> 4, BYTE), depth)
-            at = _skipped(data, at, max(kinds & 15, BYTE), depth)
-    return at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise ValueError("a number of a footer is too long")

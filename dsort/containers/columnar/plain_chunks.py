@@ -17,7 +17,16 @@ import numpy as np
 from msgspec import Struct, field
 
 from dsort.containers.columnar.schema import nulls_of
-from dsort.containers.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, ThriftStruct, written
+from dsort.containers.columnar.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    ThriftStruct,
+    varint_bytes,
+    written,
+)
 from dsort.containers.columnar.values import Leaf
 from dsort.data.columns import Int64s, UInt8s
 from dsort.errors import InputError
@@ -209,21 +218,12 @@ def _encoded_levels(levels: UInt8s, level_max: int) -> bytes:
         return b""
     count = len(levels)
     if (levels == levels[0]).all():
-        body = _varint(count << 1) + bytes([int(levels[0])])
+        body = varint_bytes(count << 1) + bytes([int(levels[0])])
     else:
         width = level_max.bit_length()
         padded = np.zeros(-(-count // 8) * 8, np.uint8)
         padded[:count] = levels
         bits = padded[:, None] >> np.arange(width, dtype=np.uint8) & 1
-        body = _varint(len(padded) // 8 << 1 | 1)
+        body = varint_bytes(len(padded) // 8 << 1 | 1)
         body += np.packbits(bits.ravel(), bitorder="little").tobytes()
     return LENGTH_PREFIX.pack(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.containers.columnar.page_checksums import is_intact
-from dsort.containers.columnar.thrift import ThriftStruct, read_struct
+from dsort.containers.columnar.thrift import ThriftStruct, read_struct, varint
 from dsort.data.columns import Int64s, UInt8s
 
 __all__ = [
@@ -32,6 +32,8 @@ _DATA_PAGE, _DATA_PAGE_2 = 0, 3
 _PLAIN, _RLE = 0, 3
 LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 1 << 20
+HEAD_BYTES_MAX = 5
+"""The longest head of a run of levels or numbers: 32 bits."""
 
 
 class PlacedValues(Struct, frozen=True):
@@ -158,7 +160,7 @@ def levels_of(data: memoryview, count: int, level_max: int) -> UInt8s | None:
     """Definition levels, from runs and packed bits; None if all are ``level_max``. ``ValueError``
     unless there are ``count`` levels, of which none is higher."""
     try:
-        head, at = _varint(data, 0)
+        head, at = varint(data, 0, HEAD_BYTES_MAX)
         if not head & 1 and head >> 1 >= count and data[at] == level_max:
             return None
     except IndexError:
@@ -177,7 +179,7 @@ def hybrid_numbers(data: memoryview, count: int, width: int) -> Int64s:
     parts, done, at, run_bytes = list[Int64s](), 0, 0, -(-width // 8)
     try:
         while done < count:
-            head, at = _varint(data, at)
+            head, at = varint(data, at, HEAD_BYTES_MAX)
             if head & 1:
                 size = min(head >> 1, -(-(count - done) // 8)) * width
                 if size > len(data) - at:
@@ -199,18 +201,6 @@ def hybrid_numbers(data: memoryview, count: int, width: int) -> Int64s:
     except IndexError:
         raise ValueError("numbers are cut off") from None
     return np.concatenate(parts)
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 35:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise ValueError("a number is too long")
 
 
 def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -> int:

@@ -17,7 +17,12 @@ __all__ = [
     "LIST",
     "STRUCT",
     "ThriftStruct",
+    "field_number",
+    "list_head",
     "read_struct",
+    "skipped",
+    "varint",
+    "varint_bytes",
     "written",
 ]
 
@@ -53,13 +58,13 @@ def _read_struct(data: memoryview, at: int, depth: int) -> tuple[ThriftStruct, i
         elif not head:
             return found, at
         else:
-            more, at = _varint(data, at)
+            more, at = varint(data, at)
             number = _signed(more)
         if I16 <= kind <= I64:  # inline, not in a call: headers of pages are mostly numbers
             value: Any = data[at]
             at += 1
             if value > 127:
-                value, at = _varint(data, at - 1)
+                value, at = varint(data, at - 1)
             value = (value >> 1) ^ -(value & 1)
         elif kind in (TRUE, FALSE):
             value = kind == TRUE
@@ -70,10 +75,10 @@ def _read_struct(data: memoryview, at: int, depth: int) -> tuple[ThriftStruct, i
 
 def _read(data: memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (I16, I32, I64):
-        value, at = _varint(data, at)
+        value, at = varint(data, at)
         return _signed(value), at
     if kind == BINARY:
-        size, at = _varint(data, at)
+        size, at = varint(data, at)
         if size > len(data) - at:
             raise IndexError
         return bytes(data[at : at + size]), at + size
@@ -95,30 +100,18 @@ def _read(data: memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
 def _read_list(data: memoryview, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
     if depth > DEPTH_MAX:
         raise ValueError("a Thrift list is nested too deep")
-    head = data[at]
-    at += 1
-    count = head >> 4
-    if count == 15:
-        count, at = _varint(data, at)
-    if count > len(data) - at:  # an item takes a byte at least
-        raise IndexError
+    count, inner, at = list_head(data, at)
     items = []
     for _ in range(count):
-        item, at = _read(data, at, head & 15, depth)
+        item, at = _read(data, at, inner, depth)
         items.append(item)
-    return (head & 15, items), at
+    return (inner, items), at
 
 
 def _read_map(data: memoryview, at: int, depth: int) -> tuple[Any, int]:
     if depth > DEPTH_MAX:
         raise ValueError("a Thrift map is nested too deep")
-    count, at = _varint(data, at)
-    if count > len(data) - at:
-        raise IndexError
-    if not count:
-        return (0, []), at
-    kinds = data[at]
-    at += 1
+    count, kinds, at = _map_head(data, at)
     pairs = []
     for _ in range(count):
         key, at = _read(data, at, kinds >> 4, depth)
@@ -127,23 +120,105 @@ def _read_map(data: memoryview, at: int, depth: int) -> tuple[Any, int]:
     return (kinds, pairs), at
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def varint(data: memoryview | bytes, at: int, bytes_max: int = VARINT_BYTES_MAX) -> tuple[int, int]:
+    """The number at byte ``at``, of up to ``bytes_max`` bytes, and where it ends."""
     value = data[at]
     at += 1
     if value < 128:
         return value, at
     value &= 127
-    for shift in range(7, 7 * VARINT_BYTES_MAX, 7):
+    for shift in range(7, 7 * bytes_max, 7):
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-    raise ValueError("a Thrift number is too long")
+    raise ValueError("a number is too long")
 
 
 def _signed(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
+
+
+def field_number(data: memoryview | bytes, at: int, before: int) -> tuple[int, int]:
+    """The number of the field whose head is at byte ``at``, and where its value begins."""
+    step = data[at] >> 4
+    if step:
+        return before + step, at + 1
+    more, at = varint(data, at + 1)
+    return _signed(more), at
+
+
+def list_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
+    """(how many items, their type, where they begin) of a list. Booleans take a byte each in
+    lists."""
+    head = data[at]
+    count, inner, at = head >> 4, head & 15, at + 1
+    if count == 15:
+        count, at = varint(data, at)
+    if count > len(data) - at:  # an item takes a byte at least
+        raise IndexError
+    return count, inner, at
+
+
+def _map_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
+    """(how many pairs, the types of keys and values, where they begin) of a map."""
+    count, at = varint(data, at)
+    if count > len(data) - at:
+        raise IndexError
+    return (count, data[at], at + 1) if count else (0, 0, at)
+
+
+def skipped(data: memoryview | bytes, at: int, kind: int, depth: int = 0) -> int:
+    """Where the value at byte ``at`` ends. ``IndexError`` if it is cut off."""
+    if BYTE < kind <= I64:
+        while data[at] > 127:
+            at += 1
+        return at + 1
+    if kind == BINARY:
+        size, at = varint(data, at)
+        if size > len(data) - at:
+            raise IndexError
+        return at + size
+    if kind < BYTE:  # true or false: the type is the value
+        return at
+    if kind in (BYTE, DOUBLE):
+        return at + (1 if kind == BYTE else 8)
+    if depth > DEPTH_MAX:
+        raise ValueError("a Thrift struct is nested too deep")
+    if kind == STRUCT:
+        while head := data[at]:
+            at += 1
+            if head < 16:
+                _, at = varint(data, at)
+            inner = head & 15
+            if BYTE < inner <= I64:  # inline, not in a call: most of the skipped values
+                while data[at] > 127:
+                    at += 1
+                at += 1
+            elif inner == BINARY and data[at] < 128:
+                at += 1 + data[at]
+            elif inner >= BYTE:
+                at = skipped(data, at, inner, depth + 1)
+        return at + 1
+    if kind in (LIST, SET):
+        count, inner, at = list_head(data, at)
+        if BYTE < inner <= I64:
+            for _ in range(count):
+                while data[at] > 127:
+                    at += 1
+                at += 1
+            return at
+        for _ in range(count):
+            at = skipped(data, at, max(inner, BYTE), depth + 1)
+        return at
+    if kind == MAP:
+        count, kinds, at = _map_head(data, at)
+        for _ in range(count):
+            at = skipped(data, at, max(kinds >> 4, BYTE), depth + 1)
+            at = skipped(data, at, max(kinds & 15, BYTE), depth + 1)
+        return at
+    raise ValueError(f"Thrift has no type {kind}")
 
 
 def written(fields: ThriftStruct) -> bytes:
@@ -204,3 +279,10 @@ def _write_varint(out: bytearray, value: int) -> None:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)
+
+
+def varint_bytes(value: int) -> bytes:
+    """A number that is not negative, as a varint."""
+    out = bytearray()
+    _write_varint(out, value)
+    return bytes(out)
