@@ -10,8 +10,8 @@ import pytest
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.columnar.blocks import GroupRows
+from dsort.containers.columnar.parquet_end import footer_of
 from dsort.containers.columnar.schema import plain_schema
-from dsort.containers.columnar.stitched import footer_of
 from dsort.containers.columnar.thrift import read_struct
 from dsort.containers.columnar.writer import open_writer
 from tests.support.tables import MEDIA, long_table

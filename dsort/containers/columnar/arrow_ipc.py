@@ -14,17 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from dsort.containers.columnar.declared import (
-    file_messages,
-    inflated_bytes,
-    message_places,
-    refuse_larger,
-)
+from dsort.containers.columnar.arrow_messages import file_messages, inflated_bytes, message_places
+from dsort.containers.columnar.page_bounds import refuse_larger
 from dsort.containers.columnar.parquet_types import without_types
 from dsort.containers.columnar.ranges import MessageFile, Source, SourceFile, arrow_file
-from dsort.containers.columnar.row_group_runs import ROWS_A_BATCH_MAX
 from dsort.containers.columnar.schema import batch_bytes, is_view
 from dsort.containers.columnar.table_errors import arrow_errors
+from dsort.containers.columnar.values import ROWS_A_BATCH_MAX
 
 __all__ = ["STREAM_MARK", "ArrowFile", "ArrowStream"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dsort.containers.columnar.declared import refuse_larger
+from dsort.containers.columnar.page_bounds import refuse_larger
 from dsort.containers.columnar.reader import TableShard, open_table, plain_batches
 from dsort.containers.columnar.schema import (
     batch_bytes,

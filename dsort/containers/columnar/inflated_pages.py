@@ -15,9 +15,8 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.containers.columnar.footers import Chunk
-from dsort.containers.columnar.page_checksums import is_intact
+from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, is_intact
 from dsort.containers.columnar.plain_pages import (
-    HEADER_BYTES_MAX,
     LENGTH,
     PlacedValues,
     hybrid_numbers,

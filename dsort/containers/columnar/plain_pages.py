@@ -13,12 +13,11 @@ import struct
 import numpy as np
 from msgspec import Struct
 
-from dsort.containers.columnar.page_checksums import is_intact
+from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, is_intact
 from dsort.containers.columnar.thrift import ThriftStruct, read_struct, varint
 from dsort.data.columns import Int64s, UInt8s
 
 __all__ = [
-    "HEADER_BYTES_MAX",
     "LENGTH",
     "PlacedPages",
     "PlacedValues",
@@ -31,7 +30,6 @@ __all__ = [
 _DATA_PAGE, _DATA_PAGE_2 = 0, 3
 _PLAIN, _RLE = 0, 3
 LENGTH = struct.Struct("<I")
-HEADER_BYTES_MAX = 1 << 20
 HEAD_BYTES_MAX = 5
 """The longest head of a run of levels or numbers: 32 bits."""
 

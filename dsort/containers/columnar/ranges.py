@@ -14,7 +14,8 @@ import contextlib
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from dsort.containers.columnar.declared import HEADER_BYTES_MAX, Headers, message_bytes
+from dsort.containers.columnar.arrow_messages import message_bytes
+from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, Headers
 from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 
 __all__ = ["MessageFile", "Source", "SourceFile", "arrow_file", "ranged_headers"]

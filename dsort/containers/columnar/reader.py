@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from dsort.containers.columnar.arrow_ipc import STREAM_MARK, ArrowFile, ArrowStream
-from dsort.containers.columnar.declared import Headers, headers_in, inflated_pages, refuse_larger
 from dsort.containers.columnar.footers import Chunk, chunks_of, schema_elements
 from dsort.containers.columnar.inflated_pages import (
     INFLATED_CODECS,
@@ -21,21 +20,33 @@ from dsort.containers.columnar.inflated_pages import (
     IrregularPageError,
 )
 from dsort.containers.columnar.old_timestamps import int96_columns, refuse_wrapped
-from dsort.containers.columnar.page_checksums import torn_page
-from dsort.containers.columnar.parquet_types import with_types_of
-from dsort.containers.columnar.placed_rows import PlacedLeaf, with_placed
-from dsort.containers.columnar.plain_pages import PlacedPages, PlacedValues
-from dsort.containers.columnar.ranges import Source, SourceFile, arrow_file, ranged_headers
-from dsort.containers.columnar.repeated import (
+from dsort.containers.columnar.page_bounds import (
     UNSEEN_BYTES_MAX,
     ColumnKind,
+    Headers,
     column_kinds,
     decoded_columns,
+    headers_in,
+    inflated_pages,
+    refuse_larger,
+    torn_page,
 )
-from dsort.containers.columnar.row_group_runs import ROWS_A_BATCH_MAX, RowGroupRun
+from dsort.containers.columnar.parquet_types import with_types_of
+from dsort.containers.columnar.plain_pages import PlacedPages, PlacedValues
+from dsort.containers.columnar.ranges import Source, SourceFile, arrow_file, ranged_headers
 from dsort.containers.columnar.schema import decoded
 from dsort.containers.columnar.table_errors import arrow_errors, refuse_unread
-from dsort.containers.columnar.values import IN_SHARD_SHARE, LONG_BYTES, Leaf, LightRows, leaves_of
+from dsort.containers.columnar.values import (
+    IN_SHARD_SHARE,
+    LONG_BYTES,
+    ROWS_A_BATCH_MAX,
+    Leaf,
+    LightRows,
+    PlacedLeaf,
+    RowGroupRun,
+    leaves_of,
+    with_placed,
+)
 from dsort.errors import CorruptShardError
 from dsort.naming.names import shortened
 

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from dsort.containers.columnar.plain_pages import PlacedValues
 from dsort.containers.columnar.schema import (
     array_of,
     batch_bytes,
@@ -28,8 +29,11 @@ from dsort.data.columns import Int64s
 __all__ = [
     "IN_SHARD_SHARE",
     "LONG_BYTES",
+    "ROWS_A_BATCH_MAX",
     "Leaf",
     "LightRows",
+    "PlacedLeaf",
+    "RowGroupRun",
     "Values",
     "chosen_leaves",
     "joined",
@@ -40,11 +44,13 @@ __all__ = [
     "slices_of",
     "stored_values",
     "whole_batch",
+    "with_placed",
 ]
 
 LONG_BYTES = 512
 """Values of at least so many bytes on average are moved as bytes: a slice costs 0.3 µs."""
 LEAVES_MAX = 64
+ROWS_A_BATCH_MAX = 1 << 16
 IN_SHARD_SHARE = 8
 """Mapped values take no memory of their own, but they are dealt out in another order than they lie
 in, so the page cache has to hold those of one batch. So they count as a fraction of their size."""
@@ -326,3 +332,116 @@ def joined(batches: Sequence[Any], schema: Any) -> Any:
         for at, field in enumerate(schema)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# -- values that stay in their shard ---------------------------------------------------------------
+
+
+class RowGroupRun(Struct, frozen=True):
+    """Row groups with ``row_bytes`` a row in the widest of them and ``rows`` rows in all, to be
+    read ``bytes_max`` at a time. ``stored``: leaves that may stay in their places. ``inflated``:
+    leaves that may stay in their inflated pages."""
+
+    groups: list[int]
+    stored: tuple[Leaf, ...]
+    inflated: tuple[Leaf, ...]
+    row_bytes: int
+    rows: int
+    bytes_max: int
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows make a batch."""
+        return min(max(self.bytes_max // self.row_bytes, 1), max(self.rows, 1), ROWS_A_BATCH_MAX)
+
+    def batch_rows(self) -> Iterator[int]:
+        """The number of rows of one batch after the other."""
+        for at in range(0, self.rows, self.rows_at_once):
+            yield min(self.rows_at_once, self.rows - at)
+
+
+class PlacedLeaf(Struct, frozen=True):
+    """The places of the values of a leaf. ``level_max``: the definition level of a value that is
+    not null. ``in_nullable``: the whole column may be null."""
+
+    leaf: Leaf
+    values: PlacedValues
+    level_max: int
+    in_nullable: bool
+
+    def run(self, start: int, stop: int) -> PlacedLeaf:
+        """Rows ``start:stop``."""
+        values = self.values.run(start, stop)
+        return PlacedLeaf(self.leaf, values, self.level_max, self.in_nullable)
+
+    def lengths(self) -> Any:
+        """The lengths as an array, null in the rows in which the value is."""
+        levels = self.values.levels
+        nulls = None if levels is None else levels < self.level_max
+        return array_of(self.values.lengths, nulls)
+
+    def nulls_of_column(self) -> NDArray[np.bool_]:
+        """In which rows the whole column is null."""
+        levels = self.values.levels
+        if levels is None or not self.in_nullable:
+            return np.zeros(len(self.values.starts), np.bool_)
+        found: NDArray[np.bool_] = levels == 0
+        return found
+
+
+def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRows:
+    """Rows of the schema ``plain``. ``batch`` has all columns but those of ``placed``, and is None
+    if there are no others. ``ValueError`` if they contradict each other."""
+    import pyarrow as pa
+
+    leaves = tuple(each.leaf for each in placed)
+    light = light_schema(plain, leaves)
+    by_leaf = {(each.leaf.column, each.leaf.child): each for each in placed}
+    columns = []
+    for at, field in enumerate(light):
+        if (at, -1) in by_leaf:
+            columns.append(by_leaf[at, -1].lengths())
+            continue
+        number = -1 if batch is None else batch.schema.get_field_index(field.name)
+        found = None if number < 0 else batch.column(number)
+        children = {child: each for (column, child), each in by_leaf.items() if column == at}
+        if children:
+            columns.append(_struct(found, children, field.type))
+            continue
+        assert found is not None
+        if pa.types.is_null(found.type) and found.type != field.type:
+            found = pa.nulls(len(found), field.type)
+        columns.append(found if found.type == field.type else found.cast(field.type))
+    values = tuple(
+        Values(
+            each.values.data,
+            each.values.starts,
+            each.values.lengths,
+            in_shard=each.values.part is None,
+            prefixed=True,
+            part=each.values.part,
+        )
+        for each in placed
+    )
+    return LightRows(pa.RecordBatch.from_arrays(columns, schema=light), leaves, values)
+
+
+def _struct(found: Any, children: dict[int, PlacedLeaf], kind: Any) -> Any:
+    """A column of structs. ``found``: the column with the other fields; None if there are none."""
+    import pyarrow as pa
+
+    nulls = [each.nulls_of_column() for each in children.values()]
+    if found is not None:
+        nulls.append(nulls_of(found))
+    if any(not np.array_equal(nulls[0], each) for each in nulls[1:]):
+        raise ValueError("fields of one column disagree where it is null")
+    fields = [kind.field(child) for child in range(kind.num_fields)]
+    inner = [
+        children[at].lengths() if at in children else found.field(field.name)
+        for at, field in enumerate(fields)
+    ]
+    mask = None
+    if nulls[0].any():
+        bits = pa.py_buffer(np.packbits(nulls[0], bitorder="little"))
+        mask = pa.Array.from_buffers(pa.bool_(), len(nulls[0]), [None, bits])
+    return pa.StructArray.from_arrays(inner, fields=fields, mask=mask)

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.columnar.blocks import GroupRows, RowGroup
+from dsort.containers.columnar.parquet_end import MAGIC, GroupWritten, footer_of, stitched_end
 from dsort.containers.columnar.parquet_types import (
     has_types,
     refuse_types,
@@ -30,7 +31,6 @@ from dsort.containers.columnar.schema import (
     is_varying,
     plain_schema,
 )
-from dsort.containers.columnar.stitched import MAGIC, GroupWritten, footer_of, stitched_end
 from dsort.containers.columnar.thrift import ThriftStruct
 from dsort.containers.columnar.values import Leaf, leaves_of
 from dsort.data.columns import Int64s

@@ -1,0 +1,279 @@
+"""What pages of Parquet declare, checked before pyarrow allocates it: their inflated lengths, the
+size of their values once they are decoded, and their CRC-32s.
+
+A few bytes of a shard may stand for many values: by dictionaries, by shared prefixes, by lists of
+equal items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from isal import isal_zlib
+from msgspec import Struct
+
+from dsort.containers.columnar.footers import Chunk
+from dsort.containers.columnar.thrift import ThriftStruct, read_struct
+from dsort.errors import CorruptShardError
+from dsort.sizes import format_bytes
+
+__all__ = [
+    "HEADER_BYTES_MAX",
+    "UNSEEN_BYTES_MAX",
+    "ColumnKind",
+    "ColumnPages",
+    "DecodedColumn",
+    "Headers",
+    "column_kinds",
+    "decoded_columns",
+    "headers_in",
+    "inflated_pages",
+    "is_intact",
+    "refuse_larger",
+    "torn_page",
+]
+
+Headers = Callable[[int, int], tuple[ThriftStruct, int]]
+"""Returns the Thrift struct that begins at a byte of a shard, and where it ends; it ends before
+another byte. ``ValueError`` if there is none."""
+
+HEADER_BYTES_MAX = 1 << 20
+_UNCOMPRESSED, _COMPRESSED, _CRC = 2, 3, 4  # fields of a page header, by number
+_DATA_PAGES = {5: 2, 8: 4}
+"""Headers of data pages, and the number of the field with the encoding in each. The first field is
+the count of values."""
+_KIND, _DICTIONARY_PAGE = 1, 2
+_DICTIONARY_CODED, _DELTA_BYTE_ARRAY = (2, 8), 7
+UNSEEN_BYTES_MAX = 4 << 30
+"""How many bytes the values of a dictionary may add up to in a row group before a job reads the
+dictionary. Reading it takes 2 ms if a writer put its first 1,024 texts of 3 KB into one, a third of
+the time for small groups."""
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_OFFSET_BYTES = 4
+
+Opened = Callable[..., Any]
+"""Opens the shard as a ``ParquetFile``, with its options."""
+
+
+def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> None:
+    """``CorruptShardError`` if ``what`` of a shard has more than ``bytes_max`` bytes."""
+    if size_bytes > bytes_max:
+        raise CorruptShardError(
+            shard,
+            0,
+            f"{what} take {format_bytes(size_bytes)}, more than {format_bytes(int(bytes_max))}",
+            hint="a bomb does; if this is data, set a larger max_expansion",
+        )
+
+
+class ColumnPages(Struct):
+    """The lengths of some pages of a column, once they are inflated: of the longest page, of its
+    dictionary, and of the longest page whose values declare how much they share with the values
+    before them. ``values``: how many values the column has. ``coded``: how many of them are numbers
+    in the dictionary."""
+
+    values: int
+    longest_bytes: int = 0
+    dictionary_bytes: int = 0
+    prefixed_bytes: int = 0
+    coded: int = 0
+
+
+def headers_in(data: memoryview, start: int = 0) -> Headers:
+    """Headers in ``data``, the bytes of a shard from byte ``start`` on."""
+
+    def header(at: int, stop: int) -> tuple[ThriftStruct, int]:
+        if at < start:
+            raise ValueError("a header lies before what was read")
+        found, end = read_struct(data[: min(stop, at + HEADER_BYTES_MAX) - start], at - start)
+        return found, end + start
+
+    return header
+
+
+def inflated_pages(
+    headers: Headers, shard_bytes: int, chunks: Mapping[int, Chunk]
+) -> dict[int, ColumnPages]:
+    """The inflated lengths of pages of some columns of a row group, in a shard of ``shard_bytes``.
+    ``ValueError`` for invalid pages."""
+    found = {}
+    for number, chunk in chunks.items():
+        stop = min(chunk.stop, shard_bytes)
+        pages = ColumnPages(chunk.values)
+        for size_bytes, is_dictionary, encoding, values in _pages(
+            headers, chunk.start, stop, pages.values
+        ):
+            pages.longest_bytes = max(pages.longest_bytes, size_bytes)
+            if is_dictionary:
+                pages.dictionary_bytes = max(pages.dictionary_bytes, size_bytes)
+            elif encoding in _DICTIONARY_CODED:
+                pages.coded += values
+            elif encoding == _DELTA_BYTE_ARRAY:
+                pages.prefixed_bytes = max(pages.prefixed_bytes, size_bytes)
+        found[number] = pages
+    return found
+
+
+def _pages(
+    headers: Headers, at: int, stop: int, values: int
+) -> Iterator[tuple[int, bool, object, int]]:
+    """(inflated length, whether it is a dictionary, encoding, count of its values) of each page in
+    bytes ``at:stop``, until ``values`` values have been read. A page that is not a data page has no
+    encoding and no values."""
+    if at < 0:
+        raise ValueError("a column begins before its shard")
+    while at < stop and values > 0:
+        header, body = headers(at, stop)
+        sizes = [header.get(number, (0, -1))[1] for number in (_UNCOMPRESSED, _COMPRESSED)]
+        if not all(isinstance(size, int) and size >= 0 for size in sizes):
+            raise ValueError("a page has no length")
+        at, encoding, found = body + sizes[1], None, 0
+        for number, place in _DATA_PAGES.items():
+            if number in header and isinstance(header[number][1], dict):
+                count = header[number][1].get(1, (0, 0))[1]
+                found += max(count, 0) if isinstance(count, int) else 0
+                encoding = header[number][1].get(place, (0, None))[1]
+        values -= found
+        yield sizes[0], header.get(_KIND, (0, None))[1] == _DICTIONARY_PAGE, encoding, found
+
+
+# -- CRC-32s, if a writer put them into the headers ------------------------------------------------
+
+
+def is_intact(header: ThriftStruct, page: memoryview | bytes) -> bool:
+    """Whether the bytes of a page, as they are stored, have the CRC-32 in its header. True if the
+    header has none. ``TypeError`` for one that is not a number."""
+    if _CRC not in header:
+        return True
+    crc: int = header[_CRC][1]
+    return isal_zlib.crc32(page) == crc & 0xFFFFFFFF
+
+
+def torn_page(
+    headers: Headers, read: Callable[[int, int], memoryview | bytes], chunk: Chunk, size_bytes: int
+) -> tuple[int, int] | None:
+    """The first page of a chunk with a wrong CRC-32: (its number, where its bytes begin); None if
+    there is no such page. ``read``: returns bytes of a shard of ``size_bytes``, by offset and
+    length. ``ValueError`` for an invalid page."""
+    at, stop, number = chunk.start, min(chunk.stop, size_bytes), 0
+    while 0 <= at < stop:
+        header, body = headers(at, stop)
+        length = header.get(_COMPRESSED, (0, -1))[1]
+        if not isinstance(length, int) or not 0 <= length <= stop - body:
+            raise ValueError("a page has no length")
+        if _CRC in header and not is_intact(header, read(body, length)):
+            return number, body
+        at, number = body + length, number + 1
+    return None
+
+
+# -- values once they are decoded ------------------------------------------------------------------
+
+
+class DecodedColumn(Struct, frozen=True):
+    """The decoded size of a column of a row group. ``row_bytes``: of one row at most, or of lists
+    on average. ``list_bytes``: of all items of its lists, 0 if it has none."""
+
+    path: str
+    row_bytes: int
+    list_bytes: int = 0
+
+
+class ColumnKind(Struct, frozen=True):
+    """The properties of a column that are the same in all row groups. ``width``: bytes of a value,
+    0 if they vary."""
+
+    path: str
+    width: int
+    is_list: bool
+
+
+def column_kinds(schema: Any) -> list[ColumnKind]:
+    """The columns of a Parquet schema."""
+    found = []
+    for at in range(len(schema)):
+        column, width = schema.column(at), 0
+        if column.physical_type != "BYTE_ARRAY":
+            width = _WIDTHS.get(column.physical_type, 0) or column.length
+        found.append(ColumnKind(column.path, width, bool(column.max_repetition_level)))
+    return found
+
+
+def decoded_columns(
+    opened: Opened,
+    kinds: Sequence[ColumnKind],
+    number: int,
+    rows: int,
+    pages: Mapping[int, ColumnPages],
+    bytes_max: float,
+    unseen_max: int,
+) -> list[DecodedColumn]:
+    """The decoded sizes of the columns of some ``kinds`` in row group ``number``, which has
+    ``rows`` rows. ``pages``: of these columns. Left out are texts that are stored one by one,
+    shared prefixes in lists, and values of dictionaries that add up to ``unseen_max`` at most. The
+    items of lists are counted one by one only if that is necessary to find out whether they take
+    less than ``bytes_max``."""
+    found = []
+    for at, each in pages.items():
+        kind, count = kinds[at], each.values
+        if kind.width:
+            total, row_bytes = count * kind.width, kind.width
+        else:
+            coded_bytes = each.dictionary_bytes
+            if is_suspect := each.coded * coded_bytes > unseen_max:
+                coded_bytes = _longest(opened, number, kind.path, coded_bytes)
+            total = each.coded * coded_bytes + count * _OFFSET_BYTES
+            row_bytes = max(coded_bytes if is_suspect else _OFFSET_BYTES, each.prefixed_bytes)
+            if kind.is_list and total > bytes_max >= count * _OFFSET_BYTES:
+                total = _exact(opened, number, kind.path) + count * _OFFSET_BYTES
+        if kind.is_list:
+            row_bytes = total // max(rows, 1)
+        found.append(DecodedColumn(kind.path, row_bytes, total if kind.is_list else 0))
+    return found
+
+
+def _longest(opened: Opened, number: int, path: str, bytes_max: int) -> int:
+    """The length of the longest value in the dictionary of a column; ``bytes_max``, which it cannot
+    exceed, if pyarrow does not return the dictionary, as when the first value is null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    batch = next(_as_dictionary(opened, number, path, 1), None)
+    leaf = _leaf(batch.column(0)) if batch is not None else None
+    if leaf is None or not pa.types.is_dictionary(leaf.type) or not len(leaf.dictionary):
+        return bytes_max
+    return int(pc.max(pc.binary_length(leaf.dictionary)).as_py() or 0)
+
+
+def _as_dictionary(opened: Opened, number: int, path: str, rows: int | None = None) -> Any:
+    """Batches of one column, whose values stay numbers in a dictionary."""
+    reader = opened(read_dictionary=[path])
+    rows = rows or max(reader.metadata.num_rows, 1)
+    return reader.iter_batches(rows, row_groups=[number], columns=[path], use_threads=False)
+
+
+def _leaf(array: Any) -> Any:
+    """The values inside the lists and structs of one column; maps are read as lists and structs,
+    too."""
+    import pyarrow as pa
+
+    while pa.types.is_nested(array.type):
+        array = array.field(0) if pa.types.is_struct(array.type) else array.values
+    return array
+
+
+def _exact(opened: Opened, number: int, path: str) -> int:
+    """The size of all decoded values of a column, including those outside a dictionary."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total = 0
+    for batch in _as_dictionary(opened, number, path):
+        leaf = _leaf(batch.column(0))
+        if not pa.types.is_dictionary(leaf.type):
+            total += leaf.nbytes
+            continue
+        lengths = pc.binary_length(leaf.dictionary).cast("int64")
+        total += int(pc.sum(lengths.take(leaf.indices)).as_py() or 0)
+    return total
