@@ -143,14 +143,14 @@ def transform(
 def read_definition(source: str, *, local: bool) -> dict[str, Any]:
     """The steps in a file, in standard input (``-``), or in the text itself. ``local``: paths in
     the file are relative to the file; a service could not open them anyway."""
-    from dsort.spec.load import anchor_files, read_fields
+    from dsort.spec.load import anchor_steps, read_fields
 
     read, directory = read_fields(source, stdin=sys.stdin)
     fields = dict(read)
     if "transform" in fields and len(fields) == 1 and isinstance(fields["transform"], dict):
         fields = dict(fields["transform"])
     if local and directory is not None:
-        anchor_files({"transform": fields}, directory)
+        anchor_steps(fields, directory)
     return fields
 
 

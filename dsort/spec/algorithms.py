@@ -28,7 +28,7 @@ from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.base import Option, OptionError, OptionGroup
 from dsort.order.keys import Keys
 from dsort.spec.hints import FieldError, describe
-from dsort.spec.late import LATE
+from dsort.spec.late import LATE, Late
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -186,8 +186,12 @@ def _restored(values: dict[str, Any], given: set[str], is_key: bool) -> Algorith
     return model.model_construct(given, **values)
 
 
-class _OfToday:
+class _OfToday(Late, frozen=True):
     """Makes a field use the model of the algorithms that are registered when its owner is built."""
+
+    def model(self, source: Any) -> type[Algorithm]:
+        """The model of today."""
+        return algorithm_model()
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, get_args, get_origin
 
 from msgspec.structs import replace
 from pydantic import BaseModel
@@ -15,20 +15,11 @@ from pydantic_core import ErrorDetails
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
 from dsort.order.algorithms import ALGORITHMS
-from dsort.order.batches import Batches
-from dsort.order.interleave import Interleave
-from dsort.spec.algorithms import algorithm_model, group_model, key_model
-from dsort.spec.amend import Amend
 from dsort.spec.config import JobConfig
 from dsort.spec.dialects import OLDER_NAMES, PARTS
 from dsort.spec.hints import path_of, plain_problems
-from dsort.spec.ingest import Ingest, Table
-from dsort.spec.inputs import Input, InputFormat, Mix
+from dsort.spec.late import LATER, Late
 from dsort.spec.model import Draft, JobSpec, current_job_spec
-from dsort.spec.on_shard import OnShard
-from dsort.spec.outputs import Output
-from dsort.spec.parts import Deduplicate, Hook, SameField
-from dsort.spec.transform import Transform, step_model
 from dsort.transforms.steps import STEPS
 
 __all__ = ["all_problems", "load_installed"]
@@ -78,7 +69,7 @@ def _rule_problems(
         owner.pop(steps[-1], None)
         wrong.add(path_of(steps))
     try:
-        context = Draft(frozenset(wrong), ais_is_there=draft.ais_is_there)
+        context = replace(draft, wrong=frozenset(wrong))
         current_job_spec().model_validate(fields, context=context)
     except SpecError as error:
         known = [path.removeprefix("Config.") for path in wrong]
@@ -90,34 +81,35 @@ def _touch(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
-def _names_of(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
 def _fields() -> dict[str, list[str]]:
-    return {
-        "": [*_names_of(JobSpec), *JobConfig.model_fields],
-        "input_format": _names_of(InputFormat),
-        "inputs": _names_of(Input),
-        "outputs": _names_of(Output),
-        "inputs.input_format": _names_of(InputFormat),
-        "algorithm": _names_of(algorithm_model()),
-        "algorithm.keys": _names_of(key_model()),
-        "algorithm.interleave": _names_of(group_model(Interleave)),
-        "algorithm.batches": _names_of(group_model(Batches)),
-        "transform": _names_of(Transform),
-        "transform.steps": _names_of(step_model()),
-        "Config": _names_of(JobConfig),
-        "on_success": _names_of(Hook),
-        "on_failure": _names_of(Hook),
-        "on_shard": _names_of(OnShard),
-        "amend": _names_of(Amend),
-        "mix": _names_of(Mix),
-        "ingest": _names_of(Ingest),
-        "ingest.table": _names_of(Table),
-        "deduplicate": _names_of(Deduplicate),
-        "deduplicate.by": _names_of(SameField),
-    }
+    """The names of the fields of each part of a spec, by its path; items of a list have that of the
+    list."""
+    found = _fields_of(JobSpec, "")
+    found[""] += JobConfig.model_fields
+    return found
+
+
+def _fields_of(model: type[BaseModel], path: str) -> dict[str, list[str]]:
+    names = {field.alias or name: field for name, field in model.model_fields.items()}
+    found = {path: [*names]}
+    # A name that several parts have is most likely meant for one of those that all specs have.
+    for name, field in sorted(names.items(), key=lambda it: LATER in it[1].metadata):
+        for part in _models_in(Annotated[field.annotation, *field.metadata, None]):
+            found |= _fields_of(part, f"{path}.{name}" if path else name)
+    return found
+
+
+def _models_in(kind: Any) -> Iterator[type[BaseModel]]:
+    """The models of the values of a field of this type."""
+    source, *marks = get_args(kind) if get_origin(kind) is Annotated else [kind]
+    late = [mark for mark in marks if isinstance(mark, Late)]
+    if late:
+        yield late[0].model(source)
+    elif isinstance(source, type) and issubclass(source, BaseModel):
+        yield source
+    else:
+        for each in get_args(source):
+            yield from _models_in(each)
 
 
 def _options_of_step(kind: str) -> list[str]:

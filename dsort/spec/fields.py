@@ -4,6 +4,7 @@ Schema."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Final, Protocol, get_args
 from urllib.parse import urlsplit
 
@@ -49,6 +50,7 @@ __all__ = [
     "KeyMapLocation",
     "Keys",
     "Limit",
+    "LocalFile",
     "MemoryAmount",
     "NamePrefix",
     "ObjectNames",
@@ -60,12 +62,14 @@ __all__ = [
     "Times",
     "WebhookUrl",
     "Weight",
+    "anchored",
 ]
 
 _INT_MAX: Final = 2**63 - 1
 _INPUT_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 _COMMAND: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _SPLIT: Final = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*"
+_URL: Final = r"[A-Za-z][A-Za-z0-9+.-]*://"
 _NULL: Final = {"type": "null"}  # null means "not given"
 
 
@@ -221,6 +225,19 @@ def _command_name(text: str) -> str:
     return text
 
 
+def _anchored(value: object, info: ValidationInfo) -> object:
+    """A path in a spec file is relative to the file."""
+    directory = getattr(info.context, "directory", None)
+    return value if directory is None else anchored(value, directory)
+
+
+def anchored(location: object, directory: Path) -> object:
+    """``location``, if it is a path, relative to ``directory``."""
+    if not isinstance(location, str) or re.match(_URL, location):
+        return location
+    return str((directory / location).absolute())
+
+
 Bucket = Annotated[
     BucketRef,
     BeforeValidator(_bucket),
@@ -260,7 +277,9 @@ ObjectNames = Annotated[
 ]
 NamePrefix = Annotated[str, AfterValidator(_name_prefix)]
 Glob = Annotated[str, AfterValidator(_glob)]
-KeyMapLocation = Annotated[FileLocation, AfterValidator(_key_map_location)]
+LocalFile = Annotated[FileLocation, BeforeValidator(_anchored)]
+"""A file that is relative to the file of the spec, if the spec has one."""
+KeyMapLocation = Annotated[LocalFile, AfterValidator(_key_map_location)]
 WebhookUrl = Annotated[str, Field(max_length=2000), AfterValidator(_webhook_url)]
 CommandName = Annotated[str, AfterValidator(_command_name)]
 Keys = Annotated[

@@ -7,14 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from dsort.naming.locations import FileLocation
 from dsort.naming.patterns import KeyPattern
 from dsort.spec.algorithms import Part
-from dsort.spec.fields import Count, Extension, InputName
+from dsort.spec.fields import Count, Extension, InputName, LocalFile
 
 __all__ = ["Ingest", "Table"]
 
-Location = Annotated[FileLocation, Field(min_length=1, max_length=4096)]
+Location = Annotated[LocalFile, Field(min_length=1, max_length=4096)]
 
 
 def _key_pattern(text: str) -> str:

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-__all__ = ["LATE", "Late", "late_part"]
+__all__ = ["LATE", "LATER", "Late", "late_part"]
 
 
 class Late(Struct, frozen=True):
@@ -61,3 +61,11 @@ LATE = Late()
 def late_part(place: str) -> Any:
     """The type of a field whose model is at ``place``: ``dsort.spec.ingest:Ingest``."""
     return Annotated[Any, Late(place)]
+
+
+class _Later(Struct, frozen=True):
+    """Marks a field that was added after the first specs: a canonical spec leaves it out where it
+    is the default, so that digests of specs that do not use it stay the same."""
+
+
+LATER = _Later()

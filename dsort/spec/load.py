@@ -17,6 +17,7 @@ from dsort.naming.names import shortened
 from dsort.sizes import format_bytes
 from dsort.spec.config import JobConfig
 from dsort.spec.dialects import translate
+from dsort.spec.fields import anchored
 from dsort.spec.hints import describe, path_of
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.syntax import looks_like_json, parse_json
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SPEC_BYTES_MAX",
     "LoadedSpec",
-    "anchor_files",
+    "anchor_steps",
     "load_spec",
     "parse_spec",
     "read_fields",
@@ -188,14 +189,14 @@ def _parse(
         translation.fields[name] = value
         translation.written.pop(name, None)
     if directory is not None:
-        anchor_files(translation.fields, directory)
+        anchor_steps(translation.fields.get("transform"), directory)
     unknown: list[SpecProblem] = []
     if "transform" in translation.fields:
         from dsort.spec.named import resolve_use
 
         transform, unknown = resolve_use(translation.fields["transform"], transforms)
         translation.fields["transform"] = transform
-    draft = Draft(ais_is_there=ais_is_there)
+    draft = Draft(ais_is_there=ais_is_there, directory=directory)
     spec, problems = _validate(translation.fields, draft)
     problems = translation.problems + [
         replace(each, path=translation.as_written(each.path)) for each in (*unknown, *problems)
@@ -231,37 +232,23 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def anchor_files(fields: dict[str, Any], directory: Path) -> None:
-    """Make paths in a spec file relative to it: the path of the key map, and paths of files that
-    steps read."""
-    _anchor(fields, "ekm_file", directory)
-    ingest = fields.get("ingest")
-    if isinstance(ingest, dict):
-        _anchor(ingest, "class_map", directory)
-        _anchor(ingest, "labels", directory)
-        _anchor(ingest, "recipe", directory)
-        if isinstance(ingest.get("table"), dict):
-            _anchor(ingest["table"], "file", directory)
-    transform = fields.get("transform")
+def anchor_steps(transform: object, directory: Path) -> None:
+    """Make paths in the steps of ``transform``, as it is written in a file in ``directory``,
+    relative to it."""
+    from dsort.spec.located import located
+    from dsort.transforms.steps import STEPS
+
     steps = transform.get("steps") if isinstance(transform, dict) else None
     for step in steps if isinstance(steps, list) else ():
-        for options in step.values() if isinstance(step, dict) else ():
-            if isinstance(options, dict):
-                _anchor(options, "file", directory)
-                _anchor_code(options, directory)
-
-
-def _anchor_code(options: dict[str, Any], directory: Path) -> None:
-    """Make ``file.py:name`` in a step relative to the spec file."""
-    place = options.get("python")
-    if isinstance(place, str) and re.fullmatch(r"[^:]+\.py:\w+", place):
-        options["python"] = str((directory / place).absolute())
-
-
-def _anchor(fields: dict[str, Any], name: str, directory: Path) -> None:
-    location = fields.get(name)
-    if isinstance(location, str) and not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", location):
-        fields[name] = str((directory / location).absolute())
+        for kind, options in step.items() if isinstance(step, dict) else ():
+            known = STEPS.find(kind)
+            if not isinstance(options, dict) or known is None:
+                continue
+            for name, location in located(options, known.options_type):
+                options[name] = anchored(location, directory)
+            place = options.get("python")
+            if isinstance(place, str) and re.fullmatch(r"[^:]+\.py:\w+", place):
+                options["python"] = anchored(place, directory)
 
 
 def _validate(fields: dict[str, Any], draft: Draft) -> tuple[JobSpec | None, list[SpecProblem]]:

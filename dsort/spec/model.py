@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from pathlib import Path
+from typing import Any, Self
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Struct
 from pydantic import ValidationInfo, model_validator
+from pydantic.fields import FieldInfo
 
 from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
+from dsort.spec.late import LATER
 from dsort.spec.parts import SpecFields
-from dsort.transforms.outputs import KEY
 from dsort.transforms.require import Require
 
 __all__ = ["Draft", "JobSpec", "current_job_spec"]
@@ -24,31 +27,13 @@ class Draft(Struct):
     """The input of the model from the loader, and the ``warnings`` that the model returns.
 
     ``wrong``: the paths of fields that are already known to be wrong. ``ais_is_there``: whether
-    buckets of provider ``ais`` are in an AIStore cluster; otherwise they are directories."""
+    buckets of provider ``ais`` are in an AIStore cluster; otherwise they are directories.
+    ``directory``: of the spec's file, which its paths are relative to."""
 
     wrong: frozenset[str] = frozenset()
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
     ais_is_there: bool = False
-
-
-_UNUSED_LEFT_OUT: Final = (
-    "ingest",
-    "key_field",
-    "strip_final_newline",
-    "member_defaults",
-    "keep_shards",
-    "inputs",
-    "mix",
-    "join",
-    "outputs",
-    "exact",
-    "stratify",
-    "deduplicate",
-    "lineage",
-    "on_shard",
-    "amend",
-    "equalize",
-)
+    directory: Path | None = None
 
 
 class JobSpec(SpecFields, defer_build=False):
@@ -59,11 +44,7 @@ class JobSpec(SpecFields, defer_build=False):
         named = (
             (name, getattr(self, name), each) for name, each in type(self).model_fields.items()
         )
-        return [
-            (name, value)
-            for name, value, each in named
-            if value != each.get_default(call_default_factory=True, validated_data={})
-        ]
+        return [(name, value) for name, value, each in named if value != _default_of(each)]
 
     @model_validator(mode="after")
     def _settle(self, info: ValidationInfo) -> Self:
@@ -115,20 +96,13 @@ class JobSpec(SpecFields, defer_build=False):
         it gives an equal spec, and no warning."""
         fields = self.model_dump(mode="json", by_alias=True)
         fields["algorithm"] = self.algorithm.canonical_fields()
-        # Fields that a spec does not use are left out: they were added after the first specs.
-        if self.require is None:
-            del fields["require"]
-        else:
+        if self.require is not None:
             fields["require"] = Require.of(self.require).options
-        if self.transform is None:
-            del fields["transform"]
-        else:
+        if self.transform is not None:
             fields["transform"] = self.transform.canonical()
-        for name in _UNUSED_LEFT_OUT:
-            if not fields[name]:
+        for name, field in type(self).model_fields.items():
+            if LATER in field.metadata and getattr(self, name) == _default_of(field):
                 del fields[name]
-        if self.split_by == KEY:
-            del fields["split_by"]
         if self.inputs:
             del fields["input_bck"], fields["input_format"]
         for name in ("inputs", "outputs"):
@@ -136,6 +110,10 @@ class JobSpec(SpecFields, defer_build=False):
                 fields[name] = [_given(each) for each in fields[name]]
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
+
+
+def _default_of(field: FieldInfo) -> Any:
+    return field.get_default(call_default_factory=True, validated_data={})
 
 
 def _given(part: Mapping[str, Any]) -> dict[str, Any]:

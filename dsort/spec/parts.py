@@ -34,7 +34,7 @@ from dsort.spec.fields import (
 )
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
-from dsort.spec.late import LATE, late_part
+from dsort.spec.late import LATE, LATER, late_part
 from dsort.spec.outputs import OUTPUTS_MAX, Output
 from dsort.spec.shard_count import ShardCount
 from dsort.spec.target import Target
@@ -159,7 +159,7 @@ class SpecFields(Part):
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
     )
-    inputs: tuple[Annotated[Input, LATE], ...] = Field(
+    inputs: Annotated[tuple[Annotated[Input, LATE], ...], LATER] = Field(
         default=(),
         strict=False,
         max_length=INPUTS_MAX,
@@ -173,20 +173,20 @@ class SpecFields(Part):
             ]
         ],
     )
-    ingest: Ingest | None = Field(
+    ingest: Annotated[Ingest | None, LATER] = Field(
         default=None,
         description="The inputs are loose files that become records, and not shards. input_format "
         "says which files go in, by prefix, glob or objnames; several inputs are trees of files "
         "that are joined by key.",
         examples=[{"layout": "folders"}],
     )
-    mix: Annotated[Mix, LATE] | None = Field(
+    mix: Annotated[Annotated[Mix, LATE] | None, LATER] = Field(
         default=None,
         description="How many records come out of each input: exact numbers, by the weights of "
         "inputs. Default: all of them, as often as each input says.",
         examples=[{"records": 1000000}, {"stop": "first_exhausted"}],
     )
-    join: Join | None = Field(
+    join: Annotated[Join | None, LATER] = Field(
         default=None,
         description="Records of several inputs with one key become one record, with the members of "
         "all of them, in the order of the inputs: labels, captions, masks for an old set.",
@@ -199,19 +199,19 @@ class SpecFields(Part):
         ".tar.",
         examples=[".tar"],
     )
-    key_field: str = Field(
+    key_field: Annotated[str, LATER] = Field(
         default="",
         max_length=1000,
         description="Where a record's key stands, in containers whose records have no names: a "
         "JSON pointer (/meta/id), a feature, a column. Default: records are numbered.",
         examples=["/id"],
     )
-    strip_final_newline: bool = Field(
+    strip_final_newline: Annotated[bool, LATER] = Field(
         default=False,
         description="Where members of other shards become lines: a payload that ends in a line "
         "feed loses it. That is counted, and does not come back. False: such a payload is refused.",
     )
-    member_defaults: Mapping[Extension, str] = Field(
+    member_defaults: Annotated[Mapping[Extension, str], LATER] = Field(
         default_factory=dict,
         description="Where records become samples (.mds, .bin), which must all have the same "
         "members: what a record gets in the place of a member that it lacks, by extension. Each "
@@ -227,7 +227,7 @@ class SpecFields(Part):
         "extension is appended to names that have no archive extension.",
         examples=["shuffled-%06d", "data/{split}-{n:05d}-of-{total:05d}"],
     )
-    keep_shards: bool = Field(
+    keep_shards: Annotated[bool, LATER] = Field(
         default=False,
         description="Each input shard becomes one output shard, which keeps its name: what steps "
         "leave of its records, in their order. For algorithm none, in place of output_format and "
@@ -239,7 +239,7 @@ class SpecFields(Part):
         "what sidecars call it. Default of sidecars: train.",
         examples=["train"],
     )
-    outputs: tuple[Annotated[Output, LATE], ...] = Field(
+    outputs: Annotated[tuple[Annotated[Output, LATE], ...], LATER] = Field(
         default=(),
         strict=False,
         max_length=OUTPUTS_MAX,
@@ -247,20 +247,20 @@ class SpecFields(Part):
         "the first condition that is true of it. Each has shards of its own, in the job's order.",
         examples=[[{"name": "train", "fraction": 0.98}, {"name": "val", "fraction": 0.02}]],
     )
-    split_by: str = Field(
+    split_by: Annotated[str, LATER] = Field(
         default="key",
         description="What the fractions of outputs are by: records of which it is the same go to "
         "one output, also in later jobs with more data. An expression as of the step filter: key, "
         "shard, json.speaker.",
         examples=["key", "json.speaker"],
     )
-    exact: bool = Field(
+    exact: Annotated[bool, LATER] = Field(
         default=False,
         description="The outputs get as many records as their fractions say, to the record: those "
         "with the smallest hashes go to the first one. A record may change its output when data "
         "are added. The inputs are looked through once more for it.",
     )
-    stratify: str | None = Field(
+    stratify: Annotated[str | None, LATER] = Field(
         default=None,
         description="The fractions of outputs hold in each class, to the record: what the member "
         "with this extension holds (`cls`), the column of that name of a table, a field of the "
@@ -318,7 +318,7 @@ class SpecFields(Part):
         "output_shard_records (at most) allow, where one or both are set.",
         examples=[64, {"multiple_of": 64}],
     )
-    equalize: Literal["drop"] | None = Field(
+    equalize: Annotated[Literal["drop"] | None, LATER] = Field(
         default=None,
         description="With output_shard_count: all shards of an output have exactly the same number "
         "of records, so that all workers that read them get as many batches. drop: the last "
@@ -348,17 +348,17 @@ class SpecFields(Part):
         default_factory=lambda: algorithm_model().model_validate({}),
         description="How records are ordered.",
     )
-    require: RequireOptions | None = Field(
+    require: Annotated[RequireOptions | None, LATER] = Field(
         default=None,
         description="Which members records must have, before all steps of transform: their "
         "extensions, and what becomes of a record that lacks one.",
         examples=[{"extensions": ["jpg;png;jpeg", "cls"], "on_missing": "exclude"}],
     )
-    transform: Transform | None = Field(
+    transform: Annotated[Transform | None, LATER] = Field(
         default=None,
         description="What happens to records after they are read and before they are ordered.",
     )
-    deduplicate: Annotated[Deduplicate, LATE] | None = Field(
+    deduplicate: Annotated[Annotated[Deduplicate, LATE] | None, LATER] = Field(
         default=None,
         description="Which records are left out because there is another one that is the same.",
         examples=[{"by": "content", "extensions": ["jpg"]}],
@@ -429,7 +429,7 @@ class SpecFields(Part):
         "shard.",
         examples=["wids", ["dali", "sizes"]],
     )
-    lineage: Literal["parquet", "jsonl"] | None = Field(
+    lineage: Annotated[Literal["parquet", "jsonl"] | None, LATER] = Field(
         default=None,
         description="Keep a file in the job's directory that says of each record which bytes of "
         "which input shard it was and which bytes of which output shard it is. `dsort where` reads "
@@ -456,13 +456,13 @@ class SpecFields(Part):
         exclude=True,
         description="The hook that is called when the job has failed; not when a user stops it.",
     )
-    amend: Amend | None = Field(
+    amend: Annotated[Amend | None, LATER] = Field(
         default=None,
         description="The result in the output bucket that this job amends: one manifest lists all. "
         "`dsort append` and `dsort remove` make such specs. Only in specs that are local.",
         examples=[{"job": "20260131-235959-4f2a9c", "by": "append"}],
     )
-    on_shard: OnShard | None = Field(
+    on_shard: Annotated[OnShard | None, LATER] = Field(
         default=None,
         description="A program that is run for each output shard, in their order, once the result "
         "is committed. Only in specs that are local.",
