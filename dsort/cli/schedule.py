@@ -245,6 +245,7 @@ def rm(
 def _lines(schedule: Schedule) -> list[tuple[str, str]]:
     document = schedule.document
     coming = [_local(schedule, each) for each in schedule.next_times]
+    seed = document.get("next_seed")
     return [
         ("schedule", schedule.name + (", paused" if schedule.paused else "")),
         ("what", output.printable(str(document.get("description") or ""))),
@@ -252,6 +253,7 @@ def _lines(schedule: Schedule) -> list[tuple[str, str]]:
         ("from", _local(schedule, _moment(document.get("start_at")))),
         ("until", _local(schedule, _moment(document.get("end_at")))),
         *((("next" if number == 0 else " "), text) for number, text in enumerate(coming)),
+        ("next seed", "" if seed is None else output.printable(str(seed))),
         ("catch up", str(document.get("catch_up") or "")),
         ("overlap", str(document.get("overlap") or "")),
         ("retain", _kept(document.get("retain"))),

@@ -72,19 +72,19 @@ EndAt = Annotated[
     Option("--end-at", metavar="TIME", help="No job is due after this time."),
 ]
 CatchUp = Annotated[
-    Literal["none", "last", "all"] | None,
+    Literal["none", "last"] | None,
     Option(
         "--catch-up",
-        help="The missed due times for which jobs run later: none of them, the last one, "
-        "or all.  [default: last]",
+        help="The missed due times for which jobs run later: none of them, or the last one.  "
+        "[default: last]",
     ),
 ]
 Overlap = Annotated[
-    Literal["skip", "queue", "replace"] | None,
+    Literal["skip", "replace"] | None,
     Option(
         "--overlap",
         help="If an earlier job of the schedule has not ended at a due time: skip the new "
-        "job, queue the new job, or replace (stop) the earlier job.  [default: skip]",
+        "job, or replace (stop) the earlier job.  [default: skip]",
     ),
 ]
 Retain = Annotated[

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from dsort.model.base import JobState, Model, Time, example_of
 
-CatchUp = Literal["none", "last", "all"]
-Overlap = Literal["skip", "queue", "replace"]
+CatchUp = Literal["none", "last"]
+Overlap = Literal["skip", "replace"]
 
 _SPEC: Final = {
     "input_bck": "images",
@@ -30,7 +30,7 @@ class RunView(Model):
     fired_at: Time | None = Field(default=None, examples=["2026-11-20T01:00:00.052Z"])
     outcome: Literal["submitted", "skipped", "refused", "waiting"] = Field(
         default="submitted",
-        description="waiting: for earlier jobs of the schedule to end.",
+        description="waiting: for the earlier job of the schedule, which was stopped, to end.",
         examples=["submitted"],
     )
     reason: str = Field(default="", examples=[""])
@@ -104,6 +104,11 @@ class ScheduleView(Model):
         description="Whether it makes up now for a run that it missed, by its `catch_up`: while it "
         "was paused, or no service ran.",
         examples=[False],
+    )
+    next_seed: str | int | None = Field(
+        default=None,
+        description="The seed of the job of the next due time; null if its order needs none.",
+        examples=["20261121T010000Z"],
     )
     run_count: int = Field(
         default=0,

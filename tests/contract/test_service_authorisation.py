@@ -80,7 +80,7 @@ class Matrix:
         return job_id
 
     def definition(self, bucket: str, name: str) -> dict[str, Any]:
-        return {"name": name, "every": "1d", "spec": self.spec(bucket), "overlap": "queue"}
+        return {"name": name, "every": "1d", "spec": self.spec(bucket), "overlap": "replace"}
 
     def schedule(self, bucket: str) -> str:
         """A schedule of the owner's, made when it was still allowed to use the buckets."""

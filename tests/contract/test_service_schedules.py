@@ -20,7 +20,7 @@ from dsort.errors import ConflictError, ForbiddenError, NotFoundError, SpecError
 from dsort.service.database.engine import Database, open_database
 from dsort.service.schedules import fire as firing
 from dsort.service.schedules.fire import ScheduleKeeper
-from dsort.service.schedules.rows import run_view
+from dsort.service.schedules.rows import run_view, schedule_view
 from dsort.service.security.tokens import ANYONE, SUBMITTER, Identity
 from tests.support.commands import ROOT
 from tests.support.fake_clock import FakeClock
@@ -91,9 +91,8 @@ def test_however_many_replicas_look_at_once_a_due_time_fires_once(
 ) -> None:
     with open_database(database_url) as first, open_database(database_url) as second:
         replicas = [Nights(each, tmp_path, clock) for each in (first, second, first, second)]
-        replicas[0].add(every="1h", overlap="queue", catch_up="all")
-        replicas[0].add(name="other", every="1h", catch_up="all")
-        clock.seconds = at("2026-11-20 03:00")
+        replicas[0].add(every="1h", overlap="replace")
+        replicas[0].add(name="other", every="1h")
         together = threading.Barrier(len(replicas))
 
         def look(replica: Nights) -> None:
@@ -101,17 +100,18 @@ def test_however_many_replicas_look_at_once_a_due_time_fires_once(
             for _ in range(3):
                 replica.keeper.turn()
 
-        with ThreadPoolExecutor(len(replicas)) as pool:
-            for each in [pool.submit(look, replica) for replica in replicas]:
-                each.result(WAIT_S)
-        due = [f"11-20 {hour}" for hour in ("01:00", "02:00", "03:00")]
-        assert replicas[0].outcomes() == list(
-            zip(due, ["submitted", "waiting", "waiting"], strict=True)
-        )
+        hours = ("01:00", "02:00", "03:00")
+        for hour in hours:
+            clock.seconds = at(f"2026-11-20 {hour}")
+            with ThreadPoolExecutor(len(replicas)) as pool:
+                for each in [pool.submit(look, replica) for replica in replicas]:
+                    each.result(WAIT_S)
+        due = [f"11-20 {hour}" for hour in hours]
+        assert replicas[0].outcomes() == list(zip(due, ["submitted"] * 3, strict=True))
         assert replicas[1].outcomes("other") == list(
             zip(due, ["submitted", "skipped", "skipped"], strict=True)
         )
-        assert len(replicas[0].job_specs()) == 2
+        assert len(replicas[0].job_specs()) == 4
 
 
 def test_a_replica_that_dies_while_it_fires_has_done_all_or_nothing(
@@ -172,13 +172,12 @@ def test_a_service_killed_while_it_fires_fires_once_when_it_is_back(
     [
         ("none", []),
         ("last", ["11-22 02:00"]),
-        ("all", ["11-20 02:00", "11-21 02:00", "11-22 02:00"]),
     ],
 )
 def test_what_was_missed_is_made_up_for_as_catch_up_says(
     nights: Nights, catch_up: str, made: list[str]
 ) -> None:
-    nights.add(catch_up=catch_up, overlap="queue")
+    nights.add(catch_up=catch_up, overlap="replace")
     for _ in range(3):
         nights.at("2026-11-22 09:00")
         nights.end_jobs()
@@ -187,7 +186,7 @@ def test_what_was_missed_is_made_up_for_as_catch_up_says(
     epochs = [s["algorithm"]["seed"] for s in nights.job_specs()]
     assert epochs == [f"2026{due[:2]}{due[3:5]}T020000Z" for due in made]
     left = [run.reason for run in nights.run_rows() if run.outcome == "skipped"]
-    assert len(left) == (catch_up != "all")
+    assert len(left) == 1
     if catch_up == "none":
         assert left[0].startswith("3 due times were missed, from 20261120T020000Z on")
     nights.end_jobs()
@@ -219,6 +218,38 @@ def test_a_paused_schedule_is_not_due_and_resuming_makes_up_as_catch_up_says(
     assert [due for due, outcome in nights.outcomes() if outcome == "submitted"] == made
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "seeds"),
+    [
+        ({"kind": "shuffle"}, ["20261120T020000Z", "20261121T020000Z"]),
+        ("shuffle", ["20261120T020000Z", "20261121T020000Z"]),
+        ({"kind": "shuffle", "seed": "{{date}}-{{epoch}}"}, ["2026-11-20-0", "2026-11-21-1"]),
+        ({"kind": "shuffle", "seed": 7}, ["7", "7"]),
+        ({"kind": "alphanumeric"}, [None, None]),
+    ],
+)
+def test_the_next_seed_is_shown_and_is_that_of_the_next_job(
+    nights: Nights, algorithm: object, seeds: list[str | None]
+) -> None:
+    row = nights.add(spec=spec(algorithm=algorithm))
+
+    def shown() -> str | None:
+        view = schedule_view(nights.store.list()[0], None, now_s=nights.clock.seconds)
+        seed = view["next_seed"]
+        return None if seed is None else str(seed)
+
+    found = [shown()]
+    nights.at("2026-11-20 02:00")
+    nights.end_jobs()
+    found.append(shown())
+    nights.at("2026-11-21 02:00")
+    assert found == seeds
+    made = [each["algorithm"].get("seed") for each in nights.job_specs()]
+    assert [None if seed is None else str(seed) for seed in made] == seeds
+    nights.store.pause(row.name)
+    assert shown() is None
+
+
 def test_skip_leaves_out_what_is_due_while_an_earlier_job_is_not_over(nights: Nights) -> None:
     nights.add(overlap="skip")
     nights.at("2026-11-20 02:00")
@@ -233,27 +264,13 @@ def test_skip_leaves_out_what_is_due_while_an_earlier_job_is_not_over(nights: Ni
     assert nights.store.list()[0].run_count == 2  # what makes no job is no epoch
 
 
-def test_queue_starts_one_after_the_other_in_order(nights: Nights) -> None:
-    nights.add(overlap="queue")
-    for day in (20, 21, 22):
-        nights.at(f"2026-11-{day} 02:00")
-    assert [outcome for _, outcome in nights.outcomes()] == ["submitted", "waiting", "waiting"]
-    for ended in (2, 3):
-        nights.end_jobs()
-        nights.at("2026-11-22 12:00")
-        submitted = [due for due, outcome in nights.outcomes() if outcome == "submitted"]
-        assert len(submitted) == ended
-    assert [s["algorithm"]["seed"] for s in nights.job_specs()] == [
-        f"202611{day}T020000Z" for day in (20, 21, 22)
-    ]
-
-
 def test_what_waits_goes_on_waiting_while_the_schedule_is_paused(nights: Nights) -> None:
-    nights.add(overlap="queue")
+    nights.add(overlap="replace")
     nights.at("2026-11-20 02:00")
+    nights.start_jobs()
     nights.at("2026-11-21 02:00")
     nights.store.pause("nightly")
-    nights.end_jobs()
+    nights.end_jobs("stopped")
     nights.at("2026-11-21 03:00")
     assert nights.outcomes()[-1] == ("11-21 02:00", "waiting")
     nights.store.resume("nightly")
@@ -309,19 +326,18 @@ def test_a_schedule_for_buckets_of_others_is_not_made(nights: Nights, tmp_path: 
 
 
 def test_run_now_makes_a_job_beside_the_due_ones(nights: Nights) -> None:
-    row = nights.add(overlap="queue", paused=True)
+    row = nights.add(overlap="replace", paused=True)
     nights.clock.seconds = at("2026-11-20 02:00") + 0.5  # a due time: not this run's
     first = nights.keeper.run_now(row)
     second = nights.keeper.run_now(row)
     assert (first.outcome, second.outcome) == ("submitted", "waiting")
     assert [first.due_at, second.due_at] == [at("2026-11-20 02:00:01"), at("2026-11-20 02:00:02")]
-    nights.end_jobs()
     nights.store.resume("nightly")
     nights.at("2026-11-20 02:00:30")
     assert [(run.by_hand, run.outcome) for run in nights.run_rows()] == [
-        (False, "submitted"),  # before the one that waits: it was due before
+        (False, "submitted"),  # in place of the one that waits
         (True, "submitted"),
-        (True, "waiting"),
+        (True, "skipped"),
     ]
     seeds = [s["algorithm"]["seed"] for s in nights.job_specs()]
     assert seeds == ["20261120T020001Z", "20261120T020000Z"]

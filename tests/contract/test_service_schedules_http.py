@@ -188,18 +188,19 @@ def test_replacing_pausing_resuming_and_removing(here: ServiceHere) -> None:
 
 
 def test_run_now_makes_a_job_and_its_history_is_paged(here: ServiceHere) -> None:
-    add(here, paused=True, overlap="queue")
+    add(here, paused=True, overlap="replace")
     for _ in range(3):
         answer = here.client.post("/v1/schedules/nightly/run-now")
         assert answer.status_code == 202
     page = here.client.get("/v1/schedules/nightly/runs", params={"limit": 2}).json()
     rest = here.client.get("/v1/schedules/nightly/runs", params={"cursor": page["next_cursor"]})
     runs = [*page["runs"], *rest.json()["runs"]]
-    assert [run["outcome"] for run in runs] == ["waiting", "waiting", "submitted"]
+    assert [run["outcome"] for run in runs] == ["submitted", "skipped", "submitted"]
     assert rest.json()["next_cursor"] is None
     jobs = here.client.get("/v1/jobs", params={"schedule": "nightly"}).json()["jobs"]
-    assert [(job["job_id"], job["schedule"], job["labels"]) for job in jobs] == [
-        (runs[2]["job_id"], "nightly", ["nightly"])
+    assert [(job["job_id"], job["state"], job["schedule"], job["labels"]) for job in jobs] == [
+        (runs[0]["job_id"], "queued", "nightly", ["nightly"]),
+        (runs[2]["job_id"], "stopped", "nightly", ["nightly"]),
     ]
     assert here.client.get("/v1/schedules/nightly").json()["last_run"] == runs[0]
     assert here.client.get("/v1/schedules/nightly/runs?cursor=x").status_code == 400

@@ -78,7 +78,6 @@ def test_the_database_is_away_for_a_while(place: Place, server: RestartedServer)
             "spec": spec_of(**{"output_bck": "out-due", **SHUFFLE}),
             "every": "1d",
             "start_at": datetime.fromtimestamp(due_s, UTC).isoformat(),
-            "overlap": "queue",
         }
         answer = httpx.post(f"{service.url}/v1/schedules", json=schedule, timeout=120)
         assert answer.status_code == 201, answer.text

@@ -188,25 +188,28 @@ def test_service_and_job_are_killed_at_once(place: Place) -> None:
 def test_two_replicas_do_nothing_twice(place: Place, postgres: PostgresServer) -> None:
     """Three due times wait for whichever replica comes first, and jobs of users'."""
     place.url = postgres.fresh_database()
-    schedule = {
-        "name": "nightly",
-        "every": "60s",
-        "catch_up": "all",
-        "overlap": "queue",
-        "paused": True,
-        "end_at": datetime.fromtimestamp(time.time() + 30, UTC).isoformat(),
-        "spec": spec_of(output_bck="nightly", output_format="{{run_id}}-%d", **SHUFFLE),
-    }
+    nightly = [
+        {
+            "name": f"nightly-{number}",
+            "every": "60s",
+            "paused": True,
+            "end_at": datetime.fromtimestamp(time.time() + 30, UTC).isoformat(),
+            "spec": spec_of(output_bck=f"nightly-{number}", output_format="a-%d", **SHUFFLE),
+        }
+        for number in range(3)
+    ]
     with place.serving("one") as one, place.serving("two") as two:
-        made = httpx.post(f"{one.url}/v1/schedules", json=schedule, timeout=120)
-        assert made.status_code == 201, made.text
+        for each in nightly:
+            made = httpx.post(f"{one.url}/v1/schedules", json=each, timeout=120)
+            assert made.status_code == 201, made.text
         by_hand = [place.submit(each, f"out-{at}") for at, each in enumerate((one, two))]
         with place.database.writing() as connection:
-            created_s = connection.execute(select(schedules.c.created_at)).scalar_one()
             # As if nobody had been there since.
             connection.execute(
                 update(schedules).values(
-                    paused=False, created_at=created_s - 181, next_due_at=created_s - 121
+                    paused=False,
+                    created_at=schedules.c.created_at - 61,
+                    next_due_at=schedules.c.created_at - 1,
                 )
             )
         await_that(lambda: _all_over(place.database, len(by_hand) + 3))
@@ -220,7 +223,7 @@ def test_two_replicas_do_nothing_twice(place: Place, postgres: PostgresServer) -
     assert begun == dict.fromkeys((row.job_id for row in rows), 1)
     assert [(row.state, row.error) for row in rows] == [("finished", None)] * 5
     assert len({row.replica for row in rows}) == 2, "one of them did nothing"
-    assert len({row.due_at for row in due}) == len(due) == 3
+    assert len({row.schedule_id for row in due}) == len(due) == 3
     assert {row.job_id for row in due} == {row.job_id for row in rows} - set(by_hand)
 
 

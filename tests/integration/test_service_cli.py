@@ -242,7 +242,7 @@ def test_schedules_are_added_shown_run_and_removed(
     assert added.code == 0
     assert added.out.startswith("schedule nightly: next due 20")
     assert added.out.split()[-2] == "02:00"
-    whole = {"spec": json.loads(spec), "every": "6h", "overlap": "queue", "paused": True}
+    whole = {"spec": json.loads(spec), "every": "6h", "overlap": "replace", "paused": True}
     (tmp_path / "schedule.json").write_text(json.dumps({**whole, "name": "other"}))
     assert (
         there("schedule", "add", "often", "-f", "schedule.json").out == "schedule often: paused\n"

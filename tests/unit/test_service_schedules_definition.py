@@ -60,6 +60,13 @@ def test_every_problem_is_reported_at_once() -> None:
     )
 
 
+def test_the_values_that_are_gone_are_refused_with_what_to_take() -> None:
+    problems = wrong(overlap="queue", catch_up="all")
+    assert set(problems) == {"overlap", "catch_up"}
+    assert "replace" in problems["overlap"][1]
+    assert "last" in problems["catch_up"][1]
+
+
 def test_a_pointer_in_a_hidden_directory_is_refused() -> None:
     for prefix in (".ssh", "a/.b/"):
         assert "hidden" in wrong(latest=prefix)["latest"][0]

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from dsort.service.schedules.due import MADE_UP_MAX, date_of, due_times, missed, run_id_of
+from dsort.service.schedules.due import Missed, date_of, due_times, missed, run_id_of
 from dsort.service.schedules.fire import LATE_S_MAX, turn_of
 from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.schedules.rules import Interval, cron_in_numbers, parse_interval
@@ -209,22 +209,12 @@ def test_the_date_is_that_of_the_time_zone_and_the_run_id_is_utc() -> None:
 # --- what was missed -----------------------------------------------------------------------------
 
 
-def test_of_years_of_missed_minutes_the_newest_are_found_without_going_through_all() -> None:
+def test_of_years_of_missed_minutes_the_newest_is_found_without_going_through_all() -> None:
     made = definition(cron="* * * * *")
     found = missed(made, anchor_s=0, after_s=0, now_s=at("2027-11-20 00:00"))
-    assert len(found.times) == MADE_UP_MAX
-    assert (found.times[0], found.times[-1]) == (at("2027-11-19 22:21"), at("2027-11-20 00:00"))
-    assert found.at_least
+    assert found == Missed(at("2027-11-20 00:00"), 1000, at_least=True)
     few = missed(made, anchor_s=0, after_s=at("2027-11-19 23:50"), now_s=at("2027-11-20 00:00"))
-    assert (len(few.times), few.left_out, few.at_least) == (10, 0, False)
-    last = missed(
-        made,
-        anchor_s=0,
-        after_s=at("2027-11-19 23:50"),
-        now_s=at("2027-11-20 00:00"),
-        count_max=1,
-    )
-    assert (last.times, last.left_out) == ((at("2027-11-20 00:00"),), 9)
+    assert few == Missed(at("2027-11-20 00:00"), 9, at_least=False)
 
 
 def row(catch_up: str, next_due_at: float) -> ScheduleRow:
@@ -243,16 +233,14 @@ def row(catch_up: str, next_due_at: float) -> ScheduleRow:
     )
 
 
-def test_making_up_for_all_is_bounded_and_says_what_is_left_out() -> None:
+def test_making_up_for_the_last_says_what_is_left_out() -> None:
     now_s = at("2027-11-20 00:00")
-    turn = turn_of(row("all", at("2026-11-20 00:01")), now_s)
-    assert turn.due_s == at("2027-11-19 22:21")
-    assert turn.next_due_at == turn.due_s + 60
+    turn = turn_of(row("last", at("2026-11-20 00:01")), now_s)
+    assert (turn.due_s, turn.next_due_at) == (now_s, now_s + 60)
     assert turn.passed == (
-        "at least 901 due times were missed, from 20261120T000100Z on; catch_up is all, which "
-        "makes up for the newest 100"
+        "at least 1000 due times were missed, from 20261120T000100Z on; catch_up is last"
     )
-    assert turn_of(row("all", turn.next_due_at), now_s).passed == ""
+    assert turn_of(row("last", turn.next_due_at), now_s + 60).passed == ""
 
 
 def test_on_time_is_within_a_minute() -> None:

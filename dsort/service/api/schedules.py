@@ -51,7 +51,7 @@ _NIGHTLY: Final = {
 _HOURLY: Final = """\
 name: six-hourly
 every: 6h
-overlap: queue
+overlap: replace
 catch_up: none
 latest: fresh
 spec:
@@ -309,7 +309,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     )
     def run_schedule_now(row: OwnSchedule, request: Request, identity: Submitting) -> RunView:
         """Make a job now, also of a paused schedule. Its `overlap` holds: while an earlier job is
-        not over, the answer is 409 (skip), or the run waits (queue, replace)."""
+        not over, the answer is 409 (skip), or the run waits for its end (replace)."""
         run = service.keeper.run_now(row)
         _note(service, request, identity, "run", row.name, job=run.job_id)
         return validated(RunView, run_view(run))

@@ -20,12 +20,13 @@ from dsort.order.algorithms import takes_seed
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.submit import Asked, allow, allowed_priority
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
-from dsort.service.schedules.due import date_of, due_times, run_id_of
+from dsort.service.schedules.due import due_times, run_id_of
 from dsort.service.schedules.render import (
     RunValues,
     has_placeholder,
     pointer_name,
     render,
+    values_of,
     with_shared_buckets,
 )
 from dsort.service.schedules.rows import ScheduleRow
@@ -101,7 +102,7 @@ class JobMaker:
                 f"{row.owner}, which owns the schedule, is a {identity.role} by now",
                 hint="make the schedule again with another token",
             )
-        values = RunValues(date_of(definition, due_s), run_id_of(due_s), row.run_count)
+        values = values_of(definition, due_s, row.run_count)
         more = {
             "schedule_id": row.schedule_id,
             "due_at": due_s,
@@ -279,7 +280,7 @@ def _warnings(definition: ScheduleDefinition) -> list[str]:
         due = due_times(definition, anchor_s=_SAMPLE_S, after_s=_SAMPLE_S)
         for epoch, due_s in enumerate(islice(due, _RUNS_COMPARED)):
             run_id = run_id_of(due_s)
-            rendered = render(spec, RunValues(date_of(definition, due_s), run_id, epoch))
+            rendered = render(spec, values_of(definition, due_s, epoch))
             names = json.dumps([rendered.get(field) for field in _NAMES], sort_keys=True)
             if names in named:
                 warnings.append(

@@ -110,6 +110,25 @@ def _latest(value: object) -> bool | str:
     return prefix
 
 
+def _catch_up(value: object) -> object:
+    if value == "all":
+        raise FieldError(
+            'cannot be "all"',
+            '"last" makes up for the newest due time that was missed; `dsort schedule run` makes '
+            "more jobs",
+        )
+    return value
+
+
+def _overlap(value: object) -> object:
+    if value == "queue":
+        raise FieldError(
+            'cannot be "queue"',
+            '"skip" leaves out what is due while an earlier job runs, "replace" stops that job',
+        )
+    return value
+
+
 def moment_s(text: str, timezone: str) -> float:
     """The moment ``text`` in seconds since 1970; a ``text`` without an offset is in
     ``timezone``."""
@@ -150,16 +169,15 @@ class ScheduleDefinition(BaseModel):
         examples=["Europe/Berlin"],
     )
     paused: bool = Field(default=False, description="Whether it rests.")
-    catch_up: CatchUp = Field(
+    catch_up: Annotated[CatchUp, BeforeValidator(_catch_up)] = Field(
         default="last",
         description="What is made up of the due times that were missed while the service was "
-        "down, or the schedule paused: none of them, the last one, or all (at most 100).",
+        "down, or the schedule paused: none of them, or the last one.",
     )
-    overlap: Overlap = Field(
+    overlap: Annotated[Overlap, BeforeValidator(_overlap)] = Field(
         default="skip",
         description="What happens at a due time while an earlier job of the schedule is not "
-        "over. skip: nothing; queue: the new one waits until it is; replace: the earlier one is "
-        "stopped first.",
+        "over. skip: nothing; replace: the earlier one is stopped first.",
     )
     start_at: Annotated[str, AfterValidator(_moment)] | None = Field(
         default=None, description="Not due before this moment.", examples=["2026-12-01T00:00:00Z"]

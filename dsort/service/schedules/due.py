@@ -24,20 +24,18 @@ from msgspec import Struct
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.rules import Interval, cron_in_numbers, parse_interval
 
-__all__ = ["MADE_UP_MAX", "Missed", "date_of", "due_times", "missed", "next_due", "run_id_of"]
+__all__ = ["Missed", "date_of", "due_times", "missed", "next_due", "run_id_of"]
 
-MADE_UP_MAX = 100
-"""The most missed due times that ``catch_up: all`` makes up for."""
 COUNTED_MAX = 1000
 """Up to this number, missed due times are counted one by one."""
 
 
 class Missed(Struct, frozen=True):
-    """The newest due times of a period, oldest first, and the number of earlier ones left out.
+    """The newest due time of a period (None without any), and the number of earlier ones.
     ``at_least``: that number is a lower bound."""
 
-    times: tuple[float, ...]
-    left_out: int
+    newest_s: float | None
+    earlier: int
     at_least: bool
 
 
@@ -64,30 +62,24 @@ def due_times(
 
 
 def missed(
-    definition: ScheduleDefinition,
-    *,
-    anchor_s: float,
-    after_s: float,
-    now_s: float,
-    count_max: int = MADE_UP_MAX,
+    definition: ScheduleDefinition, *, anchor_s: float, after_s: float, now_s: float
 ) -> Missed:
-    """The newest ``count_max`` due times after ``after_s`` and up to ``now_s``."""
+    """The due times after ``after_s`` and up to ``now_s``."""
 
     def until_now(from_s: float) -> Iterator[float]:
         found = due_times(definition, anchor_s=anchor_s, after_s=from_s)
         return takewhile(lambda due_s: due_s <= now_s, found)
 
-    counted_max = max(COUNTED_MAX, count_max)
-    oldest = list(islice(until_now(after_s), counted_max + 1))
-    if len(oldest) <= counted_max:
-        newest = oldest[max(len(oldest) - count_max, 0) :]
-        return Missed(tuple(newest), len(oldest) - len(newest), at_least=False)
-    # Too many to list: search backwards, over a longer span each time, until there are enough.
+    oldest = list(islice(until_now(after_s), COUNTED_MAX + 1))
+    if len(oldest) <= COUNTED_MAX:
+        newest_s = oldest[-1] if oldest else None
+        return Missed(newest_s, max(len(oldest) - 1, 0), at_least=False)
+    # Too many to list: search backwards, over a longer span each time, until there is one.
     span_s = 3600.0
     while True:
-        found = deque(until_now(max(after_s, now_s - span_s)), maxlen=count_max)
-        if len(found) == count_max:
-            return Missed(tuple(found), len(oldest) - count_max, at_least=True)
+        found = deque(until_now(max(after_s, now_s - span_s)), maxlen=1)
+        if found:
+            return Missed(found[0], COUNTED_MAX, at_least=True)
         span_s *= 4
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import ConflictError, DsortError, NotFoundError
@@ -47,7 +47,6 @@ from dsort.service.security.uris import shown_uris
 
 __all__ = [
     "LATE_S_MAX",
-    "WAITING_MAX",
     "Firing",
     "ScheduleKeeper",
     "Turn",
@@ -57,7 +56,6 @@ __all__ = [
 LATE_S_MAX: Final = 60.0
 """A job made within this time after its due time is on time: ``catch_up`` applies to due times that
 are older."""
-WAITING_MAX: Final = 100
 REASON_MAX: Final = 2000
 _TRIES_MAX = 10
 
@@ -77,30 +75,21 @@ class Turn(Struct, frozen=True):
 def turn_of(row: ScheduleRow, now_s: float) -> Turn:
     """The step to take for a schedule whose ``next_due_at`` has come."""
     assert row.next_due_at is not None
-    catch_up = row.definition.catch_up
     found = missed(
-        row.definition,
-        anchor_s=row.created_at,
-        after_s=row.next_due_at - 1,
-        now_s=now_s,
-        **({} if catch_up == "all" else {"count_max": 1}),
+        row.definition, anchor_s=row.created_at, after_s=row.next_due_at - 1, now_s=now_s
     )
     after = next_due(row.definition, anchor_s=row.created_at, after_s=now_s)
-    if not found.times:  # the schedule is not due (any more)
+    due_s, passed, catch_up = found.newest_s, found.earlier, row.definition.catch_up
+    if due_s is None:  # the schedule is not due (any more)
         return Turn(None, after)
-    passed, times = found.left_out, list(found.times)
-    if catch_up == "none" and now_s - times[0] > LATE_S_MAX:
-        passed, times = passed + 1, []
+    if catch_up == "none" and now_s - due_s > LATE_S_MAX:
+        due_s, passed = None, passed + 1
     reason = ""
     if passed:
         least = "at least " if found.at_least else ""
         what = "1 due time was" if passed == 1 else f"{least}{passed} due times were"
         reason = f"{what} missed, from {run_id_of(row.next_due_at)} on; catch_up is {catch_up}"
-        if catch_up == "all":
-            reason += f", which makes up for the newest {len(times)}"
-    if not times:
-        return Turn(None, after, reason)
-    return Turn(times[0], times[1] if len(times) > 1 else after, reason)
+    return Turn(due_s, after, reason)
 
 
 class Firing:
@@ -128,13 +117,14 @@ class Firing:
         return ids, None if first is None else first.next_due_at
 
     def waiting(self) -> Sequence[str]:
-        """The schedules with runs that wait for earlier ones."""
+        """The schedules with a run that waits for the end of the job that it replaces."""
         query = select(schedule_runs.c.schedule_id).where(schedule_runs.c.outcome == WAITING)
         with self._database.reading() as connection:
             return connection.execute(query.distinct()).scalars().all()
 
     def fire(self, schedule_id: str) -> bool:
-        """Take one step for a schedule that is due; returns whether there may be more to do."""
+        """Take the step of a schedule that is due; returns whether to look again, because the
+        schedule has changed meanwhile."""
         row, now_s = self._row(schedule_id), self._store.now_s()
         if row is None or row.paused or row.next_due_at is None or row.next_due_at > now_s:
             return False
@@ -154,7 +144,7 @@ class Firing:
         outcome = turn.passed or "no job is due" if turn.due_s is None else "a job is made"
         log.debug("schedule %s is looked at: %s", row.name, outcome)
         self._stop(stop, row)
-        return turn.next_due_at is not None and turn.next_due_at <= now_s
+        return False
 
     def run_now(self, schedule_id: str) -> RunRow:
         """Make a job now, whatever its due times, even if the schedule is paused. ``overlap``
@@ -189,7 +179,7 @@ class Firing:
         raise NotFoundError("there is no such schedule (any more)")
 
     def start_waiting(self, schedule_id: str) -> bool:
-        """Make the job of the oldest waiting run, if nothing blocks it any more; returns whether it
+        """Make the job of the waiting run, if nothing blocks it any more; returns whether it
         did."""
         row, now_s = self._row(schedule_id), self._store.now_s()
         if row is None or row.paused:
@@ -199,7 +189,7 @@ class Firing:
             # and a job that another replica has just made for the run must not be taken for an
             # earlier job.
             busy = _unfinished(connection, schedule_id)
-            run = _oldest_waiting(connection, schedule_id)
+            run = _waiting(connection, schedule_id)
         if run is None:
             return False
         if busy:
@@ -210,8 +200,7 @@ class Firing:
         with self._database.writing() as connection:
             if not _claim(connection, row, next_due_at=row.next_due_at):
                 return False
-            now_waiting = _oldest_waiting(connection, schedule_id)
-            if now_waiting != run or _unfinished(connection, schedule_id):
+            if _waiting(connection, schedule_id) != run or _unfinished(connection, schedule_id):
                 return False
             outcome, reason, job_id = self._take_in(connection, row, made, now_s)
             connection.execute(
@@ -270,25 +259,24 @@ class Firing:
         """Store the outcome of a due time and carry it out. Returns (the run's number, ids of jobs
         to stop afterwards)."""
         busy = _unfinished(connection, row.schedule_id)
-        overlap = row.definition.overlap
-        if overlap == "replace":
+        replaces = row.definition.overlap == "replace"
+        blocking = f"job {busy[0]}" if busy else ""
+        job_id = None
+        if replaces:
             instead = f"the run of {run_id_of(due_s)} came in its place: overlap is replace"
             _give_up_waiting(connection, row.schedule_id, instead)
-        waiting = _count_waiting(connection, row.schedule_id)
-        outcome, reason, job_id = WAITING, "", None
-        if not busy and not waiting:
+        elif not busy and _waiting(connection, row.schedule_id) is not None:
+            blocking = "a run that waits"  # since overlap was replace
+        if not blocking:
             outcome, reason, job_id = self._take_in(connection, row, made, now_s)
-        elif overlap == "skip":
-            what = f"job {busy[0]} is not over" if busy else "an earlier run waits"
-            outcome, reason = SKIPPED, f"{what}: overlap is skip"
-        elif waiting >= WAITING_MAX:
-            outcome, reason = SKIPPED, f"{waiting} earlier runs wait already"
-        elif busy:
-            reason = f"for job {busy[0]} to end"
+        elif replaces:
+            outcome, reason = WAITING, f"for {blocking} to end"
+        else:
+            outcome, reason = SKIPPED, f"{blocking} is not over: overlap is skip"
         number = _add_run(
             connection, row, due_s, now_s, outcome, reason, job_id=job_id, by_hand=by_hand
         )
-        return number, busy if overlap == "replace" else ()
+        return number, busy if replaces else ()
 
     def _take_in(
         self, connection: Connection, row: ScheduleRow, made: NewJob | DsortError, now_s: float
@@ -373,15 +361,8 @@ def _waiting_of(schedule_id: str) -> Any:
     return (table.c.schedule_id == schedule_id) & (table.c.outcome == WAITING)
 
 
-def _count_waiting(connection: Connection, schedule_id: str) -> int:
-    query = select(func.count()).select_from(schedule_runs).where(_waiting_of(schedule_id))
-    return connection.execute(query).scalar_one()
-
-
-def _oldest_waiting(connection: Connection, schedule_id: str) -> RunRow | None:
-    table = schedule_runs
-    query = select(table).where(_waiting_of(schedule_id)).order_by(table.c.due_at).limit(1)
-    found = connection.execute(query).first()
+def _waiting(connection: Connection, schedule_id: str) -> RunRow | None:
+    found = connection.execute(select(schedule_runs).where(_waiting_of(schedule_id))).first()
     return None if found is None else run_row(found)
 
 

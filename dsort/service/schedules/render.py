@@ -27,6 +27,7 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
 from dsort.order.algorithms import takes_seed
 from dsort.service.schedules.definition import ScheduleDefinition
+from dsort.service.schedules.due import date_of, run_id_of
 from dsort.spec.dialects import translate
 from dsort.spec.hints import path_of
 
@@ -38,8 +39,10 @@ __all__ = [
     "names_prefix",
     "pointer_name",
     "render",
+    "seed_of",
     "shared_part",
     "shared_template",
+    "values_of",
     "with_shared_buckets",
 ]
 
@@ -82,6 +85,20 @@ def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
         if seed is None or seed == "":
             algorithm["seed"] = values.run_id
     return rendered
+
+
+def seed_of(definition: ScheduleDefinition, due_s: float, epoch: int) -> str | int | None:
+    """The seed of the job that is due then; None if its order needs none."""
+    algorithm = render(definition.spec, values_of(definition, due_s, epoch)).get("algorithm")
+    if not isinstance(algorithm, Mapping) or not takes_seed(algorithm):
+        return None
+    seed: str | int = algorithm["seed"]
+    return seed
+
+
+def values_of(definition: ScheduleDefinition, due_s: float, epoch: int) -> RunValues:
+    """The values of the placeholders in the run that is due then."""
+    return RunValues(date_of(definition, due_s), run_id_of(due_s), epoch)
 
 
 def has_placeholder(value: object) -> bool:

@@ -14,7 +14,8 @@ from dsort.errors import ConflictError
 from dsort.job.hooks import redacted_hook
 from dsort.service.jobs.rows import read_parts, rfc3339
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.due import due_times, run_id_of
+from dsort.service.schedules.due import due_times, next_due, run_id_of
+from dsort.service.schedules.render import seed_of
 from dsort.service.security.uris import main_uri, shown_uris
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 SUBMITTED, SKIPPED, REFUSED, WAITING = "submitted", "skipped", "refused", "waiting"
-"""The outcome of a due time. ``waiting``: for earlier jobs of the schedule to end."""
+"""The outcome of a due time. ``waiting``: for the job that it replaces to end."""
 
 
 class ScheduleRow(Struct, frozen=True, kw_only=True):
@@ -138,6 +139,12 @@ def next_times(
     return [rfc3339(each) for each in islice(due, NEXT_TIMES)]
 
 
+def _next_seed(row: ScheduleRow, now_s: float) -> str | int | None:
+    definition = row.definition
+    due_s = next_due(definition, anchor_s=row.created_at, after_s=now_s)
+    return None if due_s is None else seed_of(definition, due_s, row.run_count)
+
+
 def schedule_view(
     row: ScheduleRow,
     last_run: RunRow | None,
@@ -160,6 +167,7 @@ def schedule_view(
             "next_times": lambda: (
                 [] if rests else next_times(definition, anchor_s=row.created_at, now_s=now_s)
             ),
+            "next_seed": lambda: None if rests else _next_seed(row, now_s),
             "last_run": lambda: None if last_run is None else run_view(last_run),
         }
     )

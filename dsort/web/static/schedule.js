@@ -209,11 +209,9 @@
   const CATCH_UP = {
     none: "nothing is made up",
     last: "the last missed run is made up",
-    all: "all missed runs are made up",
   };
   const OVERLAP = {
     skip: "skipped while an earlier job runs",
-    queue: "waits for earlier jobs",
     replace: "stops the earlier job",
   };
 
@@ -276,5 +274,8 @@
       el("h2", null, "Next runs"),
       dsort.nextTimes(schedule, 5),
       el("p", { class: "more quiet" }, `by the clock of ${schedule.timezone}`),
+      schedule.next_seed !== null &&
+        schedule.next_seed !== undefined &&
+        el("p", { class: "quiet" }, "seed of the next one: ", el("code", null, `${schedule.next_seed}`)),
     );
 })();

@@ -14,10 +14,9 @@ algorithm:
   const PLACEHOLDERS =
     "In names, prefixes, seed and description, {{date}} is the date of the run, {{run_id}} its " +
     "due time and {{epoch}} how many jobs there were before.";
-  const CATCH_UP = { none: "make up nothing", last: "make up the last one", all: "make up all" };
+  const CATCH_UP = { none: "make up nothing", last: "make up the last one" };
   const OVERLAP = {
     skip: "skip the new one",
-    queue: "let the new one wait",
     replace: "stop the earlier one",
   };
   const TIMING = ["cron", "every", "timezone", "start_at", "end_at"];
