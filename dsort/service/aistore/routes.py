@@ -141,7 +141,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
         "/sort",
         response_class=TextAnswer,
         responses=shown(200, PEER_JOB["id"], media_type="text/plain")
-        | _texts(400, 401, 403, 413, 429),
+        | _texts(400, 401, 403, 404, 413, 429),
         openapi_extra=SPEC_BODY,
         summary="Start a dSort job as AIStore does",
     )
