@@ -13,7 +13,6 @@ from dsort.builder.outputs import OrderCalls, OutputCalls
 from dsort.builder.places import Place
 from dsort.builder.steps import StepCalls
 from dsort.settings.named_transforms import find_transform
-from dsort.sidecars.kinds import SidecarKind
 from dsort.spec.model import JobSpec
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         said = {name: value for name, value in given.items() if value is not None}
         return self._with("deduplicate", {"deduplicate": said or {"by": "key"}}, shown=said)
 
-    def index(self, *kinds: SidecarKind) -> Self:
+    def index(self, *kinds: str) -> Self:
         """Write files beside the shards for their readers: ``index("wids", "sizes")``."""
         return self._with("index", {"index": list(kinds)}, shown={"_kinds": kinds})
 

@@ -22,7 +22,7 @@ from dsort.job.plan import Plan
 from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
 from dsort.scratch.logs import ShardCreated
-from dsort.sidecars.kinds import SHARD_KINDS
+from dsort.sidecars.kinds import kinds_of
 from dsort.storage.routed import bucket_for, bucket_named
 from dsort.workers.lineage import LINEAGE
 from dsort.workers.tasks import (
@@ -167,7 +167,7 @@ def _create_tasks(
             schema=plan.schema,
             late_schemas=plan.late_schemas,
             sidecars=(
-                *(kind for kind in SHARD_KINDS if kind in job.pipeline.sidecars),
+                *(each.kind for each in kinds_of(job.pipeline.sidecars) if each.has_shard_files),
                 *((LINEAGE,) if job.pipeline.keeps_lineage else ()),
             ),
             sidecars_prefix=sidecars_prefix(job.job_id),

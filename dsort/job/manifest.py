@@ -72,6 +72,7 @@ from dsort.errors import InputError, SpecError
 from dsort.job.layout import job_of
 from dsort.job.report import ReactionCount, ReaderCounts, Sample, reader_counts
 from dsort.order.mixing import Mixing
+from dsort.sidecars.base import ResultShards
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
@@ -321,14 +322,16 @@ def _part(part: ManifestPart) -> dict[str, object]:
     }
 
 
-def splits_of(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> dict[str, list[str]]:
-    """The names of the output shards of each split, as sidecars list them."""
-    if not spec.outputs:
-        return {spec.split: [shard.name for shard in outputs]}
-    return {
-        name: [shard.name for shard in outputs if shard.output == name]
-        for name in spec.output_names
-    }
+def result_shards(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> ResultShards:
+    """The output shards, as sidecars list them."""
+    splits = {spec.split: [shard.name for shard in outputs]}
+    if spec.outputs:
+        splits = {
+            name: [shard.name for shard in outputs if shard.output == name]
+            for name in spec.output_names
+        }
+    records = {shard.name: shard.records for shard in outputs}
+    return ResultShards(records, splits, [shard.xxh3 for shard in outputs])
 
 
 def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence[str]) -> bytes:

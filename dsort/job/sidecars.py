@@ -20,8 +20,8 @@ from dsort.job.amend import replaceable_names, sidecars_written
 from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
 from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
-from dsort.job.manifest import ManifestOutput, StagedSidecar, splits_of
-from dsort.sidecars.kinds import SidecarName
+from dsort.job.manifest import ManifestOutput, StagedSidecar, result_shards
+from dsort.sidecars.kinds import SIDECARS, SidecarName
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_small
 from dsort.storage.staging import Staged, stage, stage_file
@@ -133,7 +133,7 @@ def _stage(
     outputs: Sequence[ManifestOutput],
     whole: Sequence[ManifestOutput],
 ) -> StagedSidecar:
-    if not name.name.endswith("index.sqlite"):
+    if not name.is_database:
         data, token = _content(job, name, whole), f"{staged_prefix(job.job_id)}{number}"
         staged = stage(
             job.buckets.outputs,
@@ -161,12 +161,8 @@ def _stage(
 
 def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:
     if name.ordinal < 0:
-        from dsort.sidecars.dataset import dataset_sidecar
-
-        records = {shard.name: shard.records for shard in outputs}
-        checksums = [shard.xxh3 for shard in outputs]
         spec = job.found.base.spec if job.replaces_inputs else job.spec
-        return dataset_sidecar(name.name, records, splits_of(spec, outputs), checksums)
+        return SIDECARS[name.kind].of_result(name.name, result_shards(spec, outputs))
     return _stored(job, name.ordinal, name.kind)
 
 

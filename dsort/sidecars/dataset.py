@@ -10,10 +10,10 @@ from typing import Final
 
 import xxhash
 
-from dsort.sidecars.kinds import common_directory
+from dsort.sidecars.base import ResultShards
 from dsort.sidecars.shard_index import EnergonSample
 
-__all__ = ["dataset_sidecar", "write_energon_database"]
+__all__ = ["card", "energon_file", "sizes", "write_energon_database"]
 
 DEFAULT_SPLIT: Final = "train"
 LISTED_MAX: Final = 1000
@@ -36,33 +36,29 @@ CREATE INDEX idx_sample_parts_full ON sample_parts(
 """
 
 
-def dataset_sidecar(
-    name: str,
-    records: Mapping[str, int],
-    splits: Mapping[str, Sequence[str]],
-    checksums: Iterable[str] = (),
-) -> bytes:
-    """The content of the sidecar ``name``, for all sidecars but the database of Energon.
-    ``records``: of each output shard by name, in output order. ``checksums``: of each output shard.
-    ``splits``: the shards of each split, by its name in the spec; "" is ``train``."""
-    splits = {split or DEFAULT_SPLIT: own for split, own in splits.items()}
-    shards = list(records)
-    if name.endswith("sizes.json"):
-        directory = common_directory(shards)
-        return _json({shard.removeprefix(directory): count for shard, count in records.items()})
-    if name == "README.md":
-        return _card(splits)
+def sizes(result: ResultShards, directory: str) -> bytes:
+    """The number of records of each shard, by its name in ``directory``."""
+    pairs = result.records.items()
+    return _json({shard.removeprefix(directory): count for shard, count in pairs})
+
+
+def energon_file(name: str, result: ResultShards) -> bytes:
+    """The content of a file of ``.nv-meta/``, for all but the database."""
     if name.endswith(".info.json"):
-        return _json({"energon_version": None, "shard_counts": dict(records)})
+        return _json({"energon_version": None, "shard_counts": dict(result.records)})
     if name.endswith("split.yaml"):
         parts = ""
-        for split, own in splits.items():
+        for split, own in _splits(result).items():
             rows = "".join(f"  - {json.dumps(shard)}\n" for shard in own)
             parts += f"  {json.dumps(split)}:{_rows(rows)}"
         return f"exclude: []\nsplit_parts:\n{parts}".encode()
     if name.endswith("index.uuid"):
-        return _identity(shards, checksums)
+        return _identity(result.records, result.checksums)
     return b"__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+
+
+def _splits(result: ResultShards) -> Mapping[str, Sequence[str]]:
+    return {split or DEFAULT_SPLIT: own for split, own in result.splits.items()}
 
 
 def _identity(shards: Iterable[str], checksums: Iterable[str]) -> bytes:
@@ -82,11 +78,11 @@ def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
-def _card(splits: Mapping[str, Sequence[str]]) -> bytes:
+def card(result: ResultShards) -> bytes:
     """A dataset card by which ``datasets.load_dataset`` finds the shards."""
     files = "".join(
         f"  - split: {json.dumps(split)}\n    path:{_rows(_paths(shards))}"
-        for split, shards in splits.items()
+        for split, shards in _splits(result).items()
     )
     return f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n".encode()
 

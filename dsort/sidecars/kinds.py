@@ -1,45 +1,167 @@
-"""The kinds of sidecars, with their names and the containers that they support."""
+"""All kinds of sidecars, and the names of those of a result."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, Literal
+from itertools import combinations
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec import Struct
 
+from dsort.registry import Registry
+from dsort.sidecars.base import ResultShards, Sidecar
+
+if TYPE_CHECKING:
+    from dsort.data.members import MemberTable
+
 __all__ = [
-    "ENERGON_FILES",
-    "FOR_EXTENSIONS",
-    "SHARD_KINDS",
-    "SidecarKind",
+    "BUILT_IN",
+    "DATABASE",
+    "SIDECARS",
     "SidecarName",
     "common_directory",
+    "kinds_alike",
+    "kinds_of",
     "parse_kinds",
     "sidecar_names",
 ]
 
-SidecarKind = Literal["wids", "dali", "energon", "lhotse", "lines", "huggingface", "sizes"]
 
-FOR_EXTENSIONS: Final[dict[str, tuple[str, ...]]] = {
-    "wids": (".tar",),
-    "dali": (".tar", ".tfrecord", ".tfrecords"),
-    "energon": (".tar",),
-    "lhotse": (".tar",),
-    "lines": (".jsonl", ".ndjson", ".txt"),
-    "huggingface": (".tar", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".parquet", ".arrow"),
-}
-"""The extensions that readers of a kind can read; kinds that are not listed support all."""
+class Wids(Sidecar):
+    """The job writes its index itself, because the name of that depends on the job."""
 
-SHARD_KINDS: Final = ("dali", "energon", "lhotse", "lines")
-"""The kinds that have a file for each shard."""
+    kind: ClassVar[str] = "wids"
+    extensions: ClassVar[tuple[str, ...]] = (".tar",)
 
-ENERGON_FILES: Final = (
-    ".nv-meta/.info.json",
-    ".nv-meta/dataset.yaml",
-    ".nv-meta/index.sqlite",
-    ".nv-meta/index.uuid",
-    ".nv-meta/split.yaml",
+
+class Dali(Sidecar):
+    """An index of each shard."""
+
+    kind: ClassVar[str] = "dali"
+    extensions: ClassVar[tuple[str, ...]] = (".tar", ".tfrecord", ".tfrecords")
+    has_shard_files: ClassVar[bool] = True
+
+    def shard_file(self, shard: str) -> str:
+        """As wds2idx does: up to the first dot."""
+        directory, slash, last = shard.rpartition("/")
+        return f"{directory}{slash}{last.partition('.')[0]}.idx"
+
+    def of_shard(self, shard: str, members: MemberTable, file_bytes: int) -> bytes:
+        """Lines of text."""
+        from dsort.sidecars.shard_index import dali_records, dali_tar
+
+        return dali_tar(shard, members) if shard.endswith(".tar") else dali_records(members)
+
+
+class Energon(Sidecar):
+    """An index of each shard, and ``.nv-meta/``. The job writes the database there itself."""
+
+    kind: ClassVar[str] = "energon"
+    extensions: ClassVar[tuple[str, ...]] = (".tar",)
+    has_shard_files: ClassVar[bool] = True
+    lists_shards: ClassVar[bool] = True
+
+    def of_shard(self, shard: str, members: MemberTable, file_bytes: int) -> bytes:
+        """Where samples begin."""
+        from dsort.sidecars.shard_index import energon_index
+
+        return energon_index(members)
+
+    def result_files(self, shards: Sequence[str]) -> Sequence[str]:
+        """The same for all results."""
+        names = (".info.json", "dataset.yaml", DATABASE, "index.uuid", "split.yaml")
+        return [f".nv-meta/{name}" for name in names]
+
+    def of_result(self, name: str, result: ResultShards) -> bytes:
+        """All but the database."""
+        from dsort.sidecars.dataset import energon_file
+
+        return energon_file(name, result)
+
+
+class Lhotse(Sidecar):
+    """An index of each shard."""
+
+    kind: ClassVar[str] = "lhotse"
+    extensions: ClassVar[tuple[str, ...]] = (".tar",)
+    has_shard_files: ClassVar[bool] = True
+
+    def of_shard(self, shard: str, members: MemberTable, file_bytes: int) -> bytes:
+        """Where pairs of members begin."""
+        from dsort.sidecars.shard_index import lhotse_index
+
+        return lhotse_index(shard, members, file_bytes)
+
+
+class Lines(Sidecar):
+    """An index of each shard. Creators make it without a scan, of the sizes of records."""
+
+    kind: ClassVar[str] = "lines"
+    extensions: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".txt")
+    has_shard_files: ClassVar[bool] = True
+
+    def of_shard(self, shard: str, members: MemberTable, file_bytes: int) -> bytes:
+        """Where lines begin."""
+        from dsort.sidecars.shard_index import lines_index
+
+        return lines_index(members, file_bytes)
+
+
+class HuggingFace(Sidecar):
+    """The card of the data set, which names the shards."""
+
+    kind: ClassVar[str] = "huggingface"
+    extensions: ClassVar[tuple[str, ...]] = (
+        *(".tar", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt", ".parquet", ".arrow"),
+    )
+    lists_shards: ClassVar[bool] = True
+
+    def result_files(self, shards: Sequence[str]) -> Sequence[str]:
+        """At the top of the bucket."""
+        return ["README.md"]
+
+    def of_result(self, name: str, result: ResultShards) -> bytes:
+        """Markdown with a head of YAML."""
+        from dsort.sidecars.dataset import card
+
+        return card(result)
+
+
+class Sizes(Sidecar):
+    """The number of records of each shard."""
+
+    kind: ClassVar[str] = "sizes"
+    lists_shards: ClassVar[bool] = True
+    moves: ClassVar[bool] = True
+
+    def result_files(self, shards: Sequence[str]) -> Sequence[str]:
+        """Beside the shards."""
+        return [f"{common_directory(shards)}sizes.json"]
+
+    def of_result(self, name: str, result: ResultShards) -> bytes:
+        """JSON."""
+        from dsort.sidecars.dataset import sizes
+
+        return sizes(result, common_directory([*result.records]))
+
+
+BUILT_IN: Final = (Wids, Dali, Energon, Lhotse, Lines, HuggingFace, Sizes)
+DATABASE: Final = "index.sqlite"
+
+
+def _checked(kind: type[Sidecar]) -> Sidecar:
+    if kind.has_shard_files and not kind.extensions:
+        raise ValueError(f"{kind.kind} has files of shards and does not say of which")
+    return kind()
+
+
+SIDECARS: Final[Registry[Sidecar]] = Registry(
+    "dsort.sidecars",
+    lambda each: (each.kind,),
+    [_checked(each) for each in BUILT_IN],
+    make=_checked,
 )
+"""By kind. A package names the classes of its kinds in the entry points ``dsort.sidecars``."""
 
 
 class SidecarName(Struct, frozen=True):
@@ -51,6 +173,11 @@ class SidecarName(Struct, frozen=True):
     ordinal: int = -1
     moves: bool = False
 
+    @property
+    def is_database(self) -> bool:
+        """Whether it is the database of Energon, which is larger than memory."""
+        return self.kind == Energon.kind and self.name.endswith(DATABASE)
+
 
 def parse_kinds(value: object) -> tuple[str, ...]:
     """The kinds in a spec's ``index``, in any form that it may have: a list, a kind, ``none``."""
@@ -58,29 +185,36 @@ def parse_kinds(value: object) -> tuple[str, ...]:
     return tuple(each for each in items if isinstance(each, str) and each != "none")
 
 
+def kinds_of(names: Collection[str]) -> list[Sidecar]:
+    """The kinds that are called ``names``, in the order in which their files are listed."""
+    wanted = {each for each in map(SIDECARS.find, names) if each is not None}
+    return [each for each in SIDECARS.values() if each in wanted]
+
+
+def kinds_alike(names: Collection[str], extension: str) -> list[tuple[str, str]]:
+    """Pairs of kinds that would give the files of one shard one name."""
+    of_shards = [each for each in kinds_of(names) if each.has_shard_files]
+    return [
+        (one.kind, other.kind)
+        for one, other in combinations(of_shards, 2)
+        if one.shard_file(f"s{extension}") == other.shard_file(f"s{extension}")
+    ]
+
+
 def sidecar_names(kinds: Collection[str], shards: Sequence[str]) -> list[SidecarName]:
     """The sidecars of a result whose output shards are called ``shards``, except for the wids
     index, whose name depends on the job. Those of single shards come first."""
+    known = kinds_of(kinds)
     found = [
-        SidecarName(kind, _of_shard(kind, name), ordinal)
-        for kind in SHARD_KINDS
-        if kind in kinds
+        SidecarName(each.kind, each.shard_file(name), ordinal)
+        for each in known
+        if each.has_shard_files
         for ordinal, name in enumerate(shards)
     ]
-    if "energon" in kinds:
-        found += [SidecarName("energon", name) for name in ENERGON_FILES]
-    if "huggingface" in kinds:
-        found.append(SidecarName("huggingface", "README.md"))
-    if "sizes" in kinds:
-        found.append(SidecarName("sizes", f"{common_directory(shards)}sizes.json", moves=True))
+    for each in known:
+        names = each.result_files(shards) if each.lists_shards else ()
+        found += [SidecarName(each.kind, name, moves=each.moves) for name in names]
     return found
-
-
-def _of_shard(kind: str, name: str) -> str:
-    if kind != "dali":
-        return f"{name}.idx"
-    directory, slash, last = name.rpartition("/")  # as wds2idx does: up to the first dot
-    return f"{directory}{slash}{last.partition('.')[0]}.idx"
 
 
 def common_directory(names: Sequence[str]) -> str:

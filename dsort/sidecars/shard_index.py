@@ -23,7 +23,17 @@ from dsort.data.columns import Int64s
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import InputError
 
-__all__ = ["EnergonSample", "Part", "energon_samples", "lines_sidecar", "shard_sidecar"]
+__all__ = [
+    "EnergonSample",
+    "Part",
+    "dali_records",
+    "dali_tar",
+    "energon_index",
+    "energon_samples",
+    "lhotse_index",
+    "lines_index",
+    "lines_sidecar",
+]
 
 _ENERGON_NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 _ENERGON_SKIPPED = re.compile(rb"__[^/]*__($|/)")
@@ -47,29 +57,28 @@ class EnergonSample(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def shard_sidecar(kind: str, shard: str, members: MemberTable, file_bytes: int) -> bytes:
-    """The content of the sidecar of ``shard``, whose scanned members are ``members``.
-    ``InputError`` if this kind cannot describe its content."""
-    if kind == "dali":
-        return _dali_tar(shard, members) if shard.endswith(".tar") else _dali_records(members)
-    if kind == "energon":
-        samples = list(energon_samples(members))
-        end = samples[-1].offset + samples[-1].size_bytes if samples else 0
-        return _numbers([*(each.offset for each in samples), end])
-    if kind == "lines":
-        return _numbers([*members.range_start.tolist(), file_bytes])
-    return _lhotse(shard, members, file_bytes)
+def energon_index(members: MemberTable) -> bytes:
+    """The index of a tar for Energon."""
+    samples = list(energon_samples(members))
+    end = samples[-1].offset + samples[-1].size_bytes if samples else 0
+    return _numbers([*(each.offset for each in samples), end])
+
+
+def lines_index(members: MemberTable, file_bytes: int) -> bytes:
+    """Where the lines of a scanned shard begin."""
+    return _numbers([*members.range_start.tolist(), file_bytes])
 
 
 def lines_sidecar(stored_bytes: Int64s) -> bytes:
-    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``: the same as that of
-    ``shard_sidecar``, without a scan."""
+    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``: the same as
+    ``lines_index``, without a scan."""
     offsets = np.zeros(len(stored_bytes) + 1, "<u8")
     np.cumsum(stored_bytes, out=offsets[1:])
     return offsets.tobytes()
 
 
-def _dali_tar(shard: str, members: MemberTable) -> bytes:
+def dali_tar(shard: str, members: MemberTable) -> bytes:
+    """The index of a tar for DALI."""
     lines = []
     for _, sample in groupby(_parts(members), lambda each: each[0]):
         parts = [part for _, part in sample]
@@ -95,7 +104,8 @@ def _parts(members: MemberTable) -> Iterator[tuple[bytes, Part]]:
             yield directory + slash + stem, Part(extension, start, size, name)
 
 
-def _dali_records(members: MemberTable) -> bytes:
+def dali_records(members: MemberTable) -> bytes:
+    """The index of TFRecords for DALI."""
     starts, lengths = members.range_start.tolist(), members.range_length.tolist()
     return b"".join(b"%d %d\n" % each for each in zip(starts, lengths, strict=True))
 
@@ -125,7 +135,8 @@ def energon_samples(members: MemberTable) -> Iterator[EnergonSample]:
         yield EnergonSample(key, offset, ends[of_key[-1][0]] - offset, parts)
 
 
-def _lhotse(shard: str, members: MemberTable, file_bytes: int) -> bytes:
+def lhotse_index(shard: str, members: MemberTable, file_bytes: int) -> bytes:
+    """The index of a tar for Lhotse."""
     if len(members) % 2:
         raise InputError(
             f"shard {shard} has {len(members)} members; Lhotse's are pairs of data and metadata",

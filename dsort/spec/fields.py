@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final, Protocol, get_args
+from typing import Annotated, Final, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -29,7 +29,7 @@ from dsort.naming.names import (
 from dsort.naming.patterns import glob_regex
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.base import OptionError
-from dsort.sidecars.kinds import SidecarKind, parse_kinds
+from dsort.sidecars.kinds import BUILT_IN, SIDECARS, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
@@ -131,10 +131,9 @@ def _sidecar_kinds(value: object) -> object:
     if not all(isinstance(each, str) for each in items):
         raise FieldError(f"must be a kind, or a list of them, not {describe(value)}")
     kinds = parse_kinds(items)
-    known = get_args(SidecarKind)
     for each in kinds:
-        if each not in known:
-            raise FieldError(f'"{each}" is no kind of index', f"known are {', '.join(known)}")
+        if SIDECARS.find(each) is None:
+            raise FieldError(f'"{each}" is no kind of index', f"known are {', '.join(SIDECARS)}")
         if kinds.count(each) > 1:
             raise FieldError(f'"{each}" is there more than once')
     return kinds
@@ -245,14 +244,14 @@ Bucket = Annotated[
     WithJsonSchema(dict(BUCKET_SCHEMA)),
 ]
 SidecarKinds = Annotated[
-    tuple[SidecarKind, ...],
+    tuple[str, ...],
     Strict(False),
     BeforeValidator(_sidecar_kinds),
     WithJsonSchema(
         {
             "anyOf": [
-                {"enum": ["none", *get_args(SidecarKind)]},
-                {"type": "array", "items": {"enum": list(get_args(SidecarKind))}},
+                {"enum": ["none", *(each.kind for each in BUILT_IN)]},
+                {"type": "array", "items": {"enum": [each.kind for each in BUILT_IN]}},
             ]
         }
     ),

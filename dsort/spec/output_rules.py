@@ -17,7 +17,7 @@ from dsort.errors import SpecProblem
 from dsort.naming.names import codec_extension
 from dsort.naming.overlap import conflicts_among, final_templates
 from dsort.naming.templates import SPLIT_FIELD, parse_template
-from dsort.sidecars.kinds import FOR_EXTENSIONS, SHARD_KINDS
+from dsort.sidecars.kinds import kinds_alike, kinds_of
 from dsort.spec.algorithms import (
     joined,
 )
@@ -42,8 +42,6 @@ STREAM_FORMAT: Final = "stream-{0..0}"
 """The template of the one shard that goes to standard output."""
 _COUNT_UNSIZED_MAX: Final = 2**31 - 1  # AIStore's limit between bounded and unbounded templates
 _SIZE_NEEDED: Final = "output shard size must be set (cannot be 0 and cannot be omitted)"
-_KINDS_OF_ALL: Final = ("energon", "huggingface", "sizes")
-"""The kinds of sidecars that list all shards, in one file at the top of the bucket."""
 
 
 def is_stdout(bucket: object) -> bool:
@@ -88,7 +86,7 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
             elif spec.named_output_bck is None:
                 text = "is required: the input bucket can only be read"
                 yield SpecProblem(path, text, hint)
-    listing = [kind for kind in spec.index if kind in _KINDS_OF_ALL]
+    listing = [each.kind for each in kinds_of(spec.index) if each.lists_shards]
     if spec.has_buckets_of_outputs and listing:
         text = f"{joined(listing)} would list the shards of several buckets"
         yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
@@ -165,19 +163,18 @@ def _index_problems(place: str, extension: str, kinds: Sequence[str]) -> Iterato
             )
             usable = [own.suffixes[0], *(own.suffixes[0] + codec for codec in codecs)]
             yield SpecProblem(f"{place}output_extension", text, f"use {joined(usable)}")
-    for kind in kinds:
-        extensions = FOR_EXTENSIONS.get(kind)
-        if extensions is not None and extension not in extensions:
-            text = f"{kind} has no index of {extension} shards"
-            yield SpecProblem("index", text, f"it is for {joined(extensions)}")
+    is_scanned = not (is_columnar(extension) or codec_extension(extension))
+    for each in kinds_of(kinds):
+        if not each.reads(extension) or (each.has_shard_files and not is_scanned):
+            text = f"{each.kind} has no index of {extension} shards"
+            yield SpecProblem("index", text, f"it is for {joined(each.extensions)}")
 
 
 @rule
 def _indexes_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
-    if {"energon", "lhotse"} <= {*spec.index}:
-        yield SpecProblem(
-            "index", "energon and lhotse give their index of a shard one name: choose one of them"
-        )
+    for pair in kinds_alike(spec.index, spec.output_extension):
+        text = f"{pair[0]} and {pair[1]} give their index of a shard one name: choose one of them"
+        yield SpecProblem("index", text)
     own: dict[tuple[str, str], str] = {}
     for target in spec.targets if len(spec.outputs) > 1 else ():
         if container_of(target.extension).index is None:
@@ -409,7 +406,7 @@ def _what_conversions_change_is_counted(spec: SpecFields) -> Iterator[SpecProble
     for name in (name for name, is_given in given.items() if is_given):
         text = f"cannot be combined with {_why(spec)}"
         yield SpecProblem(name, text, "convert in a job of its own, which counts what it changes")
-    kinds = [kind for kind in spec.index if kind in SHARD_KINDS]
+    kinds = [each.kind for each in kinds_of(spec.index) if each.has_shard_files]
     if kinds:
         text = f"{joined(kinds)} cannot be combined with {_why(spec)}"
         yield SpecProblem("index", text, "write shards of one container, or leave it out")

@@ -12,6 +12,7 @@ from dsort.containers.registry import (
     is_columnar,
 )
 from dsort.errors import SpecProblem
+from dsort.naming.names import KEY_COLUMN
 from dsort.order.base import OptionError
 from dsort.spec.carriers import carrier_extension
 from dsort.spec.checks import Rules

@@ -14,17 +14,15 @@ import xxhash
 from dsort.data.members import MemberTable
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job.directory_files import containers_named, directory_file_names, directory_files
-from dsort.job.manifest import Manifest, ManifestOutput, ManifestSidecar, splits_of
-from dsort.sidecars.dataset import dataset_sidecar
-from dsort.sidecars.kinds import SidecarName, sidecar_names
-from dsort.sidecars.shard_index import energon_samples, shard_sidecar
+from dsort.job.manifest import Manifest, ManifestOutput, ManifestSidecar, result_shards
+from dsort.sidecars.kinds import DATABASE, SIDECARS, SidecarName, sidecar_names
+from dsort.sidecars.shard_index import energon_samples
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.small_objects import read_small
 from dsort.verification.findings import Findings
 
 SIDECAR_BYTES_MAX: Final = 4 << 30
 READ_BYTES: Final = 8 << 20
-DATABASE: Final = "index.sqlite"
 
 
 class SidecarCheck:
@@ -57,7 +55,8 @@ class SidecarCheck:
             if found is None:
                 continue
             try:
-                right = shard_sidecar(each.kind, shard.name, members, shard.file_bytes)
+                kind = SIDECARS[each.kind]
+                right = kind.of_shard(shard.name, members, shard.file_bytes)
             except InputError as error:
                 self._problem(each.name, f"there can be none: {error.message}")
                 continue
@@ -75,13 +74,11 @@ class SidecarCheck:
             self._problem(
                 name, "is not what the spec asks for" if name not in wanted else _UNLISTED
             )
-        records = {shard.name: shard.records for shard in self._manifest.outputs}
+        result = result_shards(self._manifest.spec, self._manifest.outputs)
         for each in self._wanted:
-            if each.ordinal < 0 and not each.name.endswith(DATABASE):
+            if each.ordinal < 0 and not each.is_database:
                 found = self._read(each.name)
-                sums = [shard.xxh3 for shard in self._manifest.outputs]
-                splits = splits_of(self._manifest.spec, self._manifest.outputs)
-                right = dataset_sidecar(each.name, records, splits, sums)
+                right = SIDECARS[each.kind].of_result(each.name, result)
                 if found is not None and found != right:
                     self._problem(each.name, _WRONG)
         self._check_directory_files()
@@ -132,7 +129,7 @@ class SidecarCheck:
     @contextmanager
     def samples(self) -> Iterator[SampleCheck | None]:
         """The check of the database of Energon; None if there is no database to read."""
-        names = [each.name for each in self._wanted if each.name.endswith(DATABASE)]
+        names = [each.name for each in self._wanted if each.is_database]
         if not names:
             yield None
             return

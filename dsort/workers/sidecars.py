@@ -98,11 +98,12 @@ def write_sidecars(
     file_bytes: int,
 ) -> None:
     """Store the sidecars of one output shard that is written."""
-    from dsort.sidecars.shard_index import energon_samples, shard_sidecar
+    from dsort.sidecars.kinds import kinds_of
+    from dsort.sidecars.shard_index import energon_samples
 
-    for kind in kinds:
-        data = shard_sidecar(kind, shard, members, file_bytes)
-        bucket.write(staged_sidecar(prefix, ordinal, kind), data)
+    for each in kinds_of(kinds):
+        data = each.of_shard(shard, members, file_bytes)
+        bucket.write(staged_sidecar(prefix, ordinal, each.kind), data)
     if "energon" in kinds:
         data = _samples_bytes(list(energon_samples(members)))
         bucket.write(staged_sidecar(prefix, ordinal, SAMPLES), data)

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
-from dsort.containers.columnar.cells import KEY_COLUMN, cell_contents
+from dsort.containers.columnar.cells import cell_contents
 from dsort.containers.columnar.schema import is_media, nulls_of
 from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import BytesColumn, Int32s, Int64s

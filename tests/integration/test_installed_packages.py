@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from dsort.client import DsortClient
 from tests.support.commands import ROOT
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, record, spec_of
+from tests.support.service_process import await_that
 
 SIZES = {"a": 900, "b": 30, "c": 4000, "d": 30, "e": 2, "f": 1}
 ENTRY_POINTS = """
@@ -30,19 +32,24 @@ every_nth = tests.support.every_nth:EveryNth
 szip = tests.support.stored_zip:STORED_ZIP
 [dsort.codecs]
 bzx = tests.support.slow_codec:SLOW
+[dsort.sidecars]
+contents = tests.support.contents_list:ContentsList
 """
 BROKEN = "[dsort.steps]\nevery_nth = tests.support.every_nth:Nothing\n"
 METADATA = "Metadata-Version: 2.1\nName: shelves\nVersion: 1.0\n"
 
 
+def environment(root: Path) -> dict[str, str]:
+    """The environment where the package in ``root / "site"`` is installed, if it is there."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(root / "site")])}
+
+
 def dsort(root: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run the command where the package in ``root / "site"`` is installed, if it is there."""
-    paths = os.pathsep.join([str(ROOT), str(root / "site")])
-    environment = {**os.environ, "PYTHONPATH": paths}
+    """Run the command in that environment."""
     return subprocess.run(
         [sys.executable, "-m", "dsort", *args],
         cwd=root,
-        env=environment,
+        env=environment(root),
         capture_output=True,
         text=True,
         check=False,
@@ -84,12 +91,40 @@ def test_a_job_uses_what_a_package_adds(root: Path) -> None:
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+@pytest.mark.slow
+def test_a_service_runs_jobs_with_what_a_package_adds(root: Path) -> None:
+    install(root, ENTRY_POINTS)
+    with_contents(root)
+    place = ["--root", str(root), "--state-dir", str(root / "state"), "--no-auth"]
+    serve = [*place, "--port", "0", "--url-file", str(root / "url"), "--workers", "1"]
+    service = subprocess.Popen(
+        [sys.executable, "-m", "dsort", "serve", *serve],
+        cwd=root,
+        env=environment(root),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        url = await_that(lambda: (root / "url").exists() and (root / "url").read_text().strip())
+        spec = json.loads((root / "spec.json").read_text())
+        with DsortClient(url) as client:
+            job = client.wait(client.submit(spec).job_id)
+        assert job.state == "finished", job
+    finally:
+        service.terminate()
+        service.wait()
+    check_contents(root)
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_workers_on_ray_use_what_a_package_adds(root: Path) -> None:
     install(root, ENTRY_POINTS)
-    spec = json.loads((root / "spec.json").read_text())
+    with_contents(root)
+    run = dsort(root, "start", "-f", "spec.json", "--ray", "--workers", "2", "--progress", "none")
+    assert run.returncode == 0, run.stderr
+    check_contents(root)
+    spec = {**json.loads((root / "spec.json").read_text()), "index": "none", "overwrite": True}
     (root / "spec.json").write_text(json.dumps({**spec, "output_extension": ".tar.bzx"}))
     run = dsort(root, "start", "-f", "spec.json", "--ray", "--workers", "2", "--progress", "none")
     assert run.returncode == 0, run.stderr
@@ -134,6 +169,34 @@ def test_a_command_reads_and_writes_with_a_codec_that_a_package_adds(root: Path)
     assert [path.suffixes for path in (root / "mixed").glob("*.tar*")] == [[".tar", ".bzx"]]
     verified = dsort(root, "verify", "mixed")
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def with_contents(root: Path) -> None:
+    spec = json.loads((root / "spec.json").read_text())
+    (root / "spec.json").write_text(json.dumps({**spec, "index": ["sizes", "contents"]}))
+
+
+def check_contents(root: Path) -> None:
+    shards = sorted((root / "out").glob("*.tar"))
+    for path in shards:
+        listed = path.with_name(f"{path.name}.contents").read_text().splitlines()
+        assert listed == keys_in(path.read_bytes())
+    assert (root / "out/contents.total").read_text() == "4\n"
+    assert len([*(root / "out").glob("*.contents")]) == len(shards) > 0
+
+
+def test_a_job_writes_the_sidecars_that_a_package_adds(root: Path) -> None:
+    install(root, ENTRY_POINTS)
+    with_contents(root)
+    run = dsort(root, "start", "-f", "spec.json", "--workers", "2", "--progress", "none")
+    assert run.returncode == 0, run.stderr
+    check_contents(root)
+    assert dsort(root, "verify", "out").returncode == 0
+    (shard,) = (root / "out").glob("*.tar.contents")
+    shard.write_text("nothing\n")
+    verified = dsort(root, "verify", "out")
+    assert verified.returncode != 0
+    assert f"{shard.name}" in verified.stdout + verified.stderr
 
 
 def test_without_the_package_its_names_are_unknown(root: Path) -> None:

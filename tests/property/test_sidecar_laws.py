@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.containers.tar.container import TAR
-from dsort.sidecars.shard_index import energon_samples, shard_sidecar
+from dsort.sidecars.kinds import SIDECARS
+from dsort.sidecars.shard_index import energon_samples
 from tests.support.datasets import Member, Shard
 from tests.support.internals import MemberWatch, _samples_bytes, samples_of, sidecars
 from tests.support.sampling import examples
@@ -44,9 +45,9 @@ def test_members_are_those_of_the_whole_shard(
         sidecars.HELD_BYTES = before
     right = TAR.scan("s.tar", data)
     for kind in ("dali", "energon"):
-        assert shard_sidecar(kind, "s.tar", found, len(data)) == shard_sidecar(
-            kind, "s.tar", right, len(data)
-        )
+        index = SIDECARS[kind]
+        made = index.of_shard("s.tar", found, len(data))
+        assert made == index.of_shard("s.tar", right, len(data))
     samples = list(energon_samples(found))
     stored = list(samples_of(_samples_bytes(samples), "samples"))
     assert [each._replace(parts=()) for each in stored] == [

@@ -9,13 +9,15 @@ import pytest
 
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
+from dsort.sidecars.base import Sidecar
 from dsort.transforms.base import Step
 
 TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("title", "seam"), [("A container", Container), ("A codec", Codec), ("A step", Step)]
+    ("title", "seam"),
+    [("A container", Container), ("A codec", Codec), ("A step", Step), ("A sidecar", Sidecar)],
 )
 def test_everything_that_a_child_may_say_is_named(title: str, seam: type) -> None:
     start = TEXT.index(f"### {title} (")

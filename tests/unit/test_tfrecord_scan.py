@@ -19,7 +19,7 @@ from dsort.containers.tfrecord.checksums import (
 from dsort.containers.tfrecord.container import TFRECORD
 from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
-from dsort.sidecars.shard_index import shard_sidecar
+from dsort.sidecars.kinds import SIDECARS
 from tests.support.internals import BytesColumn, MemberTable
 from tests.support.tfrecords import example_bytes, frame
 
@@ -156,4 +156,4 @@ def test_the_index_for_dali_is_what_tfrecord2idx_writes(tmp_path: Path) -> None:
     shard.write_bytes(SHARD)
     create_index(str(shard), str(index))
     table = TFRECORD.scan("s.tfrecord", SHARD)
-    assert shard_sidecar("dali", "s.tfrecord", table, len(SHARD)) == index.read_bytes()
+    assert SIDECARS["dali"].of_shard("s.tfrecord", table, len(SHARD)) == index.read_bytes()

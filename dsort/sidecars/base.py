@@ -1,0 +1,64 @@
+"""The contract of a kind of sidecars: files beside the shards of a result, for their readers.
+
+A kind has a file for each shard, files for the whole result, or both. Workers make the former while
+they write the shard, and the job makes the latter before it commits. ``dsort verify`` makes both
+again, from the shards, and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
+
+if TYPE_CHECKING:  # reading a spec must not load NumPy
+    from dsort.data.members import MemberTable
+
+__all__ = ["ResultShards", "Sidecar"]
+
+
+class ResultShards(Struct, frozen=True):
+    """The shards of a result. ``records``: of each shard by name, in output order; ``splits``: the
+    shards of each split, by its name in the spec ("": there is one split); ``checksums``: the XXH3
+    of each shard, in hexadecimal digits."""
+
+    records: Mapping[str, int]
+    splits: Mapping[str, Sequence[str]]
+    checksums: Sequence[str]
+
+
+class Sidecar:
+    """A kind of sidecars. All content depends on the arguments alone."""
+
+    kind: ClassVar[str]
+    """Its name in the field ``index`` of a spec."""
+    extensions: ClassVar[tuple[str, ...]] = ()
+    """The extensions of shards that its readers can read; (): all. A kind with a file for each
+    shard names some: of containers of members or lines, without a codec."""
+    has_shard_files: ClassVar[bool] = False
+    lists_shards: ClassVar[bool] = False
+    """Whether it has files for the whole result."""
+    moves: ClassVar[bool] = False
+    """Whether these files are in the directory of the shards, if the shards have one."""
+
+    def reads(self, extension: str) -> bool:
+        """Whether its readers can read shards of ``extension``."""
+        return not self.extensions or extension in self.extensions
+
+    def shard_file(self, shard: str) -> str:
+        """The name of the file for ``shard``."""
+        return f"{shard}.idx"
+
+    def of_shard(self, shard: str, members: MemberTable, file_bytes: int) -> bytes:
+        """The file for ``shard``, of ``file_bytes`` bytes, whose members are ``members``.
+        ``InputError`` if this kind cannot describe its content."""
+        raise NotImplementedError
+
+    def result_files(self, shards: Sequence[str]) -> Sequence[str]:
+        """The names of the files for the whole result, whose shards are called ``shards``."""
+        return ()
+
+    def of_result(self, name: str, result: ResultShards) -> bytes:
+        """The content of the file ``name`` for the whole result."""
+        raise NotImplementedError
