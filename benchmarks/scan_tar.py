@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dsort.containers.tar.scan import END_OF_ARCHIVE, scan
+from dsort.containers.tar.container import TAR
+from dsort.containers.tar.scan import END_OF_ARCHIVE
 
 __all__ = ["main"]
 
@@ -108,8 +109,8 @@ def _measure(directory: Path, shard: Shard, rounds: int) -> Result:
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
         memoryview(mapped) as view,
     ):
-        found = len(scan(shard.name, view))
-        times = _rounds_us(lambda: scan(shard.name, view), rounds, shard.members)
+        found = len(TAR.scan(shard.name, view))
+        times = _rounds_us(lambda: TAR.scan(shard.name, view), rounds, shard.members)
     if found != shard.members:
         raise SystemExit(f"{shard.name}: found {found} members of {shard.members}")
     count = min(shard.members, TARFILE_MEMBERS_MAX)

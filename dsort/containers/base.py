@@ -21,8 +21,8 @@ and tails; payloads are still ranges of the input shard.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -37,7 +37,7 @@ from dsort.containers.facets import (
     Seals,
     ShardIndex,
 )
-from dsort.errors import ConversionError
+from dsort.errors import ConversionError, InvariantError
 from dsort.naming.names import readable
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
@@ -48,8 +48,9 @@ if TYPE_CHECKING:  # the registry is read with every spec, and works without num
 __all__ = [
     "Container",
     "ContainerOptions",
-    "ForwardScanner",
+    "Need",
     "OddityKind",
+    "Scan",
     "Scanner",
     "drive",
     "oddities_in",
@@ -76,27 +77,60 @@ class OddityKind(Struct, frozen=True):
     unless: str = ""  # another note: this oddity is not reported for shards that have that note
 
 
-class Scanner(Protocol):
-    """Reads the members of one shard from windows on its bytes; :func:`drive` feeds it. It may
-    request the windows in any order: for a zip, it may begin with the end."""
+class Need(NamedTuple):
+    """The bytes that a scanner reads next: ``at_least`` bytes of the shard, which has them, from
+    byte ``offset`` on."""
+
+    offset: int
+    at_least: int = 1
+
+
+Scanner: TypeAlias = "Generator[Need, memoryview, MemberTable]"
+"""Reads the members of one shard, and returns them. ``window = yield Need(offset, at_least)`` is
+the shard from byte ``offset`` on, as far as it has been read; it is valid until the next ``yield``.
+Bytes may be needed in any order: of a zip, the end comes first. ``CorruptShardError``."""
+
+
+class Scan:
+    """A scanner at work, which is fed with the windows that it needs."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self._steps = _steps(scanner)
+        self._step = next(self._steps)
 
     @property
-    def next_offset(self) -> int:
-        """The first byte that the next window has to hold."""
+    def need(self) -> Need | None:
+        """The bytes that the next window has to hold; None at the end of the scan."""
+        return self._step if isinstance(self._step, Need) else None
 
     @property
-    def window_bytes_min(self) -> int:
-        """How many bytes the next window must hold at least."""
+    def table(self) -> MemberTable:
+        """The members of the whole shard, at the end of the scan."""
+        if isinstance(self._step, Need):
+            raise InvariantError(f"a scan still needs byte {self._step.offset} of its shard")
+        return self._step
 
-    @property
-    def done(self) -> bool:
-        """Whether no more windows are needed."""
+    def feed(self, window: memoryview | bytes | bytearray | UInt8s, offset: int) -> None:
+        """Scan ``window``, the bytes of the shard from ``offset`` on, as far as it goes.
+        ``CorruptShardError``."""
+        before = self._step
+        with memoryview(window) as view:  # type: ignore[arg-type]
+            end = offset + len(view)
+            while (
+                isinstance(need := self._step, Need)
+                and offset <= need.offset <= end - need.at_least
+            ):
+                # No name for the slice: the traceback of an error would keep it.
+                self._step = self._steps.send(view[need.offset - offset :])
+        if isinstance(before, Need) and self._step is before:
+            bytes_end = before.offset + before.at_least
+            raise ValueError(
+                f"a window at {offset} does not hold byte {before.offset} to byte {bytes_end}"
+            )
 
-    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """Read the members in ``window``, the bytes from ``offset`` on. ``CorruptShardError``."""
 
-    def finish(self) -> MemberTable:
-        """The members of the whole shard. ``CorruptShardError``."""
+def _steps(scanner: Scanner) -> Generator[Need | MemberTable, memoryview, None]:
+    yield (yield from scanner)
 
 
 def drive(
@@ -106,37 +140,19 @@ def drive(
     *,
     window_bytes: int,
     align: int = 1,
-    until: Callable[[], bool] = lambda: False,
-) -> None:
-    """Feed the windows that ``scanner`` requests, of a shard of ``size_bytes``, up to the end of
-    the shard or ``until``.
+) -> MemberTable:
+    """The members of a shard of ``size_bytes``, from the windows that ``scanner`` needs.
 
     ``read(offset, size)`` returns a window. A window has ``window_bytes``, more if the scanner
     needs more, and less at the end of the shard. Windows begin at multiples of ``align``.
     """
-    while not scanner.done and not until():
-        offset = scanner.next_offset // align * align
-        needed = scanner.next_offset - offset + scanner.window_bytes_min
+    scan = Scan(scanner)
+    while (need := scan.need) is not None:
+        offset = need.offset // align * align
+        needed = need.offset - offset + need.at_least
         size = min(max(window_bytes, needed), size_bytes - offset)
-        if size <= 0:
-            return
-        scanner.feed(read(offset, size), offset)
-
-
-@runtime_checkable
-class ForwardScanner(Scanner, Protocol):
-    """A scanner that returns members before it has read the whole shard.
-
-    If ``plain_payload`` returns the length of a payload, no result depends on the bytes of that
-    payload, and windows need not have them."""
-
-    def found(self, first: int) -> MemberTable:
-        """The members read so far, from number ``first`` on, with names, kinds, ranges and payloads
-        only. The shard may still turn out to be incomplete."""
-
-    def plain_payload(self, header: bytes) -> int | None:
-        """The length of the payload after ``header``, the block at which an entry begins; None if
-        it depends on more than this block."""
+        scan.feed(read(offset, size), offset)
+    return scan.table
 
 
 class ContainerOptions(Struct, frozen=True):
@@ -267,10 +283,10 @@ class Container(ABC):
 
     def scan(self, shard: str, data: memoryview | bytes | UInt8s) -> MemberTable:
         """The members of a whole shard, whose bytes are ``data``. ``CorruptShardError``."""
-        scanner = self.scanner(shard, len(data))
-        view = memoryview(data)  # type: ignore[arg-type]
-        drive(scanner, len(view), lambda offset, _: view[offset:], window_bytes=len(view))
-        return scanner.finish()
+        scan = Scan(self.scanner(shard, len(data)))
+        while scan.need is not None:
+            scan.feed(data, 0)
+        return scan.table
 
     # -- conversion ------------------------------------------------------------------------------
 

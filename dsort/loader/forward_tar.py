@@ -1,6 +1,6 @@
 """Reads a tar without an index from its beginning to its end, and forms records on the way.
 
-A scanner receives windows of the shard. Where members are small, a window is read whole, and
+The shard is scanned window by window. Where members are small, a window is read whole, and
 samples are copied from it. Where they are large, only headers and small members are read into the
 window, from header to header, and a payload is read once, into the ``bytes`` that are returned.
 """
@@ -16,8 +16,9 @@ from typing import Final, NoReturn
 import numpy as np
 import xxhash
 
-from dsort.containers.base import ForwardScanner
+from dsort.containers.base import Scan
 from dsort.containers.tar.header import BLOCK_BYTES, padded_bytes
+from dsort.containers.tar.scan import TarScan
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import ChangedInputError, ShardEndError
@@ -126,23 +127,24 @@ class ForwardTar:
         self,
         place: ShardPlace,
         file: ShardFile,
-        scanner: ForwardScanner,
         window_bytes: int,
         url: str,
         direct: DirectFile | None,
     ) -> None:
         """``direct``: the same shard as a local file; None if it is none."""
         self.index: RecordIndex | None = None  # of the whole shard, once that was read
-        self._place, self._file, self._scanner, self._url = place, file, scanner, url
+        self._place, self._file, self._url = place, file, url
         self._direct = direct
+        self._size_bytes = file.info.size_bytes
+        self._tar = TarScan(place.name, self._size_bytes)
+        self._scan = Scan(self._tar.scanner())
         self._is_plain = True  # all members so far are plain files that follow one another
         self._room, self._sparse_room = Room(), Room(is_sparse=True)
         self._scratch = Room()
         self._window = _Window()
         self._window_bytes = window_bytes
         self._step_bytes = min(FIRST_BYTES, window_bytes)
-        self._size_bytes = file.info.size_bytes
-        self._members = 0  # how many were taken from the scanner
+        self._members = 0  # how many were taken from the scan
         self._pending: MemberTable | None = None  # members of the record that may not be complete
         self._parts: list[RecordIndex] = []
         self._records = 0
@@ -162,7 +164,7 @@ class ForwardTar:
                     at = stop
             if at == len(rows) and not self._is_at_end(rows):
                 return
-            if self._scanner.done:
+            if self._scan.need is None:
                 if at < len(rows):
                     wrong_count(self._place, self._records)
                 if self.index is None:
@@ -172,9 +174,9 @@ class ForwardTar:
 
     def finish(self) -> None:
         """Read the rest to the end, if it is at most ``RANGE_BYTES_MAX``."""
-        if self._size_bytes - self._scanner.next_offset > RANGE_BYTES_MAX:
+        if self._size_bytes - self._scanned > RANGE_BYTES_MAX:
             return
-        while not self._scanner.done:
+        while self._scan.need is not None:
             self._read_window()
         if self.index is None:
             self._finish()
@@ -189,7 +191,9 @@ class ForwardTar:
 
     def _read_window(self) -> None:
         """Read the next window."""
-        begin = self._scanner.next_offset
+        need = self._scan.need
+        assert need is not None
+        begin = need.offset
         pending_at = self._begin()
         self._last = None
         self._hash_until(pending_at)
@@ -198,7 +202,7 @@ class ForwardTar:
         direct = self._direct if is_large else None
         if direct is None and self._file.is_file:
             most = min(most, FILE_BYTES_MAX)
-        step = max(min(self._step_bytes, most), self._scanner.window_bytes_min)
+        step = max(min(self._step_bytes, most), need.at_least)
         self._step_bytes = min(2 * step, self._window_bytes)
         self._window = window = _Window()
         window.start = pending_at if direct is None else begin
@@ -211,14 +215,19 @@ class ForwardTar:
             self._is_plain = self._read_headers(direct, window)
         if window.is_whole:
             self._hash_until(window.stop)
-        if begin < window.stop:
-            self._scanner.feed(window.view[begin - window.start :], begin)
+        self._scan.feed(window.view, window.start)
         self._form()
+
+    @property
+    def _scanned(self) -> int:
+        """The byte up to which the shard is scanned."""
+        need = self._scan.need
+        return self._size_bytes if need is None else need.offset
 
     def _begin(self) -> int:
         """Where the record begins that may not be complete."""
         if self._pending is None or not len(self._pending):
-            return min(self._scanner.next_offset, self._size_bytes)
+            return self._scanned
         return int(self._pending.range_start.min())
 
     def _read_headers(self, direct: DirectFile, window: _Window) -> bool:
@@ -233,7 +242,7 @@ class ForwardTar:
             if at + BLOCK_BYTES > filled:
                 direct.read_into(view[filled:stop], base + filled)
                 filled = stop
-            size = self._scanner.plain_payload(view[at : at + BLOCK_BYTES].tobytes())
+            size = self._tar.plain_payload(view[at : at + BLOCK_BYTES].tobytes())
             if size is None or base + at + BLOCK_BYTES + padded_bytes(size) > self._size_bytes:
                 if filled < total:
                     direct.read_into(view[filled:], base + filled)
@@ -250,9 +259,11 @@ class ForwardTar:
     def _form(self) -> None:
         """Make records of the members that were found, except the last record, which may not be
         complete, and records whose payload ends behind a window that was read whole."""
-        new = self._scanner.found(self._members)
+        new = self._tar.found(self._members)
         self._members += len(new)
-        if bool((new.kind == MemberKind.HARDLINK).any()):
+        is_done = self._scan.need is None  # links are resolved then
+        resolved = self._scan.table.notes.hardlinks_resolved if is_done else 0
+        if resolved or bool((new.kind == MemberKind.HARDLINK).any()):
             raise NotForwardError
         table = new if self._pending is None else self._pending.followed_by(new, 0)
         whole, _ = RecordIndex.of(table)
@@ -260,10 +271,10 @@ class ForwardTar:
             self._pending = None
             return
         window = self._window
-        end = window.stop if window.is_whole else self._scanner.next_offset
+        end = window.stop if window.is_whole else self._scanned
         # Records are complete if their last byte was read and another record follows.
         reach = np.searchsorted(np.maximum.accumulate(whole.high), end, "right")
-        count = int(reach) if self._scanner.done else min(int(reach), len(whole) - 1)
+        count = int(reach) if is_done else min(int(reach), len(whole) - 1)
         if count <= 0:
             self._pending = table
             return
@@ -320,7 +331,7 @@ class ForwardTar:
             self._hashed = end
 
     def _finish(self) -> None:
-        notes = self._scanner.finish().notes
+        notes = self._scan.table.notes
         if notes.shortfall:
             raise ShardEndError(
                 f"shard {self._place.name} may not be whole: {notes.shortfall}",

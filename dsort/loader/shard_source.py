@@ -15,8 +15,8 @@ from typing import Final
 from msgspec import Struct
 
 from dsort.closing import ClosesOnExit
-from dsort.containers.base import ForwardScanner
 from dsort.containers.registry import codec_of, container_of
+from dsort.containers.tar.container import Tar
 from dsort.data.columns import Int64s
 from dsort.errors import DsortError
 from dsort.loader.decode import Sample
@@ -184,10 +184,9 @@ class ShardSource(ClosesOnExit):
         if self._index is not None:
             self._check_count(len(self._index))
             return
-        scanner = container.scanner(self._place.name, self._file.info.size_bytes)
-        if codec_of(self._place.name) is None and isinstance(scanner, ForwardScanner):
+        if codec_of(self._place.name) is None and isinstance(container, Tar):
             self._forward = ForwardTar(
-                self._place, self._file, scanner, self._window_bytes, self.url, self._direct
+                self._place, self._file, self._window_bytes, self.url, self._direct
             )
         else:
             self._shard = self._opened_shard()

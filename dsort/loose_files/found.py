@@ -81,8 +81,7 @@ def _scanned(name: str, base: int, size_bytes: int, source: Readable) -> MemberT
         source.read_into(window, base + offset)
         return window
 
-    drive(scanner, size_bytes, read, window_bytes=WINDOW_BYTES)
-    table = scanner.finish()
+    table = drive(scanner, size_bytes, read, window_bytes=WINDOW_BYTES)
     refused = refusal(TAR.oddities, table.notes, "abort", "read")
     if refused:
         raise ShardEndError(f"archive {name} {refused[0]}", hint="fetch or make it again")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container, drive
@@ -59,17 +60,19 @@ class HoppedShard(ClosesOnExit):
         """Do nothing: a request costs money, so none is made that may not be needed."""
 
     def scan(self, container: Container, *, until: Callable[[], bool]) -> None:
-        """Fetch the headers that a scan of the shard will read, as long as ``until`` returns
-        false."""
+        """Fetch the headers that a scan of the shard will read. ``CancelledError`` as soon as
+        ``until`` returns true."""
 
         def read(offset: int, size: int) -> memoryview:
+            if until():
+                raise CancelledError
             window = memoryview(bytearray(size))
             self.read_into(window, offset)
             return window
 
         total = self.info.size_bytes
         scanner = container.scanner(self.info.name, total)
-        drive(scanner, total, read, window_bytes=HOP_BYTES, until=until)
+        drive(scanner, total, read, window_bytes=HOP_BYTES)
 
     def forget(self) -> None:
         """Discard the fetched bytes."""

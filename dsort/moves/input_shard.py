@@ -151,8 +151,7 @@ class ShardBytes:
         total = self.size_bytes - begin
         scanner = container.scanner(self.name, total)
         align = PAGE_BYTES if self._past_cache is not None and not begin else 1
-        drive(scanner, total, read, window_bytes=self._scan_bytes, align=align)
-        return scanner.finish()
+        return drive(scanner, total, read, window_bytes=self._scan_bytes, align=align)
 
     def _read_run(self, window: memoryview, offset: int) -> None:
         """Fill ``window`` from byte ``offset``, which is the start of a page."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Lock
 from typing import Protocol
@@ -200,7 +200,7 @@ class HeaderReader:
             self._waiting.popleft().file.end_part()
 
     def _scanned(self, hopped: HoppedShard) -> HoppedShard:
-        with contextlib.suppress(DsortError):
+        with contextlib.suppress(DsortError, CancelledError):
             container = self._setup.pipeline.reading.container_of(hopped.info.name)
             hopped.scan(container, until=lambda: self._is_closed)
         return hopped

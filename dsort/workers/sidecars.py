@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dsort.containers.base import Container
+from dsort.containers.base import Container, Scan
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.members import MemberTable
-from dsort.errors import InvariantError
 from dsort.scratch.columns import Column, ColumnFile, columns_bytes
 from dsort.storage.bucket import Bucket
 
@@ -31,55 +30,37 @@ class MemberWatch:
     """Finds the members of one output shard in its bytes, fed from the first to the last."""
 
     def __init__(self, container: Container, shard: str, size_bytes: int) -> None:
-        self._scanner = container.scanner(shard, size_bytes)
+        self._scan = Scan(container.scanner(shard, size_bytes))
         self._at = 0  # offset of the next byte to be fed
-        self._held: list[memoryview | bytes] = []  # the bytes before it, from _held_at on
-        self._held_at = 0
-        self._held_bytes = 0
+        self._held = bytearray()  # the bytes before it, from the first that the scan needs on
 
     def feed(self, slices: Sequence[memoryview]) -> None:
         """Take the next bytes."""
         for piece in slices:
-            rest = piece
-            while len(rest):
-                skipped = min(len(rest), max(self._scanner.next_offset - self._at, 0))
-                if skipped and not self._held_bytes:
-                    self._at += skipped
-                    rest = rest[skipped:]
-                    continue
-                taken = rest[: max(self._wanted_bytes - self._held_bytes, 1)]
-                if not self._held_bytes:
-                    self._held_at = self._at
-                self._held.append(bytes(taken))  # a copy: the caller's buffer is reused
-                self._held_bytes += len(taken)
-                self._at += len(taken)
-                rest = rest[len(taken) :]
-                if self._held_bytes >= self._wanted_bytes:
-                    self._scan()
+            self._take(piece)
+            self._at += len(piece)
+
+    def _take(self, piece: memoryview) -> None:
+        while (need := self._scan.need) is not None:
+            first = need.offset + len(self._held) - self._at
+            if first >= len(piece):
+                return
+            missing = max(HELD_BYTES, need.at_least) - len(self._held)
+            self._held += piece[first : first + missing]
+            if len(piece) - first >= missing:
+                self._scan_held(need.offset)
 
     def members(self) -> MemberTable:
         """The members, once all bytes were fed."""
-        while not self._scanner.done:
-            before = self._scanner.next_offset
-            self._scan()
-            if self._scanner.next_offset == before and not self._scanner.done:
-                raise InvariantError("an output shard cannot be scanned")
-        return self._scanner.finish()
+        while (need := self._scan.need) is not None and len(self._held) >= need.at_least:
+            self._scan_held(need.offset)
+        return self._scan.table
 
-    @property
-    def _wanted_bytes(self) -> int:
-        return max(HELD_BYTES, self._scanner.window_bytes_min)
-
-    def _scan(self) -> None:
-        """Scan the held bytes, and keep those that the scanner needs again."""
-        data, scanner = b"".join(self._held), self._scanner
-        first = scanner.next_offset - self._held_at
-        if not scanner.done:
-            scanner.feed(memoryview(data)[first:], scanner.next_offset)
-        rest = data[max(scanner.next_offset - self._held_at, 0) :]
-        self._held = [rest] if rest else []
-        self._held_bytes = len(rest)
-        self._held_at = self._at - len(rest)
+    def _scan_held(self, offset: int) -> None:
+        """Scan the held bytes, and keep those that the scan needs again."""
+        self._scan.feed(self._held, offset)
+        need = self._scan.need
+        self._held = bytearray() if need is None else self._held[need.offset - offset :]
 
 
 def staged_sidecar(prefix: str, ordinal: int, kind: str) -> str:

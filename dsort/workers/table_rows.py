@@ -45,7 +45,7 @@ from dsort.data.segments import Segments
 from dsort.data.table import Column, Name, Numbers, Table
 from dsort.errors import CorruptShardError, InputError
 from dsort.moves.payload_files import PayloadBuffer, Spool
-from dsort.naming.names import shortened
+from dsort.naming.names import KEY_COLUMN, shortened
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ReadObject
 from dsort.workers.batch import FOUND

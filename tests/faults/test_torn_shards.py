@@ -15,10 +15,9 @@ import webdataset
 
 from dsort.containers.base import refusal
 from dsort.containers.tar.oddities import ODDITIES
-from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
 from tests.support.tar_builder import END, member
-from tests.support.tar_reading import scan_in_windows
+from tests.support.tar_reading import scan, scan_in_windows
 
 PAGE_BYTES = 4096
 RECORD_BYTES = 10240  # what tarfile and GNU tar pad to

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from dsort.containers.tar.scan import scan
 from tests.support.datasets import Member, Shard
 from tests.support.internals import BytesColumn, form_records
+from tests.support.tar_reading import scan
 
 SEEDS = [f"records {number}" for number in range(60)]
 

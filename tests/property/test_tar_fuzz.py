@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
 from tests.support.internals import MemberKind, MemberTable
 from tests.support.sampling import examples
@@ -26,7 +25,13 @@ from tests.support.tar_builder import (
     pax,
     pax_record,
 )
-from tests.support.tar_reading import as_plain, members_in, scan_by_the_book, scan_in_windows
+from tests.support.tar_reading import (
+    as_plain,
+    members_in,
+    scan,
+    scan_by_the_book,
+    scan_in_windows,
+)
 from tests.support.tar_torture import LONG, rewritten
 
 SETTINGS = settings(max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow])

@@ -10,10 +10,9 @@ import tarfile
 
 import pytest
 
-from dsort.containers.tar.scan import scan
 from tests.support.internals import MemberKind
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax
-from tests.support.tar_reading import members_in
+from tests.support.tar_reading import members_in, scan
 from tests.support.tar_torture import rewritten
 
 ROUNDS = 60

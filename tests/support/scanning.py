@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsort.containers.base import Container
+from dsort.containers.base import Container, drive
 from tests.support.internals import MemberTable
 
 __all__ = ["columns_of", "in_windows", "payloads_of", "stored_in"]
@@ -12,12 +12,13 @@ __all__ = ["columns_of", "in_windows", "payloads_of", "stored_in"]
 
 def in_windows(container: Container, shard: str, data: bytes, window_bytes: int) -> MemberTable:
     """The members of a shard that is read in windows of a size, or the least that will do."""
-    scanner = container.scanner(shard, len(data))
-    while not scanner.done:
-        start, least = scanner.next_offset, scanner.window_bytes_min
-        assert least <= len(data) - start
-        scanner.feed(data[start : start + max(window_bytes, least)], start)
-    return scanner.finish()
+    scanner, view = container.scanner(shard, len(data)), memoryview(data)
+
+    def read(offset: int, size: int) -> memoryview:
+        assert 0 <= offset <= offset + size <= len(data)
+        return view[offset : offset + size]
+
+    return drive(scanner, len(data), read, window_bytes=window_bytes)
 
 
 def columns_of(members: MemberTable) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from dsort.containers.base import Container, OddityKind
+from dsort.containers.base import Container, Need, OddityKind, Scanner
 from dsort.containers.facets import Entries, Names
 from dsort.errors import CorruptShardError
-from tests.support.internals import BytesColumn, MemberTable, PlacedEntries, ScanNotes, UInt8s
+from tests.support.internals import BytesColumn, MemberTable, PlacedEntries, ScanNotes
 
 __all__ = ["STORED_ZIP", "StoredZip", "ZipNotes"]
 
@@ -35,74 +35,46 @@ class ZipNotes(ScanNotes, frozen=True):
     comment_bytes: int = 0
 
 
-@dataclass(slots=True)
-class StoredZipScanner:
+def scan_entries(shard: str, size_bytes: int) -> Scanner:
     """Hops from local header to local header."""
-
-    shard: str
-    size_bytes: int
-    next_offset: int = 0
-    window_bytes_min: int = 0
-    done: bool = False
-    comment_bytes: int = 0
-    names: list[bytes] = field(default_factory=list)
-    rows: list[tuple[int, int, int]] = field(default_factory=list)  # start, payload, payload bytes
-    entries: list[bytes] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._need(LOCAL.size)
-
-    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        data = memoryview(window).cast("B")  # type: ignore[arg-type]
-        while not self.done:
-            left = len(data) - (self.next_offset - offset)
-            if left < self.window_bytes_min:
-                return
-            self._read(bytes(data[self.next_offset - offset :][: self.window_bytes_min]))
-
-    def _read(self, header: bytes) -> None:
+    at = 0
+    names: list[bytes] = []
+    rows: list[tuple[int, int, int]] = []  # start, payload, payload bytes
+    entries: list[bytes] = []
+    while True:
+        if at + END.size > size_bytes:
+            raise CorruptShardError(shard, at, "the zip ends here")
+        header = bytes((yield Need(at, min(LOCAL.size, size_bytes - at)))[: LOCAL.size])
         if header[:4] in (ENTRY_MAGIC, END_MAGIC):
-            self.done = True
-            return
+            break
         if header[:4] != LOCAL_MAGIC:
-            raise CorruptShardError(self.shard, self.next_offset, "no zip entry begins here")
-        _, *common, size, _, name_bytes, extra_bytes = LOCAL.unpack(header[: LOCAL.size])
-        if len(header) < LOCAL.size + name_bytes:
-            self.window_bytes_min = LOCAL.size + name_bytes
-            return
+            raise CorruptShardError(shard, at, "no zip entry begins here")
+        _, *common, size, _, name_bytes, extra_bytes = LOCAL.unpack(header)
         _version, flags, method, *_ = common
         if flags & 0x9 or method:
-            raise CorruptShardError(self.shard, self.next_offset, "an entry that is not stored")
-        name = header[LOCAL.size :]
-        payload = self.next_offset + LOCAL.size + name_bytes + extra_bytes
-        self.names.append(name)
-        self.rows.append((self.next_offset, payload, size))
-        self.entries.append(
+            raise CorruptShardError(shard, at, "an entry that is not stored")
+        payload = at + LOCAL.size + name_bytes + extra_bytes
+        if payload + size > size_bytes:
+            raise CorruptShardError(shard, at, "the zip ends here")
+        name = bytes((yield Need(at + LOCAL.size, name_bytes))[:name_bytes])
+        names.append(name)
+        rows.append((at, payload, size))
+        entries.append(
             ENTRY.pack(ENTRY_MAGIC, 20, *common, size, size, name_bytes, 0, 0, 0, 0, 0, 0) + name
         )
-        self.next_offset = payload + size
-        self._need(LOCAL.size)
-
-    def _need(self, size_bytes: int) -> None:
-        if self.next_offset + END.size > self.size_bytes:
-            raise CorruptShardError(self.shard, self.next_offset, "the zip ends here")
-        self.window_bytes_min = min(size_bytes, self.size_bytes - self.next_offset)
-
-    def finish(self) -> MemberTable:
-        columns = np.array(self.rows, np.int64).reshape(-1, 3).T
-        start, payload_start, payload_bytes = columns
-        entries = BytesColumn.of(self.entries)
-        comment = self.size_bytes - self.next_offset - len(entries.blob) - END.size
-        return MemberTable(
-            names=BytesColumn.of(self.names),
-            kind=np.zeros(len(self.names), np.uint8),
-            payload_start=payload_start,
-            payload_bytes=payload_bytes,
-            range_start=start,
-            range_length=payload_start + payload_bytes - start,
-            notes=ZipNotes(comment_bytes=comment),
-            entries=entries,
-        )
+        at = payload + size
+    start, payload_start, payload_bytes = np.array(rows, np.int64).reshape(-1, 3).T
+    column = BytesColumn.of(entries)
+    return MemberTable(
+        names=BytesColumn.of(names),
+        kind=np.zeros(len(names), np.uint8),
+        payload_start=payload_start,
+        payload_bytes=payload_bytes,
+        range_start=start,
+        range_length=payload_start + payload_bytes - start,
+        notes=ZipNotes(comment_bytes=size_bytes - at - len(column.blob) - END.size),
+        entries=column,
+    )
 
 
 def renamed(headers: bytes, new_name: bytes) -> bytes:
@@ -139,8 +111,8 @@ class StoredZip(Container):
         ),
     )
 
-    def scanner(self, shard: str, size_bytes: int) -> StoredZipScanner:
-        return StoredZipScanner(shard, size_bytes)
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        return scan_entries(shard, size_bytes)
 
     @property
     def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]]:

@@ -10,8 +10,10 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from dsort.containers.base import Scan
+from dsort.containers.tar.container import TAR
 from dsort.containers.tar.member import Window
-from dsort.containers.tar.scan import TarScanner
+from dsort.containers.tar.scan import TarScan
 from dsort.containers.tar.vector import Blocks
 from tests.support.internals import MemberKind, MemberTable
 from tests.support.tar_torture import Found
@@ -23,13 +25,17 @@ __all__ = [
     "listed",
     "members_in",
     "read_with_tarfile",
+    "scan",
     "scan_by_the_book",
     "scan_in_windows",
 ]
 
 
-class ByTheBook(TarScanner):
-    """A scanner that reads every member one by one."""
+scan = TAR.scan
+
+
+class ByTheBook(TarScan):
+    """A scan that reads every member one by one."""
 
     def _read_run(self, window: Window, blocks: Blocks, base: int) -> bool:
         return False
@@ -37,28 +43,24 @@ class ByTheBook(TarScanner):
 
 def scan_by_the_book(data: bytes) -> MemberTable:
     """``scan`` without its fast lane."""
-    scanner = ByTheBook("s.tar", len(data))
+    scan = Scan(ByTheBook("s.tar", len(data)).scanner())
     if data:
-        scanner.feed(data, 0)
-    return scanner.finish()
+        scan.feed(data, 0)
+    return scan.table
 
 
-def scan_in_windows(
-    data: bytes, sizes: Iterable[int], *, before: int = 0, scanner: TarScanner | None = None
-) -> MemberTable:
+def scan_in_windows(data: bytes, sizes: Iterable[int], *, before: int = 0) -> MemberTable:
     """``scan`` in windows of ``sizes`` bytes (the last one again and again), grown where need be,
     each beginning up to ``before`` bytes before what is wanted."""
-    scanner = scanner or TarScanner("s.tar", len(data))
+    scan = Scan(TAR.scanner("s.tar", len(data)))
     *first, last = sizes
     for size in itertools.chain(first, itertools.repeat(last)):
-        if scanner.done:
+        need = scan.need
+        if need is None:
             break
-        wanted = scanner.next_offset
-        start = max(wanted - before, 0)
-        end = wanted + max(size, scanner.window_bytes_min)
-        scanner.feed(memoryview(data)[start:end], start)
-        assert scanner.next_offset > wanted or scanner.window_bytes_min > end - wanted
-    return scanner.finish()
+        start = max(need.offset - before, 0)
+        scan.feed(memoryview(data)[start : need.offset + max(size, need.at_least)], start)
+    return scan.table
 
 
 def as_plain(table: MemberTable) -> tuple[object, ...]:

@@ -172,10 +172,7 @@ def test_a_byte_order_mark_within_a_file_is_refused(head: bytes, window_bytes: i
 
 
 def _scan(data: bytes, window_bytes: int) -> None:
-    scanner = TEXT_LINES.scanner("s.txt", len(data))
-    while not scanner.done:
-        at = scanner.next_offset
-        scanner.feed(data[at : at + max(window_bytes, scanner.window_bytes_min)], at)
+    in_windows(TEXT_LINES, "s.txt", data, window_bytes)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 4096, 4103])

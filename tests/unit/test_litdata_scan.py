@@ -12,6 +12,7 @@ from dsort.containers.litdata.container import LITDATA, LitData, leaf_names
 from dsort.errors import ConversionError, CorruptShardError
 from tests.support.internals import MemberTable
 from tests.support.litdata_reader import CONFIG, litdata_chunk
+from tests.support.scanning import in_windows
 
 ITEMS = [(bytes([n]) * 90 * n, n) for n in range(6)]
 CHUNK = litdata_chunk(ITEMS)
@@ -20,12 +21,7 @@ KNOWN = LITDATA.with_schema(SCHEMA)
 
 
 def scanned_in_windows(data: bytes, window_bytes: int) -> MemberTable:
-    scanner = KNOWN.scanner("chunk-0-0.bin", len(data))
-    while not scanner.done:
-        size = max(window_bytes, scanner.window_bytes_min)
-        assert scanner.next_offset + scanner.window_bytes_min <= len(data)
-        scanner.feed(data[scanner.next_offset :][:size], scanner.next_offset)
-    return scanner.finish()
+    return in_windows(KNOWN, "chunk-0-0.bin", data, window_bytes)
 
 
 @pytest.mark.parametrize("window_bytes", [1, 9, 100, 10_000])

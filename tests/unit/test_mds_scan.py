@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsort.containers.base import ContainerOptions
+from dsort.containers.base import ContainerOptions, Scan
 from dsort.containers.mds.columns import Columns
 from dsort.containers.mds.container import MDS
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
 from tests.support.internals import BytesColumn, MemberTable
 from tests.support.mds_by_the_text import samples_of_shard
 from tests.support.mds_writer import mds_shard
+from tests.support.scanning import in_windows
 
 COLUMNS = {"a": "str", "image": "bytes", "n": "int", "z": "uint8"}
 SAMPLES: list[dict[str, Any]] = [
@@ -27,12 +28,7 @@ SHARD = mds_shard(COLUMNS, SAMPLES)
 
 def scanned_in_windows(data: bytes, window_bytes: int, key_field: str = "") -> MemberTable:
     container = MDS.with_options(ContainerOptions(key_field=key_field))
-    scanner = container.scanner("s.mds", len(data))
-    while not scanner.done:
-        size = max(window_bytes, scanner.window_bytes_min)
-        assert scanner.next_offset + scanner.window_bytes_min <= len(data)
-        scanner.feed(data[scanner.next_offset :][:size], scanner.next_offset)
-    return scanner.finish()
+    return in_windows(container, "s.mds", data, window_bytes)
 
 
 @pytest.mark.parametrize("window_bytes", [1, 9, 100, 10_000])
@@ -135,7 +131,7 @@ def test_hostile_heads_are_refused(data: bytes, words: str) -> None:
 
 def test_a_shard_longer_than_its_offsets_can_say_is_refused_unread() -> None:
     with pytest.raises(CorruptShardError, match="4 GiB"):
-        MDS.scanner("s", 1 << 32)
+        Scan(MDS.scanner("s", 1 << 32))
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.base import Container, ContainerOptions, Scan
 from dsort.containers.objects.container import CBOR, MSGPACK, Objects
 from dsort.containers.objects.headers import Header
-from dsort.containers.objects.scan import ObjectScanner
+from dsort.containers.objects.scan import ObjectScan
 from dsort.containers.objects.walk import ObjectWalk
 from dsort.errors import ContentKeyError, CorruptShardError
 from tests.support.sampling import examples
@@ -228,9 +228,9 @@ def test_plain_items_take_no_look_at_each_header(container: Objects, data: bytes
         return container.read_header(view, at)
 
     sizes, extension = container.item_sizes, container.member_extension
-    scanner = ObjectScanner("a.x", len(data), read_header, sizes, extension, b"")
-    scanner.feed(data, 0)
-    found = scanner.finish()
+    begun = Scan(ObjectScan("a.x", len(data), read_header, sizes, extension, b"").scanner())
+    begun.feed(data, 0)
+    found = begun.table
     assert found.range_length.sum() == len(data)
     assert looks < 10_000 + len(found)  # the last 4 KiB are read one by one
 

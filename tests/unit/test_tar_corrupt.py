@@ -11,11 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from dsort.containers.tar.scan import TarScanner, scan
-from dsort.errors import CorruptShardError
+from dsort.containers.base import Scan
+from dsort.containers.tar.container import TAR
+from dsort.containers.tar.scan import TarScan
+from dsort.errors import CorruptShardError, InvariantError
 from tests.support.tar_builder import END, header, member, pax
 from tests.support.tar_corrupt import CorruptCase, corrupt_cases
-from tests.support.tar_reading import ByTheBook, as_plain, scan_by_the_book, scan_in_windows
+from tests.support.tar_reading import (
+    ByTheBook,
+    as_plain,
+    scan,
+    scan_by_the_book,
+    scan_in_windows,
+)
 
 CASES = corrupt_cases()
 
@@ -75,27 +83,26 @@ def test_every_flipped_bit_of_a_plain_header_is_noticed() -> None:
         data[at] ^= 1 << bit
 
 
-def test_a_shard_shorter_than_it_should_be_is_refused() -> None:
+def test_a_shard_that_was_not_read_to_its_end_has_no_table() -> None:
     data = member(b"a.jpg", b"a" * 5000) + END
-    scanner = TarScanner("s.tar", len(data) + 10_000)
-    scanner.feed(data, 0)
-    with pytest.raises(CorruptShardError, match=f"it should have {len(data) + 10_000}") as short:
-        scanner.finish()
-    assert short.value.offset == len(data)
+    begun = Scan(TAR.scanner("s.tar", len(data) + 10_000))
+    begun.feed(data, 0)
+    with pytest.raises(InvariantError, match=f"still needs byte {len(data)} "):
+        _ = begun.table
 
 
-@pytest.mark.parametrize("scanner_type", [TarScanner, ByTheBook])
+@pytest.mark.parametrize("scan_type", [TarScan, ByTheBook])
 def test_an_error_does_not_keep_the_mapped_file_open(
-    tmp_path: Path, scanner_type: type[TarScanner]
+    tmp_path: Path, scan_type: type[TarScan]
 ) -> None:
     path = tmp_path / "s.tar"
     path.write_bytes(b"".join(member(b"%d" % i, b"x" * 900) for i in range(200)) + b"junk" * 512)
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        scanner = scanner_type("s.tar", len(mapped))
+        begun = Scan(scan_type("s.tar", len(mapped)).scanner())
         view = memoryview(mapped)
         with pytest.raises(CorruptShardError) as refused:
-            scanner.feed(view, 0)
+            begun.feed(view, 0)
         view.release()
         mapped.close()  # BufferError if anything still looked at it
     assert refused.value.offset == 200 * 1536

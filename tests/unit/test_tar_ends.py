@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
 from tests.support.internals import ScanNotes
 from tests.support.tar_builder import END, header, member, pax
-from tests.support.tar_reading import as_plain, scan_by_the_book, scan_in_windows
+from tests.support.tar_reading import as_plain, scan, scan_by_the_book, scan_in_windows
 
 ONE, TWO = member(b"a.jpg", b"a" * 600), member(b"b.jpg", b"b")
 MIB = 1 << 20

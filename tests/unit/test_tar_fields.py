@@ -10,9 +10,8 @@ import pytest
 
 from dsort.containers.tar.fields import HeaderFields
 from dsort.containers.tar.header import odd_numbers, parse_header
-from dsort.containers.tar.scan import scan
 from tests.support.tar_builder import END, checksum, header
-from tests.support.tar_reading import as_plain, scan_by_the_book
+from tests.support.tar_reading import as_plain, scan, scan_by_the_book
 
 COUNT = 70
 """More than are compared at once."""

@@ -9,9 +9,9 @@ import tarfile
 import pytest
 
 from dsort.containers.tar import member as tar_member
-from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
 from tests.support.tar_builder import END, gnu_long, header, member, pax
+from tests.support.tar_reading import scan
 from tests.support.tar_torture import LONG, rewritten
 
 

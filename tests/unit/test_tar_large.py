@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dsort.containers.tar.scan import TarScanner, scan
+from dsort.containers.base import drive
+from dsort.containers.tar.container import TAR
 from dsort.errors import CorruptShardError
 from tests.support.internals import MemberTable
 from tests.support.tar_builder import END, header, member, pax
+from tests.support.tar_reading import scan
 
 GIB = 1 << 30
 SIZE = 9 * GIB + 1
@@ -34,12 +36,9 @@ def scan_holes(path: Path, parts: list[tuple[int, bytes]], size_bytes: int) -> M
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         with memoryview(mapped) as view:
             whole = scan(path.name, view)
-            scanner = TarScanner(path.name, len(view))
-            while not scanner.done:
-                at = scanner.next_offset
-                with view[at : at + 4096] as window:
-                    scanner.feed(window, at)
-        assert scanner.finish().range_start.tolist() == whole.range_start.tolist()
+            scanner = TAR.scanner(path.name, len(view))
+            table = drive(scanner, len(view), lambda at, n: view[at : at + n], window_bytes=4096)
+        assert table.range_start.tolist() == whole.range_start.tolist()
     return whole
 
 

@@ -8,10 +8,10 @@ import tarfile
 import pytest
 
 from dsort.containers.tar.container import TAR
-from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
 from tests.support.internals import MemberKind
 from tests.support.tar_builder import END, header, member, pax
+from tests.support.tar_reading import scan
 from tests.support.tar_torture import LONG, rewritten
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dsort.containers.tar.scan import scan
 from tests.support.internals import MemberKind, ScanNotes
 from tests.support.tar_reading import (
     as_plain,
@@ -19,6 +18,7 @@ from tests.support.tar_reading import (
     listed,
     members_in,
     read_with_tarfile,
+    scan,
     scan_by_the_book,
     scan_in_windows,
 )

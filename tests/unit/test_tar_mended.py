@@ -8,10 +8,9 @@ import tarfile
 
 import pytest
 
-from dsort.containers.tar.scan import scan
 from dsort.errors import CorruptShardError
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, old_gnu_sparse, pax
-from tests.support.tar_reading import as_plain, listed, scan_by_the_book, scan_in_windows
+from tests.support.tar_reading import as_plain, listed, scan, scan_by_the_book, scan_in_windows
 from tests.support.tar_torture import LONG, rewritten
 
 FIELDS = {"mode": 100, "uid": 108, "gid": 116, "mtime": 136, "devmajor": 329, "devminor": 337}

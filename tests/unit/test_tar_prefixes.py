@@ -10,9 +10,8 @@ import tarfile
 import pytest
 
 from dsort.containers.tar.header import other_name, renamed
-from dsort.containers.tar.scan import scan
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax
-from tests.support.tar_reading import as_plain, listed, scan_by_the_book, scan_in_windows
+from tests.support.tar_reading import as_plain, listed, scan, scan_by_the_book, scan_in_windows
 
 MAGICS = {"gnu": b"ustar  \0", "v7": bytes(8), "neither": b"ustar 00", "none": b"whatever"}
 UNSAFE = [b"../..", b"/etc", b"a/..", b"..", b"0/../..", b"14712345670/../x", b"p" * 152 + b"/.."]

@@ -9,10 +9,10 @@ import pytest
 
 from dsort.containers.tar.container import TAR
 from dsort.containers.tar.header import renamed
-from dsort.containers.tar.scan import END_OF_ARCHIVE, scan
+from dsort.containers.tar.scan import END_OF_ARCHIVE
 from tests.support.internals import BytesColumn
 from tests.support.tar_builder import gnu_long, header, member, old_gnu_sparse, pax
-from tests.support.tar_reading import listed
+from tests.support.tar_reading import listed, scan
 from tests.support.tar_torture import HUGE, LONG, TORN
 
 BODY = b"payload".ljust(512, b"\0")

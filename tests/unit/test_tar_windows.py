@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsort.containers.base import Scan, drive
 from dsort.containers.tar import member as member_module
-from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
+from dsort.containers.tar.container import TAR
+from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import CorruptShardError
 from tests.support.internals import MemberKind
 from tests.support.tar_builder import END, gnu_long, header, member, pax
-from tests.support.tar_reading import as_plain, scan_in_windows
+from tests.support.tar_reading import as_plain, scan, scan_in_windows
 
 
 def test_the_end_of_an_output_shard_is_two_zero_blocks() -> None:
@@ -26,12 +28,12 @@ def test_the_end_of_an_output_shard_is_two_zero_blocks() -> None:
 
 def test_payload_need_not_be_in_any_window() -> None:
     data = member(b"a.jpg", b"a" * 100_000) + member(b"b.jpg", b"b") + END
-    scanner = TarScanner("s.tar", len(data))
-    scanner.feed(data[:1024], 0)
-    assert scanner.next_offset == 512 + 196 * 512
-    scanner.feed(data[scanner.next_offset :], scanner.next_offset)
-    assert scanner.done
-    assert scanner.finish().names.tolist() == [b"a.jpg", b"b.jpg"]
+    begun = Scan(TAR.scanner("s.tar", len(data)))
+    begun.feed(data[:1024], 0)
+    at = 512 + 196 * 512
+    assert begun.need == (at, 1024)
+    begun.feed(data[at:], at)
+    assert begun.table.names.tolist() == [b"a.jpg", b"b.jpg"]
 
 
 def test_headers_that_a_window_cuts_are_left_for_the_next_one(
@@ -42,33 +44,36 @@ def test_headers_that_a_window_cuts_are_left_for_the_next_one(
     ends = range(1024 + 1, 1024 + 512 + 1024 + 512)
     some = set(ends[:: rounds(32, 1)]) | {at for at in ends if (at + 2) % 512 <= 4}
     for end in sorted(some):
-        scanner = TarScanner("s.tar", len(data))
-        scanner.feed(data[:end], 0)
-        assert scanner.next_offset == 1024
-        assert end - 1024 < scanner.window_bytes_min <= 2048
-        scanner.feed(data[1024 : 1024 + 2048], 1024)
-        assert scanner.next_offset == 1024 + len(group)
+        begun = Scan(TAR.scanner("s.tar", len(data)))
+        begun.feed(data[:end], 0)
+        cut = begun.need
+        assert cut is not None
+        assert cut.offset == 1024
+        assert end - 1024 < cut.at_least <= 2048
+        begun.feed(data[1024 : 1024 + 2048], 1024)
+        assert begun.need == (1024 + len(group), 1024)
 
 
 def test_the_window_to_be_is_as_large_as_the_headers_are() -> None:
     group = pax({b"comment": b"c" * 3_000_000, b"path": b"long.jpg"}) + member(b"short", b"payload")
     data = group + END
-    scanner = TarScanner("s.tar", len(data))
     asked = []
-    while not scanner.done:
-        at, size = scanner.next_offset, scanner.window_bytes_min
+
+    def read(at: int, size: int) -> memoryview:
         asked.append(size)
-        scanner.feed(data[at : at + size], at)
+        return memoryview(data)[at : at + size]
+
+    table = drive(TAR.scanner("s.tar", len(data)), len(data), read, window_bytes=0)
     assert asked == [1024, 512 + 3_000_320 + 512, 1024]
-    assert scanner.finish().names.tolist() == [b"long.jpg"]
+    assert table.names.tolist() == [b"long.jpg"]
 
 
 def test_headers_of_more_than_32_mib_are_refused_before_anyone_reads_them() -> None:
     size = (32 << 20) + 1
     for typeflag in (b"x", b"g", b"L", b"K"):
-        scanner = TarScanner("s.tar", 1 << 40)
+        begun = Scan(TAR.scanner("s.tar", 1 << 40))
         with pytest.raises(CorruptShardError, match="the limit is 32 MiB"):
-            scanner.feed(header(b"h", size, typeflag) + bytes(512), 0)
+            begun.feed(header(b"h", size, typeflag) + bytes(512), 0)
 
 
 def test_a_sparse_map_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,17 +109,17 @@ def test_an_unaligned_window_is_not_copied() -> None:
 
 
 def test_a_window_must_hold_what_comes_next() -> None:
-    scanner = TarScanner("s.tar", 5000)
+    begun = Scan(TAR.scanner("s.tar", 5000))
     for window, offset in ((b"", 0), (bytes(100), 100)):
         with pytest.raises(ValueError, match="does not hold byte 0"):
-            scanner.feed(window, offset)
+            begun.feed(window, offset)
 
 
 def test_bytes_beyond_the_shard_are_not_its_own() -> None:
     data = member(b"a.jpg", b"a") + END
-    scanner = TarScanner("s.tar", len(data))
-    scanner.feed(data + member(b"later.jpg", b"x"), 0)
-    table = scanner.finish()
+    begun = Scan(TAR.scanner("s.tar", len(data)))
+    begun.feed(data + member(b"later.jpg", b"x"), 0)
+    table = begun.table
     assert (table.names.tolist(), table.notes.trailing_bytes) == ([b"a.jpg"], 0)
 
 
@@ -133,13 +138,13 @@ def test_nothing_of_a_window_is_kept(tmp_path: Path) -> None:
 def test_a_reused_buffer_leaves_earlier_members_alone() -> None:
     data = b"".join(member(b"%d" % i, b"x" * 600) for i in range(50)) + END
     buffer = bytearray(1536)
-    scanner = TarScanner("s.tar", len(data))
-    while not scanner.done:
-        at = scanner.next_offset
-        piece = data[at : at + len(buffer)]
-        buffer[: len(piece)] = piece
-        scanner.feed(memoryview(buffer)[: len(piece)], at)
-    assert scanner.finish().names.tolist() == [b"%d" % i for i in range(50)]
+
+    def read(at: int, size: int) -> memoryview:
+        buffer[:size] = data[at : at + size]
+        return memoryview(buffer)[:size]
+
+    table = drive(TAR.scanner("s.tar", len(data)), len(data), read, window_bytes=len(buffer))
+    assert table.names.tolist() == [b"%d" % i for i in range(50)]
 
 
 def test_what_stands_after_the_end_is_measured_in_windows_too() -> None:
@@ -153,14 +158,16 @@ def test_what_stands_after_the_end_is_measured_in_windows_too() -> None:
 def test_a_chain_of_long_names_is_read_a_few_times_at_most(typeflags: bytes) -> None:
     chain = b"".join(gnu_long(b"n" * 200, bytes((flag,))) for flag in typeflags)
     data = chain * (6000 // len(typeflags)) + header(b"a", 0, b"2", style="gnu") + END
-    scanner, fed = TarScanner("s.tar", len(data)), 0
-    while not scanner.done:
-        at = scanner.next_offset
-        window = data[at : at + max(64 << 10, scanner.window_bytes_min)]
-        fed += len(window)
-        scanner.feed(window, at)
+    fed = 0
+
+    def read(at: int, size: int) -> memoryview:
+        nonlocal fed
+        fed += size
+        return memoryview(data)[at : at + size]
+
+    table = drive(TAR.scanner("s.tar", len(data)), len(data), read, window_bytes=64 << 10)
     assert fed < 4 * len(data)
-    assert len(scanner.finish()) == 1
+    assert len(table) == 1
 
 
 def test_all_headers_of_a_member_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tfrecord.tools.tfrecord2idx import create_index
 
-from dsort.containers.base import ContainerOptions
+from dsort.containers.base import Container, ContainerOptions, Scan
 from dsort.containers.tfrecord.checksums import (
     ROW_BYTES_MAX,
     crc32c,
@@ -21,6 +21,7 @@ from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
 from dsort.sidecars.kinds import SIDECARS
 from tests.support.internals import BytesColumn, MemberTable
+from tests.support.scanning import in_windows
 from tests.support.tfrecords import example_bytes, frame
 
 RECORDS = [b"", b"a", bytes(300), b"x" * 70, b"end"]
@@ -28,14 +29,10 @@ SHARD = b"".join(map(frame, RECORDS))
 KEYED = TFRECORD.with_options(ContainerOptions(key_field="id"))
 
 
-def scanned_in_windows(data: bytes, window_bytes: int, container: object = TFRECORD) -> MemberTable:
-    scanner = container.scanner("s.tfrecord", len(data))  # type: ignore[attr-defined]
-    while not scanner.done:
-        size = max(window_bytes, scanner.window_bytes_min)
-        assert scanner.next_offset + scanner.window_bytes_min <= len(data)
-        scanner.feed(data[scanner.next_offset :][:size], scanner.next_offset)
-    table: MemberTable = scanner.finish()
-    return table
+def scanned_in_windows(
+    data: bytes, window_bytes: int, container: Container = TFRECORD
+) -> MemberTable:
+    return in_windows(container, "s.tfrecord", data, window_bytes)
 
 
 def payloads(table: MemberTable, data: bytes) -> list[bytes]:
@@ -141,9 +138,9 @@ def test_a_record_without_the_key_is_named(record: bytes) -> None:
 def test_a_record_too_large_to_look_for_its_key_is_refused_before_it_is_read() -> None:
     length = KEYED_BYTES_MAX + 1
     checksum = int(length_checksums(np.array([length], np.int64))[0])
-    scanner = KEYED.scanner("s", length + 16)
+    begun = Scan(KEYED.scanner("s", length + 16))
     with pytest.raises(InputError, match="looked for in records of up to"):
-        scanner.feed(struct.pack("<QI", length, checksum), 0)
+        begun.feed(struct.pack("<QI", length, checksum), 0)
 
 
 def test_no_record_gets_another_name() -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import xxhash
 
-from dsort.containers.tar.scan import scan
 from dsort.errors import JobStoppedError
 from dsort.stop_flag import StopFlag
 from tests.support.commands import ROOT
@@ -25,6 +24,7 @@ from tests.support.internals import (
     member_digests,
 )
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.tar_reading import scan
 
 MEMBERS = (
     Member("a.jpg", b"a" * 3000),

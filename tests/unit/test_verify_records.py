@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dsort.containers.tar.scan import scan
 from tests.support.datasets import Member, Shard
 from tests.support.internals import (
     Bools,
@@ -19,6 +18,7 @@ from tests.support.internals import (
     joined_digests,
     output_records,
 )
+from tests.support.tar_reading import scan
 
 
 @dataclass

@@ -16,6 +16,7 @@ from dsort.containers.zip.container import ZIP
 from dsort.containers.zip.oddities import ZipNotes
 from dsort.errors import CorruptShardError
 from tests.support.internals import MemberKind, MemberTable
+from tests.support.scanning import in_windows
 from tests.support.zips import Record, zip_of
 
 MEMBERS = [("a.bin", b"x" * 40), ("ü.cls", b"yy"), ("d/b.bin", b""), ("d/c.txt", b"z" * 300)]
@@ -35,15 +36,7 @@ def scan(data: bytes) -> MemberTable:
 
 def scan_by_windows(data: bytes, window_bytes: int) -> MemberTable:
     """As a shard is scanned that does not fit in memory; each window is asked for in bounds."""
-    scanner = ZIP.scanner("s.zip", len(data))
-    for _ in range(10 * len(data)):
-        if scanner.done:
-            return scanner.finish()
-        at, needed = scanner.next_offset, scanner.window_bytes_min
-        assert at >= 0
-        assert at + needed <= len(data)
-        scanner.feed(data[at : at + max(window_bytes, needed)], at)
-    raise AssertionError("the scanner does not end")
+    return in_windows(ZIP, "s.zip", data, window_bytes)
 
 
 def content(data: bytes, members: MemberTable, row: int) -> bytes:

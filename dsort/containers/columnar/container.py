@@ -12,13 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from dsort.containers.base import Container, ContainerOptions, OddityKind, Scanner
+from dsort.containers.base import Container, ContainerOptions, Need, OddityKind, Scanner
 from dsort.containers.facets import Names
 
 if TYPE_CHECKING:
-    from dsort.data.columns import UInt8s
     from dsort.data.members import MemberTable
 
 __all__ = ["ARROW", "ARROW_STREAM", "PARQUET", "Columnar"]
@@ -64,44 +61,15 @@ class Columnar(Container):
         return not self.options.key_field
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
-        """Reads a shard whole: its cells become members."""
-        return CellScanner(shard, size_bytes, self.options.key_field, self.decoded_max)
+        """Reads a shard whole: its footer has all the places. Its cells become members."""
+        from dsort.containers.columnar.cells import cells_of_shard
+
+        key_field = self.options.key_field
+        return cells_of_shard(shard, (yield Need(0, size_bytes)), key_field, self.decoded_max)
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """Cells are bare already."""
         return members
-
-
-class CellScanner(Struct):
-    """Receives the bytes of a whole shard at once."""
-
-    shard: str
-    size_bytes: int
-    key_field: str
-    decoded_max: float
-    next_offset: int = 0
-    done: bool = False
-    _table: MemberTable | None = None
-
-    @property
-    def window_bytes_min(self) -> int:
-        """The whole shard: its footer has all the places."""
-        return self.size_bytes
-
-    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """See :class:`Scanner`."""
-        from dsort.containers.columnar.cells import cells_of_shard
-
-        view = memoryview(window).cast("B")  # type: ignore[arg-type]
-        self._table = cells_of_shard(self.shard, view, self.key_field, self.decoded_max)
-        self.done = True
-
-    def finish(self) -> MemberTable:
-        """See :class:`Scanner`."""
-        if self._table is None:
-            self.feed(b"", 0)
-        assert self._table is not None
-        return self._table
 
 
 PARQUET = Columnar((".parquet",))

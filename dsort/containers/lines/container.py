@@ -18,9 +18,10 @@ from dsort.containers.base import (
     Container,
     ContainerOptions,
     OddityKind,
+    Scanner,
 )
 from dsort.containers.facets import Packing, Payloads
-from dsort.containers.lines.scan import BOM, KEYED_LINE_BYTES_MAX, LineScanner
+from dsort.containers.lines.scan import BOM, KEYED_LINE_BYTES_MAX, LineScan
 from dsort.data.json_pointer import JsonPointer, JsonSyntaxError, is_json
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
@@ -80,9 +81,10 @@ class Lines(Container):
     def numbers_records(self) -> bool:
         return not self.key_field
 
-    def scanner(self, shard: str, size_bytes: int) -> LineScanner:
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
         pointer = JsonPointer.parse(self.key_field) if self.key_field else None
-        return LineScanner(shard, size_bytes, self.member_extension, pointer, is_json=self.is_json)
+        extension, is_json = self.member_extension, self.is_json
+        return LineScan(shard, size_bytes, extension, pointer, is_json=is_json).scanner()
 
     @property
     def packing(self) -> Packing:

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from dsort.containers.base import Need, Scanner
 from dsort.containers.positions import joined_names, position_names
 from dsort.data.columns import Bools, Int64s, UInt8s, UInt64s, row_numbers
 from dsort.data.json_pointer import JsonNumber, JsonPointer, JsonSyntaxError, is_json
@@ -18,7 +19,7 @@ from dsort.data.members import MemberTable, ScanNotes
 from dsort.errors import ContentKeyError, CorruptShardError
 from dsort.naming.names import shortened
 
-__all__ = ["BOM", "KEYED_LINE_BYTES_MAX", "LineNotes", "LineScanner", "line_feeds"]
+__all__ = ["BOM", "KEYED_LINE_BYTES_MAX", "LineNotes", "LineScan", "line_feeds"]
 
 BOM: Final = b"\xef\xbb\xbf"
 KEYED_LINE_BYTES_MAX: Final = 256 << 20
@@ -60,12 +61,12 @@ class LineNotes(ScanNotes, frozen=True):
     unended_line: int = 0  # the last line has no line feed
 
 
-class LineScanner:
-    """Finds the lines of one file. ``extension``: the extension of members, after their keys.
-    ``pointer``: where keys are; None: lines are numbered. ``is_json``: lines of white space are not
-    records."""
+class LineScan:
+    """The lines of one file found so far.
 
-    window_bytes_min: int
+    ``extension``: the extension of members, after their keys. ``pointer``: where keys are; None:
+    lines are numbered. ``is_json``: lines of white space are not records.
+    """
 
     def __init__(
         self,
@@ -91,32 +92,32 @@ class LineScanner:
         self._ends: list[Int64s] = []
         self._keys: list[bytes] = []
         self._shortfall = ""
-        self.window_bytes_min = min(_HEAD_BYTES, size_bytes)
 
-    @property
-    def done(self) -> bool:
-        return self._looked_at >= self._size_bytes
+    def scanner(self) -> Scanner:
+        """See ``Container.scanner``."""
+        if self._size_bytes:
+            head_bytes = min(_HEAD_BYTES, self._size_bytes)
+            self._look_at_head(bytes((yield Need(0, head_bytes))[:head_bytes]))
+        line_bytes_min = 1
+        while self._looked_at < self._size_bytes:
+            if self._pointer is None:
+                self._read((yield Need(self._looked_at)), self._looked_at)
+            else:
+                self._read((yield Need(self._line_start, line_bytes_min)), self._line_start)
+                line_bytes_min = self._line_bytes_min()
+        return self._table()
 
-    @property
-    def next_offset(self) -> int:
-        return self._looked_at if self._pointer is None else self._line_start
-
-    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """Find the lines that end in ``window``."""
+    def _read(self, window: memoryview, offset: int) -> None:
+        """Find the lines that end in ``window``, which begins at byte ``offset``."""
         array = np.frombuffer(window, np.uint8)
-        if self._looked_at == 0 and not self._look_at_head(bytes(array[:_HEAD_BYTES])):
-            return
         end = offset + len(array)
         step = _BLOCK_BYTES if self._pointer is None else _KEYS_BYTES
         for at in range(self._looked_at, end, step):
-            self._feed_block(array, offset, at, min(at + step, end))
+            self._read_block(array, offset, at, min(at + step, end))
         if end == self._size_bytes:
             self._finish_last_line(array, offset)
-        self.window_bytes_min = 0
-        if self._pointer is not None:
-            self._want_whole_line()
 
-    def finish(self) -> MemberTable:
+    def _table(self) -> MemberTable:
         """All lines that are not empty, one in each row."""
         # A line may be two bytes long: arrays that are no longer needed are freed before more are
         # made.
@@ -152,18 +153,16 @@ class LineScanner:
             record_of=numbers[: len(starts)],
         )
 
-    def _look_at_head(self, head: bytes) -> bool:
-        """Check for bytes with which no file of lines begins; return whether more bytes follow
-        them."""
+    def _look_at_head(self, head: bytes) -> None:
+        """Check for bytes with which no file of lines begins."""
         for magic, what in _OTHERS.items():
             if head.startswith(magic):
                 raise CorruptShardError(self._shard, 0, f"it is {what}")
         if head.startswith(BOM):
             self._bom = True
             self._looked_at = self._line_start = len(BOM)
-        return not self.done
 
-    def _feed_block(self, array: UInt8s, offset: int, start: int, end: int) -> None:
+    def _read_block(self, array: UInt8s, offset: int, start: int, end: int) -> None:
         """Add the lines that end in bytes ``start`` to ``end`` of the file; ``array`` begins at
         byte ``offset``."""
         block = array[start - offset : end - offset]
@@ -326,8 +325,8 @@ class LineScanner:
             number = self._lines + 1
             self._shortfall = f"its last line, {number:,}, is cut off: it has no end and is no JSON"
 
-    def _want_whole_line(self) -> None:
-        """Request more bytes if the line is longer than the window."""
+    def _line_bytes_min(self) -> int:
+        """How many bytes of the line that is not read yet the next window must hold."""
         have = self._looked_at - self._line_start
         if have > KEYED_LINE_BYTES_MAX:
             raise CorruptShardError(
@@ -337,8 +336,7 @@ class LineScanner:
                 "long to look for a key in it",
                 hint="leave out key_field: lines are numbered then, and may have any length",
             )
-        left = self._size_bytes - self._line_start
-        self.window_bytes_min = min(2 * have if have else 1, left)
+        return min(max(2 * have, 1), self._size_bytes - self._line_start)
 
 
 def line_feeds(block: UInt8s) -> Int64s:

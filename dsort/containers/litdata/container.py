@@ -26,7 +26,7 @@ import numpy as np
 import xxhash
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.base import Container, ContainerOptions, Scanner
 from dsort.containers.facets import (
     Head,
     OutputFile,
@@ -35,17 +35,24 @@ from dsort.containers.facets import (
     Schemas,
     ShardIndex,
 )
-from dsort.containers.litdata.scan import LitDataScanner
-from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
+from dsort.containers.offset_table import (
+    SHARD_BYTES_MAX,
+    offset_table,
+    read_offsets,
+    read_sizes,
+    table_bytes,
+)
+from dsort.containers.positions import position_names
 from dsort.containers.samples import packed_samples
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
-from dsort.errors import ConversionError
+from dsort.errors import ConversionError, CorruptShardError
 from dsort.naming.names import KEY_COLUMN, readable
 
 __all__ = ["LITDATA", "LitData"]
 
-
+EXTENSION: Final = b".bin"
+"""The extension of the one member of a record, after its key."""
 _FORMATS: Final[Mapping[str, str]] = {
     "txt": "str",
     "cls": "str",
@@ -230,9 +237,28 @@ class LitData(Container):
     def numbers_records(self) -> bool:
         return True
 
-    def scanner(self, shard: str, size_bytes: int) -> LitDataScanner:
-        leaves = len(json.loads(self.schema)["data_format"]) if self.schema else 0
-        return LitDataScanner(shard, size_bytes, leaves, self.schema)
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        leaves = len(json.loads(self.schema)["data_format"]) if self.schema else 0  # 0: unknown
+        offsets = yield from read_offsets(shard, size_bytes, "chunk", "items", has_head=False)
+        starts, lengths = offsets[:-1], np.diff(offsets)
+        short = np.flatnonzero(lengths < max(4 * leaves, 1))
+        if len(short):
+            text = "an item is shorter than the sizes of its leaves"
+            raise CorruptShardError(shard, int(starts[short[0]]), text)
+        if leaves:
+            yield from read_sizes(shard, offsets, leaves, 0, "an item")
+        names, key_bytes = position_names(shard, len(starts), EXTENSION)
+        return MemberTable(
+            names=names,
+            kind=np.zeros(len(starts), np.uint8),
+            payload_start=starts,
+            payload_bytes=lengths,
+            range_start=starts,
+            range_length=lengths,
+            key_bytes=key_bytes,
+            record_of=np.arange(len(starts), dtype=np.int64),
+            schema=self.schema,
+        )
 
     # -- conversion ------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.base import Container, ContainerOptions, Scanner
 from dsort.containers.facets import (
     Head,
     OutputFile,
@@ -34,7 +34,7 @@ from dsort.containers.facets import (
     ShardIndex,
 )
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
-from dsort.containers.mds.scan import MdsScanner, number_text
+from dsort.containers.mds.scan import number_text, scan_samples
 from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
 from dsort.containers.samples import packed_samples
 from dsort.data.columns import Int64s
@@ -107,8 +107,8 @@ class Mds(Container):
     def numbers_records(self) -> bool:
         return not self.key_field
 
-    def scanner(self, shard: str, size_bytes: int) -> MdsScanner:
-        return MdsScanner(shard, size_bytes, self.key_field)
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        return scan_samples(shard, size_bytes, self.key_field)
 
     # -- conversion ------------------------------------------------------------------------------
 

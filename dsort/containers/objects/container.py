@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.base import Container, ContainerOptions, Scanner
 from dsort.containers.facets import Packing, Payloads
 from dsort.containers.objects.headers import (
     CBOR_SIZES,
@@ -27,7 +27,7 @@ from dsort.containers.objects.headers import (
     cbor_header,
     msgpack_header,
 )
-from dsort.containers.objects.scan import KEY_FIELD, ObjectScanner
+from dsort.containers.objects.scan import KEY_FIELD, ObjectScan
 from dsort.containers.objects.walk import FIELD_BYTES_MAX, FIELDS_MAX, Field, ObjectWalk, WalkError
 from dsort.data.json_pointer import JsonPointer
 from dsort.data.members import MemberTable
@@ -77,7 +77,7 @@ class Objects(Container):
         """The sizes that the first bytes of items show."""
         raise NotImplementedError
 
-    def scanner(self, shard: str, size_bytes: int) -> ObjectScanner:
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
         parts = JsonPointer.parse(self.key_field).parts
         if len(parts) > 1:
             raise CorruptShardError(
@@ -87,9 +87,10 @@ class Objects(Container):
                 hint="name a field of the objects themselves",
             )
         name = parts[0].encode("utf-8", "surrogateescape") if parts else b""
-        return ObjectScanner(
+        scan = ObjectScan(
             shard, size_bytes, self.read_header, self.item_sizes, self.member_extension, name
         )
+        return scan.scanner()
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """A row for each field of each object, except the field with its key."""

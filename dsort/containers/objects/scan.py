@@ -7,24 +7,25 @@ from typing import Final
 
 import numpy as np
 
+from dsort.containers.base import Need, Scanner
 from dsort.containers.objects.headers import ItemSizes, Kind, ReadHeader
 from dsort.containers.objects.walk import FIELD_BYTES_MAX, Field, ObjectWalk, WalkError
 from dsort.containers.positions import joined_names, position_names
-from dsort.data.columns import BytesColumn, Int64s, UInt8s
+from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.members import MemberTable
 from dsort.data.numbered import DIGITS
 from dsort.errors import ContentKeyError, CorruptShardError
 from dsort.naming.names import position_key
 
-__all__ = ["KEY_FIELD", "ObjectScanner", "key_in"]
+__all__ = ["KEY_FIELD", "ObjectScan", "key_in"]
 
 KEY_FIELD: Final = b"__key__"
 """The field that holds the key of a record, as webdataset writes it."""
 
 
-class ObjectScanner:
-    """Finds the objects of one file. ``key_field``: the field with the keys; b"": ``KEY_FIELD``,
-    and records without it are numbered."""
+class ObjectScan:
+    """The objects of one file found so far. ``key_field``: the field with the keys; b"":
+    ``KEY_FIELD``, and records without it are numbered."""
 
     def __init__(
         self,
@@ -42,41 +43,11 @@ class ObjectScanner:
         self._keys: dict[int, bytes] = {}  # of the objects with a key, by number
         self._ends = array("q")
 
-    @property
-    def done(self) -> bool:
-        return self._walk.at >= self._walk.size_bytes and self._walk.start == self._walk.at
-
-    @property
-    def next_offset(self) -> int:
-        return self._walk.at
-
-    @property
-    def window_bytes_min(self) -> int:
-        return self._walk.needs_bytes
-
-    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """Find the objects that end in ``window``, or whose payload extends beyond it."""
-        view = memoryview(window).cast("B")  # type: ignore[arg-type]
+    def scanner(self) -> Scanner:
+        """See ``Container.scanner``. Returns a row for each object."""
         walk = self._walk
-        try:
-            while not self.done:
-                if not self._is_required:
-                    walk.pass_plain(view, offset, self._ends)
-                end = walk.next_end(view, offset)
-                if end is None:
-                    break
-                key = self._key()
-                if key is not None:
-                    self._keys[len(self._ends)] = key
-                self._ends.append(end)
-                walk.begin()
-            if walk.at >= walk.size_bytes and not self.done:
-                raise WalkError(walk.start, "an object is cut off")
-        except WalkError as error:
-            raise CorruptShardError(self._shard, error.offset, error.reason) from None
-
-    def finish(self) -> MemberTable:
-        """All objects, one in each row."""
+        while not self._is_done:
+            self._read((yield Need(walk.at, walk.needs_bytes)), walk.at)
         ends = np.array(self._ends, np.int64)
         starts = np.zeros(len(ends), np.int64)
         starts[1:] = ends[:-1]
@@ -91,6 +62,31 @@ class ObjectScanner:
             key_bytes=key_bytes,
             record_of=np.arange(len(ends)),
         )
+
+    @property
+    def _is_done(self) -> bool:
+        return self._walk.at >= self._walk.size_bytes and self._walk.start == self._walk.at
+
+    def _read(self, view: memoryview, offset: int) -> None:
+        """Find the objects that end in ``view``, or whose payload extends beyond it. ``view``
+        begins at byte ``offset``."""
+        walk = self._walk
+        try:
+            while not self._is_done:
+                if not self._is_required:
+                    walk.pass_plain(view, offset, self._ends)
+                end = walk.next_end(view, offset)
+                if end is None:
+                    break
+                key = self._key()
+                if key is not None:
+                    self._keys[len(self._ends)] = key
+                self._ends.append(end)
+                walk.begin()
+            if walk.at >= walk.size_bytes and not self._is_done:
+                raise WalkError(walk.start, "an object is cut off")
+        except WalkError as error:
+            raise CorruptShardError(self._shard, error.offset, error.reason) from None
 
     def _names(self) -> tuple[BytesColumn, Int64s]:
         """(names, length of the key in each) of all objects."""

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from dsort.containers.base import Container
+from dsort.containers.base import Container, Scanner
 from dsort.containers.facets import Hops, Names, Overwriting, Packing, Payloads
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.tar.header import (
@@ -31,7 +31,7 @@ from dsort.containers.tar.header import (
 from dsort.containers.tar.hop import hop
 from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.oddities import ODDITIES
-from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScanner, scan
+from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScan
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberTable
@@ -181,11 +181,8 @@ class Tar(Container):
     )
     hops = Hops(BLOCK_BYTES, hop)
 
-    def scanner(self, shard: str, size_bytes: int) -> TarScanner:
-        return TarScanner(shard, size_bytes, self._payload_max)
-
-    def scan(self, shard: str, data: memoryview | bytes | UInt8s) -> MemberTable:
-        return scan(shard, data, self._payload_max)
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        return TarScan(shard, size_bytes, self._payload_max).scanner()
 
     def within(self, decoded_max: float) -> Tar:
         """The same container with a limit on payloads after hard links are resolved, because each

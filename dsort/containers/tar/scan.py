@@ -1,10 +1,9 @@
 """The tar format: finds the members in a shard's bytes, without a copy of any payload.
 
-Reads ustar, GNU and pax archives and old V7 archives. ``TarScanner`` takes a shard in windows,
-``scan`` in one piece; both return the same ``MemberTable``, or raise ``CorruptShardError`` with the
-shard, the byte offset and the reason. Every header's checksum is verified and every member ends
-where the next header begins; nothing is skipped and nothing is guessed. Plain headers are read many
-at a time (``vector``), the others one by one (``member``).
+Reads ustar, GNU and pax archives and old V7 archives. A ``CorruptShardError`` has the shard, the
+byte offset and the reason. Every header's checksum is verified and every member ends where the next
+header begins; nothing is skipped and nothing is guessed. Plain headers are read many at a time
+(``vector``), the others one by one (``member``): 0.25 µs a member of 1 KB.
 
 Where a tar ends: a torn write or a preallocated download leaves zeros in place of members, and two
 zero blocks are an end marker. The padding distinguishes them: GNU tar, Python and others fill up a
@@ -22,7 +21,7 @@ import math
 import numpy as np
 from msgspec.structs import replace
 
-from dsort.containers.base import shortfall_in
+from dsort.containers.base import Need, Scanner, shortfall_in
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
     padded_bytes,
@@ -53,11 +52,7 @@ from dsort.data.members import MemberKind, MemberTable, ScanNotes
 from dsort.errors import CorruptShardError
 from dsort.sizes import format_bytes
 
-__all__ = [
-    "END_OF_ARCHIVE",
-    "TarScanner",
-    "scan",
-]
+__all__ = ["END_OF_ARCHIVE", "TarScan"]
 
 END_BYTES = 2 * BLOCK_BYTES
 _USUAL_RECORD_BYTES = 20 * BLOCK_BYTES
@@ -320,12 +315,11 @@ _PENALTY_MAX = 1024  # maximum number of members read one by one because runs en
 _TAIL_BYTES = 1 << 20
 
 
-class TarScanner:
-    """Reads the members of one shard from windows on its bytes: see ``containers.base.drive``.
+class TarScan:
+    """The members of one shard found so far.
 
     A window may end anywhere. Headers that are only partly in it are read from the next window,
-    which then has to begin where they begin; payload is passed over, so that ``next_offset`` may
-    lie beyond the window. Nothing of a window is kept.
+    which then begins where they begin; payload is passed over. Nothing of a window is kept.
 
     ``shard``: its name in errors. ``size_bytes``: its whole length. If hard links copy payloads,
     all payloads together have ``payload_max`` bytes at most.
@@ -340,8 +334,6 @@ class TarScanner:
         self._scratch: UInt64s = np.empty((_RUN_HEADERS_MAX, BLOCK_BYTES // 8), np.uint64)
         self._governing = GlobalRecords(shard)
         self._ended = False
-        self._window_bytes_min = min(2 * BLOCK_BYTES, size_bytes)
-        self._short_at = -1  # the offset at which the last window that was too short began
         self._run_headers = _RUN_HEADERS_MIN
         self._blocks_each = float(_SMALL_BLOCKS_MAX + 1)  # a guess until the first members are read
         self._hops_due = 0
@@ -351,68 +343,44 @@ class TarScanner:
         self._labels_dropped = 0
         self._lone_zero_blocks = 0
 
-    @property
-    def next_offset(self) -> int:
-        """The first byte that the next window has to hold."""
-        return self._at
+    def scanner(self) -> Scanner:
+        """See ``Container.scanner``. Needs 1 KiB, or less at the end of the shard, unless a
+        member's headers have turned out to be longer.
 
-    @property
-    def window_bytes_min(self) -> int:
-        """The minimum number of bytes from ``next_offset`` on that the next window must hold for
-        the scan to continue.
-
-        1 KiB, or less at the end of the shard, unless a member's headers have turned out to be
-        longer. Then it is the length known so far (a header shows the length of the next), and from
-        the third window on twice the length that the last window held of them. It is at most a
-        little over 32 MiB, the maximum for the headers of a member.
+        Then it needs the length known so far (a header shows the length of the next), and from the
+        third window on twice the length that the last window held of them: at most a little over
+        32 MiB, the maximum for the headers of a member.
         """
-        return min(self._window_bytes_min, self._size_bytes - self._at)
-
-    @property
-    def done(self) -> bool:
-        """Whether the shard has been read to its end."""
-        return self._at >= self._size_bytes
-
-    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """Read the members in ``window``, the shard's bytes from ``offset`` on; it must hold
-        ``next_offset``.
-
-        Raises ``CorruptShardError``; the window is released even then.
-        """
-        if not offset <= self._at < offset + len(window):
-            raise ValueError(f"a window at {offset} does not hold byte {self._at}")
-        held = Window(self._shard, self._size_bytes, window, offset)
-        del window
-        self._window_bytes_min = 2 * BLOCK_BYTES
-        try:
-            self._read(held)
-        except WindowEndError as short:
-            self._window_bytes_min = short.bytes_end - self._at
-            if self._at == self._short_at:  # else each header of a chain would need one more window
-                twice = min(2 * (held.end - self._at), EXTENSION_BYTES_MAX)
-                self._window_bytes_min = max(self._window_bytes_min, twice)
-            self._short_at = self._at
-        finally:
-            held.release()
+        needed = 2 * BLOCK_BYTES
+        short_at = -1  # where the last window began that was too short
+        while self._at < self._size_bytes:
+            need = Need(self._at, min(needed, self._size_bytes - self._at))
+            window = Window(self._shard, self._size_bytes, (yield need), self._at)
+            needed = 2 * BLOCK_BYTES
+            try:
+                self._read(window)
+            except WindowEndError as short:
+                needed = short.bytes_end - self._at
+                if self._at == short_at:  # else each header of a chain would need one more window
+                    twice = min(2 * (window.end - self._at), EXTENSION_BYTES_MAX)
+                    needed = max(needed, twice)
+                short_at = self._at
+            finally:
+                window.release()
+        return self._table()
 
     def plain_payload(self, header: bytes) -> int | None:
         """The length of the payload after ``header``, the block at which an entry begins; None if
-        it depends on more than this block."""
+        it depends on more than this block. The scan's windows need not have such a payload."""
         return None if self._governing or self._ended else plain_payload(header)
 
     def found(self, first: int) -> MemberTable:
-        """The members read so far, from number ``first`` on. Hard links are not resolved yet; only
-        ``finish`` checks whether the shard is whole."""
+        """The members found so far, from number ``first`` on, with names, kinds, ranges and
+        payloads only. Hard links are not resolved before the end of the shard, which may still turn
+        out to be incomplete."""
         return self._rows.run(first)
 
-    def finish(self) -> MemberTable:
-        """The members of the whole shard, hard links resolved.
-
-        Raises ``CorruptShardError`` if bytes or a hard link's target are missing.
-        """
-        if not self.done:
-            reason = f"the shard's bytes end here; it should have {self._size_bytes}"
-            raise CorruptShardError(self._shard, self._at, reason)
+    def _table(self) -> MemberTable:
         self._ends.finish()
         resolved = self._rows.links_resolved(self._shard, self._payload_max)
         notes = ScanNotes(
@@ -435,8 +403,8 @@ class TarScanner:
         return self._rows.table(replace(notes, shortfall=shortfall) if shortfall else notes)
 
     def _read(self, window: Window) -> None:
-        base = self._at  # the first of the shard's blocks that the window holds from here on
-        blocks = Blocks(window.bytes[base - window.start :], self._scratch)
+        base = window.start
+        blocks = Blocks(window.bytes, self._scratch)
         try:
             while self._at < window.end:
                 if self._ended:
@@ -583,17 +551,3 @@ class TarScanner:
         except CorruptShardError:
             return False
         return True
-
-
-def scan(
-    shard: str, data: memoryview | bytes | UInt8s, payload_max: float = math.inf
-) -> MemberTable:
-    """The members of a whole shard, ``data`` (bytes, or a view on a mapped file).
-
-    ``shard`` and ``payload_max``: as for ``TarScanner``. Raises ``CorruptShardError``. About 0.25
-    µs a member of 1 KB.
-    """
-    scanner = TarScanner(shard, len(data), payload_max)
-    if not scanner.done:
-        scanner.feed(data, 0)
-    return scanner.finish()

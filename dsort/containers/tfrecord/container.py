@@ -28,7 +28,7 @@ from itertools import chain
 from typing import Final
 
 from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions
+from dsort.containers.base import Container, ContainerOptions, Scanner
 from dsort.containers.facets import Packing, Seals
 from dsort.containers.tfrecord.checksums import crc32c
 from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
@@ -39,7 +39,7 @@ from dsort.containers.tfrecord.frames import (
     packed_frames,
     stored_checksums,
 )
-from dsort.containers.tfrecord.scan import TFRecordScanner
+from dsort.containers.tfrecord.scan import FrameScan
 from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, ConversionError
 from dsort.naming.names import readable
@@ -73,7 +73,7 @@ class TFRecord(Container):
     def numbers_records(self) -> bool:
         return not self.key_field
 
-    def scanner(self, shard: str, size_bytes: int) -> TFRecordScanner:
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
         key_of = None
         if self.key_field:
             wanted = self.key_field.encode()
@@ -88,7 +88,7 @@ class TFRecord(Container):
                         "value, of bytes or int64; without it records are numbered",
                     ) from None
 
-        return TFRecordScanner(shard, size_bytes, key_of)
+        return FrameScan(shard, size_bytes, key_of).scanner()
 
     # -- conversion ------------------------------------------------------------------------------
 

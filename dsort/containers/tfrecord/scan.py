@@ -11,20 +11,20 @@ computed at once, those of records one by one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
+from dsort.containers.base import Need, Scanner
 from dsort.containers.positions import joined_names, position_names
 from dsort.containers.tfrecord.checksums import crc32c, length_checksums, masked, masked_all
 from dsort.data.columns import Int64s, UInt8s
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, InputError
 
-__all__ = ["EXTENSION", "FRAME_BYTES", "HEAD_BYTES", "TFRecordScanner"]
+__all__ = ["EXTENSION", "FRAME_BYTES", "HEAD_BYTES", "FrameScan"]
 
 EXTENSION = b".tfrecord"
 """The extension of the one member of a record, after its key."""
@@ -41,51 +41,36 @@ KeyOf = Callable[[memoryview, int], bytes]
 """Returns the key of a record, given its bytes and its number."""
 
 
-class _LargeFrame(Struct):
-    """A frame that is larger than a window."""
-
-    start: int
-    length: int
-    seen: int = 0
-    checksum: int = 0
-
-
-class TFRecordScanner:
-    """See ``containers.base.Scanner``. ``key_of``: None if records are numbered."""
+class FrameScan:
+    """The frames of one shard found so far. ``key_of``: None if records are numbered."""
 
     def __init__(self, shard: str, size_bytes: int, key_of: KeyOf | None = None) -> None:
         self._shard = shard
         self._size = size_bytes
         self._key_of = key_of
-        self.next_offset = 0
-        self.window_bytes_min = min(HEAD_BYTES, size_bytes)
         self._starts: list[Int64s] = []
         self._lengths: list[Int64s] = []
         self._keys: list[bytes] = []
-        self._large: _LargeFrame | None = None
         self._count = 0
 
-    @property
-    def done(self) -> bool:
-        return self.next_offset == self._size
-
-    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        view = memoryview(window).cast("B")[self.next_offset - offset :]  # type: ignore[arg-type]
+    def scanner(self) -> Scanner:
+        """See ``Container.scanner``."""
         at = 0
-        while True:
-            if self._large is not None:
-                at = self._go_on(self._large, view, at)
-                if self._large is not None:
-                    break
-            at = self._whole_frames(view, at)
-            if not self._begin_large(view, at):
+        while at < self._size:
+            at += self._whole_frames((yield Need(at, min(HEAD_BYTES, self._size - at))), at)
+            if at == self._size:
                 break
-            at += HEAD_BYTES
-        self.next_offset += at
+            if self._size - at < FRAME_BYTES:
+                raise self._cut_short(at)
+            length = self._length((yield Need(at, HEAD_BYTES)), at)
+            if self._key_of is None:
+                yield from self._large_frame(at, length)
+                at += length + FRAME_BYTES
+            else:
+                at += self._whole_frames((yield Need(at, length + FRAME_BYTES)), at)
+        return self._table()
 
-    def finish(self) -> MemberTable:
-        if not self.done:
-            raise self._cut_short(self.next_offset)
+    def _table(self) -> MemberTable:
         none = np.zeros(0, np.int64)
         starts, lengths = (
             np.concatenate([none, *self._starts]),
@@ -107,9 +92,10 @@ class TFRecordScanner:
             record_of=np.arange(count, dtype=np.int64),
         )
 
-    def _whole_frames(self, view: memoryview, at: int) -> int:
-        """Read all frames that end in ``view``; return where the next one begins."""
-        unpack, end = _LENGTH.unpack_from, len(view) - FRAME_BYTES
+    def _whole_frames(self, view: memoryview, base: int) -> int:
+        """Read all frames that end in ``view``, which begins at byte ``base`` of the shard; return
+        where in it the next one begins."""
+        unpack, at, end = _LENGTH.unpack_from, 0, len(view) - FRAME_BYTES
         starts: list[int] = []
         add = starts.append
         while at <= end:
@@ -118,15 +104,14 @@ class TFRecordScanner:
         if at > len(view):
             at = starts.pop()
         if starts:
-            self._check(view, [*starts, at])
+            self._check(view, base, [*starts, at])
         return at
 
-    def _check(self, view: memoryview, bounds: list[int]) -> None:
+    def _check(self, view: memoryview, base: int, bounds: list[int]) -> None:
         """Check both checksums of each frame. A wrong length leads to bytes that are not frames, so
         the error is about the first frame that is wrong. ``bounds``: where frames begin, and where
         the last one ends."""
         data = np.frombuffer(view, np.uint8)
-        base = self.next_offset
         sums = [
             crc32c(view[start + HEAD_BYTES : stop - TAIL_BYTES]) for start, stop in pairwise(bounds)
         ]
@@ -149,51 +134,34 @@ class TFRecordScanner:
         self._lengths.append(lengths)
         self._count += len(starts)
 
-    def _begin_large(self, view: memoryview, at: int) -> bool:
-        """Read the head of the frame that begins at ``at`` and does not end in ``view``, if it is
-        to be read piece by piece; return whether it is. False: more bytes are needed."""
-        start = self.next_offset + at
-        left = self._size - start
-        if left == 0:
-            return False
-        if left < FRAME_BYTES:
-            raise self._cut_short(start)
-        self.window_bytes_min = HEAD_BYTES
-        if len(view) - at < HEAD_BYTES:
-            return False
-        (length,) = _LENGTH.unpack_from(view, at)
-        (stored,) = _SUM.unpack_from(view, at + _LENGTH.size)
-        if masked(crc32c(view[at : at + _LENGTH.size])) != stored:
+    def _length(self, view: memoryview, start: int) -> int:
+        """The length of the record whose frame begins at byte ``start`` with ``view``."""
+        length: int = _LENGTH.unpack_from(view)[0]
+        (stored,) = _SUM.unpack_from(view, _LENGTH.size)
+        if masked(crc32c(view[: _LENGTH.size])) != stored:
             raise self._mismatch(start, of_length=True)
-        if length + FRAME_BYTES > left:
+        if length + FRAME_BYTES > self._size - start:
             raise self._cut_short(start)
-        if self._key_of is None:
-            self._large = _LargeFrame(start, length)
-            return True
-        if length > KEYED_BYTES_MAX:
+        if self._key_of is not None and length > KEYED_BYTES_MAX:
             raise InputError(
                 f"record {self._count} of shard {self._shard} has {length:,} bytes: a key is "
                 f"looked for in records of up to {KEYED_BYTES_MAX:,}",
                 hint="leave out key_field: then records are numbered",
             )
-        self.window_bytes_min = length + FRAME_BYTES
-        return False
+        return length
 
-    def _go_on(self, frame: _LargeFrame, view: memoryview, at: int) -> int:
-        """Continue reading a large frame; ``_large`` is None once it is read."""
-        size = min(frame.length - frame.seen, len(view) - at)
-        frame.checksum = crc32c(view[at : at + size], frame.checksum)
-        frame.seen += size
-        at += size
-        if frame.seen < frame.length or len(view) - at < TAIL_BYTES:
-            self.window_bytes_min = TAIL_BYTES
-            return at
-        (stored,) = _SUM.unpack_from(view, at)
-        if masked(frame.checksum) != stored:
-            raise self._mismatch(frame.start, of_length=False)
-        self._take(np.array([frame.start]), np.array([frame.length]))
-        self._large = None
-        return at + TAIL_BYTES
+    def _large_frame(self, start: int, length: int) -> Generator[Need, memoryview, None]:
+        """Read a frame that is larger than a window piece by piece."""
+        at, stop, checksum = start + HEAD_BYTES, start + HEAD_BYTES + length, 0
+        while at < stop:
+            piece = (yield Need(at))[: stop - at]
+            checksum = crc32c(piece, checksum)
+            at += len(piece)
+            del piece
+        (stored,) = _SUM.unpack_from((yield Need(stop, TAIL_BYTES)))
+        if masked(checksum) != stored:
+            raise self._mismatch(start, of_length=False)
+        self._take(np.array([start]), np.array([length]))
 
     def _mismatch(self, start: int, *, of_length: bool) -> CorruptShardError:
         what = "the length of a record" if of_length else "a record"

@@ -14,7 +14,7 @@ import numpy as np
 from isal import isal_zlib
 from msgspec.structs import replace
 
-from dsort.containers.base import Container
+from dsort.containers.base import Container, Scanner
 from dsort.containers.facets import CompressedPayloads, Entries, Names, Packing, Payloads
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.zip.directory import OTHER_METHODS
@@ -38,7 +38,7 @@ from dsort.containers.zip.layout import (
     LARGE,
 )
 from dsort.containers.zip.oddities import ODDITIES
-from dsort.containers.zip.scan import ZipScanner
+from dsort.containers.zip.scan import scan_zip
 from dsort.data.columns import Int64s
 from dsort.data.entries import PlacedEntries
 from dsort.data.members import MemberKind, MemberTable
@@ -116,8 +116,8 @@ class Zip(Container):
     entries = Entries(entries_for)
     packing = Packing(packed)
 
-    def scanner(self, shard: str, size_bytes: int) -> ZipScanner:
-        return ZipScanner(shard, size_bytes)
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        return scan_zip(shard, size_bytes)
 
     # -- writing ---------------------------------------------------------------------------------
 

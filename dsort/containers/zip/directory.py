@@ -3,11 +3,13 @@ refused here, by name."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final, Never
 
 import numpy as np
 from msgspec import Struct
 
+from dsort.containers.base import Need
 from dsort.containers.zip.end import ZipEnd
 from dsort.containers.zip.layout import (
     DEFLATE,
@@ -30,7 +32,7 @@ from dsort.errors import CorruptShardError
 from dsort.naming.names import readable
 from dsort.sizes import format_bytes
 
-__all__ = ["OTHER_METHODS", "Directory", "DirectoryReader"]
+__all__ = ["OTHER_METHODS", "Directory", "read_directory"]
 
 OTHER_METHODS: Final = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz"}
 """Methods whose entries are moved as they are stored: the directory has their length. dsort does
@@ -117,100 +119,77 @@ class Directory(Struct, frozen=True, eq=False):
         return kind
 
 
-class DirectoryReader:
-    """Reads a central directory from one window after the other.
+def read_directory(shard: str, end: ZipEnd) -> Generator[Need, memoryview, Directory]:
+    """Read the entries, all of which dsort can move. ``CorruptShardError`` if there are others."""
 
-    ``next_offset`` and ``window_bytes_min`` as in ``containers.base.Scanner``."""
+    def fail(offset: int, text: str) -> Never:
+        raise CorruptShardError(shard, offset, text)
 
-    def __init__(self, shard: str, end: ZipEnd) -> None:
-        self._shard = shard
-        self._end = end
-        self.next_offset = end.directory_start
-        self._pieces: list[tuple[Records, UInt8s]] = []
-        self._count = 0
-        self.window_bytes_min = 0
-        self._need(ENTRY.size)
-
-    @property
-    def done(self) -> bool:
-        """Whether the whole directory has been read."""
-        return self.next_offset == self._end.directory_end
-
-    def feed(self, window: UInt8s, offset: int) -> None:
-        """Read the entries in ``window``, the bytes of the shard from ``offset`` on."""
-        while not self.done:
-            first = self.next_offset - offset
-            length = max(_PIECE_BYTES_MAX, self.window_bytes_min)
-            stop = min(first + length, self._end.directory_end - offset, len(window))
-            if stop - first < self.window_bytes_min:
-                return
-            self._read(window[first:stop])
-
-    def _read(self, piece: UInt8s) -> None:
-        """Read the whole entries at the start of ``piece``."""
-        starts, needed = _entry_starts(piece)
-        if len(starts) == 0:
-            if needed < 0 or self.next_offset + needed > self._end.directory_end:
-                self._fail(self.next_offset, "no whole entry of the central directory begins here")
-            self._need(needed)
-            return
-        heads = records_at(piece, starts, ENTRY_DTYPE)
-        used = int(starts[-1]) + int(_entry_lengths(heads[-1:])[0])
-        self._pieces.append((heads, piece[:used].copy()))
-        self.next_offset += used
-        self._count += len(heads)
-        read_bytes = self.next_offset - self._end.directory_start
-        if read_bytes > _DIRECTORY_BYTES_MIN + _ENTRY_BYTES_MAX * self._count:
-            self._fail(
-                self.next_offset,
-                f"{self._count:,} entries take {format_bytes(read_bytes)} of the central "
-                "directory: their names, extras and comments have over "
+    pieces = [(np.zeros(0, ENTRY_DTYPE), np.zeros(0, np.uint8))]
+    at, count, needed = end.directory_start, 0, ENTRY.size
+    while at < end.directory_end:
+        left = end.directory_end - at
+        if left < ENTRY.size:
+            fail(at, "bytes in the central directory that are no entry")
+        most = min(max(_PIECE_BYTES_MAX, needed), left)
+        heads, blob, needed = _whole_entries((yield Need(at, min(needed, left)))[:most])
+        if len(heads) == 0:
+            if not 0 <= needed <= left:
+                fail(at, "no whole entry of the central directory begins here")
+            continue
+        pieces.append((heads, blob))
+        at, count, needed = at + len(blob), count + len(heads), ENTRY.size
+        read_bytes = at - end.directory_start
+        if read_bytes > _DIRECTORY_BYTES_MIN + _ENTRY_BYTES_MAX * count:
+            fail(
+                at,
+                f"{count:,} entries take {format_bytes(read_bytes)} of the central directory: "
+                "their names, extras and comments have over "
                 f"{format_bytes(_ENTRY_BYTES_MAX)} each",
             )
-        self._need(ENTRY.size)
-
-    def _need(self, size_bytes: int) -> None:
-        left = self._end.directory_end - self.next_offset
-        if 0 < left < ENTRY.size:
-            self._fail(self.next_offset, "bytes in the central directory that are no entry")
-        self.window_bytes_min = min(size_bytes, left)
-
-    def _fail(self, offset: int, text: str) -> Never:
-        raise CorruptShardError(self._shard, offset, text)
-
-    def finish(self) -> Directory:
-        """The entries, all of which dsort can move. ``CorruptShardError`` if there are others."""
-        none = np.zeros(0, ENTRY_DTYPE)
-        heads = np.concatenate([none, *(heads for heads, _ in self._pieces)])
-        blob = np.concatenate([np.zeros(0, np.uint8), *(blob for _, blob in self._pieces)])
-        self._pieces.clear()
-        if len(heads) % self._end.entries_modulo != self._end.entries:
-            self._fail(
-                self._end.directory_end,
-                f"the central directory has {len(heads):,} entries, its end record says "
-                f"{self._end.entries:,}",
-            )
-        bounds = np.zeros(len(heads) + 1, np.int64)
-        np.cumsum(_entry_lengths(heads), out=bounds[1:])
-        names = cut_rows(blob, bounds[:-1] + ENTRY.size, heads["name_bytes"].astype(np.int64))
-        columns = {name: heads[name].astype(np.int64) for name in ("stored", "size", "offset")}
-        large_at = _large_fields(heads, blob, bounds)
-        directory = Directory(
-            self._shard,
-            heads,
-            blob,
-            bounds,
-            columns["offset"],
-            columns["stored"],
-            columns["size"],
-            names,
-            large_at,
-            self._end.directory_start,
+    if count % end.entries_modulo != end.entries:
+        fail(
+            end.directory_end,
+            f"the central directory has {count:,} entries, its end record says {end.entries:,}",
         )
-        _read_large(directory)
-        np.add(directory.start, self._end.shift, out=directory.start)
-        _refuse(directory)
-        return directory
+    return _directory(shard, end, pieces)
+
+
+def _whole_entries(window: memoryview) -> tuple[Records, UInt8s, int]:
+    """(the heads of the whole entries at the start of ``window``, the bytes of these entries, how
+    many bytes the first entry needs if there are none: -1 if it is not an entry)."""
+    piece: UInt8s = np.frombuffer(window, np.uint8)
+    starts, needed = _entry_starts(piece)
+    heads = records_at(piece, starts, ENTRY_DTYPE)
+    stop = int(starts[-1] + _entry_lengths(heads[-1:])[0]) if len(starts) else 0
+    return heads, piece[:stop].copy(), needed
+
+
+def _directory(shard: str, end: ZipEnd, pieces: list[tuple[Records, UInt8s]]) -> Directory:
+    heads = np.concatenate([heads for heads, _ in pieces])
+    blob = np.concatenate([blob for _, blob in pieces])
+    pieces.clear()
+    bounds = np.zeros(len(heads) + 1, np.int64)
+    np.cumsum(_entry_lengths(heads), out=bounds[1:])
+    names = cut_rows(blob, bounds[:-1] + ENTRY.size, heads["name_bytes"].astype(np.int64))
+    columns = {name: heads[name].astype(np.int64) for name in ("stored", "size", "offset")}
+    large_at = _large_fields(heads, blob, bounds)
+    directory = Directory(
+        shard,
+        heads,
+        blob,
+        bounds,
+        columns["offset"],
+        columns["stored"],
+        columns["size"],
+        names,
+        large_at,
+        end.directory_start,
+    )
+    _read_large(directory)
+    np.add(directory.start, end.shift, out=directory.start)
+    _refuse(directory)
+    return directory
 
 
 def _entry_lengths(heads: Records) -> Int64s:

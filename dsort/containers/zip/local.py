@@ -7,9 +7,12 @@ local header that only has less information is rewritten.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import numpy as np
 from msgspec import Struct
 
+from dsort.containers.base import Need
 from dsort.containers.zip.directory import Directory
 from dsort.containers.zip.layout import (
     DESCRIBED,
@@ -26,7 +29,7 @@ from dsort.containers.zip.layout import (
 )
 from dsort.data.columns import Bools, Int64s, UInt8s, cut_rows
 
-__all__ = ["LocalReader"]
+__all__ = ["LocalScan"]
 
 _MAGIC = int.from_bytes(LOCAL_MAGIC, "little")
 _REFUSED = 0x2061  # flags of encryption and patches
@@ -45,20 +48,13 @@ class Places(Struct, eq=False):
     mended: Bools  # whose local header cannot be copied
 
 
-class LocalReader:
-    """Reads local headers from one window after the other, in their order in the shard.
-
-    ``next_offset`` and ``window_bytes_min`` as in ``containers.base.Scanner``.
-    """
+class LocalScan:
+    """The local headers found so far, in their order in the shard."""
 
     def __init__(self, directory: Directory) -> None:
         count = len(directory)
         self.directory = directory
         self.order: Int64s = np.argsort(directory.start, kind="stable")  # rows, by place
-        self.next_offset = -1
-        self.window_bytes_min = 0
-        self._awaits_descriptor = False
-        self._row = 0  # the first in ``order`` that has not been read
         self._start: Int64s = directory.start[self.order]  # by place
         # where the next entry begins
         self._limit: Int64s = np.append(self._start[1:], directory.at)[:count]
@@ -68,27 +64,27 @@ class LocalReader:
             directory.fail(row, "has the local header of another entry")
         none = np.zeros(count, np.int64)
         self.places = Places(none, none.copy(), np.zeros(count, np.bool_))
-        self._go_on(0)
 
-    @property
-    def done(self) -> bool:
-        """Whether all local headers have been read."""
-        return self._row == len(self.directory)
+    def read(self) -> Generator[Need, memoryview, None]:
+        """Read all local headers and data descriptors."""
+        row, header_bytes = 0, LOCAL.size
+        while row < len(self._start):
+            at = int(self._start[row])
+            needed = Need(at, header_bytes)
+            row, header_bytes, cut_off = self._read_headers((yield needed), at, row)
+            if len(cut_off):
+                at = int(self.places.stop[cut_off[0]]) - _MARK_BYTES
+                needed = Need(at, _MARK_BYTES + int(self._behind(cut_off)[0]))
+                self._read_descriptors(cut_off, (yield needed), at)
 
-    def feed(self, window: UInt8s, offset: int) -> None:
-        """Read the headers in ``window``, the bytes of the shard from ``offset`` on."""
+    def _read_headers(self, view: memoryview, offset: int, row: int) -> tuple[int, int, Int64s]:
+        """Read the entries from ``row`` on whose headers begin in ``view``, which begins at byte
+        ``offset``. Returns (the row after them, how many bytes its header has at least, the entries
+        whose descriptor does not end in the window: only the last one may be such an entry)."""
+        window: UInt8s = np.frombuffer(view, np.uint8)
         end = offset + len(window)
-        while not self.done and self.next_offset + self.window_bytes_min <= end:
-            if self._awaits_descriptor:
-                self._read_descriptors(np.array([self._row]), window, offset)
-                self._go_on(self._row + 1)
-                continue
-            fits = int(np.searchsorted(self._start, end - LOCAL.size, side="right"))
-            self._read(slice(self._row, fits), window, offset)
-
-    def _read(self, some: slice, window: UInt8s, offset: int) -> None:
-        """Read the entries ``some``, whose headers begin in the window."""
-        start, end = self._start[some], offset + len(window)
+        some = slice(row, int(np.searchsorted(self._start, end - LOCAL.size, side="right")))
+        start = self._start[some]
         heads = records_at(window, start - offset, LOCAL_DTYPE)
         self._fail_where(some, heads["magic"] != _MAGIC, "has no local header where it should")
         data = start + LOCAL.size + heads["name_bytes"] + heads["extra_bytes"].astype(np.int64)
@@ -100,27 +96,18 @@ class LocalReader:
             some = slice(some.start, some.stop - 1)
             heads, data, stop = heads[:-1], data[:-1], stop[:-1]
             if len(heads) == 0:
-                self._go_on(some.stop, header_bytes)
-                return
+                return some.stop, header_bytes, np.zeros(0, np.int64)
         self.places.data[some], self.places.stop[some] = data, stop
         self._compare(some, heads, window, offset)
-        described = np.flatnonzero((heads["flags"] & DESCRIBED) != 0)
-        behind = np.minimum(self._limit[some] - stop, _DESCRIPTOR_BYTES_MAX)[described]
-        there = stop[described] + behind <= end
-        self._read_descriptors(some.start + described[there], window, offset)
-        if there.all():
-            self._go_on(some.stop, header_bytes)
-            return
-        self._row = some.stop - 1  # only the last one's descriptor may be missing
-        self._awaits_descriptor = True
-        self.next_offset = int(stop[-1]) - _MARK_BYTES
-        self.window_bytes_min = int(behind[-1]) + _MARK_BYTES
+        described = some.start + np.flatnonzero((heads["flags"] & DESCRIBED) != 0)
+        there = self.places.stop[described] + self._behind(described) <= end
+        self._read_descriptors(described[there], view, offset)
+        return some.stop, header_bytes, described[~there]
 
-    def _go_on(self, row: int, header_bytes: int = LOCAL.size) -> None:
-        """Read the header of the entry ``row`` next."""
-        self._row, self._awaits_descriptor = row, False
-        if not self.done:
-            self.next_offset, self.window_bytes_min = int(self._start[row]), header_bytes
+    def _behind(self, places: Int64s) -> Int64s:
+        """How many bytes the descriptors of entries may have."""
+        behind: Int64s = self._limit[places] - self.places.stop[places]
+        return np.minimum(behind, _DESCRIPTOR_BYTES_MAX)
 
     def _fail_where(self, some: slice, wrong: Bools, text: str) -> None:
         if wrong.any():
@@ -165,10 +152,12 @@ class LocalReader:
         self._fail_where(some, ~(same | left_out | later), text.format("size or checksum"))
         self.places.mended[some] = (flags & DESCRIBED != 0) | (~same & ~described)
 
-    def _read_descriptors(self, places: Int64s, window: UInt8s, offset: int) -> None:
-        """Find the data descriptors of entries, all of them in the window."""
+    def _read_descriptors(self, places: Int64s, view: memoryview, offset: int) -> None:
+        """Find the data descriptors of entries, all of them in ``view``, which begins at byte
+        ``offset``."""
         if len(places) == 0:
             return
+        window: UInt8s = np.frombuffer(view, np.uint8)
         directory, rows, stop = self.directory, self.order[places], self.places.stop[places]
         behind = self._limit[places] - stop
         at = stop[:, None] - offset + np.arange(-_MARK_BYTES, _DESCRIPTOR_BYTES_MAX)

@@ -13,78 +13,36 @@ from types import MappingProxyType
 import numpy as np
 from msgspec.structs import replace
 
-from dsort.containers.base import shortfall_in
-from dsort.containers.zip.directory import Directory, DirectoryReader
+from dsort.containers.base import Need, Scanner, shortfall_in
+from dsort.containers.zip.directory import Directory, read_directory
 from dsort.containers.zip.end import TAIL_BYTES_MAX, ZipEnd, find_end
 from dsort.containers.zip.entries import carried_entries, local_header
 from dsort.containers.zip.layout import DEFLATE, DESCRIBED, LOCAL_MAGIC, STORED
-from dsort.containers.zip.local import LocalReader
+from dsort.containers.zip.local import LocalScan
 from dsort.containers.zip.oddities import ODDITIES, ZipNotes
-from dsort.data.columns import Bools, Int64s, UInt8s
+from dsort.data.columns import Bools, Int64s
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import CorruptShardError
 
-__all__ = ["ZipScanner"]
+__all__ = ["scan_zip"]
 
 
-class ZipScanner:
-    """Reads a zip from windows on it (see ``containers.base.Scanner``)."""
-
-    def __init__(self, shard: str, size_bytes: int) -> None:
-        self._shard = shard
-        self._size_bytes = size_bytes
-        self._end: ZipEnd | None = None
-        self._reader: DirectoryReader | LocalReader | None = None
-        self._locals: LocalReader | None = None
-        self._first_bytes: bytes | None = None  # of the shard, if no entry begins there
-        if size_bytes == 0:
-            raise CorruptShardError(shard, 0, "it has no bytes")
-
-    @property
-    def next_offset(self) -> int:
-        """Where the next window begins."""
-        if self._reader is not None:
-            return self._reader.next_offset
-        return 0 if self._end else max(self._size_bytes - TAIL_BYTES_MAX, 0)
-
-    @property
-    def window_bytes_min(self) -> int:
-        """Its minimum length."""
-        if self._reader is not None:
-            return self._reader.window_bytes_min
-        return len(LOCAL_MAGIC) if self._end else self._size_bytes - self.next_offset
-
-    @property
-    def done(self) -> bool:
-        """Whether no more windows are needed."""
-        return self._locals is not None and self._locals.done and self._first_bytes is not None
-
-    def feed(self, window: memoryview | bytes | UInt8s, offset: int) -> None:
-        """Read the bytes in ``window``. ``CorruptShardError``."""
-        data: UInt8s = np.frombuffer(window, np.uint8)
-        if self._end is None:
-            self._end = find_end(self._shard, data.tobytes(), offset)
-            self._reader = DirectoryReader(self._shard, self._end)
-        elif self._reader is None:
-            self._first_bytes = data[: len(LOCAL_MAGIC)].tobytes()
-        else:
-            self._reader.feed(data, offset)
-        if isinstance(self._reader, DirectoryReader) and self._reader.done:
-            self._reader = self._locals = LocalReader(self._reader.finish())
-        if self._locals is not None and self._reader is not None and self._reader.done:
-            self._reader = None
-            if self._end.shift < len(LOCAL_MAGIC):
-                self._first_bytes = b""
-
-    def finish(self) -> MemberTable:
-        """The members, in the order of the central directory."""
-        assert self._locals is not None
-        assert self._end is not None
-        return _table(self._locals, self._end, self._first_bytes == LOCAL_MAGIC)
+def scan_zip(shard: str, size_bytes: int) -> Scanner:
+    """See ``Container.scanner``. Returns the members in the order of the central directory."""
+    if size_bytes == 0:
+        raise CorruptShardError(shard, 0, "it has no bytes")
+    at = max(size_bytes - TAIL_BYTES_MAX, 0)
+    end = find_end(shard, bytes((yield Need(at, size_bytes - at))), at)
+    locals_ = LocalScan((yield from read_directory(shard, end)))
+    yield from locals_.read()
+    head, head_bytes = b"", len(LOCAL_MAGIC)
+    if end.shift >= head_bytes:
+        head = bytes((yield Need(0, head_bytes))[:head_bytes])
+    return _table(locals_, end, head == LOCAL_MAGIC)
 
 
-def _table(reader: LocalReader, end: ZipEnd, leading_zip: bool) -> MemberTable:
-    directory, order, places = reader.directory, reader.order, reader.places
+def _table(locals_: LocalScan, end: ZipEnd, leading_zip: bool) -> MemberTable:
+    directory, order, places = locals_.directory, locals_.order, locals_.places
     data, stop = np.empty_like(places.data), np.empty_like(places.stop)
     mended = np.empty_like(places.mended)
     data[order], stop[order], mended[order] = places.data, places.stop, places.mended
