@@ -22,13 +22,13 @@ from dsort.containers.tar.header import (
     BLOCK_BYTES,
     NAME_BYTES,
     POSIX_MAGIC,
+    hop,
     link_target,
     other_name,
     renamed,
     retargeted,
     unsafe_prefix,
 )
-from dsort.containers.tar.hop import hop
 from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScan

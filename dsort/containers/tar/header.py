@@ -11,6 +11,8 @@ lose all members after it. ``odd_numbers`` finds such a header, ``mended`` rewri
 To change one property of a member, its group of headers is split into pax records, GNU long names
 and the main header, changed, and put together again: first the pax header, then long link target
 and long name, then the main header.
+
+Readers that pass over payload look at one block of a header (``hop``, ``plain_payload``).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dsort.containers.facets import Hop
 from dsort.errors import CorruptShardError
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "PaxRecords",
     "compression_of",
     "extension_blocks",
+    "hop",
     "link_target",
     "mended",
     "odd_number",
@@ -39,6 +43,7 @@ __all__ = [
     "parse_header",
     "parse_pax",
     "pax_payload",
+    "plain_payload",
     "regular_file_headers",
     "renamed",
     "retargeted",
@@ -460,3 +465,40 @@ def _short_form(name: bytes, posix: bool) -> tuple[bytes, bytes] | None:
         if slash > 0 and 0 < len(name) - slash - 1 <= NAME_BYTES:
             return name[:slash], name[slash + 1 :]
     return None
+
+
+_MAGIC_FIELD = slice(257, 262)
+_SIZE_FIELD = slice(124, 136)
+_BELONGS_TO_NEXT = b"xXgLK"
+_TYPE_AT = 156
+_REGULAR_FILE = ord("0")
+
+
+def hop(block: bytes, at: int) -> Hop | None:
+    """What the header ``block``, at byte ``at``, shows; takes 1 µs, because nothing is checked.
+    Sizes of 8 GiB and more, V7 headers and sparse maps are not understood; the scan handles
+    those."""
+    if block[_MAGIC_FIELD] != b"ustar" or len(block) < BLOCK_BYTES:
+        return None
+    try:
+        size_bytes = int(block[_SIZE_FIELD].strip(b"\0 "), 8)
+    except ValueError:
+        return None
+    name = b"" if block[_TYPE_AT] in _BELONGS_TO_NEXT else until_nul(block[:100])
+    return Hop(at + BLOCK_BYTES + padded_bytes(max(size_bytes, 0)), name)
+
+
+def plain_payload(block: bytes) -> int | None:
+    """The length in bytes of the payload after the header ``block``, if that is the header of a
+    regular file whose size all programs read alike; None for all others."""
+    if len(block) < BLOCK_BYTES or block[_MAGIC_FIELD] != b"ustar":
+        return None
+    if block[_TYPE_AT] != _REGULAR_FILE:
+        return None
+    digits, end = block[_SIZE_FIELD][:-1], block[_SIZE_FIELD][-1:]
+    if not digits.isdigit() or end not in b"\0 " or until_nul(block[:100]).endswith(b"/"):
+        return None
+    try:
+        return int(digits, 8)
+    except ValueError:
+        return None

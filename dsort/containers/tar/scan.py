@@ -26,9 +26,9 @@ from dsort.containers.tar.header import (
     BLOCK_BYTES,
     padded_bytes,
     parse_header,
+    plain_payload,
     regular_file_headers,
 )
-from dsort.containers.tar.hop import plain_payload
 from dsort.containers.tar.member import (
     EXTENSION_BYTES_MAX,
     GlobalRecords,

@@ -18,7 +18,6 @@ from dsort.containers.base import Container, Scanner
 from dsort.containers.facets import CompressedPayloads, Entries, Names, Packing, Payloads
 from dsort.containers.named import check_keys_in_names
 from dsort.containers.zip.directory import OTHER_METHODS
-from dsort.containers.zip.end import end_record, end_record_bytes
 from dsort.containers.zip.entries import (
     LARGE_PLACE_BYTES,
     UnfitNameError,
@@ -36,6 +35,8 @@ from dsort.containers.zip.layout import (
     DEFLATE,
     ENTRY,
     LARGE,
+    end_record,
+    end_record_bytes,
 )
 from dsort.containers.zip.oddities import ODDITIES
 from dsort.containers.zip.scan import scan_zip

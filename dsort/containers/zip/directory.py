@@ -1,5 +1,5 @@
-"""Reads the entries in the central directory, as columns; all entries that dsort cannot move are
-refused here, by name."""
+"""Reads the end of a zip, and the entries in its central directory, as columns; all entries that
+dsort cannot move are refused here, by name."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.containers.base import Need
-from dsort.containers.zip.end import ZipEnd
 from dsort.containers.zip.layout import (
     DEFLATE,
+    END,
+    END64,
+    END64_MAGIC,
+    END_MAGIC,
     ENTRY,
     ENTRY_DTYPE,
     ENTRY_MAGIC,
     EXTRA_BYTES_MAX,
     LARGE,
     LARGE_ID,
+    LOCATOR,
+    LOCATOR_MAGIC,
     MANY,
     STORED,
     UTF8,
@@ -32,7 +37,7 @@ from dsort.errors import CorruptShardError
 from dsort.naming.names import readable
 from dsort.sizes import format_bytes
 
-__all__ = ["OTHER_METHODS", "Directory", "read_directory"]
+__all__ = ["OTHER_METHODS", "Directory", "ZipEnd", "read_directory", "read_end"]
 
 OTHER_METHODS: Final = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz"}
 """Methods whose entries are moved as they are stored: the directory has their length. dsort does
@@ -49,6 +54,99 @@ _AES = 99
 _LONGEST = 1 << 62
 
 _MAGIC = int.from_bytes(ENTRY_MAGIC, "little")
+_MARKERS = (MANY, MANY, MANY, MANY, LARGE, LARGE)
+_TAIL_BYTES_MAX = 0xFFFF + END.size + LOCATOR.size + END64.size
+"""The maximum length of an end: all of it is in so many bytes at the end of a shard."""
+
+
+class ZipEnd(Struct, frozen=True):
+    """Where the central directory of a zip is, in the shard."""
+
+    directory_start: int
+    directory_end: int
+    entries: int
+    entries_modulo: int  # the number of entries is known modulo this
+    shift: int  # added to offsets in the zip: bytes before it that they do not count
+    comment_bytes: int = 0
+    trailing_bytes: int = 0
+
+
+def read_end(shard: str, size_bytes: int) -> Generator[Need, memoryview, ZipEnd]:
+    """Read the end of a shard. ``CorruptShardError``."""
+    at = max(size_bytes - _TAIL_BYTES_MAX, 0)
+    return _end(shard, bytes((yield Need(at, size_bytes - at))), at)
+
+
+def _end(shard: str, tail: bytes, base: int) -> ZipEnd:
+    """The end of the shard whose last bytes are ``tail``, which begins at byte ``base``."""
+    at, comment_bytes, trailing = _find_record(shard, tail, base)
+    fields = END.unpack_from(tail, at)
+    _, disk, directory_disk, on_disk, count, size, offset, _ = fields
+    directory_end, modulo, shift64 = base + at, MANY + 1, None
+    large = _read_large_end(shard, tail, at, base)
+    if large is not None:
+        for narrow, wide, marker in zip(fields[1:7], large, _MARKERS, strict=True):
+            if narrow not in (marker, wide):
+                raise CorruptShardError(shard, base + at, "its two end records disagree")
+        disk, directory_disk, on_disk, count, size, offset = large
+        directory_end, modulo = base + at - LOCATOR.size - END64.size, 1 << 64
+        shift64 = directory_end - LOCATOR.unpack_from(tail, at - LOCATOR.size)[2]
+    if disk or directory_disk or on_disk != count:
+        raise CorruptShardError(shard, base + at, "it is one disk of a zip of several")
+    start = directory_end - size
+    if start - offset < 0 or start < 0 or shift64 not in (None, start - offset):
+        raise CorruptShardError(
+            shard, base + at, "its end record does not say where the central directory is"
+        )
+    return ZipEnd(start, directory_end, count, modulo, start - offset, comment_bytes, trailing)
+
+
+def _find_record(shard: str, tail: bytes, base: int) -> tuple[int, int, int]:
+    """(where in ``tail`` the end record is, bytes of its comment, bytes after that)."""
+    behind: tuple[int, int, int] | None = None
+    exact: list[tuple[int, int, int]] = []
+    cut = False
+    at = tail.rfind(END_MAGIC)
+    while at >= 0:
+        if at + END.size <= len(tail):
+            comment_bytes: int = END.unpack_from(tail, at)[-1]
+            trailing = len(tail) - at - END.size - comment_bytes
+            if trailing == 0:
+                exact.append((at, comment_bytes, 0))
+            elif trailing > 0 and behind is None:
+                behind = at, comment_bytes, trailing
+            cut |= trailing < 0
+        at = tail.rfind(END_MAGIC, 0, at)
+    if len(exact) > 1:
+        raise CorruptShardError(shard, base + exact[0][0], "two end records fit the zip's end")
+    if exact:
+        return exact[0]
+    if behind is None:
+        text = "the comment of its end record is cut off" if cut else "it has no end record"
+        raise CorruptShardError(shard, base + len(tail), f"{text}: it is cut off, or no zip")
+    return behind
+
+
+def _read_large_end(
+    shard: str, tail: bytes, at: int, base: int
+) -> tuple[int, int, int, int, int, int] | None:
+    """The numbers in the zip64 end record that belongs to the end record at ``at``; None if there
+    is none."""
+    place = at - LOCATOR.size
+    if place < 0 or tail[place : place + 4] != LOCATOR_MAGIC:
+        return None
+    _, disk, _, disks = LOCATOR.unpack_from(tail, place)
+    if disk or disks > 1:
+        raise CorruptShardError(shard, base + place, "it is one disk of a zip of several")
+    place -= END64.size
+    if place < 0 or tail[place : place + 4] != END64_MAGIC:
+        raise CorruptShardError(
+            shard, base + at, "there is no zip64 end record before its locator, or a long one"
+        )
+    fields = END64.unpack_from(tail, place)
+    if fields[1] != END64.size - 12:
+        raise CorruptShardError(shard, base + place, "a zip64 end record of another length")
+    return fields[4:]
 
 
 class Directory(Struct, frozen=True, eq=False):

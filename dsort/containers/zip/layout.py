@@ -1,4 +1,5 @@
-"""The layout of the records of a zip, by APPNOTE 6.3.10, and functions that read their fields."""
+"""The layout of the records of a zip, by APPNOTE 6.3.10: functions that read their fields, and that
+make the records at its end."""
 
 from __future__ import annotations
 
@@ -37,6 +38,8 @@ __all__ = [
     "UNICODE_NAME_ID",
     "UTF8",
     "Records",
+    "end_record",
+    "end_record_bytes",
     "extra_fields",
     "name_text",
     "records_at",
@@ -104,6 +107,7 @@ LARGE_ID: Final = 0x0001
 UNICODE_NAME_ID: Final = 0x7075
 
 _FIELD = struct.Struct("<2H")
+_VERSION_64 = 45
 
 
 def records_at(view: UInt8s, starts: Int64s, kind: np.dtype[np.void]) -> Records:
@@ -158,3 +162,35 @@ def name_text(raw: bytes, flags: int, extra: bytes) -> bytes:
             if checksum == zlib.crc32(raw):
                 return data[5:]
     return raw.decode("cp437").encode()
+
+
+def end_record_bytes(members: int, directory_bytes: int, stored_bytes: int) -> int:
+    """The length of the records at the end of a zip."""
+    is_large = _is_large(members, directory_bytes, stored_bytes)
+    return END.size + (END64.size + LOCATOR.size) * is_large
+
+
+def end_record(members: int, directory_bytes: int, stored_bytes: int) -> bytes:
+    """The records at the end of a zip whose directory of ``members`` entries begins at byte
+    ``stored_bytes``."""
+    end = END.pack(
+        END_MAGIC,
+        0,
+        0,
+        min(members, MANY),
+        min(members, MANY),
+        min(directory_bytes, LARGE),
+        min(stored_bytes, LARGE),
+        0,
+    )
+    if not _is_large(members, directory_bytes, stored_bytes):
+        return end
+    place = stored_bytes + directory_bytes
+    sizes = (members, members, directory_bytes, stored_bytes)
+    versions = (_VERSION_64, _VERSION_64)
+    large = END64.pack(END64_MAGIC, END64.size - 12, *versions, 0, 0, *sizes)
+    return large + LOCATOR.pack(LOCATOR_MAGIC, 0, place, 1) + end
+
+
+def _is_large(members: int, directory_bytes: int, stored_bytes: int) -> bool:
+    return members >= MANY or directory_bytes >= LARGE or stored_bytes >= LARGE
