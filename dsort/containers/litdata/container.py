@@ -35,15 +35,15 @@ from dsort.containers.facets import (
     Schemas,
     ShardIndex,
 )
-from dsort.containers.offset_table import (
+from dsort.containers.positions import record_table
+from dsort.containers.samples import (
     SHARD_BYTES_MAX,
     offset_table,
+    packed_samples,
     read_offsets,
     read_sizes,
     table_bytes,
 )
-from dsort.containers.positions import position_names
-from dsort.containers.samples import packed_samples
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError, CorruptShardError
@@ -247,18 +247,7 @@ class LitData(Container):
             raise CorruptShardError(shard, int(starts[short[0]]), text)
         if leaves:
             yield from read_sizes(shard, offsets, leaves, 0, "an item")
-        names, key_bytes = position_names(shard, len(starts), EXTENSION)
-        return MemberTable(
-            names=names,
-            kind=np.zeros(len(starts), np.uint8),
-            payload_start=starts,
-            payload_bytes=lengths,
-            range_start=starts,
-            range_length=lengths,
-            key_bytes=key_bytes,
-            record_of=np.arange(len(starts), dtype=np.int64),
-            schema=self.schema,
-        )
+        return record_table(shard, EXTENSION, starts, lengths, schema=self.schema)
 
     # -- conversion ------------------------------------------------------------------------------
 

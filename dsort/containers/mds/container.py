@@ -35,8 +35,12 @@ from dsort.containers.facets import (
 )
 from dsort.containers.mds.columns import NO_COLUMNS, NUMBER_TYPES, Columns
 from dsort.containers.mds.scan import number_text, scan_samples
-from dsort.containers.offset_table import SHARD_BYTES_MAX, offset_table, table_bytes
-from dsort.containers.samples import packed_samples
+from dsort.containers.samples import (
+    SHARD_BYTES_MAX,
+    offset_table,
+    packed_samples,
+    table_bytes,
+)
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords

@@ -9,10 +9,9 @@ import numpy as np
 
 from dsort.containers.base import Need, Scanner
 from dsort.containers.mds.columns import CONFIG_BYTES_MAX, NUMBER_TYPES, Columns
-from dsort.containers.offset_table import read_offsets, read_sizes, table_bytes
-from dsort.containers.positions import joined_names, position_names
+from dsort.containers.positions import record_table
+from dsort.containers.samples import read_offsets, read_sizes, table_bytes
 from dsort.data.columns import Int64s
-from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, CorruptShardError
 
 __all__ = ["EXTENSION", "KEY_ENCODINGS", "number_text", "scan_samples"]
@@ -42,22 +41,10 @@ def scan_samples(shard: str, size_bytes: int, key_column: str) -> Scanner:
 
     variable, fixed_bytes = columns.variable, columns.fixed_bytes
     yield from read_sizes(shard, offsets, variable, fixed_bytes, "a sample", take)
+    keys = None
     if key_column:
         keys = yield from _read_keys(shard, columns, key_column, np.concatenate(ranges, axis=1))
-        names, key_bytes = joined_names(keys, EXTENSION)
-    else:
-        names, key_bytes = position_names(shard, len(starts), EXTENSION)
-    return MemberTable(
-        names=names,
-        kind=np.zeros(len(starts), np.uint8),
-        payload_start=starts,
-        payload_bytes=lengths,
-        range_start=starts,
-        range_length=lengths,
-        key_bytes=key_bytes,
-        record_of=np.arange(len(starts), dtype=np.int64),
-        schema=columns.schema,
-    )
+    return record_table(shard, EXTENSION, starts, lengths, keys, schema=columns.schema)
 
 
 def _read_columns(shard: str, offsets: Int64s) -> Generator[Need, memoryview, Columns]:

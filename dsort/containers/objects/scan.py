@@ -10,9 +10,7 @@ import numpy as np
 from dsort.containers.base import Need, Scanner
 from dsort.containers.objects.headers import ItemSizes, Kind, ReadHeader
 from dsort.containers.objects.walk import FIELD_BYTES_MAX, Field, ObjectWalk, WalkError
-from dsort.containers.positions import joined_names, position_names
-from dsort.data.columns import BytesColumn, Int64s
-from dsort.data.members import MemberTable
+from dsort.containers.positions import record_table
 from dsort.data.numbered import DIGITS
 from dsort.errors import ContentKeyError, CorruptShardError
 from dsort.naming.names import position_key
@@ -51,17 +49,7 @@ class ObjectScan:
         ends = np.array(self._ends, np.int64)
         starts = np.zeros(len(ends), np.int64)
         starts[1:] = ends[:-1]
-        names, key_bytes = self._names()
-        return MemberTable(
-            names=names,
-            kind=np.zeros(len(ends), np.uint8),
-            payload_start=starts,
-            payload_bytes=ends - starts,
-            range_start=starts,
-            range_length=ends - starts,
-            key_bytes=key_bytes,
-            record_of=np.arange(len(ends)),
-        )
+        return record_table(self._shard, self._extension, starts, ends - starts, self._all_keys())
 
     @property
     def _is_done(self) -> bool:
@@ -88,14 +76,13 @@ class ObjectScan:
         except WalkError as error:
             raise CorruptShardError(self._shard, error.offset, error.reason) from None
 
-    def _names(self) -> tuple[BytesColumn, Int64s]:
-        """(names, length of the key in each) of all objects."""
-        count = len(self._ends)
+    def _all_keys(self) -> list[bytes] | None:
+        """The keys of all objects; None if all keys are positions."""
         if not self._keys:
-            return position_names(self._shard, count, self._extension)
+            return None
         prefix = position_key(self._shard, 0)[:-DIGITS]
-        keys = [self._keys.get(n) or prefix + b"%0*d" % (DIGITS, n) for n in range(count)]
-        return joined_names(keys, self._extension)
+        keys, count = self._keys, len(self._ends)
+        return [keys.get(n) or prefix + b"%0*d" % (DIGITS, n) for n in range(count)]
 
     def _key(self) -> bytes | None:
         """The key in the object; None if its key is its position."""

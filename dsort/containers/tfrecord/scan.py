@@ -15,10 +15,11 @@ from collections.abc import Callable, Generator
 from itertools import pairwise
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.containers.base import Need, Scanner
-from dsort.containers.positions import joined_names, position_names
+from dsort.containers.positions import record_table
 from dsort.containers.tfrecord.checksums import crc32c, length_checksums, masked, masked_all
 from dsort.data.columns import Int64s, UInt8s
 from dsort.data.members import MemberTable
@@ -76,20 +77,11 @@ class FrameScan:
             np.concatenate([none, *self._starts]),
             np.concatenate([none, *self._lengths]),
         )
-        count = len(starts)
-        if self._key_of is None:
-            names, key_bytes = position_names(self._shard, count, EXTENSION)
-        else:
-            names, key_bytes = joined_names(self._keys, EXTENSION)
-        return MemberTable(
-            names=names,
-            kind=np.zeros(count, np.uint8),
+        keys = None if self._key_of is None else self._keys
+        return replace(
+            record_table(self._shard, EXTENSION, starts, lengths + FRAME_BYTES, keys),
             payload_start=starts + HEAD_BYTES,
             payload_bytes=lengths,
-            range_start=starts,
-            range_length=lengths + FRAME_BYTES,
-            key_bytes=key_bytes,
-            record_of=np.arange(count, dtype=np.int64),
         )
 
     def _whole_frames(self, view: memoryview, base: int) -> int:
