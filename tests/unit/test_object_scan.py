@@ -225,9 +225,9 @@ def test_plain_items_take_no_look_at_each_header(container: Objects, data: bytes
     def read_header(view: memoryview, at: int) -> Header:
         nonlocal looks
         looks += 1
-        return container.read_header(view, at)
+        return container.form.read_header(view, at)
 
-    sizes, extension = container.item_sizes, container.member_extension
+    sizes, extension = container.form.item_sizes, container.member_extension
     begun = Scan(ObjectScan("a.x", len(data), read_header, sizes, extension, b"").scanner())
     begun.feed(data, 0)
     found = begun.table

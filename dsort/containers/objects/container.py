@@ -11,8 +11,9 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.containers.bare_rows import BareRows, Value
@@ -47,6 +48,20 @@ _READ_BYTES: Final = 1 << 20
 _READ_ROWS: Final = 1 << 14
 
 
+class Form(Struct, frozen=True):
+    """What MessagePack and CBOR do not have in common. ``read_header``: reads the header of an
+    item. ``item_sizes``: the sizes that the first bytes of items show. ``map_head``: returns the
+    header of a map of so many pairs. ``text``: returns a text, or bytes if it is not UTF-8.
+    ``bytes_head``: returns the header of so many bytes, ``ConversionError`` with the key of the
+    record if they are too many."""
+
+    read_header: ReadHeader
+    item_sizes: ItemSizes
+    map_head: Callable[[int], bytes]
+    text: Callable[[bytes], bytes]
+    bytes_head: Callable[[int, bytes], bytes]
+
+
 @dataclass(frozen=True, slots=True)
 class Objects(Container):
     """The base of both formats. ``key_field``: the field with the keys; "": the field ``__key__``,
@@ -55,6 +70,7 @@ class Objects(Container):
     key_field: str = ""
 
     keeps_keys = True
+    form: ClassVar[Form]
     member_extension = b""
     """The extension of a record, after its key, while it is one object."""
 
@@ -67,15 +83,8 @@ class Objects(Container):
     def numbers_records(self) -> bool:
         return not self.key_field
 
-    @property
-    def read_header(self) -> ReadHeader:
-        """The function that reads the header of an item."""
-        raise NotImplementedError
-
-    @property
-    def item_sizes(self) -> ItemSizes:
-        """The sizes that the first bytes of items show."""
-        raise NotImplementedError
+    def with_options(self, options: ContainerOptions) -> Objects:
+        return dataclasses.replace(self, key_field=options.key_field)
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         parts = JsonPointer.parse(self.key_field).parts
@@ -88,7 +97,12 @@ class Objects(Container):
             )
         name = parts[0].encode("utf-8", "surrogateescape") if parts else b""
         scan = ObjectScan(
-            shard, size_bytes, self.read_header, self.item_sizes, self.member_extension, name
+            shard,
+            size_bytes,
+            self.form.read_header,
+            self.form.item_sizes,
+            self.member_extension,
+            name,
         )
         return scan.scanner()
 
@@ -126,7 +140,7 @@ class Objects(Container):
     def _plain_fields(self, document: memoryview) -> list[Field] | None:
         """The fields of a map of texts to bytes, texts and integers, in a third of the time of a
         walk; None for any other object."""
-        read_header, size_bytes = self.read_header, len(document)
+        read_header, size_bytes = self.form.read_header, len(document)
         try:
             kind, at, pairs = read_header(document, 0)
             if kind != Kind.MAP or not 0 <= pairs <= FIELDS_MAX:
@@ -154,8 +168,10 @@ class Objects(Container):
         return found if at == size_bytes else None
 
     def _walked_fields(self, key: bytes, document: memoryview) -> list[Field]:
-        walk = ObjectWalk(self.read_header, self.item_sizes, len(document), keeps_all=True)
-        kind, _, pairs = self.read_header(document, 0)
+        walk = ObjectWalk(
+            self.form.read_header, self.form.item_sizes, len(document), keeps_all=True
+        )
+        kind, _, pairs = self.form.read_header(document, 0)
         if kind != Kind.MAP:
             raise _refused(key, "is no map of names to values")
         try:
@@ -183,33 +199,20 @@ class Objects(Container):
     def _packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
-        literals: dict[int, bytes] = {}
+        literals, form = dict[int, bytes](), self.form
         names, sizes = members.names.tolist(), members.payload_bytes.tolist()
         rows, bounds = records.member_rows.tolist(), records.member_offsets.tolist()
         for record, key in enumerate(records.keys.tolist()):
             own = rows[bounds[record] : bounds[record + 1]]
-            head = self.map_head(1 + len(own)) + self.text(KEY_FIELD) + self.text(key)
+            head = form.map_head(1 + len(own)) + form.text(KEY_FIELD) + form.text(key)
             for row in own:
                 extension = names[row][int(records.key_bytes[row]) + 1 :]
                 if extension == KEY_FIELD:
                     raise _refused(key, "has a member called __key__, as the field of keys is")
-                head += self.text(extension) + self.bytes_head(sizes[row], key)
+                head += form.text(extension) + form.bytes_head(sizes[row], key)
                 literals[row] = head + members.literals.get(row, b"")
                 head = b""
         return replace(members, literals=literals, entries=None)
-
-    def map_head(self, pairs: int) -> bytes:
-        """The header of a map."""
-        raise NotImplementedError
-
-    def text(self, content: bytes) -> bytes:
-        """A text, or bytes if it is not UTF-8."""
-        raise NotImplementedError
-
-    def bytes_head(self, size_bytes: int, key: bytes) -> bytes:
-        """The header of bytes. ``ConversionError`` if they are too many. ``key``: the key of the
-        record."""
-        raise NotImplementedError
 
 
 def _refuse_tiny(members: MemberTable) -> None:
@@ -259,47 +262,29 @@ def _is_text(content: bytes) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class MsgPack(Objects):
-    """MessagePack objects, one after the other."""
+def _msgpack_map_head(pairs: int) -> bytes:
+    if pairs < 16:
+        return bytes([0x80 | pairs])
+    return struct.pack(">BH", 0xDE, pairs) if pairs < 1 << 16 else struct.pack(">BI", 0xDF, pairs)
 
-    suffixes = (".msgpack", ".mp")
-    member_extension = b".msgpack"
 
-    @property
-    def read_header(self) -> ReadHeader:
-        return msgpack_header
+def _msgpack_text(content: bytes) -> bytes:
+    if not _is_text(content):
+        return _msgpack_bytes_head(len(content), content) + content
+    size_bytes = len(content)
+    if size_bytes < 32:
+        return bytes([0xA0 | size_bytes]) + content
+    return _sized(0xD9, size_bytes) + content
 
-    @property
-    def item_sizes(self) -> ItemSizes:
-        return MSGPACK_SIZES
 
-    def with_options(self, options: ContainerOptions) -> MsgPack:
-        return dataclasses.replace(self, key_field=options.key_field)
-
-    def map_head(self, pairs: int) -> bytes:
-        if pairs < 16:
-            return bytes([0x80 | pairs])
-        return (
-            struct.pack(">BH", 0xDE, pairs) if pairs < 1 << 16 else struct.pack(">BI", 0xDF, pairs)
+def _msgpack_bytes_head(size_bytes: int, key: bytes) -> bytes:
+    if size_bytes > _COUNTS_MAX:
+        raise ConversionError(
+            f"record {readable(key)} has a member of {size_bytes:,} bytes, and MessagePack "
+            "knows no bytes over 4 GiB",
+            hint="choose another output_extension",
         )
-
-    def text(self, content: bytes) -> bytes:
-        if not _is_text(content):
-            return self.bytes_head(len(content), content) + content
-        size_bytes = len(content)
-        if size_bytes < 32:
-            return bytes([0xA0 | size_bytes]) + content
-        return _sized(0xD9, size_bytes) + content
-
-    def bytes_head(self, size_bytes: int, key: bytes) -> bytes:
-        if size_bytes > _COUNTS_MAX:
-            raise ConversionError(
-                f"record {readable(key)} has a member of {size_bytes:,} bytes, and MessagePack "
-                "knows no bytes over 4 GiB",
-                hint="choose another output_extension",
-            )
-        return _sized(0xC4, size_bytes)
+    return _sized(0xC4, size_bytes)
 
 
 def _sized(first: int, size_bytes: int) -> bytes:
@@ -311,31 +296,14 @@ def _sized(first: int, size_bytes: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Cbor(Objects):
-    """CBOR objects, one after the other (RFC 8742)."""
+class MsgPack(Objects):
+    """MessagePack objects, one after the other."""
 
-    suffixes = (".cbor", ".cbors")
-    member_extension = b".cbor"
-
-    @property
-    def read_header(self) -> ReadHeader:
-        return cbor_header
-
-    @property
-    def item_sizes(self) -> ItemSizes:
-        return CBOR_SIZES
-
-    def with_options(self, options: ContainerOptions) -> Cbor:
-        return dataclasses.replace(self, key_field=options.key_field)
-
-    def map_head(self, pairs: int) -> bytes:
-        return _cbor_head(5, pairs)
-
-    def text(self, content: bytes) -> bytes:
-        return _cbor_head(3 if _is_text(content) else 2, len(content)) + content
-
-    def bytes_head(self, size_bytes: int, key: bytes) -> bytes:
-        return _cbor_head(2, size_bytes)
+    suffixes = (".msgpack", ".mp")
+    member_extension = b".msgpack"
+    form = Form(
+        msgpack_header, MSGPACK_SIZES, _msgpack_map_head, _msgpack_text, _msgpack_bytes_head
+    )
 
 
 def _cbor_head(major: int, argument: int) -> bytes:
@@ -346,6 +314,21 @@ def _cbor_head(major: int, argument: int) -> bytes:
         if argument < 1 << (8 << (short - 24)):
             return struct.pack(layout, first | short, argument)
     return struct.pack(">BQ", first | 27, argument)
+
+
+@dataclass(frozen=True, slots=True)
+class Cbor(Objects):
+    """CBOR objects, one after the other (RFC 8742)."""
+
+    suffixes = (".cbor", ".cbors")
+    member_extension = b".cbor"
+    form = Form(
+        cbor_header,
+        CBOR_SIZES,
+        map_head=lambda pairs: _cbor_head(5, pairs),
+        text=lambda text: _cbor_head(3 if _is_text(text) else 2, len(text)) + text,
+        bytes_head=lambda size_bytes, key: _cbor_head(2, size_bytes),
+    )
 
 
 MSGPACK = MsgPack()
