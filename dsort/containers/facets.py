@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -31,27 +30,20 @@ __all__ = [
 ]
 
 
-class CompressedPayloads(ABC):
+class CompressedPayloads(Struct, frozen=True):
     """Payloads that may be compressed in the shard, with CRC-32s: a payload that is taken out of
-    its shard is compared with its own."""
+    its shard is compared with its own.
 
-    @abstractmethod
-    def decompressed(
-        self, members: MemberTable, row: int, pieces: Iterable[memoryview | bytes]
-    ) -> Iterator[bytes]:
-        """The payload of a row that is compressed in the shard (see ``MemberTable``), in pieces of
-        bounded size. ``pieces``: the compressed bytes in the shard. ``ValueError`` with the reason
-        if they are invalid, at the latest after the last piece."""
+    ``decompressed(members, row, pieces)``: returns the payload of a row that is compressed (see
+    ``MemberTable``), in pieces of bounded size, given the ``pieces`` that are in the shard;
+    ``ValueError`` with the reason if they are invalid, at the latest after the last piece.
+    ``checksum(members, row)``: returns the CRC-32 of a payload that is stored unchanged, None if
+    the shard does not have it. ``checksums(members)``: returns (rows whose payload is stored
+    unchanged and whose CRC-32 is in the shard, these CRC-32s), shape ``(rows,)`` each."""
 
-    @abstractmethod
-    def checksum(self, members: MemberTable, row: int) -> int | None:
-        """The CRC-32 of the payload of a row, of a shard in which it is stored unchanged; None if
-        the shard does not have it."""
-
-    @abstractmethod
-    def checksums(self, members: MemberTable) -> tuple[Int64s, Int64s]:
-        """(rows whose payload is stored unchanged and whose CRC-32 is in the shard, these CRC-32s),
-        shape ``(rows,)`` each."""
+    decompressed: Callable[[MemberTable, int, Iterable[memoryview | bytes]], Iterator[bytes]]
+    checksum: Callable[[MemberTable, int], int | None]
+    checksums: Callable[[MemberTable], tuple[Int64s, Int64s]]
 
 
 class Seals(Struct, frozen=True):

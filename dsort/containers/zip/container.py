@@ -51,35 +51,37 @@ from dsort.naming.names import readable
 __all__ = ["ZIP", "Zip"]
 
 
-class ZipPayloads(CompressedPayloads):
-    """Payloads that are stored or deflated; their CRC-32s are in the entries."""
+def decompressed(
+    members: MemberTable, row: int, pieces: Iterable[memoryview | bytes]
+) -> Iterator[bytes]:
+    """See :class:`CompressedPayloads`."""
+    assert members.entries is not None
+    fields = ENTRY.unpack_from(members.entries[row])
+    if fields[4] != DEFLATE:
+        name = OTHER_METHODS.get(fields[4], str(fields[4]))
+        raise ValueError(f"is compressed by {name}: dsort moves it, and does not read it")
+    yield from inflated(pieces, int(members.payload_bytes[row]), fields[7])
 
-    def decompressed(
-        self, members: MemberTable, row: int, pieces: Iterable[memoryview | bytes]
-    ) -> Iterator[bytes]:
-        assert members.entries is not None
-        fields = ENTRY.unpack_from(members.entries[row])
-        if fields[4] != DEFLATE:
-            name = OTHER_METHODS.get(fields[4], str(fields[4]))
-            raise ValueError(f"is compressed by {name}: dsort moves it, and does not read it")
-        yield from inflated(pieces, int(members.payload_bytes[row]), fields[7])
 
-    def checksum(self, members: MemberTable, row: int) -> int | None:
-        if members.entries is None or members.kind[row] != MemberKind.FILE:
-            return None
-        checksum: int = ENTRY.unpack_from(members.entries[row])[7]
-        return checksum
+def checksum(members: MemberTable, row: int) -> int | None:
+    """See :class:`CompressedPayloads`."""
+    if members.entries is None or members.kind[row] != MemberKind.FILE:
+        return None
+    found: int = ENTRY.unpack_from(members.entries[row])[7]
+    return found
 
-    def checksums(self, members: MemberTable) -> tuple[Int64s, Int64s]:
-        if members.entries is None:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        are_stored = members.kind == MemberKind.FILE
-        if members.compressed_bytes is not None:
-            are_stored &= members.compressed_bytes < 0
-        rows = np.flatnonzero(are_stored)
-        places = members.entries.offsets[:-1][rows] + CRC_OFFSET
-        found = np.ascontiguousarray(members.entries.blob[places[:, None] + np.arange(4)])
-        return rows, found.view("<u4").reshape(-1).astype(np.int64)
+
+def checksums(members: MemberTable) -> tuple[Int64s, Int64s]:
+    """See :class:`CompressedPayloads`."""
+    if members.entries is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    are_stored = members.kind == MemberKind.FILE
+    if members.compressed_bytes is not None:
+        are_stored &= members.compressed_bytes < 0
+    rows = np.flatnonzero(are_stored)
+    places = members.entries.offsets[:-1][rows] + CRC_OFFSET
+    found = np.ascontiguousarray(members.entries.blob[places[:, None] + np.arange(4)])
+    return rows, found.view("<u4").reshape(-1).astype(np.int64)
 
 
 def packed(members: MemberTable, records: FormedRecords, payloads: Payloads) -> MemberTable:
@@ -112,7 +114,7 @@ class Zip(Container):
     suffixes = (".zip",)
     oddities = ODDITIES
     is_of_members = True
-    payloads = ZipPayloads()
+    payloads = CompressedPayloads(decompressed, checksum, checksums)
     names = Names(renamed, target_of=link_target, retargeted=retargeted)
     entries = Entries(entries_for)
     packing = Packing(packed)
