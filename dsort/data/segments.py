@@ -31,8 +31,8 @@ class NewNames(Struct, frozen=True, eq=False):
     """Names that are written over the names in the headers of members, by record.
 
     Record ``i`` has the names ``offsets[i]:offsets[i + 1]``; ``at``, shape ``(m,)``, is the offset
-    in the record of the block that contains the name (see ``Container.overwrite``). Such a record
-    keeps its length, and payload is not touched.
+    in the record of the block that contains the name (see ``Overwriting``). Such a record keeps its
+    length, and payload is not touched.
     """
 
     offsets: Int64s
