@@ -17,6 +17,7 @@ from msgspec import Struct
 from dsort.containers.columnar.footers import Chunk
 from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, is_intact
 from dsort.containers.columnar.plain_pages import (
+    HEAD_BYTES_MAX,
     LENGTH,
     PlacedValues,
     hybrid_numbers,
@@ -24,7 +25,7 @@ from dsort.containers.columnar.plain_pages import (
     number_of,
     value_bounds,
 )
-from dsort.containers.columnar.thrift import ThriftStruct, read_struct
+from dsort.containers.columnar.thrift import ThriftStruct, read_struct, varint
 from dsort.data.columns import Int64s, UInt8s
 
 __all__ = ["INFLATED_CODECS", "InflatedColumn", "IrregularPageError"]
@@ -211,7 +212,8 @@ def _inflate(codec: str, data: memoryview, size_bytes: int) -> memoryview:
     own, each memory page would be cleared every time."""
     import pyarrow as pa
 
-    if codec == "snappy" and _snappy_bytes(data) != size_bytes:
+    # The first bytes of snappy data say how long it is inflated.
+    if codec == "snappy" and varint(data, 0, HEAD_BYTES_MAX)[0] != size_bytes:
         raise ValueError("a page is not as long as its header says")
     pool = pa.system_memory_pool()
     found = _codec(codec).decompress(pa.py_buffer(data), size_bytes, memory_pool=pool)
@@ -227,16 +229,6 @@ def _codec(name: str) -> Any:
     if name not in _CODECS:
         _CODECS[name] = pa.Codec(name)
     return _CODECS[name]
-
-
-def _snappy_bytes(data: memoryview) -> int:
-    """The length of a page that the first bytes of its snappy data declare."""
-    size = 0
-    for shift, byte in zip(range(0, 35, 7), data[:5].tolist(), strict=False):
-        size |= (byte & 127) << shift
-        if byte < 128:
-            return size
-    return -1
 
 
 def _together(found: Sequence[_Opened], level_max: int) -> PlacedValues:

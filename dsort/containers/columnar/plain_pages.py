@@ -18,6 +18,7 @@ from dsort.containers.columnar.thrift import ThriftStruct, read_struct, varint
 from dsort.data.columns import Int64s, UInt8s
 
 __all__ = [
+    "HEAD_BYTES_MAX",
     "LENGTH",
     "PlacedPages",
     "PlacedValues",
@@ -31,7 +32,7 @@ _DATA_PAGE, _DATA_PAGE_2 = 0, 3
 _PLAIN, _RLE = 0, 3
 LENGTH = struct.Struct("<I")
 HEAD_BYTES_MAX = 5
-"""The longest head of a run of levels or numbers: 32 bits."""
+"""The longest number before bytes: the head of a run of levels, or the length of snappy data."""
 
 
 class PlacedValues(Struct, frozen=True):
