@@ -78,7 +78,7 @@ wheels: $(INSTALLED)
 
 bench: $(BENCH_INSTALLED)
 	code=0; $(BIN)/python -m benchmarks --results benchmarks/results $(BENCH) || code=$$?; \
-	    $(BIN)/python -m benchmarks.plots && $(BIN)/python -m benchmarks.pages && exit $$code
+	    $(BIN)/python -m benchmarks.plots && exit $$code
 
 lock:
 	uv pip compile --upgrade --generate-hashes --universal --python-version 3.11 \

@@ -23,7 +23,6 @@ from benchmarks.results import Run, Skip, to_json
 from benchmarks.settings import Measured, Settings
 from benchmarks.suites import MAIN_SUITES, QUICK_SUITES, SUITES
 from benchmarks.tables import render
-from benchmarks.targets import targets_of
 
 __all__ = ["main", "settings_of", "size_bytes"]
 
@@ -75,9 +74,8 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="less data, fewer rounds")
-    add("--full", action="store_true", help="10^8 short lines, in 2 GB of memory")
     add("--data", type=Path, default=REPOSITORY / "bench-data", help="where data is made and kept")
-    add("--json", type=Path, metavar="FILE", help="write every run, medians and targets there")
+    add("--json", type=Path, metavar="FILE", help="write every run and the medians there")
     add("--results", type=Path, metavar="DIR", help="the same, in a file for each suite")
     add(
         "--only",
@@ -121,7 +119,6 @@ def settings_of(
         timeout_seconds=default["timeout"],
         profiles=parsed.profiles,
         contenders=parsed.contenders,
-        is_full=parsed.full,
         # What is asked for by name is not left out of --quick.
         only=parsed.only or (() if parsed.all else parsed.suites),
         until_s=time.monotonic() + 60 * (parsed.minutes or usual_minutes),
@@ -133,7 +130,7 @@ def settings_of(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0 when everything ran, whether or not targets were reached; 1 when a run failed,
+    """Exit code 0 when everything ran; 1 when a run failed,
     2 when the disk had no room for a suite, 3 when the machine is not quiet and has to be, 130 or
     143 when it was stopped. A rival that fails where failing is a result does not count."""
     # As Ctrl-C: what runs is ended, and its outputs and its cgroup are removed.
@@ -175,17 +172,13 @@ def main(arguments: list[str] | None = None) -> int:
             runs += measured.runs
             skips += measured.skips
             if parsed.results is not None:  # now: what follows may take an hour, or be stopped
-                reached = [each for each in targets_of(measured.runs) if each.reached is not None]
-                result = to_json(header, kept, measured.runs, measured.skips, reached)
+                result = to_json(header, kept, measured.runs, measured.skips)
                 _write(parsed.results / f"{suite}.json", result)
     except KeyboardInterrupt:
         return 130
-    targets = targets_of(runs)
-    if not parsed.all:  # what was not asked for is not missed
-        targets = [target for target in targets if target.reached is not None]
-    print(render(header, runs, skips, targets))
+    print(render(header, runs, skips))
     if parsed.json is not None:
-        _write(parsed.json, to_json(header, kept, runs, skips, targets))
+        _write(parsed.json, to_json(header, kept, runs, skips))
     if lacks_room:
         return 2
     return 1 if any(run.failure and not run.may_fail for run in runs) else 0

@@ -8,7 +8,6 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 from benchmarks.contenders import (
@@ -21,17 +20,16 @@ from benchmarks.contenders import (
 )
 from benchmarks.measure import Bench, round_robin
 from benchmarks.memory import TreeSampler
-from benchmarks.results import Run, Skip, Target, good_runs
+from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings
 
-__all__ = ["FilesOfClasses", "ingest", "ingest_targets", "make_files"]
+__all__ = ["FilesOfClasses", "ingest", "make_files"]
 
 FILES: Final = 100_000
 FILES_QUICK: Final = 2_000
 FILE_BYTES: Final = 3_000
 CLASSES: Final = 100
 SUITE: Final = "ingest"
-SPEEDUP_MIN: Final = 3.0
 SAMPLE_SECONDS: Final = 0.2
 
 
@@ -121,24 +119,3 @@ def ingest(bench: Bench, settings: Settings) -> Measured:
 
     turns = [(each, settings.slow_rounds if each.is_slow else settings.rounds) for each in able]
     return Measured(list(round_robin(turns, one, until_s=settings.until_s)), skips)
-
-
-def ingest_targets(runs: list[Run]) -> list[Target]:
-    """How many times as long, and as many processor seconds, the other one takes."""
-    ours, theirs = (good_runs(runs, SUITE, name) for name in ("dsort", "webdataset"))
-    found = []
-    for words, seconds in (("whole command", _whole), ("CPU", _cpu)):
-        ratio = None
-        if ours and theirs:
-            ratio = median(map(seconds, theirs)) / median(map(seconds, ours))
-        text = f"3k-files: {words}, webdataset / dsort"
-        found.append(Target(text, "x", SPEEDUP_MIN, True, ratio, row=f"{SUITE}/3k-files/dsort"))
-    return found
-
-
-def _whole(run: Run) -> float:
-    return run.whole_seconds
-
-
-def _cpu(run: Run) -> float:
-    return run.cpu_seconds

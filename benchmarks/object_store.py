@@ -113,17 +113,14 @@ def missing() -> str:
 
 
 @contextmanager
-def open_store(directory: Path, server_name: str = "seaweedfs") -> Iterator[Store]:
-    """Start a server (``seaweedfs``, ``radosgw``) whose data is in a new directory under
-    ``directory``; both go in the end."""
-    from benchmarks.radosgw import radosgw  # boto3 is not needed by the other suites
-    from benchmarks.seaweedfs import seaweedfs
+def open_store(directory: Path) -> Iterator[Store]:
+    """Start a server whose data is in a new directory under ``directory``; both go in the end."""
+    from benchmarks.seaweedfs import seaweedfs  # boto3 is not needed by the other suites
 
-    begin = {"seaweedfs": seaweedfs, "radosgw": radosgw}[server_name]
     directory.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory(prefix=f"{server_name}-", dir=directory) as place,
-        begin(Path(place).resolve()) as server,
+        tempfile.TemporaryDirectory(prefix="seaweedfs-", dir=directory) as place,
+        seaweedfs(Path(place).resolve()) as server,
     ):
         yield Store(server, Path(place))
 

@@ -1,22 +1,19 @@
-"""From runs to medians, ratios and targets. Pure: values in, values out."""
+"""From runs to medians and ratios. Pure: values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 __all__ = [
     "GIB",
-    "Outcome",
     "Row",
     "Run",
     "Skip",
-    "Target",
     "cpu_per_gib",
     "good_runs",
-    "growth_of",
     "ratio_of",
     "ratios_of",
     "summarise",
@@ -164,40 +161,6 @@ def ratios_of(
     return [ours[number] / theirs[number] for number in ours if number in theirs]
 
 
-Outcome = Literal["pass", "short", "not measured"]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A figure to reach: ``is_least``: at least ``wanted``, else at most."""
-
-    text: str
-    unit: str
-    wanted: float
-    is_least: bool
-    reached: float | None
-    note: str = ""
-    row: str = ""
-    """The row that it is about, as in ``containers/3k/zip``."""
-
-    @property
-    def share(self) -> float | None:
-        """What was reached over what is wanted: 1 or more is enough, at most or at least."""
-        if self.reached is None:
-            return None
-        if self.is_least:
-            return self.reached / self.wanted if self.wanted else None
-        return self.wanted / self.reached if self.reached else None
-
-    @property
-    def outcome(self) -> Outcome:
-        """A figure that was not measured is neither reached nor missed."""
-        if self.reached is None:
-            return "not measured"
-        enough = self.reached >= self.wanted if self.is_least else self.reached <= self.wanted
-        return "pass" if enough else "short"
-
-
 def cpu_per_gib(
     runs: Sequence[Run],
     contender: str,
@@ -227,20 +190,6 @@ def cpu_per_gib(
     return median(found) if found else None
 
 
-def growth_of(
-    runs: Sequence[Run], profile: str, contender: str, kind: str, *, suite: str = "flatness"
-) -> float | None:
-    """A worker's peak of ``kind`` at the largest data size over that at the smallest."""
-    peaks = {
-        run.details["scale"]: run.details["worker"][kind]
-        for run in good_runs(runs, suite, contender)
-        if run.details["profile"] == profile
-    }
-    if len(peaks) < 2 or not peaks[min(peaks)]:
-        return None
-    return float(peaks[max(peaks)] / peaks[min(peaks)])
-
-
 def good_runs(runs: Iterable[Run], suite: str, contender: str) -> list[Run]:
     """Those that did not fail."""
     return [
@@ -253,19 +202,13 @@ def to_json(
     settings: dict[str, Any],
     runs: Sequence[Run],
     skips: Sequence[Skip],
-    targets: Sequence[Target],
 ) -> dict[str, Any]:
-    """The whole result: every run, the medians, and the targets."""
+    """The whole result: every run, and the medians."""
     return {
         "format": JSON_FORMAT,
         "machine": machine,
         "settings": settings,
         "runs": [asdict(run) | {"megabytes_per_second": run.megabytes_per_second} for run in runs],
         "rows": [asdict(row) for row in summarise(runs)],
-        "targets": [_told(target) for target in targets],
         "skipped": [asdict(skip) for skip in skips],
     }
-
-
-def _told(target: Target) -> dict[str, Any]:
-    return asdict(target) | {"outcome": target.outcome, "share": target.share}

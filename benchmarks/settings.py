@@ -31,7 +31,6 @@ class Settings:
     timeout_seconds: float
     profiles: tuple[str, ...] = tuple(PROFILES)
     contenders: tuple[str, ...] = ()
-    is_full: bool = False
     only: tuple[str, ...] = ()
     until_s: float = math.inf
     """No second round of anything begins after this ``time.monotonic``."""

@@ -4,7 +4,6 @@ beside the plain shuffle of the same tars in one run."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,10 +11,9 @@ from benchmarks.container_suites import Entry, compare
 from benchmarks.contenders import Contender, Task, dsort_account, dsort_command
 from benchmarks.join_data import INPUTS, part_inputs
 from benchmarks.measure import Bench
-from benchmarks.results import Run, Target, good_runs
 from benchmarks.settings import Measured, Settings
 
-__all__ = ["KINDS", "STEPS", "step_targets", "steps"]
+__all__ = ["KINDS", "STEPS", "steps"]
 
 KINDS: Final = ("100k", "3k-files")
 STEPS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -50,9 +48,7 @@ ORDERS: Final[Mapping[str, Mapping[str, Any]]] = {
 """They read a member of each record; what is no hash is surveyed before it is spilled."""
 JOIN_KINDS: Final = ("labelled-100k", "labelled-3k")
 JOIN: Final = "join"
-JOIN_SPEED_MIN: Final = 0.7
 PLAIN: Final = "plain"
-COST_MAX: Final = 1.05
 
 
 def steps(bench: Bench, settings: Settings) -> Measured:
@@ -117,35 +113,3 @@ def _shuffle(
         **more,
     }
     return Contender(name, dsort_command(move, fields), dsort_account)
-
-
-def step_targets(runs: list[Run]) -> list[Target]:
-    """CPU with a step over that without, round by round; whole commands."""
-    found = []
-    for kind in KINDS:
-        for move in ("map", "spill"):
-            profile = f"{kind}-{move}"
-            for name in STEPS:
-                text, row = f"{profile}: CPU, {name} / plain", f"steps/{profile}/{name}"
-                ratio = _cpu_ratio(runs, profile, name)
-                found.append(Target(text, "x", COST_MAX, False, ratio, row=row))
-    for kind in JOIN_KINDS:
-        for move in ("map", "spill"):
-            profile = f"{kind}-{move}"
-            ratio = _cpu_ratio(runs, profile, JOIN)
-            speed = None if ratio is None else 1 / ratio
-            text, row = f"{profile}: CPU, plain / join", f"steps/{profile}/{JOIN}"
-            found.append(Target(text, "x", JOIN_SPEED_MIN, True, speed, row=row))
-    return found
-
-
-def _cpu_ratio(runs: list[Run], profile: str, name: str) -> float | None:
-    plain = _cpu_by_round(runs, profile, PLAIN)
-    ours = _cpu_by_round(runs, profile, name)
-    ratios = [ours[number] / plain[number] for number in ours if plain.get(number)]
-    return median(ratios) if ratios else None
-
-
-def _cpu_by_round(runs: list[Run], profile: str, name: str) -> dict[int, float]:
-    found = good_runs(runs, "steps", name)
-    return {run.round: run.cpu_seconds for run in found if run.profile == profile}

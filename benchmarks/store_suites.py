@@ -1,4 +1,4 @@
-"""What is measured on object stores, on several nodes, and of the control plane alone."""
+"""What is measured on object stores and on several nodes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.contenders import Contender, Task, dsort_account, read_report, spec_of
+from benchmarks.contenders import Contender, Task, dsort_account, spec_of
 from benchmarks.data import require_room
-from benchmarks.measure import REPOSITORY, ROOM_FACTOR, Bench, round_robin, tell
+from benchmarks.measure import ROOM_FACTOR, Bench, round_robin, tell
 from benchmarks.object_store import (
     STORE_CONTENDERS,
     StoreContender,
@@ -21,11 +21,10 @@ from benchmarks.object_store import (
     open_store,
     run_on_store,
 )
-from benchmarks.process import run_tree
 from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings, data_of
 
-__all__ = ["control", "nodes", "nodes_files", "s3", "s3_flat", "s3_radosgw", "turns"]
+__all__ = ["nodes", "nodes_files", "s3", "s3_flat", "turns"]
 
 PROFILE = "100k"
 SHARD_DATA_BYTES = 64_000_000
@@ -41,8 +40,6 @@ S3_ROUNDS = (3, 5)
 """At least, and where there is time: a server's noise is that of its rates."""
 NODE_COUNTS = (1, 3)
 NODE_MEMORY_BYTES_MAX = 1 << 30
-CONTROL_SHARDS = 100_000
-QUICK_DIVISOR = 100
 
 
 def _shards_of(total_bytes: int) -> int:
@@ -51,36 +48,21 @@ def _shards_of(total_bytes: int) -> int:
 
 def s3(bench: Bench, settings: Settings) -> Measured:
     """dsort between two buckets of a real server, in turn with the floor beneath it."""
-    return _s3(bench, settings, "s3", "seaweedfs", min(S3_ROUNDS[0], settings.rounds))
-
-
-def s3_radosgw(bench: Bench, settings: Settings) -> Measured:
-    """The same with Ceph's gateway, where that is installed."""
-    from benchmarks.radosgw import missing_radosgw  # boto3 is not needed by the other suites
-
-    if reason := missing() or missing_radosgw():
-        return Measured([], [Skip("s3-radosgw", "all", reason)])
-    return _s3(bench, settings, "s3-radosgw", "radosgw", 1)
-
-
-def _s3(
-    bench: Bench, settings: Settings, suite_name: str, server_name: str, rounds_min: int
-) -> Measured:
     if reason := missing():
-        return Measured([], [Skip(suite_name, "all", reason)])
+        return Measured([], [Skip("s3", "all", reason)])
     data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
     # The server keeps the inputs and an output, and what it was told to forget for a while.
     require_room(settings.directory, int(2 * ROOM_FACTOR * data.total_bytes))
     measured = Measured([], [])
     small = data_of(settings, PROFILE, SMALL_BYTES, SMALL_SHARDS)
-    with open_store(settings.directory, server_name) as store:
+    with open_store(settings.directory) as store:
         failed: set[str] = set()
         # Who asks for less than is usual gets less.
         usual = settings.rounds >= S3_ROUNDS[0] and not settings.is_quick
         rounds = max(settings.rounds, S3_ROUNDS[1]) if usual else settings.rounds
         sizes = (
-            (f"{suite_name}-start", small, 2, 2),
-            (suite_name, data, rounds, rounds_min),
+            ("s3-start", small, 2, 2),
+            ("s3", data, rounds, min(S3_ROUNDS[0], settings.rounds)),
         )
         for suite, of, most, least in sizes:
             for number, contender in turns(most, least, settings.until_s):
@@ -213,46 +195,3 @@ def _on_nodes(count: int) -> Contender:
         return [*line, "--scratch", str(task.scratch), "--max-memory", str(NODE_MEMORY_BYTES_MAX)]
 
     return Contender(f"nodes-{count}", command, dsort_account, is_slow=True, modules=("ray",))
-
-
-def control(bench: Bench, settings: Settings) -> Measured:
-    """The coordinator of a petabyte job over workers that answer by arithmetic."""
-    divisor = QUICK_DIVISOR if settings.is_quick else 1
-    measured = Measured([], [])
-    for outputs in (
-        (CONTROL_SHARDS,) if settings.is_quick else (CONTROL_SHARDS, 10 * CONTROL_SHARDS)
-    ):
-        measured.runs.append(_control_run(bench, divisor, outputs))
-        tell(measured.runs[-1])
-    return measured
-
-
-def _control_run(bench: Bench, divisor: int, outputs: int) -> Run:
-    sizes = {
-        "--shards": CONTROL_SHARDS // divisor,
-        "--records": 10**9 // divisor,
-        "--output-shards": outputs // divisor,
-    }
-    options: Sequence[str] = [f"{name}={value}" for name, value in sizes.items()]
-    finished = run_tree(
-        [sys.executable, "-m", "benchmarks.simulation", *options],
-        cwd=REPOSITORY,
-        timeout_seconds=bench.timeout_seconds,
-    )
-    profile = f"{sizes['--shards']:,} to {sizes['--output-shards']:,} shards"
-    if finished.exit_code != 0:
-        last = " ".join(finished.stderr.strip().splitlines()[-3:])
-        return Run("control", profile, "dsort", 0, 0, failure=last or "failed")
-    report = read_report(finished.stdout)
-    return Run(
-        "control",
-        profile,
-        "dsort",
-        0,
-        0,
-        float(report["seconds"]),
-        finished.wall_seconds,
-        cpu_seconds=finished.cpu_seconds,
-        other_cpu_seconds=finished.other_cpu_seconds,
-        details=report,
-    )

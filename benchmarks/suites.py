@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from benchmarks.alone_suites import (
-    exchange,
-    filters,
-    loader,
-    node_death,
-    planning,
-    service,
-    short_lines,
-    small_shards,
-    user_code,
-)
+from benchmarks.alone_suites import loader, planning, service
 from benchmarks.container_suites import codecs, containers, tables, tables_limited
 from benchmarks.contenders import CONTENDERS, Contender
 from benchmarks.data import DataSet
@@ -28,7 +18,7 @@ from benchmarks.memory import LimitedSampler, MemoryLimit, NotPermittedError, Tr
 from benchmarks.results import Run, Skip
 from benchmarks.settings import Measured, Settings, data_of
 from benchmarks.step_suites import steps
-from benchmarks.store_suites import control, nodes, nodes_files, s3, s3_flat, s3_radosgw
+from benchmarks.store_suites import nodes, nodes_files, s3, s3_flat
 
 __all__ = ["MAIN_SUITES", "QUICK_SUITES", "SUITES", "warm_entries"]
 
@@ -227,19 +217,12 @@ MAIN: dict[str, Callable[[Bench, Settings], Measured]] = {
     "tables": tables,
     "tables-limited": tables_limited,
     "s3": s3,
-    "control": control,
     "ingest": ingest,
     "codecs": codecs,
     "nodes-files": nodes_files,
     "nodes": nodes,
-    "s3-radosgw": s3_radosgw,
-    "filters": filters,
-    "exchange": exchange,
-    "node-death": node_death,
     "loader": loader,
-    "user-code": user_code,
     "s3-flat": s3_flat,
-    "small-shards": small_shards,
 }
 """In their order. What has more rounds where there is time comes before what measures alone, and
 what takes much room comes last."""
@@ -248,10 +231,9 @@ SUITES = MAIN | {
     "flatness": flatness,
     "service": service,
     "containers": containers,
-    "short-lines": short_lines,
     "steps": steps,
 }
 
-QUICK_SUITES = ("warm", "limited", "small", "control")
+QUICK_SUITES = ("warm", "limited", "small")
 MAIN_SUITES = tuple(MAIN)
 """What is measured where nobody says what: all that pages quote."""

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from statistics import median
 
-from benchmarks.results import GIB, Row, Run, Skip, Target, cpu_per_gib, ratio_of, summarise
+from benchmarks.results import GIB, Row, Run, Skip, cpu_per_gib, ratio_of, summarise
 
 __all__ = ["render"]
 
@@ -22,7 +22,7 @@ COST_SUITES = (
 )
 COST_HEAD = (
     *("n", "whole s", "work s", "sync s", "MB/s", "CPU s/GiB", "peak MB"),
-    *("disk x", "of target"),
+    "disk x",
 )
 TITLES = {
     "warm": "warm page cache",
@@ -33,10 +33,8 @@ TITLES = {
 }
 
 
-def render(
-    machine: dict[str, str], runs: Sequence[Run], skips: Sequence[Skip], targets: Sequence[Target]
-) -> str:
-    """Header, one table for each suite and profile, targets, and what was left out."""
+def render(machine: dict[str, str], runs: Sequence[Run], skips: Sequence[Skip]) -> str:
+    """Header, one table for each suite and profile, and what was left out."""
     parts = [_header(machine)]
     rows = summarise(runs)
     for suite, title in TITLES.items():
@@ -50,9 +48,7 @@ def render(
                 parts.append(_limited(group))
     parts.extend(_flatness(runs))
     parts.extend(_store(runs))
-    parts.extend(_control(runs))
-    parts.extend(_costs(runs, targets))
-    parts.append("targets\n" + _targets(targets))
+    parts.extend(_costs(runs))
     parts.append(_notes(runs, skips))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -195,32 +191,13 @@ def _store(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _control(runs: Sequence[Run]) -> list[str]:
-    """The coordinator alone: its seconds by phase, memory, tasks, and what requests cost."""
-    good = [run for run in runs if run.suite == "control" and not run.failure]
-    if not good:
-        return []
-    body = [
-        [
-            f"{run.profile}",
-            *(f"{run.details['phase_seconds'].get(phase, 0.0):.1f}" for phase in PHASES),
-            f"{run.details['peak_bytes'] / 1e6:.0f}",
-            f"{run.details['tasks']:,}",
-            f"{sum(run.details['dollars'].values()):.0f}",
-        ]
-        for run in good
-    ]
-    head = ("coordinator alone, s", *PHASES, "peak MB", "tasks", "requests $")
-    return [_table(head, body)]
-
-
-def _costs(runs: Sequence[Run], targets: Sequence[Target]) -> list[str]:
+def _costs(runs: Sequence[Run]) -> list[str]:
     """Shuffles in each container: seconds, CPU, memory and disk of each row."""
     parts = []
     rows = [row for row in summarise(runs) if row.suite in COST_SUITES]
     for suite, profile in dict.fromkeys((row.suite, row.profile) for row in rows):
         body = [
-            [row.contender, str(row.rounds), *_cost_cells(row, runs, targets)]
+            [row.contender, str(row.rounds), *_cost_cells(row, runs)]
             for row in rows
             if (row.suite, row.profile) == (suite, profile)
         ]
@@ -229,7 +206,7 @@ def _costs(runs: Sequence[Run], targets: Sequence[Target]) -> list[str]:
     return parts
 
 
-def _cost_cells(row: Row, runs: Sequence[Run], targets: Sequence[Target]) -> list[str]:
+def _cost_cells(row: Row, runs: Sequence[Run]) -> list[str]:
     if row.rounds == 0:
         return ["failed", *["-"] * (len(COST_HEAD) - 2)]
     group = [
@@ -245,8 +222,6 @@ def _cost_cells(row: Row, runs: Sequence[Run], targets: Sequence[Target]) -> lis
         for run in group
         if "read_bytes" in run.details
     ]
-    name = f"{row.suite}/{row.profile}/{row.contender}"
-    shares = [each.share for each in targets if each.row == name and each.share is not None]
     return [
         f"{row.whole_seconds:.2f}",
         f"{row.work_seconds:.2f}",
@@ -255,18 +230,7 @@ def _cost_cells(row: Row, runs: Sequence[Run], targets: Sequence[Target]) -> lis
         f"{cpu:.2f}",
         f"{peak_bytes / 1e6:.0f}",
         f"{median(moved):.2f}" if moved else "-",
-        f"{min(shares):.2f}" if shares else "-",
     ]
-
-
-def _targets(targets: Sequence[Target]) -> str:
-    body = []
-    for target in targets:
-        sign = ">=" if target.is_least else "<="
-        reached = "-" if target.reached is None else f"{target.reached:.2f} {target.unit}"
-        wanted = f"{sign} {target.wanted:.2f} {target.unit}"
-        body.append([target.text, wanted, reached, target.outcome, target.note])
-    return _table(("target", "wanted", "reached", "outcome", ""), body)
 
 
 def _notes(runs: Sequence[Run], skips: Sequence[Skip]) -> str:

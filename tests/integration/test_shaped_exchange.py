@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.shaped_links import Link, LinkError, shaped_links
 from tests.support.internals import (
     BlockClient,
     BlockError,
@@ -23,6 +22,7 @@ from tests.support.internals import (
     SpillWriter,
     exchange,
 )
+from tests.support.shaped_links import Link, LinkError, shaped_links
 
 pytestmark = pytest.mark.exhaustive
 

@@ -80,7 +80,8 @@ MODULES = {
         "TIMELINE_SAMPLES_MAX WARNING_TEXTS"
     ),
     "dsort.job.resources": (
-        "CodeRoom job_memory MemoryLimits process_memory_bytes usable_memory_bytes with_part_sizes"
+        "CodeRoom JobMemory MemoryLimits job_memory process_memory_bytes usable_memory_bytes "
+        "with_part_sizes"
     ),
     "dsort.job.setup": "load_keymap load_steps output_names with_seed",
     "dsort.job.surveys": "exact_outputs",
@@ -135,8 +136,8 @@ MODULES = {
     "dsort.order.joining": "JoinRule Joined JoinedKind LeftOut conflicts_in join_order join_rows",
     "dsort.order.mixing": "Mixing chi_squared_p_value mixing_line",
     "dsort.order.mixing_counts": (
-        "BINS_MAX BINS_OPEN_MAX MixingTally count_part counts_in_input_order judge_mixing "
-        "mixing_of output_bin_shards"
+        "BINS_MAX BINS_OPEN_MAX MixingGrid MixingPart MixingTally OutputRuns count_part "
+        "counts_in_input_order judge_mixing mixing_of output_bin_shards"
     ),
     "dsort.order.output_shards": "AT_ONCE OutputShards Pieces merge_pieces",
     "dsort.order.partitions": "Partitioning Splitters pick_splitters",
@@ -195,7 +196,7 @@ MODULES = {
     ),
     "dsort.scratch.ordered": "OrderedRows",
     "dsort.scratch.positions": "POSITION_SHARD check_left_out",
-    "dsort.scratch.requests": "Indexed SpillBlocksOf",
+    "dsort.scratch.requests": "FreeBytes Indexed LineFiles SpillBlocksOf",
     "dsort.scratch.spill": (
         "BLOCK_BYTES Payload SpillBlock SpillFile SpillReader read_spill spill_extents spill_name"
     ),
@@ -225,9 +226,10 @@ MODULES = {
     "dsort.workers.sidecars": "MemberWatch _samples_bytes samples_of",
     "dsort.workers.sinks": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.tasks": (
-        "Attempt CreateTask CutTask DuplicatesTask ExtractRunTask ExtractTask OrderTask "
-        "PublishDone PublishTask RunExtracted ScratchLost ShardExtracted Stage Task TaskDone "
-        "WorkerSetup"
+        "Attempt CreateDone CreateTask CutDone CutTask DuplicatesDone DuplicatesTask "
+        "ExtractRunTask ExtractTask OrderDone OrderRunTask OrderTask OutputPiece PublishDone "
+        "PublishTask RunExtracted RunOrdered ScratchLost SealDone ShardExtracted Stage Task "
+        "TaskDone WorkerSetup"
     ),
     "dsort.workers.worker": "Worker",
 }

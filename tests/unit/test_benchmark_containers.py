@@ -1,11 +1,10 @@
-"""Benchmarks of containers: the same records for all, rivals that shuffle, honest targets."""
+"""Benchmarks of containers: the same records for all, and rivals that shuffle."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,14 +15,13 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.container_contenders import dsort_on, part
 from benchmarks.container_data import ContainerData, ContainerRequest, make_containers
-from benchmarks.container_targets import container_targets
 from benchmarks.contenders import Task
 from benchmarks.data import Data
-from benchmarks.ingest import ingest_targets, make_files
+from benchmarks.ingest import make_files
 from benchmarks.measure import Bench
 from benchmarks.results import Run
 from benchmarks.settings import Measured
-from benchmarks.step_suites import step_targets, steps
+from benchmarks.step_suites import steps
 from dsort.spec.load import parse_spec
 
 TOTAL_BYTES = 400_000
@@ -133,19 +131,6 @@ def run_of(row: str, rate: float, cpu_seconds: float, **details: object) -> Run:
     )
 
 
-def test_steps_are_compared_with_the_plain_shuffle_of_their_round() -> None:
-    seconds = {"plain": (2.0, 4.0), "rename": (2.2, 4.0), "number": (9.0, 9.0)}
-    runs = [
-        replace(run_of(f"steps/100k-map/{name}", 1, each), round=number)
-        for name, both in seconds.items()
-        for number, each in enumerate(both)
-    ]
-    found = {each.text: each.reached for each in step_targets(runs)}
-    assert found["100k-map: CPU, rename / plain"] == pytest.approx(1.05)
-    assert found["100k-map: CPU, rekey / plain"] is None
-    assert not [name for name in found if "number" in name]
-
-
 def test_every_step_is_measured_on_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[str] = []
 
@@ -156,55 +141,11 @@ def test_every_step_is_measured_on_every_kind(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("benchmarks.step_suites.compare", compared)
     settings = SimpleNamespace(shards=2)
     steps(Bench(1, 60, ("cp",)), settings)  # type: ignore[arg-type]
-    assert {target.row for target in step_targets([])} <= {*rows}
     assert "steps/3k-files-spill/plain" in rows
     assert "steps/classed-3k-spill/interleave" in rows
 
 
-def test_ingest_is_compared_by_time_and_by_processor_seconds(tmp_path: Path) -> None:
-    found = {each.text: each.reached for each in ingest_targets([])}
-    assert [*found.values()] == [None, None]
-    runs = [
-        run_of("ingest/3k-files/dsort", 1024 / 5, 4.0),
-        run_of("ingest/3k-files/webdataset", 1024 / 20, 20.0),
-    ]
-    assert [each.reached for each in ingest_targets(runs)] == pytest.approx([4.0, 5.0])
+def test_files_of_classes_are_made_once_for_each_number(tmp_path: Path) -> None:
     data = make_files(tmp_path, 200)
     assert sorted(tmp_path.rglob("*.jpg")) == data.paths
     assert {path.stat().st_size for path in data.paths} == {3000}
-
-
-def test_targets_are_of_the_rows_that_they_name() -> None:
-    limited = run_of("tables-limited/3k/dsort", 1, 1, peak_bytes=300, limit_bytes=400)
-    runs = [
-        run_of("containers/3k/tar", 1000, 2),
-        run_of("containers/3k/zip", 900, 2),
-        run_of("containers/3k/tar-zip", 450, 4),
-        run_of("containers/3k/jsonl", 1000, 2),
-        run_of("containers/3k/terashuf", 50, 6),
-        run_of("codecs/tgz/dsort", 100, 10),
-        run_of("codecs/tgz/decode", 100, 9, work_cpu_seconds=3.0),
-        run_of("codecs/tgz/encode", 100, 9, work_cpu_seconds=4.0),
-        run_of("codecs/tgz/move", 100, 3),
-        run_of("tables/100k/dsort", 600, 3),
-        run_of("tables/100k/polars", 300, 5),
-        limited,
-        Run("short-lines", "10", "dsort", 0, 0, details={"spill": {"cpu_s_a_gb": 20.0}}),
-    ]
-    found = {target.text: target for target in container_targets(runs)}
-    reached = {text: round(each.reached, 3) for text, each in found.items() if each.reached}
-    assert reached == {
-        "3k: zip / tar": 0.9,
-        "3k: tar to zip / zip": 0.5,
-        "3k: jsonl / tar": 1.0,
-        "3k: jsonl / terashuf": 20.0,
-        "tgz: CPU, shuffle / its parts": 1.0,
-        "Parquet 100k: CPU a GiB": 3.0,
-        "Parquet 100k: dsort / polars": 2.0,
-        "Parquet 3k: peak / a fifth of the data": 0.75,
-        "short lines, spilled: CPU a GB": 20.0,
-    }
-    assert found["3k: tar to zip / zip"].share == 0.625
-    assert found["3k: tar to zip / zip"].row == "containers/3k/tar-zip"
-    assert found["Parquet 100k: CPU a GiB"].share == pytest.approx(2 / 3)
-    assert found["3k: mds / tar"].outcome == "not measured"

@@ -114,8 +114,8 @@ def test_what_was_measured_is_kept_when_a_later_suite_is_stopped(
         raise KeyboardInterrupt
 
     monkeypatch.setitem(SUITES, "small", lambda *_: Measured([RUN], []))
-    monkeypatch.setitem(SUITES, "control", stopped)
-    line = f"--data {tmp_path}/data --results {tmp_path}/results --suites small,control"
+    monkeypatch.setitem(SUITES, "s3", stopped)
+    line = f"--data {tmp_path}/data --results {tmp_path}/results --suites small,s3"
     assert main(line.split()) == 130
     (path,) = (tmp_path / "results").iterdir()
     assert path.name == "small.json"

@@ -22,7 +22,7 @@ from benchmarks.settings import Measured, Settings
 from benchmarks.store_suites import turns
 from benchmarks.suites import MAIN_SUITES, QUICK_SUITES, SUITES
 
-ALONE = ("filters", "user-code", "small-shards", "loader", "exchange", "node-death")
+ALONE = ("loader",)
 BENCH = Bench(workers=2, timeout_seconds=60, cp=("cp",))
 
 
@@ -36,14 +36,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
         return Finished(0, 1.0, 1.5, 0.0, 'a line\n{"figure": 7}\n', "", False)
 
     monkeypatch.setattr(alone_suites, "run_tree", run_tree)
-    monkeypatch.setattr(alone_suites, "require_room", lambda *_: None)
     return commands
 
 
 def test_what_pages_quote_is_measured_where_nobody_says_what(tmp_path: Path) -> None:
     _, suites, _ = settings_of(["--data", str(tmp_path)])
     assert suites == MAIN_SUITES
-    assert {*ALONE, "planning", "s3-radosgw", "s3-flat", "nodes", "codecs", "ingest"} < {*suites}
+    assert {*ALONE, "planning", "s3-flat", "nodes", "codecs", "ingest"} < {*suites}
     _, everything, _ = settings_of(["--all"])
     assert {*everything} == {*SUITES} > {*suites}
     _, quick, _ = settings_of(["--quick"])
@@ -84,24 +83,14 @@ def test_quick_leaves_out_what_measures_long(
 def test_a_module_that_fails_is_a_failed_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, _, _ = settings_of(["--data", str(tmp_path), "--suites", "node-death"])
+    settings, _, _ = settings_of(["--data", str(tmp_path), "--suites", "loader"])
 
     def run_tree(command: Sequence[str], **_: Any) -> Finished:
         return Finished(1, 1.0, 1.0, 0.0, "", f"Traceback\nOSError: {tmp_path}/x", False)
 
     monkeypatch.setattr(alone_suites, "run_tree", run_tree)
-    (run,) = SUITES["node-death"](BENCH, settings).runs
+    (run,) = SUITES["loader"](BENCH, settings).runs
     assert run.failure == "OSError: DATA/x"
-
-
-def test_small_shards_ask_for_room_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(directory: Path, wanted_bytes: int) -> None:
-        raise NoRoomError(f"{wanted_bytes / 1e9:.0f} GB")
-
-    monkeypatch.setattr(alone_suites, "require_room", full)
-    settings, _, _ = settings_of(["--data", str(tmp_path), "--suites", "small-shards"])
-    with pytest.raises(NoRoomError, match="24 GB"):
-        SUITES["small-shards"](BENCH, settings)
 
 
 def rounds_of(most: int, least: int, until_s: float) -> int:

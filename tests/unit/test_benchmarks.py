@@ -31,14 +31,11 @@ from benchmarks.process import Finished
 from benchmarks.results import (
     Run,
     Skip,
-    Target,
-    growth_of,
     ratio_of,
     summarise,
     to_json,
 )
 from benchmarks.tables import render
-from benchmarks.targets import targets_of
 
 SMALL = Request("100k", 2_000_000, 2)
 # The first shard of SMALL; it changes only together with MAKER_VERSION.
@@ -122,7 +119,7 @@ def test_a_full_disk_is_reported_before_anything_is_written(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-# --- ratios and targets
+# --- ratios
 
 
 def test_a_rate_counts_the_sync_and_a_failed_run_has_none() -> None:
@@ -155,56 +152,6 @@ def test_rows_are_medians_of_the_runs_that_did_not_fail() -> None:
     assert (ray.rounds, ray.cp_ratio, ray.failure) == (0, None, "exit code 1: lost")
 
 
-@pytest.mark.parametrize(
-    ("is_least", "reached", "outcome"),
-    [
-        (True, 1.0, "pass"),
-        (True, 0.99, "short"),
-        (False, 1.0, "pass"),
-        (False, 1.01, "short"),
-        (True, None, "not measured"),
-        (False, None, "not measured"),
-    ],
-)
-def test_a_target_is_passed_or_short(is_least: bool, reached: float | None, outcome: str) -> None:
-    assert Target("x", "s", 1.0, is_least, reached).outcome == outcome
-
-
-def test_targets_take_the_runs_they_are_about() -> None:
-    def run(suite: str, profile: str, contender: str, **more: object) -> Run:
-        return Run(suite, profile, contender, 0, 10**8, **more)  # type: ignore[arg-type]
-
-    runs = [
-        rate_run("cp", 0, 1000),
-        rate_run("dsort-map", 0, 1300),
-        rate_run("dsort-spill", 0, 1),
-        run("limited", "1k", "cp", work_seconds=1.0),
-        run("limited", "1k", "dsort", work_seconds=2.0, details={"move": "map"}),
-        run("small", "100k", "dsort", work_seconds=0.1, whole_seconds=1.4),
-        run("planning", "10 M rows", "dsort", work_seconds=9.0, details={"peak_bytes": 2 * 10**9}),
-    ]
-    found = {target.text: target for target in targets_of(runs)}
-    reached = {text: round(each.reached, 3) for text, each in found.items() if each.reached}
-    assert reached == {
-        "warm 100k: map / cp": 1.3,
-        "limited 1k: dsort / cp": 0.5,
-        "10 MB job, whole command": 1.4,
-        "plan 10 M rows": 9.0,
-        "plan 10 M rows, memory": 2.0,
-    }
-    assert found["limited 1k: dsort / cp"].note == "dsort chose map"
-    assert found["plan 10 M rows, memory"].outcome == "short"
-
-
-def test_growth_compares_the_largest_data_with_the_smallest() -> None:
-    def run(scale: int, own: int) -> Run:
-        details = {"profile": "1k", "scale": scale, "worker": {"own_bytes": own}}
-        return Run("flatness", "1k", "dsort-spill", 0, 1, details=details)
-
-    assert growth_of([run(1, 100), run(4, 130)], "1k", "dsort-spill", "own_bytes") == 1.3
-    assert growth_of([run(1, 100)], "1k", "dsort-spill", "own_bytes") is None
-
-
 def test_the_result_is_json_and_a_table_of_at_most_100_columns() -> None:
     report = {"phase_seconds": {"extract": 0.1, "plan": 0.0, "create": 0.2, "commit": 0.1}}
     runs = [
@@ -214,15 +161,14 @@ def test_the_result_is_json_and_a_table_of_at_most_100_columns() -> None:
     ]
     skips = [Skip("limited", "4m", "cannot make a memory cgroup: " + "no " * 60)]
     machine = {"cpu": "a processor, 2 cores", "libraries": "name 1.2.3, " * 20}
-    text = render(machine, runs, skips, targets_of(runs))
+    text = render(machine, runs, skips)
     assert max(map(len, text.splitlines())) <= 100
-    for wanted in ("dsort-map       1  1300", "1.30 x", "pass", "failed", "not measured: limited"):
+    for wanted in ("dsort-map       1  1300", "1.30", "failed", "not measured: limited"):
         assert wanted in text
-    result = json.loads(json.dumps(to_json(machine, {"rounds": 1}, runs, skips, targets_of(runs))))
+    result = json.loads(json.dumps(to_json(machine, {"rounds": 1}, runs, skips)))
     assert result["format"] == "dsort-benchmarks-1"
     assert result["runs"][1]["megabytes_per_second"] == pytest.approx(1300)
     assert result["rows"][1]["cp_ratio"] == pytest.approx(1.3)
-    assert result["targets"][0]["outcome"] == "pass"
     assert result["skipped"][0]["what"] == "4m"
 
 

@@ -10,7 +10,7 @@ Each is answered before the next one is sent. Numbers are little-endian::
 
 It is a protocol of our own because the payload is files: the kernel sends them from its cache, and
 receives them in their final place. That takes 0.4 to 0.6 processor seconds a GiB on both ends; by
-Arrow Flight it was 1.2 to 1.5 (``python -m benchmarks.exchange``).
+Arrow Flight it was 1.2 to 1.5.
 """
 
 from __future__ import annotations

@@ -17,33 +17,38 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from benchmarks.costs import parts_of
-from dsort.data.columns import Int64s
-from dsort.data.tally import Tally
 from dsort.errors import InvariantError
-from dsort.order.cut import CutRule, OpenShard, Piece
-from dsort.order.mixing_counts import MixingGrid, MixingPart, OutputRuns
-from dsort.scratch.logs import ShardCreated
-from dsort.scratch.nodes import Request
-from dsort.scratch.requests import FreeBytes, LineFiles
+from dsort.storage.limit import StoreLimits
 from dsort.storage.s3.upload import ETAGS_KEPT_MAX, Receipt
-from dsort.workers.tasks import (
+from tests.support.internals import (
     CreateDone,
     CreateTask,
     CutDone,
+    CutRule,
     CutTask,
     DuplicatesDone,
     DuplicatesTask,
     ExtractTask,
+    FreeBytes,
+    Int64s,
+    LineFiles,
+    MixingGrid,
+    MixingPart,
+    OpenShard,
     OrderDone,
     OrderRunTask,
     OrderTask,
     OutputPiece,
+    OutputRuns,
+    Piece,
     PublishDone,
     PublishTask,
+    Request,
     RunOrdered,
     SealDone,
+    ShardCreated,
     ShardExtracted,
+    Tally,
     Task,
     TaskDone,
     WorkerSetup,
@@ -251,7 +256,7 @@ class ArithmeticRuntime:
 
 def _receipt(piece: OutputPiece) -> str:
     """The receipt of a multipart upload of that shard: as long, and as different from others."""
-    parts = parts_of(piece.shard_bytes)
+    parts = max(-(-piece.shard_bytes // StoreLimits().part_bytes), 1)
     etags = tuple(f'"{part:032x}"' for part in range(parts)) if parts <= ETAGS_KEPT_MAX else ()
     return Receipt(
         name=piece.name,

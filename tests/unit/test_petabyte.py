@@ -8,14 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale, cut_evenly
-from benchmarks.costs import DOLLARS_A_REQUEST, Layout, costs_of, requests_of
-from benchmarks.node_death import simulate_death
-from benchmarks.null_bucket import LIST_PAGE, NullBucket
-from benchmarks.simulation import Simulated, report_of, simulate
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.storage.limit import StoreLimits
+from tests.support.arithmetic_workers import ArithmeticRuntime, Scale, cut_evenly
 from tests.support.internals import CutRule, ExtractTask, OpenShard, Piece, Stage, cut_partition
+from tests.support.null_bucket import LIST_PAGE, NullBucket
+from tests.support.simulation import Simulated, report_of, simulate
 
 SMALL = Scale(
     shards=1000, records=100_000, record_bytes=1000, output_shards=300, nodes=2, workers_a_node=3
@@ -149,41 +146,3 @@ def test_a_hundredth_of_a_petabyte_takes_seconds_and_little_memory() -> None:
     # Inputs and outputs once, and a little for the control plane.
     control = sum(count for kind, count in result.requests.items() if kind != "complete")
     assert control < HUNDREDTH.shards + HUNDREDTH.output_shards
-    assert sum(report["dollars"].values()) == pytest.approx(3.1, rel=0.1)
-
-
-# --- costs
-
-
-def test_a_shard_is_fetched_in_ranges_and_stored_in_parts() -> None:
-    limits = StoreLimits(part_bytes=10, range_bytes=50)
-    asked = requests_of(Layout(3, 300, 2, 50), limits)
-    assert (asked.get, asked.put, asked.upload_create, asked.upload_part) == (6, 0, 2, 6)
-    small = requests_of(Layout(3, 150, 20, 200), limits)
-    assert (small.get, small.put, small.upload_create, small.upload_part) == (3, 20, 0, 0)
-
-
-def test_a_completion_is_paid_once() -> None:
-    asked = requests_of(Layout(1, 10, 1, 1 << 30), StoreLimits())
-    dollars = costs_of(asked, {"complete": 1, "head": 1000})
-    assert dollars["complete"] == DOLLARS_A_REQUEST["complete"]
-    assert dollars["head"] == pytest.approx(0.0004)
-    assert dollars["upload_part"] == pytest.approx(64 * 0.005 / 1000)
-
-
-# --- a node that dies
-
-
-@pytest.mark.exhaustive
-def test_a_node_of_eight_that_dies_halfway_costs_a_quarter_of_the_time_at_most() -> None:
-    scale = replace(SMALL, shards=400, output_shards=400, records=400_000, nodes=8)
-    death = simulate_death(replace(scale, workers_a_node=2, record_bytes=10**7))
-    assert death.extracted == 50  # an eighth
-    assert 1.0 < death.ratio <= 1.25
-
-
-def test_what_other_nodes_have_in_order_stays_and_what_is_cut_stays_cut() -> None:
-    scale = replace(SMALL, shards=400, output_shards=400, records=400_000, nodes=8)
-    death = simulate_death(replace(scale, workers_a_node=2, record_bytes=10**5))  # in the cut
-    assert (death.extracted, death.ordered, death.cut) == (50, 256 // 8, 0)
-    assert 1.0 < death.ratio <= 1.25

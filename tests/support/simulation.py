@@ -1,8 +1,8 @@
 """The control plane of a petabyte, without the petabyte: the real coordinator over fake workers.
 
-Run as ``python -m benchmarks.simulation --shards 100000 --records 1e9``; one JSON object on stdout.
-All of the coordinator is dsort's own, from resolve to the manifest, lease and journal included;
-workers answer by arithmetic (see ``arithmetic_workers``), buckets hold nothing (see
+Run as ``python -m tests.support.simulation --shards 100000 --records 1e9``; one JSON object on
+stdout. All of the coordinator is dsort's own, from resolve to the manifest, lease and journal
+included; workers answer by arithmetic (see ``arithmetic_workers``), buckets hold nothing (see
 ``null_bucket``). The clock leaves out what the fake workers take; the peak of memory does not.
 """
 
@@ -15,23 +15,30 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arithmetic_workers import ArithmeticRuntime, Scale
-from benchmarks.costs import Layout, costs_of, requests_of
 from benchmarks.memory import own_bytes
-from benchmarks.null_bucket import NullBucket
-from dsort.data.tally import Tally
-from dsort.job.coordinator import run_job
-from dsort.job.events import Event, PhaseDone
-from dsort.job.job import Buckets, Found, Job, JobAttempt, Outcome
-from dsort.job.manifest import Manifest
-from dsort.job.reporter import Reporter
-from dsort.job.resources import JobMemory
-from dsort.job.setup import output_names, with_seed
 from dsort.options import RunOptions
 from dsort.pipeline.compile import compile_pipeline
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.storage.routed import BucketPlace
+from tests.support.arithmetic_workers import ArithmeticRuntime, Scale
+from tests.support.internals import (
+    Buckets,
+    Event,
+    Found,
+    Job,
+    JobAttempt,
+    JobMemory,
+    Manifest,
+    Outcome,
+    PhaseDone,
+    Reporter,
+    Tally,
+    output_names,
+    run_job,
+    with_seed,
+)
+from tests.support.null_bucket import NullBucket
 
 __all__ = ["Simulated", "simulate"]
 
@@ -41,7 +48,7 @@ NODE_MEMORY_BYTES_MAX = 8 << 30
 @dataclass(slots=True)
 class Simulated:
     """What a simulated job took. ``phase_seconds`` are CPU seconds of the coordinator, without its
-    workers: nobody ever waits here. ``rss_bytes`` is what the process had at the end of each
+    workers: no process ever waits here. ``rss_bytes`` is what the process had at the end of each
     phase."""
 
     scale: Scale
@@ -149,17 +156,8 @@ class _Listener:
 
 
 def report_of(result: Simulated) -> dict[str, Any]:
-    """The result in JSON types, with what the workers' requests would be and cost."""
+    """The result in JSON types."""
     report = asdict(result)
-    layout = Layout(
-        input_shards=result.scale.shards,
-        input_bytes=result.scale.records * result.scale.stored_bytes,
-        output_shards=result.output_shards,
-        output_bytes=result.scale.records * result.scale.stored_bytes,
-    )
-    requests = requests_of(layout)
-    report["worker_requests"] = asdict(requests)
-    report["dollars"] = costs_of(requests, result.requests)
     report["seconds"] = sum(result.phase_seconds.values())
     report["tasks"] = sum(
         facts["count"] for kind, facts in result.messages.items() if kind.endswith("Task")
