@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -124,19 +123,21 @@ class JsonPointer(Struct, frozen=True):
         return found
 
 
-def field_as_member(document: bytes, names: Sequence[str]) -> bytes | None:
-    """The first of the fields ``names`` at the top of a document, as the content of a member: the
-    bytes of a text, the JSON of all else. None if there is none, or null. Errors: see
-    ``JsonPointer.value``."""
-    for name in names:
-        try:
-            value = JsonPointer(name, (name,)).value(document)
-        except KeyError:
-            continue
-        if isinstance(value, str):
-            return text_bytes(value)
-        return None if value is None else json.dumps(value, ensure_ascii=False).encode(*_SURROGATES)
-    return None
+def field_as_member(document: bytes, name: str) -> bytes | None:
+    """The field ``name`` at the top of a document, as the content of a member; None if there is
+    none, or null. Errors: see ``JsonPointer.value``."""
+    try:
+        return value_as_member(JsonPointer(name, (name,)).value(document))
+    except KeyError:
+        return None
+
+
+def value_as_member(value: Any) -> bytes | None:
+    """A value of a JSON document as the content of a member: the bytes of a text or a number, the
+    JSON of all else; None for null."""
+    if isinstance(value, str):
+        return text_bytes(value)
+    return None if value is None else json.dumps(value, ensure_ascii=False).encode(*_SURROGATES)
 
 
 def text_bytes(text: str) -> bytes:

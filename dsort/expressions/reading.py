@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from dsort.data.json_pointer import field_as_member
+from dsort.data.json_pointer import value_as_member
 from dsort.expressions.closures import Problem
 from dsort.expressions.nodes import Leaf
 from dsort.sizes import format_bytes
@@ -162,13 +162,24 @@ def parsed(leaf: Leaf, content: bytes | None, *, is_field: bool = False) -> Any:
     """The value of ``leaf`` in the content of its member (None: there is none), or a ``Problem``.
     ``is_field``: the content is JSON, and the leaf is one of its fields."""
     try:
-        if is_field and content is not None:
-            content = field_as_member(content, leaf.extensions)
         if content is None:
             return _missing(leaf)
-        return _PARSERS[leaf.kind](content)
+        return _field(leaf, content) if is_field else _PARSERS[leaf.kind](content)
     except ValueError as error:
         return Problem(f"its {_shown(leaf)} member is {error}")
+
+
+def _field(leaf: Leaf, document: bytes) -> Any:
+    """The value of ``leaf`` as a field of JSON: what it is there, or what it would be in a member
+    with that text."""
+    found, fields = None, _json(document)
+    if isinstance(fields, dict):
+        found = next((fields[name] for name in leaf.extensions if name in fields), None)
+    if found is None:
+        return _missing(leaf)
+    if leaf.kind == "json" or type(found) in _TYPES[leaf.kind]:
+        return found
+    return _PARSERS[leaf.kind](value_as_member(found) or b"")
 
 
 def _missing(leaf: Leaf) -> Problem:
@@ -220,3 +231,5 @@ _PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {
     "str": _text,
     "number": _any_number,
 }
+_TYPES: Final[dict[str, tuple[type, ...]]] = {"int": (int,), "str": (str,), "number": (int, float)}
+"""The types of fields of JSON that need no parser, by the kind of leaf."""

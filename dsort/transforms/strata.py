@@ -66,7 +66,7 @@ class MemberClass(Struct, frozen=True):
         from dsort.data.json_pointer import JsonSyntaxError, field_as_member
 
         try:
-            value = field_as_member(document, (self.extension,))
+            value = field_as_member(document, self.extension)
         except JsonSyntaxError as error:
             self._refuse(records, record, "no", f"its .json member is {error}")
         if value is None:
