@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,55 @@ def test_what_a_function_makes_is_weighed_and_compared(tmp_path: Path, move: str
     assert [*problems(tmp_path, report.job_id)] == []
     spec = spec_of(transform=steps, deduplicate={"by": "content"}, output_format="one-%d")
     assert run_local(tmp_path, spec, move=move).records == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"outputs": [{"name": "a", "fraction": 0.75}, {"name": "b", "fraction": 0.25}]},
+        {
+            "outputs": [{"name": "a", "fraction": 0.75}, {"name": "b", "fraction": 0.25}],
+            "exact": True,
+            "stratify": "label",
+        },
+        {"algorithm": {"kind": "shuffle", "seed": 1, "interleave": {"by": "label"}}},
+        {"algorithm": {"kind": "value", "value": "text"}},
+        {"lineage": "jsonl", "verify": "content"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mixed", [None, {"stop": "first_exhausted"}], ids=["weights", "mix"])
+def test_equal_records_of_weighed_inputs_are_left_out_beside_all_else(
+    tmp_path: Path, mixed: dict[str, Any] | None, more: dict[str, Any]
+) -> None:
+    """The bytes are the same with one, two and four workers, and the result is verified."""
+    for name, least in (("web", 0), ("books", 30)):
+        (tmp_path / name).mkdir()
+        for shard in range(3):
+            numbers = range(least + shard * 9, least + shard * 9 + 20)
+            rows = [{"text": f"text {n}", "label": "ab"[n % 2], "of": name} for n in numbers]
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (tmp_path / name / f"s-{shard}.jsonl").write_text(lines)
+    spec = {
+        **spec_of(output_format="{split}-{n}" if "outputs" in more else "out-%d", overwrite=True),
+        "inputs": [
+            {"name": "web", "input_bck": "web", "weight": 0.8},
+            {"name": "books", "input_bck": "books", "weight": 0.5},
+        ],
+        "input_extension": ".jsonl",
+        "deduplicate": {"by": {"field": "text"}, "keep": "last"},
+        **({"mix": mixed} if mixed else {}),
+        **more,
+    }
+    del spec["input_bck"]
+    found = []
+    for workers in (1, 2, 4):
+        report = run_local(
+            tmp_path, spec, workers=workers, move="spill" if workers == 2 else "auto"
+        )
+        assert problems(tmp_path, report.job_id) == ()
+        found.append(files_of(tmp_path / "out", "*.jsonl"))
+    assert found[0] == found[1] == found[2]
+    texts = [json.loads(line)["text"] for each in found[0].values() for line in each.splitlines()]
+    assert len(texts) == len({*texts}) == report.records > 9
+    assert count_of(report, "deduplicated")[0] == 120 - 68
