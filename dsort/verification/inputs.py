@@ -420,16 +420,16 @@ class InputReader:
     # -- weights ---------------------------------------------------------------------------------
 
     def _choose_copies(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
-        """Set how often each record of each shard is written, by the spec: of those that
-        ``deduplicate`` leaves."""
+        """Set how often each record of each shard is written, by the spec: of those that have a
+        place in an output, and that ``deduplicate`` leaves."""
         hashes, placed = [_NO_RECORDS.key_hash], [np.zeros(0, np.bool_)]
         for ordinal, each in enumerate(inputs):
             with self._reader.open(self._bucket, each.name, self._decoding) as shard:
                 formed, group = self._formed_or_none(ordinal, shard), None
-                if formed is not None and self._spec.deduplicate is not None:
+                if formed is not None and self._keymap is not None:
                     group = self._groups(shard, *formed)
-                    if self._pipeline.compared is not None:
-                        self._contents[ordinal] = self._compared_as(shard, *formed)
+                if formed is not None and self._pipeline.compared is not None:
+                    self._contents[ordinal] = self._compared_as(shard, *formed)
             hashes.append(_NO_RECORDS.key_hash if formed is None else formed[0].key_hash)
             placed.append(np.ones(len(hashes[-1]), np.bool_) if group is None else group >= 0)
             progress.advance(shards=1, records=len(hashes[-1]), bytes_done=0)

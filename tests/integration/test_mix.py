@@ -204,3 +204,19 @@ def test_equal_records_of_weighed_inputs_are_left_out_beside_all_else(
     texts = [json.loads(line)["text"] for each in found[0].values() for line in each.splitlines()]
     assert len(texts) == len({*texts}) == report.records > 9
     assert count_of(report, "deduplicated")[0] == 120 - 68
+
+
+@pytest.mark.parametrize("deduplicate", [None, {"by": "content"}])
+@pytest.mark.parametrize("given", [{"records": 3}, {"weight": 0.6}], ids=str)
+def test_records_are_weighed_that_have_a_place_in_the_key_map(
+    tmp_path: Path, given: dict[str, Any], deduplicate: dict[str, Any] | None
+) -> None:
+    keys = [f"k{number:02}" for number in range(20)]
+    for at in range(2):
+        own = [Member(f"{key}.x", b"%d" % (int(key[1:]) % 9)) for key in keys[at::2]]
+        write_shards(tmp_path / "in", {f"s-{at}.tar": Shard(tuple(own))})
+    key_map = {"ekm": {"o-%d.tar": keys[4:16]}, "ekm_missing_key": "ignore"}
+    spec = of_one(**given, **key_map, output_format=None, deduplicate=deduplicate)
+    report = run_local(tmp_path, spec, workers=2)
+    assert report.records == 3 or "weight" in given
+    assert problems(tmp_path, report.job_id) == ()
