@@ -307,6 +307,11 @@ def test_rooms_import_only_lower_ones() -> None:
     none_of([f"{name} imports {found}" for name, found in sorted(arrows)])
 
 
+def test_the_service_never_names_its_guest() -> None:
+    own = {*(PACKAGE / "service").rglob("*.py")} - {*(PACKAGE / "service/aistore").iterdir()}
+    none_of([named(path) for path in own if "service.aistore" in text_of(path)])
+
+
 def test_verification_uses_nothing_that_it_judges() -> None:
     wrong = [
         f"{named(path)}:{line}: {dotted}"

@@ -10,6 +10,7 @@ from typing import Any
 from dsort.cli.exits import exit_table
 from dsort.cli.main import whole_app
 from dsort.options import RunOptions
+from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
 from dsort.service.service import Service
@@ -66,7 +67,7 @@ def openapi_document() -> dict[str, Any]:
             replica="docs",
         )
         with Service(config) as service:
-            return create_app(service).openapi()
+            return create_app(service, AistoreGuest()).openapi()
 
 
 def _commands(name: str, verb: Any) -> list[Command]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -15,6 +15,9 @@ from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import need_extra
 from dsort.options import RunOptions
+
+if TYPE_CHECKING:
+    from dsort.service.config import ServiceConfig
 
 __all__ = ["serve"]
 
@@ -48,6 +51,7 @@ def serve(
     insecure: serve_options.Insecure = False,
     requests_per_minute: serve_options.RequestsPerMinute = 60_000,
     max_object_size: serve_options.MaxObjectSize = None,
+    aistore: serve_options.Aistore = False,
     metrics_open: serve_options.MetricsOpen = False,
     url_file: serve_options.UrlFile = None,
     log: serve_options.Log,
@@ -62,7 +66,6 @@ def serve(
     """
     need_extra("service")
     from dsort.service.config import ServiceConfig
-    from dsort.service.server import run_service
 
     config = ServiceConfig(
         run=_of_each_job(replace(run, scratch=scratch), root),
@@ -90,7 +93,18 @@ def serve(
         object_bytes_max=_object_bytes_max(max_object_size, no_auth=no_auth),
         log_level=log.log_level,
     )
-    run_service(config, say=output.inform, url_file=url_file, access_log=log.access_log)
+    _serve(config, url_file=url_file, access_log=log.access_log, aistore=aistore)
+
+
+def _serve(config: ServiceConfig, *, aistore: bool, **more: Any) -> None:
+    from dsort.service.server import run_service
+
+    guest = None
+    if aistore:
+        from dsort.service.aistore.guest import AistoreGuest
+
+        guest = AistoreGuest()
+    run_service(config, say=output.inform, guest=guest, **more)
 
 
 def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:

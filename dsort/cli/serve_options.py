@@ -10,6 +10,7 @@ from msgspec import Struct
 from dsort.cli.parameters import Option
 
 __all__ = [
+    "Aistore",
     "Allow",
     "EkmAllowHost",
     "EkmAllowPrivate",
@@ -197,14 +198,21 @@ RequestsPerMinute = Annotated[
         "address without a token.",
     ),
 ]
+Aistore = Annotated[
+    bool,
+    Option(
+        "--aistore",
+        help="Also answer AIStore's clients, and let requests write objects and buckets.",
+    ),
+]
 MaxObjectSize = Annotated[
     str | None,
     Option(
         "--max-object-size",
         metavar="SIZE",
-        help="The size of the largest object that a request may write; 0: requests change "
-        "no objects.  [default: 64GiB; 0 with --no-auth, where any account of the machine "
-        "could write]",
+        help="With --aistore: the size of the largest object that a request may write; 0: "
+        "requests change no objects.  [default: 64GiB; 0 with --no-auth, where any account "
+        "of the machine could write]",
     ),
 ]
 MetricsOpen = Annotated[bool, Option("--metrics-open", help="Serve /metrics without a token.")]

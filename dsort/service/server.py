@@ -17,7 +17,7 @@ import uvicorn
 
 from dsort.errors import SpecError, StorageError
 from dsort.log_lines import LineFormatter, log_to_stderr
-from dsort.service.api.app import create_app, is_loopback
+from dsort.service.api.app import Guest, create_app, is_loopback
 from dsort.service.config import ServiceConfig
 from dsort.service.security.audit import TokenFilter
 from dsort.service.security.policy import host_problems
@@ -57,10 +57,12 @@ def run_service(
     config: ServiceConfig,
     *,
     say: Callable[[str], None],
+    guest: Guest | None = None,
     url_file: Path | None = None,
     access_log: bool = False,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. ``say`` is called with messages for the user.
+    """Serve until SIGTERM or Ctrl-C, with the routes of ``guest`` beside the service's own. ``say``
+    is called with messages for the user.
 
     ``SpecError``: the configuration is not safe, or wrong; ``StorageError``: the address, the state
     directory or the database cannot be used.
@@ -78,7 +80,7 @@ def run_service(
         service.start()
         server = _Server(
             uvicorn.Config(
-                create_app(service),
+                create_app(service, guest),
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
                 log_config=None,

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from sqlalchemy import update
 
+from dsort.service.aistore.uploads import SMALL_BYTES_MAX
 from dsort.service.database.tables import jobs
-from dsort.service.objects.uploads import SMALL_BYTES_MAX
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
 LARGE = bytes(range(256)) * (SMALL_BYTES_MAX // 256) + b"more than is held at once"

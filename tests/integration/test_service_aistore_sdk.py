@@ -48,6 +48,7 @@ def service(place: Path) -> Iterator[ServiceProcess]:
     with running_service(
         place,
         *arguments,
+        "--aistore",
         "--no-auth",
         "--max-object-size",
         "1GiB",
@@ -350,7 +351,8 @@ def test_tokens_are_asked_for_and_heeded(tmp_path: Path) -> None:
             tokens.add(role, role, ("*",), ("*",)) for role in ("submitter", "viewer")
         )
     arguments = ["--root", str(tmp_path), "--database", database_url, "--workers", "1"]
-    with running_service(tmp_path, *arguments, "--state-dir", str(tmp_path / "state")) as service:
+    arguments += ["--aistore", "--state-dir", str(tmp_path / "state")]
+    with running_service(tmp_path, *arguments) as service:
         with pytest.raises(AISError) as nobody:
             Client(service.url).dsort().start(framework("out"))
         assert nobody.value.status_code == 401

@@ -1,4 +1,5 @@
-"""A service in this process, reached without a socket; jobs wait unless it is started."""
+"""A service in this process with its guest, reached without a socket; jobs wait unless it is
+started."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dsort.options import RunOptions
+from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.api.app import create_app, surround
 from dsort.service.config import ServiceConfig
 from dsort.service.service import Service
@@ -51,11 +53,11 @@ def _app_of(service: Service) -> Iterator[FastAPI]:
         current.service = service
         app.user_middleware.clear()
         app.middleware_stack = None
-        surround(app, service)
+        surround(app, service, AistoreGuest())
     else:
         current = _Current()
         current.service = service
-        app = create_app(cast(Service, current))
+        app = create_app(cast(Service, current), AistoreGuest())
     yield app
     free.append((app, current))
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dsort.service import server as running
+from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.config import ServiceConfig
 from tests.support.commands import CommandLine
 
@@ -44,7 +45,12 @@ def test_by_default_only_this_machine_is_served_and_asked_for_tokens(
     assert run.root == tmp_path.resolve()
     assert config.database_url.startswith("sqlite:///")
     assert str(tmp_path / "state") in config.database_url
-    assert (more["url_file"], more["access_log"]) == (None, False)
+    assert (more["url_file"], more["access_log"], more["guest"]) == (None, False, None)
+
+
+def test_aistore_adds_the_guest(serve: Serve, tmp_path: Path) -> None:
+    _, more = serve("--aistore", "--state-dir", tmp_path / "state")
+    assert isinstance(more["guest"], AistoreGuest)
 
 
 def test_the_replica_keeps_its_name(serve: Serve, tmp_path: Path) -> None:

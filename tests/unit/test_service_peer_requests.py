@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from dsort.options import RunOptions
+from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
@@ -284,7 +285,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
         no_auth=True,
     )
     with Service(config) as service:
-        client = TestClient(create_app(service), base_url="http://127.0.0.1")
+        client = TestClient(create_app(service, AistoreGuest()), base_url="http://127.0.0.1")
         made = {}
         for name in (OLD, NEW):
             answer = client.post("/v1/sort", json=SPEC | {"output_format": name + "-{0..9}"})

@@ -17,6 +17,7 @@ from sqlalchemy import update
 
 from dsort.errors import ConflictError, DsortError, JobConflictError, NamesTakenError
 from dsort.options import RunOptions
+from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.aistore.routes import _error_response as error_response
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
@@ -63,7 +64,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def app(service: Service) -> FastAPI:
     """The service over HTTP."""
-    return create_app(service)
+    return create_app(service, AistoreGuest())
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ from fastapi.concurrency import run_in_threadpool
 from dsort.errors import NotFoundError, NotSupportedError
 from dsort.service.aistore.answers import TARGET, job_snap, job_status, peer_id
 from dsort.service.aistore.lookups import all_jobs, find_job, seen_job, stop_job
-from dsort.service.aistore.messages import fields_of, message_of, text_in
 from dsort.service.aistore.removals import removal_snap, removal_status
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobFilter
+from dsort.service.objects.messages import fields_of, message_of, text_in
 from dsort.service.security.tokens import Identity, visible
 from dsort.service.service import Service
 

@@ -10,12 +10,12 @@ While the database is unavailable, a request gets a 503 with the time after whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
@@ -28,8 +28,6 @@ from dsort.data.total_json import encodable
 from dsort.errors import DsortError, SpecError, SpecProblem
 from dsort.log_lines import logger_of
 from dsort.model.problem import Problem
-from dsort.service.aistore import routes as aistore
-from dsort.service.aistore.key_maps import KEY_MAP_NAME
 from dsort.service.api import (
     admin,
     buckets,
@@ -37,7 +35,6 @@ from dsort.service.api import (
     jobs,
     meta,
     metrics,
-    object_writes,
     objects,
     pages,
     results,
@@ -47,6 +44,7 @@ from dsort.service.api import (
 )
 from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
+from dsort.service.config import ServiceConfig
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit
 from dsort.service.security.spec_text import why_no_text
@@ -96,11 +94,28 @@ def _problems(query: bytes) -> list[SpecProblem]:
     return problems
 
 
-_SPECS = frozenset(("/v1/jobs", "/v1/schedules", "/v1/sort", "/v1/validate"))
+_SPECS = frozenset(("/v1/jobs", "/v1/schedules", "/v1/validate"))
 _KINDS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
-def create_app(service: Service) -> FastAPI:
+class Guest(Protocol):
+    """Another API beside the service's own, for the same jobs and buckets."""
+
+    def routers(self, service: Service) -> Sequence[APIRouter]:
+        """Its routes."""
+
+    def own_id(self, job_id: str) -> str:
+        """The id of a job in this service, from that id or the guest's id for the job."""
+
+    def reads_itself(self, path: str) -> bool:
+        """Whether the route of ``path`` checks the token before it reads the body."""
+
+    def stored_max(self, scope: Scope, config: ServiceConfig) -> int | None:
+        """The longest body, in bytes, of a request whose body is stored as it comes; None for all
+        other requests."""
+
+
+def create_app(service: Service, guest: Guest | None = None) -> FastAPI:
     """The service over HTTP; the caller starts and closes the service."""
     app = FastAPI(
         title="dsort",
@@ -111,6 +126,7 @@ def create_app(service: Service) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.service = service
+    app.state.own_id = str if guest is None else guest.own_id
     for part in (
         jobs,
         results,
@@ -123,25 +139,32 @@ def create_app(service: Service) -> FastAPI:
         admin,
         storage,
         metrics,
-        aistore,  # before the routes that write objects: a key map must not become an object
-        object_writes,
-        pages,
     ):
         app.include_router(part.router(service))
+    for routes in () if guest is None else guest.routers(service):
+        app.include_router(routes)
+    app.include_router(pages.router(service))
     _tell_errors(app)
     tell_database_errors(app)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
-    surround(app, service)
+    surround(app, service, guest)
     return app
 
 
-def surround(app: FastAPI, service: Service) -> None:
+def surround(app: FastAPI, service: Service, guest: Guest | None = None) -> None:
     """Add the middleware for all requests around the routes."""
+
+    def reads_itself(path: str) -> bool:
+        return _takes_specs(path) or (guest is not None and guest.reads_itself(path))
+
+    def stored_max(scope: Scope) -> int | None:
+        return None if guest is None else guest.stored_max(scope, service.config)
+
     app.add_middleware(
         BodyLimit,
         bytes_max=service.config.body_bytes_max,
-        reads_itself=_takes_specs,
-        stored_max=_stored_max(service),
+        reads_itself=reads_itself,
+        stored_max=stored_max,
     )
     app.add_middleware(TextQueries)
     app.add_middleware(SameOrigin, loopback_only=service.config.no_auth)
@@ -152,20 +175,7 @@ def surround(app: FastAPI, service: Service) -> None:
 
 def _takes_specs(path: str) -> bool:
     """Whether the route checks the token before it reads the body, which may be long."""
-    return path in _SPECS or path.startswith(("/v1/schedules/", "/v1/objects/"))
-
-
-def _stored_max(service: Service) -> Callable[[Scope], int | None]:
-    """A function that returns the longest body, in bytes, of a request that writes an object."""
-
-    def stored_max(scope: Scope) -> int | None:
-        path = scope.get("path", "")
-        is_object = scope["method"] == "PUT" and path.startswith("/v1/objects/")
-        if not is_object or path.endswith(f"/{KEY_MAP_NAME}"):
-            return None
-        return service.config.object_bytes_max
-
-    return stored_max
+    return path in _SPECS or path.startswith("/v1/schedules/")
 
 
 def _tell_errors(app: FastAPI) -> None:

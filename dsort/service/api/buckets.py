@@ -1,4 +1,4 @@
-"""``/v1/buckets``: list buckets and the objects in them, make and remove buckets.
+"""``/v1/buckets``: list buckets and the objects in them.
 
 The messages are those of AIStore's clients: an action in a JSON body, even where the method is GET;
 without a body, a list. AIStore's Go clients and its SDK request MessagePack.
@@ -26,34 +26,30 @@ from dsort.errors import (
     SpecProblem,
     StorageError,
 )
-from dsort.service.aistore.answers import BucketModel, bucket_model
-from dsort.service.aistore.messages import fields_of, message_of, number_in, text_in
-from dsort.service.aistore.removals import REMOVAL, removal_id
-from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Caller, Submitting, address_of, require
+from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.dependencies import Caller
 from dsort.service.api.models import problems, shown
 from dsort.service.api.object_places import (
     ObjectRoute,
     Provider,
     refuse_namespace,
-    refuse_to_change,
     sent_path,
     shard_problem,
 )
 from dsort.service.objects.answers import in_thread
-from dsort.service.objects.buckets import create_bucket, known_buckets, remove_bucket
+from dsort.service.objects.buckets import BucketModel, bucket_model, known_buckets
 from dsort.service.objects.checksums import content_checksum
 from dsort.service.objects.listing import PAGE_MAX, TEXT_BYTES_MAX, Entry, ListingPage, PageAsked
 from dsort.service.objects.members import has_members
+from dsort.service.objects.messages import fields_of, message_of, number_in, text_in
 from dsort.service.objects.msgpack import packed
 from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
 from dsort.service.objects.processes import ShardProblemError
-from dsort.service.objects.removals import RemovalAsked, remove_objects
-from dsort.service.security.tokens import ADMIN, Identity
+from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.storage.registry import store_of
 
-__all__ = ["router"]
+__all__ = ["PREFIX", "BucketPath", "absent", "action_message", "bucket_place", "router"]
 
 PREFIX: Final = b"/v1/buckets/"
 _DECLINED: Final = ("summary-bck",)
@@ -131,7 +127,6 @@ def router(service: Service) -> APIRouter:
     _add_buckets(routes, service)
     _add_objects(routes, service)
     _add_head(routes, service)
-    _add_changes(routes, service)
     return routes
 
 
@@ -148,7 +143,7 @@ def _add_buckets(routes: APIRouter, service: Service) -> None:
     async def list_buckets(request: Request, identity: Caller, provider: Provider = "") -> Response:
         """The buckets that the token may read: directories in the data root, and what the operator
         has allowed by its whole name. Those of a store that a pattern allows are not asked for."""
-        message = await _message(request, "list")
+        message = await action_message(request, "list")
         root = service.config.run.root.resolve()
         uris = await run_in_threadpool(
             known_buckets, identity, service.config, service.submitter.policy
@@ -195,14 +190,14 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
     ) -> Response:
         """A page of the bucket's objects, in byte order of their names. AIStore's clients send the
         same as a body: `{"action": "list", "value": {"prefix": ..., "pagesize": ...}}`."""
-        place = _place(service, request, identity, provider)
+        place = bucket_place(service, request, identity, provider)
         query = {
             "prefix": prefix,
             "pagesize": page_size,
             "continuation_token": continuation_token,
             "uuid": uuid,
         }
-        value = (await _message(request, "list")).get("value")
+        value = (await action_message(request, "list")).get("value")
         asked = _Asked(query if value is None else fields_of(value))
         pages: list[ListingPage] = []
         with service.limits.download(identity.name):
@@ -235,106 +230,11 @@ def _add_head(routes: APIRouter, service: Service) -> None:
         clients ask for a summary as well, which this service does not make."""
         if "bsumm_remote" in request.query_params:
             raise NotSupportedError("buckets are not summed up here", hint="list the objects")
-        place = _place(service, request, identity, provider)
+        place = bucket_place(service, request, identity, provider)
         if not place.opened(service.config, service.submitter.policy).exists():
-            raise _absent(place)
+            raise absent(place)
         model = bucket_model(place.uri, service.config.run.root.resolve())
         return Response(headers={"Ais-Bucket-Props": json.dumps({"provider": model["provider"]})})
-
-
-def _add_changes(routes: APIRouter, service: Service) -> None:
-    @routes.post(
-        "/{bucket:path}",
-        response_class=Response,
-        responses={
-            200: {"description": "It is made."},
-            **problems(400, 401, 403, 404, 409, 429, 501, 502),
-        },
-        openapi_extra=_action("create-bck"),
-        summary="Make a bucket",
-    )
-    async def post_bucket(
-        request: Request, identity: Submitting, bucket: BucketPath, provider: Provider = ""
-    ) -> Response:
-        """Make a bucket: a directory. The token has to be for it as an output."""
-        place = _place(service, request, identity, provider, writes=True)
-        refuse_to_change(service)
-        await _message(request, "create-bck")
-
-        def create() -> None:
-            create_bucket(place, service.config, service.submitter.policy)
-            _note(service, request, identity, "bucket.create", place)
-
-        await run_in_threadpool(create)
-        return Response()
-
-    @routes.delete(
-        "/{bucket:path}",
-        response_class=Response,
-        responses={
-            200: {
-                "description": "It is gone, or the objects are: then the text is the id of a job "
-                "that is over, as AIStore's clients await one.",
-            },
-            **problems(400, 401, 403, 404, 409, 429, 501, 502),
-        },
-        openapi_extra=_action("destroy-bck", REMOVAL),
-        summary="Remove a bucket, or several of its objects",
-    )
-    async def delete_bucket(
-        request: Request, identity: Submitting, bucket: BucketPath, provider: Provider = ""
-    ) -> Response:
-        """For an admin, `destroy-bck`: remove a directory under the data root which no job uses,
-        with all that is in it. `delete-listrange`: remove the objects that the `value` of the
-        message names as `objnames`, or as `template`, which may be a prefix; `non-recurs` leaves
-        out what is below a `/` behind it. What a running job writes or reads stays as it is: then
-        none is removed."""
-        place = _place(service, request, identity, provider, writes=True)
-        refuse_to_change(service)
-        message = await _message(request, "destroy-bck", REMOVAL)
-        if text_in(message, "action") == REMOVAL:
-            asked = _removal(fields_of(message.get("value")))
-            return await run_in_threadpool(_remove, service, request, identity, place, asked)
-        require(ADMIN)(identity)
-
-        def remove() -> None:
-            try:
-                remove_bucket(place, service.database, service.config, service.submitter.policy)
-            except ObjectNotFoundError:
-                raise _absent(place) from None
-            _note(service, request, identity, "bucket.remove", place)
-
-        await run_in_threadpool(remove)
-        return Response()
-
-
-def _removal(value: Mapping[str, Any]) -> RemovalAsked:
-    names = value.get("objnames") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SpecError([SpecProblem("objnames", "is no list of names")])
-    template = text_in(value, "template", characters_max=TEXT_BYTES_MAX)
-    return RemovalAsked(tuple(names), template, flat=not value.get("non-recurs"))
-
-
-def _remove(
-    service: Service, request: Request, identity: Identity, place: ObjectPlace, asked: RemovalAsked
-) -> Response:
-    bucket = place.opened(service.config, service.submitter.policy)
-    if place.ref.is_directory and not bucket.exists():
-        raise _absent(place)
-    count = remove_objects(bucket, place.uri, service.database, asked)
-    _note(service, request, identity, "objects.remove", place, objects=count)
-    return TextAnswer(removal_id(time.time_ns()))
-
-
-def _action(*names: str) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {"action": {"enum": [*names]}},
-        "required": ["action"],
-    }
-    content = {"schema": schema, "example": {"action": names[0]}}
-    return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
 class _Asked:
@@ -366,7 +266,7 @@ def _page(service: Service, place: ObjectPlace, identity: Identity, asked: _Aske
     try:
         return service.listings.page(bucket, place.uri, identity.name, asked.page)
     except ObjectNotFoundError:
-        raise _absent(place) from None
+        raise absent(place) from None
 
 
 async def _expanded(
@@ -457,9 +357,10 @@ def _go_rfc822(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%d %b %y %H:%M UTC")
 
 
-def _place(
+def bucket_place(
     service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
 ) -> ObjectPlace:
+    """The bucket that a request names; errors as for ``places.bucket_of_path``."""
     refuse_namespace(request)
     asking = Asking(identity, service.config, service.submitter.policy, provider, writes)
     place = bucket_of_path(sent_path(request).removeprefix(PREFIX), asking)
@@ -469,25 +370,15 @@ def _place(
     return place
 
 
-def _absent(place: ObjectPlace) -> NotFoundError:
+def absent(place: ObjectPlace) -> NotFoundError:
+    """The error of a bucket that does not exist."""
     return NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
-
-
-def _note(
-    service: Service,
-    request: Request,
-    identity: Identity,
-    action: str,
-    place: ObjectPlace,
-    **more: int,
-) -> None:
-    service.audit.note(None, identity.name, address_of(request), action, place.uri, more)
 
 
 # --- messages ------------------------------------------------------------------------------------
 
 
-async def _message(request: Request, *actions: str) -> dict[str, Any]:
+async def action_message(request: Request, *actions: str) -> dict[str, Any]:
     """The body of a request, which must have one of these actions; {} if there is no body, for a
     list."""
     message = message_of(await request.body())

@@ -15,7 +15,6 @@ from dsort.durations import parse_moment
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
 from dsort.model.base import JobState
 from dsort.model.job import JobList, JobView, WholeJobView
-from dsort.service.aistore.answers import own_id
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
@@ -40,9 +39,9 @@ JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", descript
 
 
 def seen_job(job_id: JobId, request: Request, identity: Caller) -> JobRow:
-    """The job of the path, if the caller may see it. AIStore's id for the job is accepted, too:
-    users who started the job with AIStore's clients can look at it here."""
-    row: JobRow | None = request.app.state.service.store.get(own_id(job_id))
+    """The job of the path, if the caller may see it. A guest's id for the job is accepted, too."""
+    state = request.app.state
+    row: JobRow | None = state.service.store.get(state.own_id(job_id))
     if row is None or not identity.may_see(row):
         raise NotFoundError(
             f"there is no job {job_id}",

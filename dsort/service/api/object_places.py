@@ -14,7 +14,6 @@ from starlette.requests import ClientDisconnect
 
 from dsort.errors import (
     DsortError,
-    ForbiddenError,
     NotFoundError,
     NotSupportedError,
     ObjectNotFoundError,
@@ -118,15 +117,6 @@ def refuse_namespace(request: Request) -> None:
     """``NotSupportedError`` for a bucket of another of AIStore's clusters or namespaces."""
     if request.query_params.get("namespace", "").strip("@#"):
         raise NotSupportedError("there are no namespaces here", hint="leave namespace out")
-
-
-def refuse_to_change(service: Service) -> None:
-    """``ForbiddenError`` if the operator does not allow objects to be written over HTTP."""
-    if not service.config.object_bytes_max:
-        raise ForbiddenError(
-            "this service changes no objects and no buckets",
-            hint="its operator can allow it: dsort serve --max-object-size 64GiB",
-        )
 
 
 @contextmanager

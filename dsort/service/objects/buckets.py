@@ -1,39 +1,27 @@
-"""Buckets of the service: listing, making and removing them.
-
-Only directories under the data root are made and removed. A directory is removed with everything in
-it, as AIStore's ``destroy-bck`` does, unless a job uses it or the service keeps files of its own
-there.
-"""
+"""The buckets of a service."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
-from typing import Final
+from pathlib import Path, PurePath
+from typing import Any, Final
 
-from dsort.errors import (
-    ConflictError,
-    ForbiddenError,
-    NotSupportedError,
-    ObjectNotFoundError,
-    SpecError,
-)
-from dsort.naming.names import check_output_name
+from pydantic import BaseModel, Field
+
+from dsort.errors import ForbiddenError, SpecError
 from dsort.naming.patterns import has_wildcard
 from dsort.service.config import ServiceConfig
-from dsort.service.database.engine import Database
-from dsort.service.objects.in_use import refuse_bucket_in_use
-from dsort.service.objects.places import ObjectPlace
 from dsort.service.security.guard import check_bucket
 from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.tokens import Identity
+from dsort.spec.buckets import parse_bucket
 from dsort.storage.addresses import parse_address
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import provider_of
 
-__all__ = ["BUCKETS_MAX", "create_bucket", "known_buckets", "remove_bucket"]
+__all__ = ["BUCKETS_MAX", "BucketModel", "bucket_model", "known_buckets"]
 
 BUCKETS_MAX: Final = 10_000
 
@@ -61,58 +49,23 @@ def _all_buckets(config: ServiceConfig, policy: SpecPolicy) -> Iterator[str]:
             continue
 
 
-def create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy) -> None:
-    """Make the directory ``place``. ``ConflictError`` if it exists, ``SpecError`` for an invalid
-    name, ``NotSupportedError`` in a store."""
-    _refuse_store(place)
-    for each in place.ref.path.strip("/").split("/"):
-        try:
-            check_output_name(each)
-        except ValueError as error:
-            raise SpecError(f"bucket {error}") from None
-    bucket = place.opened(config, policy)
-    if bucket.exists():
-        raise ConflictError(f'bucket "{place.shown_bucket}" already exists')
+class BucketModel(BaseModel):
+    """A bucket as AIStore's clients know it: a directory under the data root is one of theirs."""
+
+    name: str
+    provider: str = Field(examples=["ais", "aws"])
+    namespace: dict[str, str]
+
+
+def bucket_model(uri: str, root: Path | None = None) -> dict[str, Any]:
+    """The ``BucketModel`` of ``uri``. A directory under ``root`` has its name in specs, any other
+    directory its path; a prefix stays a part of the name."""
     try:
-        bucket.create()
-    except ObjectNotFoundError as error:  # an object is in the way
-        raise ConflictError(error.message) from None
-
-
-def remove_bucket(
-    place: ObjectPlace, database: Database, config: ServiceConfig, policy: SpecPolicy
-) -> None:
-    """Remove the directory ``place`` with everything in it. ``ConflictError`` if a job uses it,
-    ``ForbiddenError`` outside the data root and where the service keeps files of its own in it,
-    ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
-    _refuse_store(place)
-    directory = Path(parse_address(place.uri).path)
-    root = Path(os.path.realpath(config.run.root))
-    written = root / place.ref.path if not place.ref.scheme else Path(place.ref.path)
-    if root not in directory.parents or Path(os.path.normpath(written)) != directory:
-        raise ForbiddenError(
-            f"{place.uri} is no directory of its own under the data root",
-            hint="its operator can remove it",
-        )
-    if any(directory in Path(own).parents for own in policy.fetch_policy().denied):
-        raise ForbiddenError(
-            f"the service keeps files of its own in {place.uri}",
-            hint="its operator can remove the bucket",
-        )
-    refuse_bucket_in_use(database, place.uri)
-    if not place.opened(config, policy).exists():
-        raise ObjectNotFoundError(f"there is no bucket {place.shown_bucket}")
-    try:
-        shutil.rmtree(directory)
-    except OSError as error:  # a file was created there meanwhile, or belongs to another user
-        raise ConflictError(
-            f"the bucket {place.asked} could not be removed whole: {error.strerror}",
-            hint="see what is left in it, and remove it again",
-        ) from None
-
-
-def _refuse_store(place: ObjectPlace) -> None:
-    if not place.ref.is_directory:
-        raise NotSupportedError(
-            f"{place.uri} is a bucket of a store", hint="make and remove it in the store itself"
-        )
+        ref = parse_bucket(uri)
+    except SpecError:  # the service that wrote the row could parse it
+        return {"name": uri, "provider": "", "namespace": {"uuid": "", "name": ""}}
+    name = ref.uri if ref.scheme in ("http", "https") else ref.path
+    provider = provider_of(ref.scheme)
+    if ref.scheme == "file" and root is not None and PurePath(name).is_relative_to(root):
+        name, provider = str(PurePath(name).relative_to(root)), "ais"
+    return {"name": name, "provider": provider, "namespace": {"uuid": "", "name": ""}}

@@ -23,6 +23,9 @@ from dsort.errors import (
     SpecError,
     SpecProblem,
 )
+from dsort.service.aistore.bucket_writes import refuse_to_change
+from dsort.service.aistore.in_use import refuse_in_use
+from dsort.service.aistore.uploads import write_object
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Submitting, address_of
 from dsort.service.api.models import problems
@@ -33,12 +36,9 @@ from dsort.service.api.object_places import (
     Provider,
     missing,
     object_place,
-    refuse_to_change,
 )
 from dsort.service.objects.checksums import checksum_of
-from dsort.service.objects.in_use import refuse_in_use
 from dsort.service.objects.places import ObjectPlace
-from dsort.service.objects.uploads import write_object
 from dsort.service.security.guard import parse_text
 from dsort.service.service import Service
 from dsort.storage.bucket import Bucket
