@@ -41,7 +41,7 @@ from dsort.settings.named_transforms import find_transform
 from dsort.spec.load import load_spec as read_spec
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
-from dsort.spec.parts import Hook
+from dsort.spec.outputs import Hook
 from dsort.stop_flag import StopFlag
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket

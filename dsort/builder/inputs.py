@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from dsort.builder.fields import BuilderFields, problem
 from dsort.builder.places import Place, input_place, name_of
-from dsort.spec.join import Nonmatch
+from dsort.spec.inputs import Nonmatch
 
 __all__ = ["InputCalls", "input_fields"]
 

@@ -24,7 +24,7 @@ from dsort.errors import DsortError, SpecProblem
 from dsort.job.report import JobReport
 from dsort.naming.names import closest
 from dsort.spec.model import JobSpec
-from dsort.spec.parts import Hook
+from dsort.spec.outputs import Hook
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
 from dsort.user_code.environment import outside_environment

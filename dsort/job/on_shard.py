@@ -21,7 +21,7 @@ from dsort.errors import InputError, ObjectNotFoundError, ShardCommandError
 from dsort.job.layout import on_shard_name
 from dsort.job.manifest import ManifestOutput
 from dsort.job.programs import Command
-from dsort.spec.on_shard import OnShard
+from dsort.spec.outputs import OnShard
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_small

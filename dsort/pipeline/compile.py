@@ -21,10 +21,9 @@ from dsort.pipeline.pipeline import (
     Reading,
     StepFailures,
 )
-from dsort.spec.carriers import carrier_extension
 from dsort.spec.inputs import Input
 from dsort.spec.model import JobSpec
-from dsort.spec.outputs import REST
+from dsort.spec.target import REST, carrier_extension
 from dsort.transforms.base import Step
 from dsort.transforms.outputs import KEY, Division
 from dsort.transforms.require import Require

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -28,7 +26,7 @@ from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.base import Option, OptionError, OptionGroup
 from dsort.order.keys import Keys
 from dsort.spec.hints import FieldError, describe
-from dsort.spec.late import LATE, Late
+from dsort.spec.part import LATE, Late, Part
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -37,8 +35,6 @@ __all__ = [
     "Algorithm",
     "AnyAlgorithm",
     "Group",
-    "Part",
-    "UnusableError",
     "algorithm_model",
     "group_model",
     "joined",
@@ -59,39 +55,6 @@ _ORDER: Final = (
 )
 """The order of options in a canonical spec, on which digests of specs depend; other options
 follow."""
-
-
-class UnusableError(Exception):
-    """A rule reads a field that is already known to be wrong."""
-
-
-class Part(BaseModel):
-    """A part of a spec: never changed, no unknown fields, no conversions."""
-
-    # Validators are built for a whole spec (`JobSpec`), with all its parts inside, and for those
-    # parts that each job makes by themselves. To build them for every part takes 5 % of a small
-    # job.
-    # ``arbitrary_types_allowed``: values such as a ``BucketRef``, which a validator has made.
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        defer_build=True,
-        arbitrary_types_allowed=True,
-    )
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Pydantic's, and for fields that are missing as they are wrong, an error of its
-            own."""
-            if name in type(self).model_fields:
-                raise UnusableError(name)
-            return super().__getattr__(name)
-
-    def gives(self, name: str) -> bool:
-        """Whether the field is in the spec as it is written."""
-        return name in self.model_fields_set
 
 
 class Algorithm(Part):

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from dsort.spec.algorithms import Part
 from dsort.spec.fields import Limit, MemoryAmount, SizeBytes
+from dsort.spec.part import Part
 
 __all__ = ["JobConfig", "Reaction", "ignored"]
 

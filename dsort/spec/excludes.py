@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from dsort.errors import SpecProblem
 from dsort.order.shuffle import Shuffle
-from dsort.spec.checks import Rules, usable
 from dsort.spec.config import JobConfig
+from dsort.spec.part import Rules, usable
 from dsort.spec.parts import SpecFields
 
 __all__ = ["EXCLUDES", "Excludes", "rule"]

@@ -18,8 +18,8 @@ from dsort.order.algorithms import ALGORITHMS
 from dsort.spec.config import JobConfig
 from dsort.spec.dialects import OLDER_NAMES, PARTS
 from dsort.spec.hints import path_of, plain_problems
-from dsort.spec.late import LATER, Late
 from dsort.spec.model import Draft, JobSpec, current_job_spec
+from dsort.spec.part import LATER, Late
 from dsort.transforms.steps import STEPS
 
 __all__ = ["all_problems", "load_installed"]

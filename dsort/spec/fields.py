@@ -1,15 +1,17 @@
-"""The types of a spec's fields: which values each accepts, what these become, and its JSON
-Schema."""
+"""The types of a spec's fields: which values each accepts, what these become, and its JSON Schema;
+and a search for buckets and files in a spec by these types."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -17,6 +19,7 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
 )
+from typing_extensions import get_type_hints, is_typeddict
 
 from dsort.containers.registry import check_supported, load_installed
 from dsort.naming.inputs import parse_input_template
@@ -24,6 +27,7 @@ from dsort.naming.locations import FileLocation
 from dsort.naming.names import (
     check_object_name,
     check_output_name,
+    closest,
     normalize_extension,
 )
 from dsort.naming.patterns import glob_regex
@@ -33,6 +37,7 @@ from dsort.sidecars.kinds import BUILT_IN, SIDECARS, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
 from dsort.spec.hints import FieldError, describe
+from dsort.spec.target import MultipleOf
 from dsort.storage.ref import BucketRef
 from dsort.transforms.fields import check_extension
 
@@ -56,6 +61,7 @@ __all__ = [
     "ObjectNames",
     "OutputFormat",
     "OutputTemplate",
+    "ShardCount",
     "SidecarKinds",
     "SizeBytes",
     "SplitName",
@@ -63,6 +69,7 @@ __all__ = [
     "WebhookUrl",
     "Weight",
     "anchored",
+    "located",
 ]
 
 _INT_MAX: Final = 2**63 - 1
@@ -293,3 +300,121 @@ Times = Annotated[int, Field(ge=1, le=1000)]
 Limit = Annotated[int, Field(ge=0, le=_INT_MAX)]
 Extension = Annotated[str, AfterValidator(_extension)]
 Expansion = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+_COUNT_MAX: Final = 2**63 - 1
+_MULTIPLE_MAX: Final = 1_000_000
+_HINT: Final = "64, or {multiple_of: 64}"
+
+
+def _count(value: Any) -> Any:
+    if value is None or isinstance(value, MultipleOf):
+        return value
+    if isinstance(value, Mapping):
+        return MultipleOf(_number_of(value))
+    return _whole(value, _COUNT_MAX)
+
+
+def _number_of(value: Mapping[Any, Any]) -> int:
+    unknown = [str(name) for name in value if name != "multiple_of"]
+    if unknown:
+        near = closest(unknown[0], ["multiple_of"])
+        hint = f'did you mean "{near}"?' if near else _HINT
+        raise FieldError(f"has an unknown field {unknown[0]}", hint)
+    if "multiple_of" not in value:
+        raise FieldError("says no number", _HINT)
+    return _whole(value["multiple_of"], _MULTIPLE_MAX)
+
+
+def _whole(value: Any, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise FieldError(f"must be a whole number, not {describe(value)}", _HINT)
+    if value < 1:
+        raise FieldError(f"must be at least 1, not {value}")
+    if value > most:
+        raise FieldError(f"must be at most {most}, not {value}")
+    return value
+
+
+def _written(value: int | MultipleOf | None) -> Any:
+    return {"multiple_of": value.number} if isinstance(value, MultipleOf) else value
+
+
+ShardCount = Annotated[
+    int | MultipleOf | None,
+    BeforeValidator(_count),
+    PlainSerializer(_written),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": _COUNT_MAX},
+                {
+                    "type": "object",
+                    "properties": {
+                        "multiple_of": {
+                            "type": "integer",
+                            "minimum": 1,
+                            "maximum": _MULTIPLE_MAX,
+                            "description": "The fewest shards that output_shard_size and "
+                            "output_shard_records allow, rounded up to a multiple of it.",
+                        }
+                    },
+                    "required": ["multiple_of"],
+                    "additionalProperties": False,
+                },
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
+Located = tuple[str, FileLocation | BucketRef]
+
+
+def located(value: object, kind: Any = None, path: str = "") -> Iterator[Located]:
+    """(path of the field, its bucket or file) of each bucket and each file in ``value``, a part of
+    a spec whose type is ``kind``. Models, typed dicts, lists and mappings are searched; for a
+    union, each type is tried."""
+    if isinstance(value, BucketRef):
+        yield path, value
+    elif isinstance(value, BaseModel):
+        for name, field in type(value).model_fields.items():
+            yield from located(getattr(value, name), field.annotation, _joined(path, name))
+    elif kind is FileLocation:
+        if isinstance(value, str):
+            yield path, FileLocation(value)
+    elif is_typeddict(kind):
+        if isinstance(value, Mapping):
+            for name, each in get_type_hints(kind, include_extras=True).items():
+                if name in value:
+                    yield from located(value[name], each, _joined(path, name))
+    else:
+        yield from _in_parts(value, kind, path)
+
+
+def _in_parts(value: object, kind: Any, path: str) -> Iterator[Located]:
+    """The same if ``kind`` is made of other types: ``X | None``, ``list[X]``, ..."""
+    origin, parts = get_origin(kind), get_args(kind)
+    holds = origin if isinstance(origin, type) and issubclass(origin, Collection) else None
+    if origin is Annotated:
+        yield from located(value, parts[0], path)
+    elif origin is not None and holds is None:
+        for each in parts:
+            yield from located(value, each, path)
+    elif isinstance(value, Mapping) and (holds is None or issubclass(holds, Mapping)):
+        of_key, of_value = parts or (None, None)
+        for key, each in value.items():
+            yield from located(key, of_key, path)
+            yield from located(each, of_value, _joined(path, str(key)))
+    elif isinstance(value, (list, tuple, set, frozenset)) and not (
+        holds and issubclass(holds, Mapping)
+    ):
+        is_row = holds is tuple and ... not in parts
+        for number, each in enumerate(value):
+            own = parts[number if is_row else 0] if parts else None
+            yield from located(each, own, f"{path}[{number}]")
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from dsort.naming.patterns import KeyPattern
-from dsort.spec.algorithms import Part
 from dsort.spec.fields import Count, Extension, InputName, LocalFile
+from dsort.spec.part import Part
 
 __all__ = ["Ingest", "Table"]
 

@@ -12,10 +12,10 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
 from dsort.naming.repeats import find_repeats
 from dsort.spec.algorithms import joined
-from dsort.spec.carriers import carrier_extension
-from dsort.spec.checks import Rules
 from dsort.spec.inputs import Input
+from dsort.spec.part import Rules
 from dsort.spec.parts import SpecFields
+from dsort.spec.target import carrier_extension
 from dsort.storage.ref import PIPE, STREAM, BucketRef
 from dsort.storage.registry import store_of
 

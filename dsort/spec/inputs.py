@@ -8,7 +8,6 @@ from typing import Final, Literal
 from msgspec import Struct
 from pydantic import Field
 
-from dsort.spec.algorithms import Part
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
@@ -21,10 +20,57 @@ from dsort.spec.fields import (
     Times,
     Weight,
 )
-from dsort.spec.join import InputJoin
+from dsort.spec.part import Part
 from dsort.storage.ref import BucketRef
 
-__all__ = ["INPUTS_MAX", "Input", "InputFormat", "Mix", "Source"]
+__all__ = ["INPUTS_MAX", "Input", "InputFormat", "InputJoin", "Join", "Mix", "Nonmatch", "Source"]
+
+Nonmatch = Literal["error", "skip", "none"]
+
+_BY = (
+    "key (the record key), stem (what is behind its last slash), json.image_id (a field of the "
+    ".json member), or an expression as of the step filter. But for key, the record gets what it "
+    "is as its new key."
+)
+
+
+class InputJoin(Part):
+    """How one of several inputs is joined with the others, where that is not as for all."""
+
+    by: str | None = Field(
+        default=None,
+        min_length=1,
+        description=f"What its records are joined by: {_BY} Default: join.by.",
+        examples=["stem", "json.image_id"],
+    )
+    nonmatch: Nonmatch | None = Field(
+        default=None,
+        description="What becomes of a record of other inputs that has none in this one. Default: "
+        "join.nonmatch.",
+    )
+
+
+class Join(Part):
+    """Records of several inputs with one key become one record, with the members of all of them."""
+
+    by: str = Field(
+        default="key",
+        min_length=1,
+        description=f"What records are joined by: {_BY}",
+        examples=["key", "stem"],
+    )
+    nonmatch: Nonmatch = Field(
+        default="error",
+        description="What becomes of a record that some input does not have. error: the job ends. "
+        "skip: it is left out, and counted. none: it is joined without.",
+    )
+    conflict: Literal["error", "first", "last"] = Field(
+        default="error",
+        description="Members of one record with one extension, in several inputs. error: the job "
+        "ends. first, last: that of the first or the last input stays; the others are left out, "
+        "and counted.",
+    )
+
 
 INPUTS_MAX: Final = 100
 """The maximum number of inputs. Each has a client of its store in every worker."""

@@ -235,7 +235,7 @@ def _is_utf8(text: str) -> bool:
 def anchor_steps(transform: object, directory: Path) -> None:
     """Make paths in the steps of ``transform``, as it is written in a file in ``directory``,
     relative to it."""
-    from dsort.spec.located import located
+    from dsort.spec.fields import located
     from dsort.transforms.steps import STEPS
 
     steps = transform.get("steps") if isinstance(transform, dict) else None

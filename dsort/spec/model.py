@@ -16,7 +16,7 @@ from dsort.errors import SpecError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
-from dsort.spec.late import LATER
+from dsort.spec.part import LATER
 from dsort.spec.parts import SpecFields
 from dsort.transforms.require import Require
 

@@ -2,18 +2,21 @@
 
 A name stands for its newest version, ``NAME@3`` for a version that never changes. When a spec is
 read, the name is replaced by the steps, together with their name and digest. So later readers of
-the spec (a job that is resumed, a manifest) need no store of transforms, and do the same.
-"""
+the spec (a job that is resumed, a manifest) need no store of transforms, and do the same."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.errors import NotFoundError, SpecError, SpecProblem
+
+if TYPE_CHECKING:
+    from dsort.spec.transform import Transform
 
 __all__ = [
     "NAME_PATTERN",
@@ -21,6 +24,7 @@ __all__ = [
     "Lookup",
     "NamedTransform",
     "parse_use",
+    "read_transform",
     "resolve_use",
 ]
 
@@ -76,3 +80,24 @@ def resolve_use(transform: object, lookup: Lookup | None) -> tuple[object, list[
         return None, [SpecProblem("transform.use", error.message, error.hint)]
     named = {"use": found.use, "digest": found.digest}
     return {**found.fields, **transform, **named}, []
+
+
+def read_transform(fields: Mapping[str, Any]) -> tuple[dict[str, Any], Transform]:
+    """A definition in its stored form, with every default, and its transform. ``SpecError`` with
+    all of its problems."""
+    from dsort.spec.load import parse_spec  # loads all steps
+
+    for name in ("use", "digest", "allowed_by"):
+        if name in fields:
+            raise SpecError([SpecProblem(name, "belongs into specs", "a definition has steps")])
+    tried = {"input_bck": "in", "output_bck": "out", "keep_shards": True, "transform": {**fields}}
+    try:
+        transform = parse_spec(tried).spec.transform
+    except SpecError as error:
+        problems = [
+            replace(each, path=each.path.removeprefix("transform").lstrip("."))
+            for each in error.problems
+        ]
+        raise SpecError(problems) from None
+    assert transform is not None
+    return transform.canonical(), transform

@@ -13,7 +13,7 @@ from dsort.order.base import Check, Option
 from dsort.order.batches import Batches
 from dsort.order.shuffle import Shuffle
 from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
-from dsort.spec.checks import Rules, usable
+from dsort.spec.part import Rules, usable
 from dsort.spec.parts import SpecFields
 
 __all__ = ["as_aistore_orders", "rule"]

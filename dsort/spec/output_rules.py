@@ -4,7 +4,7 @@ the single output of the top level, and of each of several."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dsort.containers.registry import (
     can_convert,
@@ -21,17 +21,18 @@ from dsort.sidecars.kinds import kinds_alike, kinds_of
 from dsort.spec.algorithms import (
     joined,
 )
-from dsort.spec.carriers import carrier_extension, late_targets
-from dsort.spec.checks import Rules
 from dsort.spec.input_rules import (
     is_read_only,
     suffix_problem,
 )
-from dsort.spec.outputs import Output
+from dsort.spec.part import Rules
 from dsort.spec.parts import SpecFields
-from dsort.spec.target import Target
+from dsort.spec.target import Target, carrier_extension, late_targets
 from dsort.storage.ref import PIPE, STREAM, BucketRef
 from dsort.storage.registry import object_store_behind
+
+if TYPE_CHECKING:
+    from dsort.spec.outputs import Output
 
 __all__ = ["SIZES", "STREAM_FORMAT", "is_stdout", "rule"]
 

@@ -1,21 +1,29 @@
-"""The part of a spec about several outputs."""
+"""Parts of a spec about its results: several outputs, hooks, programs for shards, amending."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from dsort.spec.algorithms import Part
-from dsort.spec.fields import ArchiveExtension, Bucket, Count, OutputFormat, SizeBytes, SplitName
+from dsort.order.base import OptionError
+from dsort.spec.fields import (
+    ArchiveExtension,
+    Bucket,
+    CommandName,
+    Count,
+    OutputFormat,
+    ShardCount,
+    SizeBytes,
+    SplitName,
+    WebhookUrl,
+)
 from dsort.spec.hints import FieldError, describe
-from dsort.spec.shard_count import ShardCount
+from dsort.spec.part import Part
+from dsort.spec.target import REST
+from dsort.transforms.payload import parse_seconds
 
-__all__ = ["OUTPUTS_MAX", "REST", "Output"]
-
-OUTPUTS_MAX: Final = 100
-REST: Final = "true"
-"""The condition of an output that takes all remaining records."""
+__all__ = ["AT_ONCE_MAX", "REST", "Amend", "Hook", "OnShard", "Output"]
 
 
 def _condition(value: Any) -> Any:
@@ -87,3 +95,110 @@ class Output(Part):
     )
     output_shard_records: Count | None = Field(default=None, description="As at the top level.")
     output_shard_count: ShardCount = Field(default=None, description="As at the top level.")
+
+
+class Amend(Part):
+    """A finished job of the output bucket whose result this one amends. The new manifest lists the
+    whole result; readers that go by manifests see it as it was, or as it is."""
+
+    job: str = Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$",
+        description="The id of the job, which nothing has amended yet.",
+        examples=["20260131-235959-4f2a9c"],
+    )
+    by: Literal["append", "remove"] = Field(
+        default="append",
+        description="append: its shards stay, and those of this job come behind them. remove: "
+        "what `dsort remove` makes; its shards are written again without some records.",
+    )
+
+
+AT_ONCE_MAX: Final = 64
+WORDS_MAX: Final = 1000
+
+
+def _seconds(value: Any) -> Any:
+    if not isinstance(value, (int, float, str)) or isinstance(value, bool):
+        return value
+    try:
+        return parse_seconds(value)
+    except OptionError as error:
+        raise FieldError(str(error), error.hint) from None
+
+
+def _are_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    if not words[0] or any("\0" in word for word in words):
+        raise FieldError("must begin with a program, and have no zero byte")
+    return words
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]}),
+]
+Words = Annotated[tuple[str, ...], AfterValidator(_are_words)]
+
+
+class OnShard(Part):
+    """A program that is run for each output shard, once the result is committed."""
+
+    exec: Words = Field(
+        strict=False,
+        min_length=1,
+        max_length=WORDS_MAX,
+        description="The program and its arguments. No shell reads them. '{shard}' in one is the "
+        "name of the shard, '{path}' its path, or its URI in an object store. The same and more is "
+        "in DSORT_SHARD, DSORT_PATH, DSORT_JOB_ID, DSORT_RECORDS, DSORT_FILE_BYTES, DSORT_XXH3.",
+        examples=[["rsync", "{path}", "backup:/shards/"]],
+    )
+    timeout: Seconds = Field(
+        default=600.0,
+        description="How long it may take for one shard: seconds, or '45s', '10m', '1h'. Then it "
+        "is killed, with all that it has started, and has failed.",
+        examples=["10m"],
+    )
+    on_error: Literal["fail", "warn"] = Field(
+        default="fail",
+        description="What comes of it if it fails. fail: no more shards are begun and the command "
+        "ends with an error; the result stays, and `dsort resume --run-code` goes on. warn: a "
+        "warning, and the next shard.",
+    )
+    at_once: int = Field(
+        default=1, ge=1, le=AT_ONCE_MAX, description="So many shards at a time, in their order."
+    )
+    allowed_by: str = Field(
+        default="",
+        max_length=128,
+        description="Written by a service: the admin who submitted the job. What a request says "
+        "here is ignored.",
+    )
+
+
+class Hook(Part):
+    """Who is notified how a job ended: a webhook, a command, or both."""
+
+    webhook: WebhookUrl | None = Field(
+        default=None,
+        description="A URL that gets a POST with a JSON document: event, job_id, state, text and "
+        "more. Not kept in manifests, and shown without its path: it is often a secret.",
+        examples=["https://hooks.example.com/dsort"],
+    )
+    command: CommandName | None = Field(
+        default=None,
+        description="The name of a command that is defined under [commands] in the settings of "
+        "who runs the job. It gets the same document on its standard input.",
+        examples=["page-us"],
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.webhook is None and self.command is None:
+            raise FieldError("says nothing to call", "give it a webhook, a command, or both")
+        return self
+
+    @property
+    def called(self) -> dict[str, str]:
+        """The webhook and the command to call, in JSON types: ``{"webhook": ..., "command":
+        ...}``."""
+        return self.model_dump(exclude_none=True)

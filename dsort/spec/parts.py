@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from msgspec.structs import replace
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
-from dsort.errors import SpecProblem
 from dsort.naming.templates import SPLIT_FIELD
-from dsort.spec.algorithms import AnyAlgorithm, Part, algorithm_model
+from dsort.spec.algorithms import AnyAlgorithm, algorithm_model
 from dsort.spec.config import JobConfig, ignored
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
-    CommandName,
     Count,
     Expansion,
     Extension,
@@ -27,118 +25,33 @@ from dsort.spec.fields import (
     MemoryAmount,
     OutputFormat,
     OutputTemplate,
+    ShardCount,
     SidecarKinds,
     SizeBytes,
     SplitName,
-    WebhookUrl,
 )
-from dsort.spec.hints import FieldError, describe
-from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Mix, Source
-from dsort.spec.late import LATE, LATER, late_part
-from dsort.spec.outputs import OUTPUTS_MAX, Output
-from dsort.spec.shard_count import ShardCount
+from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Join, Mix, Source
+from dsort.spec.part import LATE, LATER, Part, late_part
 from dsort.spec.target import Target
 from dsort.storage.ref import BucketRef
 from dsort.transforms.require import RequireOptions
 
 if TYPE_CHECKING:
-    from dsort.spec.amend import Amend
     from dsort.spec.ingest import Ingest
-    from dsort.spec.join import Join
-    from dsort.spec.on_shard import OnShard
-    from dsort.spec.transform import Transform
+    from dsort.spec.outputs import Amend, Hook, OnShard, Output
+    from dsort.spec.transform import Deduplicate, Transform
 else:
-    Amend = late_part("dsort.spec.amend:Amend")
+    Amend = late_part("dsort.spec.outputs:Amend")
+    Deduplicate = late_part("dsort.spec.transform:Deduplicate")
+    Hook = late_part("dsort.spec.outputs:Hook")
     Ingest = late_part("dsort.spec.ingest:Ingest")
-    Join = late_part("dsort.spec.join:Join")
-    OnShard = late_part("dsort.spec.on_shard:OnShard")
+    OnShard = late_part("dsort.spec.outputs:OnShard")
+    Output = late_part("dsort.spec.outputs:Output")
     Transform = late_part("dsort.spec.transform:Transform")
 
-__all__ = ["Deduplicate", "Hook", "SameField", "SpecFields"]
+__all__ = ["OUTPUTS_MAX", "SpecFields"]
 
-
-class Hook(Part):
-    """Who is notified how a job ended: a webhook, a command, or both."""
-
-    webhook: WebhookUrl | None = Field(
-        default=None,
-        description="A URL that gets a POST with a JSON document: event, job_id, state, text and "
-        "more. Not kept in manifests, and shown without its path: it is often a secret.",
-        examples=["https://hooks.example.com/dsort"],
-    )
-    command: CommandName | None = Field(
-        default=None,
-        description="The name of a command that is defined under [commands] in the settings of "
-        "who runs the job. It gets the same document on its standard input.",
-        examples=["page-us"],
-    )
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Self:
-        if self.webhook is None and self.command is None:
-            raise FieldError("says nothing to call", "give it a webhook, a command, or both")
-        return self
-
-    @property
-    def called(self) -> dict[str, str]:
-        """The webhook and the command to call, in JSON types: ``{"webhook": ..., "command":
-        ...}``."""
-        return self.model_dump(exclude_none=True)
-
-
-class SameField(Part):
-    """A field by whose value records are compared."""
-
-    field: str = Field(
-        min_length=1,
-        description="The field: json.text, the bare name of a member, of a column or of a field of "
-        "lines (txt, cls, text), or another expression as of the step filter. A record that has "
-        "no such field fails the job; has(json.text) ? json.text : key compares such records by "
-        "their keys.",
-        examples=["json.text", "txt.lowerAscii()", 'text("url")'],
-    )
-
-    @model_validator(mode="after")
-    def _is_expression(self) -> Self:
-        from dsort.expressions.expression import Expression
-        from dsort.expressions.nodes import ExpressionError
-
-        try:
-            Expression.of(self.field, wanted="")
-        except ExpressionError as error:
-            raise FieldError.of([SpecProblem("field", str(error), error.hint)]) from None
-        return self
-
-
-def _same_by(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return SameField.model_validate(value)
-    if isinstance(value, SameField) or value in ("key", "content"):
-        return value
-    raise FieldError(
-        f"must be key, content or a field, not {describe(value)}", "by: {field: json.text}"
-    )
-
-
-class Deduplicate(Part):
-    """Of records that are the same, one stays. Found exactly, and out of core."""
-
-    by: Annotated[Literal["key", "content"] | SameField, BeforeValidator(_same_by)] = Field(
-        default="key",
-        description="What makes two records the same. content: the bytes of the members named, by "
-        "XXH3 of 128 bits, whatever their keys. A field: its value, by the same hash.",
-        examples=["key", "content", {"field": "json.text"}],
-    )
-    extensions: tuple[Extension, ...] = Field(
-        default=(),
-        strict=False,
-        description="With content: the members that are compared; a record that has none of them "
-        "stays. Default: all members.",
-        examples=[["jpg", "png"]],
-    )
-    keep: Literal["first", "last"] = Field(
-        default="first", description="Which one stays, in the order of the inputs."
-    )
+OUTPUTS_MAX: Final = 100
 
 
 class SpecFields(Part):
@@ -186,7 +99,7 @@ class SpecFields(Part):
         "inputs. Default: all of them, as often as each input says.",
         examples=[{"records": 1000000}, {"stop": "first_exhausted"}],
     )
-    join: Annotated[Join | None, LATER] = Field(
+    join: Annotated[Annotated[Join, LATE] | None, LATER] = Field(
         default=None,
         description="Records of several inputs with one key become one record, with the members of "
         "all of them, in the order of the inputs: labels, captions, masks for an old set.",
@@ -239,7 +152,7 @@ class SpecFields(Part):
         "what sidecars call it. Default of sidecars: train.",
         examples=["train"],
     )
-    outputs: Annotated[tuple[Annotated[Output, LATE], ...], LATER] = Field(
+    outputs: Annotated[tuple[Output, ...], LATER] = Field(
         default=(),
         strict=False,
         max_length=OUTPUTS_MAX,
@@ -358,7 +271,7 @@ class SpecFields(Part):
         default=None,
         description="What happens to records after they are read and before they are ordered.",
     )
-    deduplicate: Annotated[Annotated[Deduplicate, LATE] | None, LATER] = Field(
+    deduplicate: Annotated[Deduplicate | None, LATER] = Field(
         default=None,
         description="Which records are left out because there is another one that is the same.",
         examples=[{"by": "content", "extensions": ["jpg"]}],
@@ -446,12 +359,12 @@ class SpecFields(Part):
         "that it replaces: shards that their manifest lists, and no newer one, that have not been "
         "written since, and whose names output_format makes.",
     )
-    on_success: Annotated[Hook, LATE] | None = Field(
+    on_success: Hook | None = Field(
         default=None,
         exclude=True,  # they do not describe the result, and the URL of a webhook may be a secret
         description="Who is notified when the job has finished. Not kept in the manifest.",
     )
-    on_failure: Annotated[Hook, LATE] | None = Field(
+    on_failure: Hook | None = Field(
         default=None,
         exclude=True,
         description="The hook that is called when the job has failed; not when a user stops it.",

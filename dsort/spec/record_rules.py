@@ -14,10 +14,9 @@ from dsort.containers.registry import (
 from dsort.errors import SpecProblem
 from dsort.naming.names import KEY_COLUMN
 from dsort.order.base import OptionError
-from dsort.spec.carriers import carrier_extension
-from dsort.spec.checks import Rules
-from dsort.spec.outputs import REST
+from dsort.spec.part import Rules
 from dsort.spec.parts import SpecFields
+from dsort.spec.target import REST, carrier_extension
 from dsort.transforms.fields import Fields
 from dsort.transforms.require import Require
 

@@ -14,20 +14,14 @@ from dsort.naming.names import archive_extension
 from dsort.naming.templates import SPLIT_FIELD
 from dsort.order.base import OptionError
 from dsort.spec import excludes, input_rules, order_rules, output_rules, record_rules
-from dsort.spec.algorithms import (
-    Part,
-    UnusableError,
-    algorithm_model,
-    known_options,
-    owners_of,
-)
-from dsort.spec.checks import usable
+from dsort.spec.algorithms import algorithm_model, known_options, owners_of
 from dsort.spec.input_rules import (
     named_extension,
     with_own_extensions,
 )
 from dsort.spec.order_rules import as_aistore_orders
 from dsort.spec.output_rules import SIZES, STREAM_FORMAT, is_stdout
+from dsort.spec.part import Part, UnusableError, usable
 from dsort.spec.parts import SpecFields
 from dsort.spec.record_rules import required
 

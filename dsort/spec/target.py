@@ -1,18 +1,32 @@
-"""One output of a job: the names of its shards, and when they end. Workers load this, too: it needs
-no pydantic."""
+"""One output of a job: the names of its shards, and when they end; the carrier of records up to
+there. Workers load this, too: it needs no pydantic."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.containers.codecs.base import Codec
-from dsort.containers.registry import codec_of
+from dsort.containers.registry import codec_of, container_of
 from dsort.storage.ref import BucketRef
 
-__all__ = ["MultipleOf", "Target"]
+if TYPE_CHECKING:
+    from dsort.spec.parts import SpecFields
+
+__all__ = [
+    "CARRIER",
+    "REST",
+    "MultipleOf",
+    "Target",
+    "carrier_extension",
+    "is_late",
+    "late_targets",
+]
+
+REST: Final = "true"
+"""The condition of an output that takes all remaining records."""
 
 
 class MultipleOf(Struct, frozen=True):
@@ -110,3 +124,37 @@ class Target(Struct, frozen=True):
         """Whether the spec defines when a shard ends; else shards are even shares of a bounded
         template."""
         return bool(self.size_bytes) or self.records is not None or self.asked_count is not None
+
+
+CARRIER: Final = ".tar"
+"""The carrier of records if their outputs differ, or if joined records cannot be assembled in the
+container in which they are stored."""
+
+
+def carrier_extension(spec: SpecFields) -> str:
+    """The carrier of the records of ``spec``: the container of the outputs, if all have the same
+    one; that of the first, if all are of tables; else tar."""
+    targets = spec.targets
+    if spec.join is None and len({each.extension for each in targets}) == 1:
+        return targets[0].extension  # without loading its container: most specs are like this
+    containers = [container_of(each.extension) for each in targets]
+    if spec.join is not None and not all(each.is_of_members for each in containers):
+        return CARRIER
+    alike = all(each == containers[0] for each in containers)
+    if alike or all(each.is_columnar for each in containers):
+        return targets[0].extension
+    return CARRIER
+
+
+def is_late(spec: SpecFields, target: Target) -> bool:
+    """Whether the records of an output are converted as they are written."""
+    extension = carrier_extension(spec)
+    if target.extension == extension:
+        return False
+    carrier = container_of(extension)
+    return not carrier.is_columnar and container_of(target.extension) != carrier
+
+
+def late_targets(spec: SpecFields) -> tuple[Target, ...]:
+    """The outputs whose records are converted as they are written."""
+    return tuple(each for each in spec.targets if is_late(spec, each))

@@ -9,21 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from dsort.errors import SpecProblem
 from dsort.order.base import OptionError
-from dsort.spec.algorithms import Part, joined
-from dsort.spec.hints import FieldError
-from dsort.spec.late import Late
+from dsort.spec.algorithms import joined
+from dsort.spec.fields import Extension
+from dsort.spec.hints import FieldError, describe
+from dsort.spec.part import Late, Part
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
 
-__all__ = ["AnyStep", "StepSpec", "Transform", "step_model"]
+__all__ = ["AnyStep", "Deduplicate", "SameField", "StepSpec", "Transform", "step_model"]
 
 
 class StepSpec(Part):
@@ -182,3 +183,58 @@ class Transform(Part):
             if getattr(self, name) != type(self).model_fields[name].default:
                 found[name] = getattr(self, name)
         return found
+
+
+class SameField(Part):
+    """A field by whose value records are compared."""
+
+    field: str = Field(
+        min_length=1,
+        description="The field: json.text, the bare name of a member, of a column or of a field of "
+        "lines (txt, cls, text), or another expression as of the step filter. A record that has "
+        "no such field fails the job; has(json.text) ? json.text : key compares such records by "
+        "their keys.",
+        examples=["json.text", "txt.lowerAscii()", 'text("url")'],
+    )
+
+    @model_validator(mode="after")
+    def _is_expression(self) -> Self:
+        from dsort.expressions.expression import Expression
+        from dsort.expressions.nodes import ExpressionError
+
+        try:
+            Expression.of(self.field, wanted="")
+        except ExpressionError as error:
+            raise FieldError.of([SpecProblem("field", str(error), error.hint)]) from None
+        return self
+
+
+def _same_by(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return SameField.model_validate(value)
+    if isinstance(value, SameField) or value in ("key", "content"):
+        return value
+    raise FieldError(
+        f"must be key, content or a field, not {describe(value)}", "by: {field: json.text}"
+    )
+
+
+class Deduplicate(Part):
+    """Of records that are the same, one stays. Found exactly, and out of core."""
+
+    by: Annotated[Literal["key", "content"] | SameField, BeforeValidator(_same_by)] = Field(
+        default="key",
+        description="What makes two records the same. content: the bytes of the members named, by "
+        "XXH3 of 128 bits, whatever their keys. A field: its value, by the same hash.",
+        examples=["key", "content", {"field": "json.text"}],
+    )
+    extensions: tuple[Extension, ...] = Field(
+        default=(),
+        strict=False,
+        description="With content: the members that are compared; a record that has none of them "
+        "stays. Default: all members.",
+        examples=[["jpg", "png"]],
+    )
+    keep: Literal["first", "last"] = Field(
+        default="first", description="Which one stays, in the order of the inputs."
+    )

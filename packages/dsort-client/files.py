@@ -18,12 +18,10 @@ STARTS = ("dsort", "dsort.__main__", "dsort.client")
 LOADED_LATER = (
     "dsort.builder",
     "dsort.log_lines",
-    "dsort.spec.amend",
     "dsort.spec.field_problems",
     "dsort.spec.ingest",
-    "dsort.spec.join",
     "dsort.spec.load",
-    "dsort.spec.on_shard",
+    "dsort.spec.outputs",
     "dsort.spec.transform",
     "dsort.spec.schema",
     "dsort.spec.yaml_text",

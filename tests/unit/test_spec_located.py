@@ -17,11 +17,10 @@ from dsort.errors import ForbiddenError, InputError
 from dsort.loose_files import gather
 from dsort.service.security.guard import check_spec
 from dsort.service.security.policy import SpecPolicy
-from dsort.spec.fields import Bucket
-from dsort.spec.late import Late
+from dsort.spec.fields import Bucket, located
 from dsort.spec.load import parse_spec
-from dsort.spec.located import located
 from dsort.spec.model import JobSpec
+from dsort.spec.part import Late
 from dsort.storage.ref import BucketRef
 from dsort.transforms.base import ReadText, Step
 from dsort.transforms.steps import STEPS

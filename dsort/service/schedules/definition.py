@@ -15,7 +15,7 @@ from dsort.model.schedule import CatchUp, Overlap
 from dsort.naming.names import check_object_name, is_hidden, shortened
 from dsort.service.schedules.rules import cron_in_numbers, parse_interval
 from dsort.spec.hints import FieldError, describe
-from dsort.spec.parts import Hook
+from dsort.spec.outputs import Hook
 
 __all__ = ["ScheduleDefinition", "moment_s"]
 

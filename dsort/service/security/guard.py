@@ -41,8 +41,8 @@ from dsort.service.security.spec_text import (
 )
 from dsort.service.security.uris import joined_uris, paths_of
 from dsort.settings import resolve_ref
+from dsort.spec.fields import located
 from dsort.spec.inputs import Source
-from dsort.spec.located import located
 from dsort.spec.model import JobSpec
 from dsort.spec.target import Target
 from dsort.storage.network_policy import FetchPolicy
