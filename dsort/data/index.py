@@ -88,13 +88,7 @@ class SortKeys(Struct, frozen=True, eq=False):
 
     def take(self, rows: Rows) -> SortKeys:
         """The sort keys of ``rows`` in that order."""
-        return SortKeys(
-            count=len(rows),
-            group=None if self.group is None else self.group[rows],
-            rank=None if self.rank is None else self.rank[rows],
-            words=None if self.words is None else self.words[rows],
-            text=None if self.text is None else self.text.take(rows),
-        )
+        return sort_keys_of(Table(self.count, sort_columns(self)).take(rows))
 
     @staticmethod
     def concat(parts: Sequence[SortKeys]) -> SortKeys:

@@ -87,38 +87,38 @@ class Runtime(Protocol):
         ``keep_scratch``. May be called twice."""
 
 
-def answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | None]:
+def answer(worker: Worker, task: Task) -> TaskDone | DsortError:
     """Do ``task`` with ``worker``; return its answer, or the error with which the job ends."""
     if not log.isEnabledFor(logging.DEBUG):
         return _answer(worker, task)
     log.debug("the worker begins: %s", task)
     began_s = time.monotonic()
-    done, error = _answer(worker, task)
+    done = _answer(worker, task)
     seconds = time.monotonic() - began_s
-    if error is not None:
-        log.debug("the worker failed after %.3f s: %s: %s", seconds, task, error)
+    if isinstance(done, DsortError):
+        log.debug("the worker failed after %.3f s: %s: %s", seconds, task, done)
     elif isinstance(done, ScratchLost):
         log.debug("the worker found scratch %s lost after %.3f s: %s", done.node, seconds, task)
     else:
         log.debug("the worker is done in %.3f s: %s", seconds, task)
-    return done, error
+    return done
 
 
-def _answer(worker: Worker, task: Task) -> tuple[TaskDone | None, DsortError | None]:
+def _answer(worker: Worker, task: Task) -> TaskDone | DsortError:
     try:
-        return worker.do(task), None
+        return worker.do(task)
     except ScratchLostError as lost:
-        return ScratchLost(lost.node), None
+        return ScratchLost(lost.node)
     except DsortError as error:
-        return None, error
+        return error
     except MemoryError:
-        return None, StorageFullError(
+        return StorageFullError(
             "a worker ran out of memory", hint="give --max-memory, or fewer --workers"
         )
     except Exception as error:  # noqa: BLE001 - a bug: it is sent to the coordinator whole
         if isinstance(error, RuntimeError) and is_no_thread(error):
-            return None, WorkerLostError("a worker can start no thread", hint=PROCESSES_HINT)
-        return None, InvariantError(f"a worker failed:\n{traceback.format_exc()}")
+            return WorkerLostError("a worker can start no thread", hint=PROCESSES_HINT)
+        return InvariantError(f"a worker failed:\n{traceback.format_exc()}")
 
 
 def reply(request: Request, store: IndexStore) -> tuple[Any, DsortError | None]:

@@ -153,15 +153,13 @@ class LocalRuntime:
                 selector.register(host.link, selectors.EVENT_READ, at)
             while queue.is_open():
                 for at, host in enumerate(self._hosts[:workers_max]):
-                    if queue.doing(host) is None:
+                    if queue.is_free(host):
                         self._give(selector, at)
                 # Here, while all are busy: making tasks of thousands of small shards takes a while.
                 queue.fill()
                 for key, _ in selector.select():
                     self._stop.raise_if_requested()
-                    answer = self._receive(selector, key.data)
-                    if answer is not None:
-                        yield answer
+                    yield from self._receive(selector, key.data)
         queue.raise_failure()
 
     def warnings(self) -> list[str]:
@@ -247,19 +245,21 @@ class LocalRuntime:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s gets a task: %s", host, task)
 
-    def _receive(self, selector: selectors.BaseSelector, at: int) -> tuple[Task, TaskDone] | None:
-        """Receive one worker's answer; None if its task failed, or if the worker died and its task
-        waits again."""
+    def _receive(
+        self, selector: selectors.BaseSelector, at: int
+    ) -> Sequence[tuple[Task, TaskDone]]:
+        """Receive one worker's answer; nothing if its task failed, or if the worker died and its
+        task waits again."""
         host = self._hosts[at]
         try:
             message = host.link.recv()
         except (EOFError, ConnectionError):
             self._replace_in(selector, at)
-            return None
+            return ()
         if isinstance(message, LogLine):
             pass_on(message)
-            return None
-        return self._queue.answer(host, *message)
+            return ()
+        return self._queue.answer(host, message)
 
     def _replace_in(self, selector: selectors.BaseSelector, at: int) -> None:
         """Replace a worker that died, and wait until the new one is ready."""

@@ -3,8 +3,9 @@ worker, and when a run of tasks is over. It does no I/O: a runtime sends tasks a
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -45,19 +46,18 @@ class TaskQueue(Generic[W]):
         self._lost = 0
         self._run = self._taken = 0
         self._tasks: Iterator[Task] = iter(())
-        self._ahead: int | None = None
+        self._ahead = 0
         self._waiting: deque[_Attempt] = deque()
         self._doing: dict[W, _Attempt] = {}
         self._fetches: dict[W, int] = {}
-        self._error: DsortError | None = None
-        self._failed = 0
+        self._failed: tuple[int, DsortError] | tuple[()] = ()  # the order of the task, its error
 
-    def begin(self, tasks: Iterable[Task], ahead: int | None = None) -> None:
+    def begin(self, tasks: Iterable[Task], ahead: int = sys.maxsize) -> None:
         """Begin a run. ``ahead``: the number of tasks that are made before a worker is free for
-        them; None: all."""
+        them."""
         self._run += 1
         self._taken = 0
-        self._tasks, self._ahead, self._error = iter(tasks), ahead, None
+        self._tasks, self._ahead, self._failed = iter(tasks), ahead, ()
         self._waiting.clear()
         self._fetches.clear()
 
@@ -68,21 +68,19 @@ class TaskQueue(Generic[W]):
 
     def raise_failure(self) -> None:
         """Raise the error that ended the run, if one did."""
-        if self._error is not None:
-            raise self._error
+        if self._failed:
+            raise self._failed[1]
 
     def fill(self) -> None:
         """Make tasks in advance."""
-        if self._error is None:
-            wanted = None if self._ahead is None else max(self._ahead - len(self._waiting), 0)
-            for task in islice(self._tasks, wanted):
+        if not self._failed:
+            for task in islice(self._tasks, max(self._ahead - len(self._waiting), 0)):
                 self._waiting.append(_Attempt(task, self._taken, self._run))
                 self._taken += 1
 
-    def doing(self, worker: W) -> Task | None:
-        """The task that a worker is doing; None: the worker is free."""
-        attempt = self._doing.get(worker)
-        return None if attempt is None else attempt.task
+    def is_free(self, worker: W) -> bool:
+        """Whether a worker has no task."""
+        return worker not in self._doing
 
     def is_idle(self) -> bool:
         """Whether all workers are free."""
@@ -105,21 +103,18 @@ class TaskQueue(Generic[W]):
         a try."""
         self._waiting.appendleft(self._doing.pop(worker))
 
-    def answer(
-        self, worker: W, done: TaskDone | None, error: DsortError | None
-    ) -> tuple[Task, TaskDone] | None:
-        """The answer of a worker, with its task; None if the task failed, or belongs to an earlier
-        run."""
+    def answer(self, worker: W, done: TaskDone | DsortError) -> Sequence[tuple[Task, TaskDone]]:
+        """The answer of a worker, with its task; nothing if the task failed, or belongs to an
+        earlier run."""
         attempt = self._doing.pop(worker)
         if attempt.run != self._run:
-            return None
-        if error is not None:
-            if self._matters(attempt):
-                self._error, self._failed = error, attempt.order
-                self._waiting = deque(each for each in self._waiting if self._matters(each))
-            return None
-        assert done is not None, "a worker answers with a value or an error"
-        return attempt.task, done
+            return ()
+        if not isinstance(done, DsortError):
+            return ((attempt.task, done),)
+        if self._matters(attempt):
+            self._failed = attempt.order, done
+            self._waiting = deque(each for each in self._waiting if self._matters(each))
+        return ()
 
     def lose(self, worker: W, cause: str, hint: str, lost_max: int = WORKERS_LOST_MAX) -> None:
         """Record that a worker was lost; its task waits again.
@@ -146,7 +141,7 @@ class TaskQueue(Generic[W]):
 
     def _matters(self, attempt: _Attempt) -> bool:
         """Whether the answer to an attempt may decide how the run ends."""
-        return attempt.run == self._run and (self._error is None or attempt.order < self._failed)
+        return attempt.run == self._run and (not self._failed or attempt.order < self._failed[0])
 
     def _next(self, worker: W, node: str) -> int:
         """The number of the waiting task that a worker should do next, counted from 0.

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dsort.errors import DsortError
 from dsort.stop_flag import StopFlag
 from tests.support.internals import (
     IndexStore,
@@ -55,9 +56,9 @@ class WorkersHere(LocalRuntime):
         free = self._workers[:workers_max]
         for at, task in enumerate(list(tasks)):
             self._stop.raise_if_requested()
-            done, error = _sent(answer(free[at % len(free)], _sent(task)))
-            if error is not None:
-                raise error
+            done = _sent(answer(free[at % len(free)], _sent(task)))
+            if isinstance(done, DsortError):
+                raise done
             yield task, done
 
     def close(self, *, keep_scratch: bool = False) -> None:

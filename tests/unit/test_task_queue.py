@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -34,7 +35,7 @@ def create(node: str) -> CreateTask:
     return CreateTask((), "", (), node)
 
 
-def begun(tasks: list[Task], ahead: int | None = None) -> TaskQueue[str]:
+def begun(tasks: list[Task], ahead: int = sys.maxsize) -> TaskQueue[str]:
     queue: TaskQueue[str] = TaskQueue()
     queue.begin(tasks, ahead)
     assert queue.is_open() == bool(tasks)
@@ -44,17 +45,18 @@ def begun(tasks: list[Task], ahead: int | None = None) -> TaskQueue[str]:
 def test_every_task_is_answered_once_whatever_workers_are_lost(rng: random.Random) -> None:
     tasks = [extract(shard) for shard in range(40)]
     queue, answered, lost = begun([*tasks], ahead=5), [], []
+    doing: dict[str, Task] = {}
     while queue.is_open():
         for worker in "abc":
-            if queue.doing(worker) is None:
-                queue.take(worker)
-        worker = rng.choice([each for each in "abc" if queue.doing(each) is not None])
-        task = queue.doing(worker)
+            if queue.is_free(worker) and (task := queue.take(worker)) is not None:
+                doing[worker] = task
+        worker = rng.choice(sorted(doing))
+        task = doing.pop(worker)
         if len(lost) < WORKERS_LOST_MAX and task not in lost and rng.random() < 0.5:
             lost.append(task)
             queue.lose(worker, "it died", "")
             continue
-        assert queue.answer(worker, DONE, None) == (task, DONE)
+        assert queue.answer(worker, DONE) == ((task, DONE),)
         answered.append(task)
     queue.raise_failure()
     assert len(lost) == WORKERS_LOST_MAX
@@ -83,10 +85,10 @@ def test_the_error_of_the_first_task_by_order_ends_the_run() -> None:
     queue = begun([extract(shard) for shard in range(4)])
     for worker in "abc":
         queue.take(worker)
-    assert queue.answer("c", None, InputError("third")) is None
+    assert not queue.answer("c", InputError("third"))
     assert queue.take("c") is None, "those behind a task that failed are not begun"
     assert queue.is_open()
-    assert queue.answer("a", None, InputError("first")) is None
+    assert not queue.answer("a", InputError("first"))
     assert not queue.is_open(), "the second cannot change how the run ends"
     with pytest.raises(InputError, match="first"):
         queue.raise_failure()
@@ -98,11 +100,11 @@ def test_answers_to_an_earlier_run_are_dropped() -> None:
     queue.take("b")
     queue.begin([extract(2)])
     assert queue.is_open()
-    assert queue.doing("a") == extract(0), "it is busy until it answers"
-    assert queue.answer("a", DONE, None) is None
+    assert not queue.is_free("a"), "it is busy until it answers"
+    assert not queue.answer("a", DONE)
     queue.lose("b", "it died", "")
     assert queue.take("a") == extract(2)
-    assert queue.answer("a", DONE, None) == (extract(2), DONE)
+    assert queue.answer("a", DONE) == ((extract(2), DONE),)
     assert not queue.is_open()
 
 
@@ -138,10 +140,10 @@ def test_a_worker_gets_the_shard_that_it_fetches() -> None:
     queue = begun([extract(0, 2), extract(1, 3), *map(extract, range(2, 5))])
     assert queue.take("a") == extract(0, 2)
     assert queue.take("b") == extract(1, 3)
-    queue.answer("b", DONE, None)
+    queue.answer("b", DONE)
     assert queue.take("b") == extract(3), "its own, though it is not the first"
     assert queue.take("c") == extract(4), "another worker fetches the first"
-    queue.answer("c", DONE, None)
+    queue.answer("c", DONE)
     assert queue.take("c") == extract(2), "only fetched ones are left: the last"
 
 
@@ -155,7 +157,7 @@ def test_tasks_without_shards_are_done_in_order() -> None:
     others = [PublishTask(()), create("n")]
     queue = begun([extract(0, 5), *others])
     queue.take("a")
-    queue.answer("a", DONE, None)
+    queue.answer("a", DONE)
     assert queue.take("a") == others[0]
     assert queue.take("b") == others[1]
 

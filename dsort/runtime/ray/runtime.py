@@ -97,8 +97,8 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
         def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
             return self._worker.begin(opened)
 
-        def do(self, task: Task) -> tuple[Done, DsortError | None]:
-            return self._worker.do(task)
+        def do(self, task: Task) -> tuple[Done, None]:
+            return self._worker.do(task), None
 
     class DsortAgent:
         def __init__(

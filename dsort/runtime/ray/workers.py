@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +94,11 @@ class RayWorkers:
         """Wait until there is a worker; only called while none is busy."""
         end_s = time.monotonic() + START_SECONDS_MAX
         while not any(host.is_ready for host in self._hosts):
-            reference, host = self._answered()
-            if host is not None:
-                self._receive(reference, host)
-            elif time.monotonic() > end_s:
+            answered = self._answered()
+            if not answered and time.monotonic() > end_s:
                 raise self._no_room(START_SECONDS_MAX)
+            for reference, host in answered:
+                self._receive(reference, host)
 
     def run(
         self, tasks: Iterable[Task], workers_max: int | None
@@ -111,17 +111,15 @@ class RayWorkers:
             if queue.is_idle():
                 self.wait()
             for host in self._hosts:
-                if host.is_ready and queue.doing(host) is None and self._may_do(host, workers_max):
+                if host.is_ready and queue.is_free(host) and self._may_do(host, workers_max):
                     task = queue.take(host, host.scratch_node)
                     if task is None:
                         break
                     self._asked[host.actor.do.remote(task)] = host
                     if log.isEnabledFor(logging.DEBUG):
                         log.debug("%s gets a task: %s", host, task)
-            reference, heard = self._answered()
-            answered = None if heard is None else self._receive(reference, heard)
-            if answered is not None:
-                yield answered
+            for reference, host in self._answered():
+                yield from self._receive(reference, host)
         queue.raise_failure()
 
     def _may_do(self, host: _Host, workers_max: int | None) -> bool:
@@ -167,15 +165,15 @@ class RayWorkers:
         host.is_ready = False
         self._asked[host.actor.location.remote()] = host
 
-    def _answered(self) -> tuple[Any, _Host | None]:
-        """The first answer and its host; (None, None) if none comes within a tick."""
+    def _answered(self) -> list[tuple[Any, _Host]]:
+        """The first answer and its host; nothing if none comes within a tick."""
         self._stop.raise_if_requested()
         done, _ = ray.wait(list(self._asked), timeout=TICK_S)
-        return (done[0], self._asked.pop(done[0])) if done else (None, None)
+        return [(reference, self._asked.pop(reference)) for reference in done]
 
-    def _receive(self, reference: Any, host: _Host) -> tuple[Task, TaskDone] | None:
-        """Receive an answer. None: the worker is still starting, its task failed, or it died and
-        its task waits again."""
+    def _receive(self, reference: Any, host: _Host) -> Sequence[tuple[Task, TaskDone]]:
+        """Receive an answer; nothing if the worker is still starting, if its task failed, or if it
+        died and its task waits again."""
         try:
             done, error = ray.get(reference)
         except RayError as died:
@@ -183,9 +181,7 @@ class RayWorkers:
             if raised or getattr(died, "actor_init_failed", False):
                 raise bug(died, str(host)) from died
             self._replace(host, died)
-            return None
-        if error is not None and len(self._scratch_nodes) > 1:
-            error = located(error, str(host))
+            return ()
         if isinstance(done, Done):
             for line in done.lines:
                 pass_on(line)
@@ -193,9 +189,12 @@ class RayWorkers:
                 self._warnings.setdefault(node_slot_of(scratch_node), reason)
             if isinstance(done.done, ScratchLost):
                 self._scratch_nodes.lose(done.done.node)
-            return self._queue.answer(host, done.done, error)
+            found = done.done
+            if isinstance(found, DsortError):
+                found = self._located(found, host)
+            return self._queue.answer(host, found)
         if error is not None:
-            raise error
+            raise self._located(error, host)
         if isinstance(done, WorkerLocation):
             host.location = done
             scratch_ref = self._scratch_nodes.scratch_ref(done.node_id)
@@ -203,7 +202,11 @@ class RayWorkers:
         else:
             host.scratch_node, host.is_ready = done, True
             log.debug("%s is ready", host)
-        return None
+        return ()
+
+    def _located(self, error: DsortError, host: _Host) -> DsortError:
+        """``error`` with the name of its worker, if workers are on several nodes."""
+        return located(error, str(host)) if len(self._scratch_nodes) > 1 else error
 
     def _replace(self, host: _Host, died: Exception) -> None:
         """Start a new actor in the place of one that died, unless too many were lost: all current
@@ -223,7 +226,7 @@ class RayWorkers:
         """Check whether idle workers are alive. A worker that died with another, on a lost node,
         would take a task, and cost the task one of its tries."""
         for host in hosts:
-            if host.is_ready and self._queue.doing(host) is None:
+            if host.is_ready and self._queue.is_free(host):
                 self._ask_whether_ready(host)
 
     def _kill_on(self, node_id: str) -> None:
@@ -235,11 +238,11 @@ class RayWorkers:
 
 
 class Done(Struct, frozen=True):
-    """The answer of a worker to a task; ``done`` None: the task ended with an error.
+    """The answer of a worker to a task, or the error with which it ended.
     ``unreachable``: (scratch node, reason) of the nodes whose spill came through Ray instead of
     directly; each once. ``lines``: of the log, since the last answer."""
 
-    done: TaskDone | None
+    done: TaskDone | DsortError
     unreachable: tuple[tuple[str, str], ...]
     lines: tuple[LogLine, ...] = ()
 
@@ -304,9 +307,9 @@ class RayWorker:
         self._scratch_node = scratch_node
         return scratch_node, None
 
-    def do(self, task: Task) -> tuple[Done, DsortError | None]:
-        """The answer to ``task``, or the error with which the job ends."""
+    def do(self, task: Task) -> Done:
+        """The answer to ``task``."""
         assert self._worker is not None, "a worker that could not be made is given no task"
-        done, error = answer(self._worker, task)
+        done = answer(self._worker, task)
         lines = tuple(self._lines.popleft() for _ in range(len(self._lines)))
-        return Done(done, self._exchange.unreachable(), lines), error
+        return Done(done, self._exchange.unreachable(), lines)
