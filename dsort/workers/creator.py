@@ -20,7 +20,7 @@ from dsort.scratch.requests import LineageOf, StoredBytesOf
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import bucket_for
 from dsort.workers.converted_sink import ConvertedSink
-from dsort.workers.encoding import ENCODING_BYTES, EncoderThreads, ShardEncoder
+from dsort.workers.encoding import ENCODING_BYTES, EncoderThreads, NoEncoder
 from dsort.workers.lineage import LINEAGE, lineage_bytes
 from dsort.workers.sidecars import MemberWatch, staged_sidecar, write_sidecars
 from dsort.workers.sinks import (
@@ -73,7 +73,7 @@ class Creator:
         self._log = CreatedLog(nodes.store.scratch, worker)
         self._writeback = Writeback()
         self._encoders = [
-            None if each.codec is None else EncoderThreads(each.codec, each.level)
+            EncoderThreads(each.codec, each.level) if each.codec else NoEncoder()
             for each in setup.pipeline.outputs
         ]
         self._rows: RowsForm | None = None
@@ -92,8 +92,7 @@ class Creator:
     def close(self) -> None:
         """Wait for writes to the disk that have begun, and release payload."""
         for threads in self._encoders:
-            if threads is not None:
-                threads.close()
+            threads.close()
         self._writeback.close()
         self._move.close()
 
@@ -122,7 +121,7 @@ class Creator:
     def measure(self, task: MeasureTask) -> MeasureDone:
         """Encode the runs of a task, and keep only the length of the result."""
         with closing(
-            self._filled(task, lambda piece: CountingSink(self._encoder(piece)))
+            self._filled(task, lambda piece: CountingSink(self._encoders[piece.output].encoder()))
         ) as filled:
             return MeasureDone(tuple(sink.size_bytes for _, sink in filled))
 
@@ -194,14 +193,9 @@ class Creator:
             want_md5=task.want_md5,
             seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
             past_cache=self._move.skips_cache and piece.shard_bytes >= PAST_CACHE_BYTES_MIN,
-            encoder=self._encoder(piece),
+            encoder=self._encoders[piece.output].encoder(),
             watch=watch,
         )
-
-    def _encoder(self, piece: OutputPiece) -> ShardEncoder | None:
-        """The encoder of a piece's shard; None if the shard is not encoded."""
-        threads = self._encoders[piece.output]
-        return None if threads is None else threads.encoder()
 
     def _write_sidecars(self, task: CreateTask, piece: OutputPiece, file: StagedFile) -> None:
         """Write sidecars before the shard is finished: a job that finds the shard needs them."""
@@ -246,7 +240,7 @@ class Creator:
         """The length of the file of a piece's shard, or an upper bound; None: not known."""
         if piece.shard_bytes < 0:
             return None
-        if self._encoders[piece.output] is None:
+        if self._pipeline.outputs[piece.output].codec is None:
             return piece.shard_bytes
         # An upload has to choose the size of its parts. A file would reserve too much room.
         longest = piece.shard_bytes + piece.shard_bytes // 100 + ENCODING_BYTES

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 from dsort.containers.codecs.base import Codec, EncodedPiece, PieceEncoder
 from dsort.storage.process_limits import is_no_thread
@@ -20,6 +21,42 @@ ENCODING_BYTES = 16 << 20
 """The memory of a worker for pieces, for encoded pieces, and for the tables of encoders."""
 
 
+class Encoder(Protocol):
+    """Makes the bytes of one file from the bytes of one output shard."""
+
+    def feed(self, slices: Sequence[memoryview]) -> Iterable[Sequence[memoryview]]:
+        """Add the next bytes of the shard; yield the next bytes of the file, some at a time."""
+
+    def finish(self) -> Iterable[Sequence[memoryview]]:
+        """End the shard: yield the rest of the file."""
+
+    def abandon(self) -> None:
+        """Discard what waits."""
+
+
+class NoEncoder:
+    """Leaves the bytes of output shards as they are. It serves all shards of an output, in place of
+    ``EncoderThreads``."""
+
+    def encoder(self) -> Encoder:
+        """Return the encoder of the next shard."""
+        return self
+
+    def feed(self, slices: Sequence[memoryview]) -> Iterable[Sequence[memoryview]]:
+        """See :class:`Encoder`."""
+        return (slices,)
+
+    def finish(self) -> Iterable[Sequence[memoryview]]:
+        """See :class:`Encoder`."""
+        return ()
+
+    def abandon(self) -> None:
+        """See :class:`Encoder`."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
 class EncoderThreads:
     """The threads of one worker, which encode one shard after the other."""
 
@@ -29,7 +66,7 @@ class EncoderThreads:
         self._threads: ThreadPoolExecutor | None = None
         self._is_alone = False
 
-    def encoder(self) -> ShardEncoder:
+    def encoder(self) -> Encoder:
         """Return the encoder of the next shard."""
         return ShardEncoder(self._codec.encoder(self._level), self)
 
@@ -69,8 +106,8 @@ class ShardEncoder:
         self._waiting: deque[tuple[bytearray, Future[EncodedPiece]]] = deque()
         self._spare: list[bytearray] = []
 
-    def feed(self, slices: Sequence[memoryview]) -> Iterator[bytes]:
-        """Add the next bytes of the shard; yield the bytes that are encoded by now, in order."""
+    def feed(self, slices: Sequence[memoryview]) -> Iterator[Sequence[memoryview]]:
+        """See :class:`Encoder`."""
         size, at = len(self._piece), self._filled
         for piece in slices:
             end = at + len(piece)
@@ -87,34 +124,34 @@ class ShardEncoder:
             at = len(rest)
         self._filled = at
 
-    def finish(self) -> Iterator[bytes]:
-        """End the shard: yield the rest of the encoded file."""
+    def finish(self) -> Iterator[Sequence[memoryview]]:
+        """See :class:`Encoder`."""
         if self._filled or not self._pieces:
             yield from self._hand_over(self._piece[: self._filled])
         yield from self._written(0)
-        yield self._encoder.end()
+        yield [memoryview(self._encoder.end())]
 
     def abandon(self) -> None:
-        """Discard the pieces that wait."""
+        """See :class:`Encoder`."""
         for _, future in self._waiting:
             future.cancel()
 
-    def _hand_over(self, piece: bytearray) -> Iterator[bytes]:
+    def _hand_over(self, piece: bytearray) -> Iterator[Sequence[memoryview]]:
         if not self._pieces:
-            yield self._encoder.begin()
+            yield [memoryview(self._encoder.begin())]
         self._pieces += 1
         self._waiting.append((piece, self._threads.submit(self._encoder, piece)))
         yield from self._written(PIECES_MAX - 1)
         self._piece = self._spare.pop() if self._spare else bytearray(self._encoder.piece_bytes)
 
-    def _written(self, waiting_max: int) -> Iterator[bytes]:
+    def _written(self, waiting_max: int) -> Iterator[Sequence[memoryview]]:
         while len(self._waiting) > waiting_max:
             piece, future = self._waiting.popleft()
             encoded = future.result()
             self._encoder.add(piece, encoded)
             if len(piece) == self._encoder.piece_bytes:
                 self._spare.append(piece)
-            yield encoded.data
+            yield [memoryview(encoded.data)]
 
 
 def encoded_pieces(codec: Codec, level: int, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -123,7 +160,9 @@ def encoded_pieces(codec: Codec, level: int, pieces: Iterable[bytes]) -> Iterato
     try:
         encoder = threads.encoder()
         for piece in pieces:
-            yield from encoder.feed([memoryview(piece)])
-        yield from encoder.finish()
+            for encoded in encoder.feed([memoryview(piece)]):
+                yield b"".join(encoded)
+        for encoded in encoder.finish():
+            yield b"".join(encoded)
     finally:
         threads.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
@@ -29,7 +29,7 @@ from dsort.scratch.logs import CreatedLog, ShardCreated
 from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
 from dsort.storage.process_limits import is_no_thread
-from dsort.workers.encoding import ShardEncoder
+from dsort.workers.encoding import Encoder
 from dsort.workers.sidecars import MemberWatch
 from dsort.workers.tasks import OutputPiece
 
@@ -56,8 +56,8 @@ class StagedFile:
         *,
         want_md5: bool,
         seals_on_finish: bool,
+        encoder: Encoder,
         past_cache: bool = False,
-        encoder: ShardEncoder | None = None,
         watch: MemberWatch | None = None,
     ) -> None:
         """``past_cache``: the file is not read soon, so it bypasses the page cache if possible."""
@@ -89,26 +89,23 @@ class StagedFile:
             return 0
         if self.watch is not None:
             self.watch.feed(slices)
-        if self._encoder is None:
-            return self._write(slices)
         for encoded in self._encoder.feed(slices):
-            self._write([memoryview(encoded)])
+            self._write(encoded)
         return sum(map(len, slices))
 
     def end(self) -> None:
         """Write the end of the encoded file, once the shard has no more bytes."""
-        if self._encoder is not None:
-            for encoded in self._encoder.finish():
-                self._write([memoryview(encoded)])
+        for encoded in self._encoder.finish():
+            self._write(encoded)
 
-    def _write(self, slices: Sequence[memoryview]) -> int:
+    def _write(self, slices: Sequence[memoryview]) -> None:
         size_bytes = sum(map(len, slices))
         if self._direct is not None:
             self._write_directly(self._direct, slices, size_bytes)
-            return size_bytes
+            return
         if size_bytes <= PIECE_BYTES:
             self._write_piece(slices, size_bytes)
-            return size_bytes
+            return
         step = max(len(slices) * PIECE_BYTES // size_bytes, 1)
         for at in range(0, len(slices), step):
             some = slices[at : at + step]
@@ -120,7 +117,6 @@ class StagedFile:
                 for start in range(0, len(each), PIECE_BYTES):
                     part = each[start : start + PIECE_BYTES]
                     self._write_piece([part], len(part))
-        return size_bytes
 
     def _write_directly(
         self, direct: DirectWrites, slices: Sequence[memoryview], size_bytes: int
@@ -168,8 +164,7 @@ class StagedFile:
     def abandon(self) -> None:
         """Discard a file that will not be finished."""
         self._is_abandoned = True
-        if self._encoder is not None:
-            self._encoder.abandon()
+        self._encoder.abandon()
         if self._direct is not None:
             self._direct.close()
         self._writeback.abandon(self._staged)
@@ -412,7 +407,7 @@ _NO_ENTRIES = PlacedEntries.of(())
 class CountingSink:
     """Encodes records, and keeps only the length of the encoded bytes: ``size_bytes``."""
 
-    def __init__(self, encoder: ShardEncoder | None) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         self.size_bytes = 0
         self._encoder = encoder
 
@@ -420,12 +415,13 @@ class CountingSink:
         """See :class:`Sink`."""
         if piece.row_stop > piece.row_start:
             for slices in payload.slices(piece.row_start, piece.row_stop):
-                encoded = slices if self._encoder is None else self._encoder.feed(slices)
-                self.size_bytes += sum(map(len, encoded))
-        if piece.last and self._encoder is not None:
-            self.size_bytes += sum(map(len, self._encoder.finish()))
+                self._count(self._encoder.feed(slices))
+        if piece.last:
+            self._count(self._encoder.finish())
+
+    def _count(self, encoded: Iterable[Sequence[memoryview]]) -> None:
+        self.size_bytes += sum(len(each) for some in encoded for each in some)
 
     def abandon(self) -> None:
         """See :class:`Sink`."""
-        if self._encoder is not None:
-            self._encoder.abandon()
+        self._encoder.abandon()

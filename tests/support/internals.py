@@ -212,7 +212,7 @@ MODULES = {
     "dsort.workers": "header_reader member_names operators sidecars tasks",
     "dsort.workers.batch": "Batch Operator",
     "dsort.workers.conversion": "extensions_by_output packed_records",
-    "dsort.workers.encoding": "encoded_pieces",
+    "dsort.workers.encoding": "NoEncoder encoded_pieces",
     "dsort.workers.creator": "Creator MOVE_OF_WAY",
     "dsort.workers.extractor": "Extractor",
     "dsort.workers.gpus": "GpuNeeds GpuPlace gpus_here",

@@ -15,7 +15,7 @@ import xxhash
 from dsort.errors import StorageFullError
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.direct_writes import direct_writes
-from tests.support.internals import PIECE_BYTES, StagedFile, Writeback
+from tests.support.internals import PIECE_BYTES, NoEncoder, StagedFile, Writeback
 
 pytestmark = pytest.mark.disk
 
@@ -52,7 +52,12 @@ def test_a_shard_has_the_bytes_and_checksums_of_its_slices(
     writeback = Writeback()
     staged = bucket.stage(".dsort/job/staged/0")
     file = StagedFile(
-        staged, writeback, want_md5=True, seals_on_finish=False, past_cache=past_cache
+        staged,
+        writeback,
+        want_md5=True,
+        seals_on_finish=False,
+        encoder=NoEncoder(),
+        past_cache=past_cache,
     )
 
     assert file.write(slices) == len(data)
@@ -104,6 +109,7 @@ def test_a_full_disk_is_told_by_the_file_that_was_written_directly(
         writeback,
         want_md5=False,
         seals_on_finish=False,
+        encoder=NoEncoder(),
         past_cache=True,
     )
 
