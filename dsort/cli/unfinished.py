@@ -70,7 +70,7 @@ class Unfinished(Struct, frozen=True):
                 "journal_written": _utc(self.journal_ns / 1e9),
                 "input_shards": None if state.inputs is None else len(state.inputs),
                 "extracted_shards": len(state.extracted),
-                "output_shards": None if state.planned is None else len(state.planned.shards),
+                "output_shards": len(state.planned.shards) if state.planned else None,
                 "created_shards": len(state.created),
                 "committing": state.committing,
             }
@@ -107,7 +107,7 @@ class Unfinished(Struct, frozen=True):
             lines.append(("inputs", f"{output.count(len(state.inputs), 'shard')}, {size}"))
             done = f"{len(state.extracted):,} of {output.count(len(state.inputs), 'shard')}"
             lines.append(("extracted", done))
-        if state.planned is not None:
+        if state.planned:
             total = output.count(len(state.planned.shards), "shard")
             named = ", being given their names" if state.committing else ""
             lines.append(("created", f"{len(state.created):,} of {total}{named}"))

@@ -208,7 +208,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
 def _outputs_of(bucket: Bucket, directory: JobDirectory, opened: Opened | None) -> Bucket:
     """All buckets that a job wrote to, as one bucket."""
     state = _journal(bucket, directory)
-    if state is None or state.accepted is None:
+    if state.accepted is None:
         return bucket
     return outputs_left(bucket, directory.job_id, state.accepted.spec, opened)
 
@@ -219,8 +219,7 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     have the names now. Objects that the job had replaced are put back; ``StorageError`` if that
     fails."""
     state = _journal(bucket, directory)
-    planned = state.planned.shards if state is not None and state.planned is not None else ()
-    accepted = None if state is None else state.accepted
+    planned, accepted = state.planned.shards, state.accepted
     names = [row.name for row in planned]
     beside = [] if accepted is None else _beside(accepted.spec, names)
     done = Transaction(bucket, directory.job_id).put_back([*names, *beside])
@@ -229,7 +228,7 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
             f"job {directory.job_id} is not removed: {done.words(bucket.uri)}",
             hint="make room for it under its name, or move it elsewhere or remove it",
         )
-    if state is None or not state.committing:
+    if not state.committing:
         return
     notes = accepted is not None and bool({"overwrite", "amend"} & _given(accepted.spec))
     if notes and not done.was_noted:
@@ -374,7 +373,7 @@ def _owner(name: str, owners: Mapping[str, str]) -> str:
 
 def _planned_names(bucket: Bucket, directory: JobDirectory) -> list[str]:
     state = _journal(bucket, directory)
-    if state is None or state.planned is None:
+    if not state.planned:
         return []
     names = [row.name for row in state.planned.shards]
     return [*names, *([] if state.accepted is None else _beside(state.accepted.spec, names))]
@@ -390,15 +389,15 @@ def _beside(spec: Mapping[str, object], shards: Sequence[str]) -> list[str]:
     return [*directory_file_names(containers, shards), *(each.name for each in sidecars)]
 
 
-def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
+def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState:
     if not directory.has_journal:
-        return None
+        return JournalState()
     try:
         state = read_journal(bucket, directory.job_id)
         state.check()
         return state
     except (InvariantError, JobConflictError, StorageError):
-        return None  # a damaged journal must not prevent the removal of the rest
+        return JournalState()  # a damaged journal must not prevent the removal of the rest
 
 
 def _what_is_left(directory: JobDirectory) -> str:

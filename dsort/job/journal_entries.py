@@ -81,10 +81,14 @@ class MovementChosen(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """The cut: all output shards in order. ``digest``: the same for two plans that are the same."""
+    """The cut: all output shards in order; false if there is none yet. ``digest``: the same for two
+    plans that are the same."""
 
-    digest: str
-    shards: tuple[PlannedRow, ...]
+    digest: Annotated[str, Meta(min_length=1)] = ""
+    shards: tuple[PlannedRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.digest)
 
 
 class Committing(Struct, frozen=True):
@@ -133,7 +137,7 @@ class JournalState(Struct):
     inputs: tuple[InputRow, ...] | None = None
     movement: MovementChosen | None = None
     extracted: dict[int, ShardExtracted] = field(default_factory=dict)
-    planned: Planned | None = None
+    planned: Planned = Planned()
     created: dict[int, ShardCreated] = field(default_factory=dict)
     committing: bool = False
     worker_last: int = -1
@@ -170,7 +174,7 @@ class JournalState(Struct):
         who can write to the bucket can have written the journal, which decides which names are read
         and written."""
         shards = len(self.inputs or ())
-        outputs = len(self.planned.shards) if self.planned is not None else 0
+        outputs = len(self.planned.shards)
         if any(at >= shards for at in self.extracted):
             raise _damaged("it tells of an input shard that there is not")
         runs = ((at, each.run_begin, each.run_shards) for at, each in self.extracted.items())
@@ -184,7 +188,7 @@ class JournalState(Struct):
         ):
             raise _damaged("it moves payload in a way that there is not")
         rows: tuple[InputRow | PlannedRow, ...] = self.inputs or ()
-        for row in (*rows, *(self.planned.shards if self.planned is not None else ())):
+        for row in (*rows, *self.planned.shards):
             planned = isinstance(row, PlannedRow)
             try:
                 check_object_name(place_of(row.name)[1] if planned else row.name)
@@ -201,7 +205,7 @@ class JournalState(Struct):
         self.movement = event
 
     def _plan(self, event: Planned) -> None:
-        if self.planned is not None and self.planned.digest != event.digest:
+        if self.planned and self.planned.digest != event.digest:
             raise InvariantError("a job was planned again, and its output shards are others now")
         self.planned = event
 

@@ -155,7 +155,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     rows = map(PlannedRow, plan.names, *columns)
     planned = Planned(plan.digest(), tuple(rows))
     known = job.attempt.before.planned
-    if known is not None and known.digest != planned.digest:
+    if known and known.digest != planned.digest:
         raise InvariantError("the job was planned again, and its output shards are others now")
     facts = _PlanFacts(
         tally=tally_rows(job.reporter.state.tally),
@@ -168,14 +168,14 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     job.attempt.retain(PLANNED_FILE, json.dumps(to_builtins(facts)).encode())
     job.attempt.record(planned)
     job.attempt.flush()
-    if known is not None:
+    if known:
         _take_over(job, created)
 
 
 def learn_created(job: Job) -> None:
     """Add the shards that workers had staged when their coordinator died during their tasks."""
     before = job.attempt.before
-    if before.planned is None:
+    if not before.planned:
         return
     created: dict[int, ShardCreated] = {}
     for node in job.runtime.scratch_nodes():
@@ -190,7 +190,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     """The plan of an earlier attempt if all of its output shards are staged, so that only the
     commit is left to do; else None."""
     known = job.attempt.before.planned
-    if known is None:
+    if not known:
         return None
     data = job.attempt.retained(PLANNED_FILE)
     job.outcome.names = job.outcome.names.counted_in([row.name for row in known.shards])
@@ -275,8 +275,7 @@ def note_names(job: Job) -> None:
 
 
 def _names_before(job: Job) -> list[str]:
-    known = job.attempt.before.planned
-    return [row.name for row in known.shards] if known is not None else []
+    return [row.name for row in job.attempt.before.planned.shards]
 
 
 def _staged_before(job: Job) -> dict[str, tuple[str, str]]:

@@ -138,6 +138,6 @@ def _kept_bytes(job: Job) -> int:
 def _uploaded_bytes(job: Job) -> int:
     """The bytes of the output shards that wait in unfinished uploads."""
     state = read_journal(job.buckets.outputs, job.job_id)
-    planned = state.planned.shards if state.planned is not None else ()
+    planned = state.planned.shards
     created = [(planned[at], each) for at, each in state.created.items() if at < len(planned)]
     return sum(max(row.stored_bytes, each.file_bytes) for row, each in created)

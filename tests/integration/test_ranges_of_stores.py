@@ -116,7 +116,7 @@ def test_ranges_fit_in_small_buffers(shards: Shards) -> None:
 
 def test_a_plan_says_how_many_requests_that_takes(shards: Shards, asked: Counter[str]) -> None:
     planned = plan_inline(shards.spec(), shards.root, HOPS).plan.estimate
-    assert planned is not None
+    assert planned
     headers = asked.total()
     assert RECORDS <= headers <= 2 * RECORDS + 3
     asked.clear()

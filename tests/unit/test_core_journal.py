@@ -99,6 +99,8 @@ def test_a_journal_of_another_format_is_refused(version: object) -> None:
         b'{"journal": 5, "events": [{"kind": "ScratchLost", "count": 1, "node": {"of": [], '
         b'"at": [0]}}]}',
         b'{"journal": 5, "events": [{"kind": "InputsResolved", "count": 1, "inputs": [3]}]}',
+        b'{"journal": 5, "events": [{"kind": "Planned", "count": 1, "digest": [""], '
+        b'"shards": [{"rows": 0, "columns": []}]}]}',
     ],
 )
 def test_a_damaged_segment_is_refused(data: bytes) -> None:
