@@ -1,7 +1,4 @@
-"""How far a job is, what it counted, and what its listener receives.
-
-:class:`JobState` changes only in :meth:`JobState.apply`.
-"""
+"""How far a job is, what it counted, and what its listener receives."""
 
 from __future__ import annotations
 
@@ -114,37 +111,6 @@ PHASES = ("resolve", "extract", "plan", "create", "commit")
 log = logger_of("job")
 
 
-class PhaseBegan(Struct, frozen=True):
-    """A phase begins; totals of 0 are not known."""
-
-    phase: str
-    at_s: float
-    shards_total: int = 0
-    bytes_total: int = 0
-
-
-class Advanced(Struct, frozen=True):
-    """One more piece of the current phase is done."""
-
-    shards: int = 0
-    records: int = 0
-    bytes: int = 0
-    members: int = 0
-    payload_bytes: int = 0
-
-
-class Noted(Struct, frozen=True):
-    """Counts of what was dropped, kept, renamed or odd."""
-
-    tally: Tally
-
-
-class PhaseEnded(Struct, frozen=True):
-    """The current phase is over."""
-
-    at_s: float
-
-
 class PhaseTotals(Struct):
     """The totals of one phase so far. Times are seconds of the coordinator's clock."""
 
@@ -168,42 +134,36 @@ class JobState(Struct):
     """The phases of a job in their order, each at most once (surveys are part of ``extract``)."""
 
     phases: dict[str, PhaseTotals] = field(default_factory=dict)
-    phase: str | None = None
+    phase: str = ""  # the one that runs
     tally: Tally = field(default_factory=Tally)
 
-    def apply(self, event: PhaseBegan | Advanced | Noted | PhaseEnded) -> None:
-        """Apply one event; ``InvariantError`` if it is not possible in the present state."""
-        match event:
-            case PhaseBegan():
-                self._begin(event)
-            case Advanced():
-                current = self._current()
-                current.shards += event.shards
-                current.records += event.records
-                current.bytes += event.bytes
-                current.members += event.members
-                current.payload_bytes += event.payload_bytes
-            case Noted():
-                self.tally.merge(event.tally)
-            case PhaseEnded():
-                self._current().ended_s = event.at_s
-                self.phase = None
+    def begin(
+        self, phase: str, at_s: float, *, shards_total: int = 0, bytes_total: int = 0
+    ) -> PhaseTotals:
+        """Begin a phase; totals of 0 are not known. ``InvariantError`` if its turn is over, or
+        another phase runs."""
+        started = [PHASES.index(name) for name in self.phases]
+        if self.phase or PHASES.index(phase) <= max(started, default=-1):
+            raise InvariantError(f"phase {phase} cannot begin after {list(self.phases)}")
+        self.phase = phase
+        self.phases[phase] = PhaseTotals(at_s, shards_total, bytes_total)
+        return self.phases[phase]
+
+    @property
+    def current(self) -> PhaseTotals:
+        """The totals of the phase that runs. ``InvariantError`` if none does."""
+        if not self.phase:
+            raise InvariantError("no phase is running")
+        return self.phases[self.phase]
+
+    def end(self, at_s: float) -> None:
+        """End the phase that runs."""
+        self.current.ended_s = at_s
+        self.phase = ""
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each phase, rounded to microseconds; 0 while it runs."""
         return {name: round(totals.seconds, 6) for name, totals in self.phases.items()}
-
-    def _begin(self, event: PhaseBegan) -> None:
-        started = [PHASES.index(name) for name in self.phases]
-        if self.phase is not None or PHASES.index(event.phase) <= max(started, default=-1):
-            raise InvariantError(f"phase {event.phase} cannot begin after {list(self.phases)}")
-        self.phase = event.phase
-        self.phases[event.phase] = PhaseTotals(event.at_s, event.shards_total, event.bytes_total)
-
-    def _current(self) -> PhaseTotals:
-        if self.phase is None:
-            raise InvariantError("no phase is running")
-        return self.phases[self.phase]
 
 
 QUIET_KINDS = frozenset(
@@ -283,15 +243,16 @@ class Reporter(Struct):
     @contextmanager
     def phase(self, name: str, *, shards: int = 0, bytes_total: int = 0) -> Iterator[None]:
         """Run the body as one phase: time it, and report its begin and end to the listener."""
-        self.state.apply(PhaseBegan(name, time.monotonic(), shards, bytes_total))
-        totals = self.state.phases[name]
+        totals = self.state.begin(
+            name, time.monotonic(), shards_total=shards, bytes_total=bytes_total
+        )
         self.timeline.begin(name, totals.began_s - self._began_s)
         self._tell_progress(name)
         log.debug("the phase %s begins", name)
         yield
         ended_s = time.monotonic()
         log.debug("the phase %s ends after %.3f s", name, ended_s - totals.began_s)
-        self.state.apply(PhaseEnded(ended_s))
+        self.state.end(ended_s)
         self.timeline.end(name, ended_s - self._began_s, totals.bytes)
         self.on_event(
             PhaseDone(
@@ -308,8 +269,7 @@ class Reporter(Struct):
 
     def expect(self, *, shards: int, bytes_total: int) -> None:
         """Set the totals of the current phase, once they are known."""
-        assert self.state.phase is not None
-        totals = self.state.phases[self.state.phase]
+        totals = self.state.current
         totals.shards_total, totals.bytes_total = shards, bytes_total
 
     def advance(
@@ -322,13 +282,17 @@ class Reporter(Struct):
         payload_bytes: int = 0,
     ) -> None:
         """Add finished work to the current phase, and report the progress."""
-        self.state.apply(Advanced(shards, records, bytes_done, members, payload_bytes))
-        assert self.state.phase is not None
+        totals = self.state.current
+        totals.shards += shards
+        totals.records += records
+        totals.bytes += bytes_done
+        totals.members += members
+        totals.payload_bytes += payload_bytes
         self._tell_progress(self.state.phase)
 
     def note(self, tally: Tally) -> None:
         """Add ``tally`` to the counts, and warn of what a user should know."""
-        self.state.apply(Noted(tally))
+        self.state.tally.merge(tally)
         for kind, count, samples in tally:
             if not self._is_quiet(kind) and not self._ignored(kind):
                 self._warn(kind, count, samples)

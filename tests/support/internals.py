@@ -75,10 +75,7 @@ MODULES = {
         "Forecast JobReport Order PlanEstimate PlannedShard ReactionCount RecordFlow Run Totals"
     ),
     "dsort.job.user_code": "room_here",
-    "dsort.job.reporter": (
-        "Advanced JobState Noted PhaseBegan PhaseEnded PHASES Reporter Timeline "
-        "TIMELINE_SAMPLES_MAX WARNING_TEXTS"
-    ),
+    "dsort.job.reporter": ("JobState PHASES Reporter TIMELINE_SAMPLES_MAX Timeline WARNING_TEXTS"),
     "dsort.job.resources": (
         "CodeRoom JobMemory MemoryLimits job_memory process_memory_bytes usable_memory_bytes "
         "with_part_sizes"
