@@ -46,7 +46,7 @@ class LocalTransforms:
     def add(self, name: str, fields: Mapping[str, Any]) -> tuple[NamedTransform, bool]:
         """(the newest version of ``name``, which has the ``fields``; whether it is new).
         ``SpecError`` if ``fields`` are no transform."""
-        from dsort.spec.named import read_transform  # loads all steps
+        from dsort.spec.load import read_transform  # loads all steps
 
         parse_use(name)
         kept, transform = read_transform(fields)

@@ -24,6 +24,7 @@ from dsort.spec.syntax import looks_like_json, parse_json
 
 if TYPE_CHECKING:
     from dsort.spec.named import Lookup
+    from dsort.spec.transform import Transform
 
 __all__ = [
     "SPEC_BYTES_MAX",
@@ -32,6 +33,7 @@ __all__ = [
     "load_spec",
     "parse_spec",
     "read_fields",
+    "read_transform",
 ]
 
 SPEC_BYTES_MAX: Final = 1024 * 1024
@@ -106,6 +108,25 @@ def parse_spec(
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a spec is an object of fields, not {describe(mapping)}")
     return _parse(mapping, overrides or {}, None, ais_is_there, reactions or {}, transforms)
+
+
+def read_transform(fields: Mapping[str, Any]) -> tuple[dict[str, Any], Transform]:
+    """A definition in its stored form, with every default, and its transform. ``SpecError`` with
+    all of its problems."""
+    for name in ("use", "digest", "allowed_by"):
+        if name in fields:
+            raise SpecError([SpecProblem(name, "belongs into specs", "a definition has steps")])
+    tried = {"input_bck": "in", "output_bck": "out", "keep_shards": True, "transform": {**fields}}
+    try:
+        transform = parse_spec(tried).spec.transform
+    except SpecError as error:
+        problems = [
+            replace(each, path=each.path.removeprefix("transform").lstrip("."))
+            for each in error.problems
+        ]
+        raise SpecError(problems) from None
+    assert transform is not None
+    return transform.canonical(), transform
 
 
 def _is_text(source: str) -> bool:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dsort.errors import NotFoundError, SpecError, SpecProblem
-
-if TYPE_CHECKING:
-    from dsort.spec.transform import Transform
 
 __all__ = [
     "NAME_PATTERN",
@@ -24,7 +20,6 @@ __all__ = [
     "Lookup",
     "NamedTransform",
     "parse_use",
-    "read_transform",
     "resolve_use",
 ]
 
@@ -80,24 +75,3 @@ def resolve_use(transform: object, lookup: Lookup | None) -> tuple[object, list[
         return None, [SpecProblem("transform.use", error.message, error.hint)]
     named = {"use": found.use, "digest": found.digest}
     return {**found.fields, **transform, **named}, []
-
-
-def read_transform(fields: Mapping[str, Any]) -> tuple[dict[str, Any], Transform]:
-    """A definition in its stored form, with every default, and its transform. ``SpecError`` with
-    all of its problems."""
-    from dsort.spec.load import parse_spec  # loads all steps
-
-    for name in ("use", "digest", "allowed_by"):
-        if name in fields:
-            raise SpecError([SpecProblem(name, "belongs into specs", "a definition has steps")])
-    tried = {"input_bck": "in", "output_bck": "out", "keep_shards": True, "transform": {**fields}}
-    try:
-        transform = parse_spec(tried).spec.transform
-    except SpecError as error:
-        problems = [
-            replace(each, path=each.path.removeprefix("transform").lstrip("."))
-            for each in error.problems
-        ]
-        raise SpecError(problems) from None
-    assert transform is not None
-    return transform.canonical(), transform

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsort.settings import load_settings
-from dsort.spec.load import load_spec, read_fields
-from dsort.spec.named import read_transform
+from dsort.spec.load import load_spec, read_fields, read_transform
 from tests.support.commands import ROOT
 from tests.support.doc_pages import Block, blocks, hand_written
 

@@ -17,7 +17,8 @@ from dsort.service.api.models import problems, shown
 from dsort.service.jobs.rows import rfc3339, validated
 from dsort.service.security.guard import bounded_problems, parse_text
 from dsort.service.service import Service
-from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use, read_transform
+from dsort.spec.load import read_transform
+from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use
 from dsort.transforms.steps import STEPS
 
 __all__ = ["router"]

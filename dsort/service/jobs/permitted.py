@@ -14,8 +14,9 @@ from typing import Any, Final
 from dsort.errors import ForbiddenError, NotFoundError
 from dsort.naming.names import first_few
 from dsort.service.security.tokens import ADMIN, Identity
+from dsort.spec.load import read_transform
 from dsort.spec.model import JobSpec
-from dsort.spec.named import Lookup, NamedTransform, parse_use, read_transform
+from dsort.spec.named import Lookup, NamedTransform, parse_use
 from dsort.spec.transform import Transform
 
 __all__ = ["permitted"]

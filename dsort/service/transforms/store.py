@@ -14,7 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from dsort.errors import ConflictError, NotFoundError
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import transforms
-from dsort.spec.named import VERSION_MAX, NamedTransform, parse_use, read_transform
+from dsort.spec.load import read_transform
+from dsort.spec.named import VERSION_MAX, NamedTransform, parse_use
 
 __all__ = ["TransformPage", "TransformStore"]
 
