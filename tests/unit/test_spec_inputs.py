@@ -162,7 +162,7 @@ def test_all_problems_of_all_inputs_are_said_at_once() -> None:
         (
             several({**TWO[0], "repeat": 2}, deduplicate={"by": "content"}),
             "deduplicate",
-            "copies would count",
+            "they would count as equal",
         ),
     ],
 )
