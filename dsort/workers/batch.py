@@ -69,6 +69,11 @@ class Batch(Struct, eq=False):
             are_rows=self.shard.container.is_columnar,
         )
 
+    def keep(self, kept: Bools) -> None:
+        """Remove the records that are not ``kept``, shape ``(n,)``, with the facts about them."""
+        self.records = self.records.keeping(kept)
+        self.found = self.found.take(np.flatnonzero(kept))
+
 
 class Operator(ABC):
     """Changes the records of a batch, or finds facts about them. A worker has one instance of each
@@ -91,5 +96,4 @@ class Operator(ABC):
 
     @abstractmethod
     def apply(self, batch: Batch) -> None:
-        """Change ``batch`` in place. An operator that removes records runs before ``PlaceRecords``,
-        because later operators keep one value per record."""
+        """Change ``batch`` in place. An operator that removes records calls ``Batch.keep``."""

@@ -31,4 +31,4 @@ class LeaveOutEqual(Operator):
         batch.log.add("deduplicated", len(names), names)
         kept = np.ones(len(records), np.bool_)
         kept[rows] = False
-        batch.records = records.keeping(kept)
+        batch.keep(kept)

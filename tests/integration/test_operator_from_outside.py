@@ -23,7 +23,7 @@ DROPPED = "left_out_by_steps"
 class LeaveOutOddHashes(Operator):
     def apply(self, batch: Batch) -> None:
         kept = np.asarray(batch.records.key_hash % 2 == 0)
-        batch.records = batch.records.keeping(kept)
+        batch.keep(kept)
         batch.log.add(DROPPED, int((~kept).sum()), [])
 
 

@@ -89,7 +89,7 @@ class Chaos:
         faults = [] if self._attempts > BLOWS_MAX else self._draw_faults()
         arm(points, *faults, may_miss=True)
         rate = self._rng.choice([0.0, 0.05, 0.2])
-        kinds = [*TRANSIENT, "cut", "cut silently", "reply lost"]
+        kinds = [*TRANSIENT, "cut", "reply lost"]
         seed = f"{self.seed}/{self._attempts}"
         store = StoreFaults((), seed, rate, kinds, like_store=self._like_store)
         arm_store(points, store, may_miss=True)
