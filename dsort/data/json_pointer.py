@@ -134,10 +134,13 @@ def field_as_member(document: bytes, name: str) -> bytes | None:
 
 def value_as_member(value: Any) -> bytes | None:
     """A value of a JSON document as the content of a member: the bytes of a text or a number, the
-    JSON of all else; None for null."""
+    JSON of all else; None for null. ``JsonSyntaxError`` for a value that is nested too deeply."""
     if isinstance(value, str):
         return text_bytes(value)
-    return None if value is None else json.dumps(value, ensure_ascii=False).encode(*_SURROGATES)
+    try:
+        return None if value is None else json.dumps(value, ensure_ascii=False).encode(*_SURROGATES)
+    except RecursionError:
+        raise JsonSyntaxError("nested too deeply") from None
 
 
 def text_bytes(text: str) -> bytes:

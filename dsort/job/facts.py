@@ -48,13 +48,15 @@ class Fact(Struct, Generic[Value], frozen=True):
     """A value that the first attempt finds and later ones use: JSON of a ``kind`` in the file
     ``name``, and shared files. ``dump`` and ``parse`` convert the value; ``parse`` raises
     ``ValueError`` or a similar error for what does not fit the job. ``checks``: for each file that
-    the value may have, a function of its bytes and of its name for errors."""
+    the value has, a function of its bytes and of its name for errors. ``may_lack_files``: whether
+    some of these files may not be needed."""
 
     name: str
     kind: Any
     parse: Callable[[Any], Value] = lambda stored: stored
     dump: Callable[[Value], object] = lambda value: value
     checks: Mapping[str, Callable[[bytes, str], object]] = field(default_factory=dict)
+    may_lack_files: bool = False
 
     def settle(self, job: Job, find: Callable[[], Value]) -> Value:
         """The value that an earlier attempt found, else the value that ``find`` finds now."""
@@ -78,7 +80,8 @@ class Fact(Struct, Generic[Value], frozen=True):
             return ()
         what = f"{self.name} of job {job.job_id}"
         kept = parse_kept(data, what, _Kept)
-        if not kept.files.keys() <= self.checks.keys():
+        missing = self.checks.keys() - kept.files.keys()
+        if not kept.files.keys() <= self.checks.keys() or (missing and not self.may_lack_files):
             raise damaged(what, "it names other files than a survey makes")
         with refuse_damage_in(what):
             value = self.parse(checked(kept.value, self.kind))

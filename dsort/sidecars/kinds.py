@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -150,6 +151,8 @@ DATABASE: Final = "index.sqlite"
 
 
 def _checked(kind: type[Sidecar]) -> Sidecar:
+    if not re.fullmatch(r"[a-z0-9_-]{1,64}", kind.kind):
+        raise ValueError(f"{kind.kind!r} is no name of a kind of sidecars")
     if kind.has_shard_files and not kind.extensions:
         raise ValueError(f"{kind.kind} has files of shards and does not say of which")
     return kind()
@@ -160,6 +163,7 @@ SIDECARS: Final[Registry[Sidecar]] = Registry(
     lambda each: (each.kind,),
     [_checked(each) for each in BUILT_IN],
     make=_checked,
+    reserved=("lineage", "none", "samples"),  # kinds of files and values of specs that are dsort's
 )
 """By kind. A package names the classes of its kinds in the entry points ``dsort.sidecars``."""
 

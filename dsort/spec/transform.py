@@ -36,6 +36,8 @@ class StepSpec(Part):
         if len(given) != 1:
             found = f"has {len(given)} ({joined(given)})" if given else "has none"
             raise FieldError(f"needs one kind of step, but {found}", "write each on its own line")
+        if getattr(self, given[0]) is None:
+            raise FieldError.of([SpecProblem(given[0], "is empty: it needs its options")])
         try:
             step = self.build()
         except OptionError as error:

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from dsort.errors import TransformError
 from dsort.naming.names import readable
 from dsort.order.base import OptionError
-from dsort.transforms.base import OPTIONS_CONFIG, Step
+from dsort.transforms.base import OPTIONS_CONFIG, Needs, Step
 from dsort.transforms.fields import check_extension
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ class Require(Step):
             raise OptionError("names nothing", "extensions: [jpg, cls], or fields: [json.text]")
         conditions = tuple(map(_has, fields))
         return cls(extensions, options.get("on_missing", "exclude"), fields, conditions)
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """Names tell which members there are; fields are in their content."""
+        return "member" if self.fields else "index"
 
     @property
     def options(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class MemberClass(Struct, frozen=True):
         import xxhash
 
         from dsort.data.hashes import hash_keys
+        from dsort.expressions.reading import MEMBER_BYTES_MAX
 
         found = records.rows_with(f".{self.extension}")
         are_fields = found < 0
@@ -49,7 +50,7 @@ class MemberClass(Struct, frozen=True):
             hint = "require leaves such records out"
             self._refuse(records, int(np.flatnonzero(found < 0)[0]), "no", hint)
         sizes = records.members.payload_bytes[found[there]]
-        large = (sizes > _CLASS_BYTES_MAX) & ~are_fields[there]
+        large = sizes > np.where(are_fields[there], MEMBER_BYTES_MAX, _CLASS_BYTES_MAX)
         if not are_rows and large.any():
             self._refuse(records, int(there[np.flatnonzero(large)[0]]), "a large", _SHARED)
         hashes = np.full(len(found), xxhash.xxh3_64_intdigest(_NONE), np.uint64)

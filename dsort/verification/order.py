@@ -60,7 +60,7 @@ class _Record(Struct, frozen=True):
 def records_read(shard: ShardBytes, records: ShardRecords, pipeline: Pipeline) -> Iterator[Record]:
     """The records of an opened shard, as algorithms read them."""
     for row, key in enumerate(records.keys.tolist()):
-        yield _Record(shard, records, row, key, pipeline.reads_rows)
+        yield _Record(shard, records, row, key, pipeline.moves_rows)
 
 
 class OrderSeen(Struct, frozen=True, eq=False):

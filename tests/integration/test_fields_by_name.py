@@ -257,3 +257,54 @@ def test_a_null_of_a_column_is_no_field_of_another_column(tmp_path: Path, writte
     similar = {"records": 5, "similar": "length", "missing": "last"}
     spec = {"algorithm": {**SHUFFLE, "batches": similar}}
     assert run(tmp_path, spec, input_extension=".parquet", output_extension=written)
+
+
+def test_loose_files_are_asked_for_their_fields_in_each_pass(tmp_path: Path) -> None:
+    """A pass before the one that moves payload reads names alone where steps do; fields are in
+    payload."""
+    (tmp_path / "in").mkdir()
+    for row in [*ROWS, *ODD]:
+        (tmp_path / f"in/r{row['n']:02}.json").write_text(json.dumps(row))
+    spec = spec_of(
+        ingest={},
+        transform={"steps": [{"require": {"fields": ["json.text"]}}]},
+        Config={"duplicate_keys": "rename"},
+    )
+    assert run_local(tmp_path, spec).records == len(ROWS) + 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"transform": {"steps": [{"filter": 'text != "x"'}]}},
+        {**SPLIT, "stratify": "text"},
+        {"deduplicate": {"by": {"field": "text"}}},
+    ],
+)
+def test_a_field_that_is_nested_too_deeply_is_an_error_of_its_record(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    (tmp_path / "in").mkdir()
+    deep = "[" * 1000 + "]" * 1000
+    (tmp_path / "in/in-0.jsonl").write_text(f'{{"text": {deep}}}\n')
+    named = "{split}-{n}" if "outputs" in fields else "out-%d"
+    spec = spec_of(input_extension=".jsonl", **{**fields, "output_format": named})
+    with refused(tmp_path, TransformError, "of shard in-0.jsonl"):
+        run_local(tmp_path, spec)
+
+
+@pytest.mark.parametrize("by", ["label", "json.label"])
+def test_a_line_of_more_than_a_mebibyte_has_no_class(tmp_path: Path, by: str) -> None:
+    """Sixty-four lines are read at once."""
+    write_lines(tmp_path, [*ROWS, {"n": 99, "label": "c", "more": "x" * (1 << 20)}])
+    spec = spec_of(input_extension=".jsonl", stratify=by, output_format="{split}-{n}", **SPLIT)
+    with refused(tmp_path, TransformError, "of shard in-1.jsonl"):
+        run_local(tmp_path, spec)
+
+
+def test_rows_that_become_records_of_json_are_verified_by_their_fields(tmp_path: Path) -> None:
+    rows = [{"__key__": f"r{row['n']:02}", "json": json.dumps(row)} for row in ROWS]
+    write_table(tmp_path, rows)
+    spec = {"input_extension": ".parquet", "output_extension": ".tar"}
+    by_name = run(tmp_path, {**PLACES["interleave by an expression"], **spec})
+    assert by_name == run(tmp_path, {**qualified(PLACES["interleave by an expression"]), **spec})

@@ -83,6 +83,7 @@ def test_a_spec_that_uses_it_is_read_back_as_it_was() -> None:
         ({"steps": [{"every_nth": 0}]}, "transform.steps[0].every_nth", "at least 1"),
         ({"steps": [{"every_mth": 2}]}, "transform.steps[0].every_mth", "every_nth"),
         ({"steps": [{}]}, "transform.steps[0]", "needs one kind of step, but has none"),
+        ({"steps": [{"filter": None}]}, "transform.steps[0].filter", "is empty"),
         ({"steps": []}, "transform.steps", "must not be empty"),
         ({}, "transform.steps", "is required"),
     ],

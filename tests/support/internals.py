@@ -43,7 +43,7 @@ MODULES = {
     "dsort.job.create": "CreatedShards runs_of_small",
     "dsort.job.events": "Event JobStarted JobWarning PhaseDone Progress",
     "dsort.job.extraction": "Extraction RUN_BYTES SMALL_BYTES runs_of",
-    "dsort.job.facts": "Facts",
+    "dsort.job.facts": "Fact Facts",
     "dsort.job.gc": "Garbage OWNER_FILE find_garbage remove_garbage",
     "dsort.job.hooks": "call_command call_webhook",
     "dsort.job.inputs": "refuse_unreadable resolve_inputs",

@@ -60,10 +60,11 @@ class Partitions(Survey[list[TallyRow]]):
                 RENAME_FILE: partial(check_renames, shards=shards),
                 CLASSES_FILE: partial(check_class_table, shards=shards),
             },
+            may_lack_files=True,
         )
 
     def search(self, known: Facts) -> list[TallyRow]:
-        left_out = known.left_out if known.places or known.copies is not None else ""
+        left_out = known.left_out if known.places or known.copies else ""
         stage = Stage("survey", left_out=left_out, places=known.places, borders=known.borders)
         return self.read(stage, known, self._found)
 
