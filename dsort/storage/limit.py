@@ -123,9 +123,9 @@ class StoreLimiter:
             self.bandwidth = Bandwidth(rate, burst_bytes=burst_bytes, clock=clock, sleep=sleep)
 
     def take(self, size_bytes: int) -> None:
-        """Return once ``size_bytes`` more may pass."""
-        if self.bandwidth is not None:
-            self.bandwidth.take(size_bytes)
+        """Return once ``size_bytes`` more may pass. Other threads get windows in between."""
+        for _ in self.windows(size_bytes):
+            pass
 
     def windows(self, size_bytes: int) -> Iterator[slice]:
         """The windows in which ``size_bytes`` bytes pass, each once it may: all of them in one if

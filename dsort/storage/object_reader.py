@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, wait
 from typing import Protocol
@@ -81,12 +82,16 @@ class PinnedObject(ClosesOnExit):
             )
         return view
 
-    def _read_range(self, view: memoryview, offset: int) -> None:
-        """Fill ``view`` by a request of its own."""
+    def _read_range(
+        self, view: memoryview, offset: int, is_over: threading.Event | None = None
+    ) -> None:
+        """Fill ``view`` by a request of its own. ``is_over``: set once the bytes are not needed."""
         filled = 0
 
         def read() -> None:
             nonlocal filled
+            if is_over is not None and is_over.is_set():
+                raise StorageError(f"{self._what} is not read to its end")
             stream = self._fetch(offset + filled, offset + len(view))
             try:
                 while filled < len(view):
@@ -180,9 +185,9 @@ class ObjectReader(PinnedObject):
         from the stream that is open, in this thread, the others each by its own."""
         count = -(-len(view) // self._range_bytes)
         step = -(-len(view) // count)
-        pool = self._pool()
+        pool, is_over = self._pool(), threading.Event()
         others = [
-            pool.submit(self._read_range, view[at : at + step], offset + at)
+            pool.submit(self._read_range, view[at : at + step], offset + at, is_over)
             for at in range(step, len(view), step)
         ]
         try:
@@ -190,6 +195,7 @@ class ObjectReader(PinnedObject):
             for each in others:
                 each.result()
         finally:
+            is_over.set()
             for each in others:
                 each.cancel()
             wait(others)  # none may write here afterwards

@@ -3,6 +3,7 @@ store."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -64,6 +65,7 @@ ACCESS_HINT = (
     "check what these credentials may do with the bucket, and that they are the right ones"
 )
 _TEXT_CHARS_MAX = 200
+_READS_MAX = 4
 
 
 class PreconditionError(StorageError):
@@ -344,11 +346,15 @@ class ObjectBucket:
             ) from None
 
     def read(self, name: str) -> bytes:
-        """The content of a small object."""
-        with self.open(name) as opened:
-            data = bytearray(opened.info.size_bytes)
-            opened.read_into(memoryview(data), 0)
-            return bytes(data)
+        """The content of a small object. An object that is replaced meanwhile is read anew."""
+        for _ in range(_READS_MAX):
+            with self.open(name) as opened, contextlib.suppress(ChangedInputError):
+                data = bytearray(opened.info.size_bytes)
+                opened.read_into(memoryview(data), 0)
+                return bytes(data)
+        raise StorageError(
+            f"object {name} in bucket {self.uri} was replaced {_READS_MAX} times while it was read"
+        )
 
     def write(self, name: str, data: bytes) -> None:
         """Store a small object by one request."""

@@ -7,6 +7,7 @@ import json
 import random
 
 import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from dsort.errors import StorageError
 from dsort.storage.bucket import COPY
@@ -60,6 +61,32 @@ def test_a_large_object_is_copied_in_parts(s3: S3Server, monkeypatch: pytest.Mon
     bucket.put_back(KEPT, "a", receipt=COPY)
     assert bucket.read("a") == data
     assert waiting(bucket) == []
+
+
+def test_a_copy_in_parts_is_made_again_after_a_lost_reply(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upload is complete by then, so that it cannot be aborted."""
+    monkeypatch.setattr(s3_copies, "COPIED_AT_ONCE_BYTES_MAX", 6 * MIB)
+    monkeypatch.setattr(s3_copies, "PART_BYTES", 5 * MIB)
+    bucket, data = new_s3_bucket(s3), random.Random(9).randbytes(12 * MIB + 7)
+    bucket.write("a", data)
+    lost = []
+
+    def lose(**reply: object) -> None:
+        if not lost:
+            lost.append(reply)
+            raise ConnectionClosedError(endpoint_url="s3")
+
+    def refuse(**request: object) -> None:
+        raise ClientError({"Error": {"Code": "NoSuchUpload"}}, "AbortMultipartUpload")
+
+    events = bucket._client.api.meta.events
+    events.register("after-call.s3.CompleteMultipartUpload", lose)
+    events.register("before-call.s3.AbortMultipartUpload", refuse)  # SeaweedFS does not mind
+    assert bucket.keep_aside("a", KEPT) == COPY
+    assert lost
+    assert bucket.read(KEPT) == data
 
 
 def test_who_may_not_write_is_refused_before_anything_is_replaced(

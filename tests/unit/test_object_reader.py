@@ -4,12 +4,14 @@ where the stream breaks."""
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from dsort.errors import ChangedInputError, StorageError
+from dsort.errors import ChangedInputError, StorageError, TransientStorageError
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limit import StoreLimits
@@ -138,3 +140,53 @@ def test_nothing_is_asked_for_beyond_the_end(
     with pytest.raises(StorageError, match="ended at byte 50,000, 50,001 expected"):
         read(reader, SIZE - 1, 2)
     assert stored.requests == [(0, None)]
+
+
+class _Pool(ThreadPoolExecutor):
+    """``cancelled``: set once a caller cancels a task."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.cancelled = threading.Event()
+
+    def submit(self, call: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        future = super().submit(call, *arguments, **named)
+        cancel = future.cancel
+
+        def noted() -> bool:
+            self.cancelled.set()
+            return cancel()
+
+        future.cancel = noted  # type: ignore[method-assign]
+        return future
+
+
+def test_ranges_are_not_tried_again_once_another_has_failed(stored: FetchedObject) -> None:
+    with _Pool() as pool:
+        has_failed, tries = threading.Event(), []
+
+        def fetch(start: int, stop: int | None) -> Any:
+            tries.append(start)
+            has_failed.set()
+            raise TransientStorageError("503")
+
+        first = stored.fetch(0, None)
+
+        def broken(view: memoryview) -> int:
+            has_failed.wait()
+            raise ChangedInputError("object a changed while it was read")
+
+        first.read_into = broken  # type: ignore[method-assign]
+        policy = RetryPolicy(sleep=lambda _: pool.cancelled.wait() and None)
+        reader = ObjectReader(
+            ObjectInfo("a", SIZE, 0, "e"),
+            first,
+            fetch,
+            bucket="s3://b",
+            transport=Transport(StoreLimits(), policy=policy),
+            range_bytes=RANGE,
+            pool=lambda: pool,
+        )
+        with pytest.raises(ChangedInputError):
+            read(reader, 0, SIZE)
+    assert sorted(set(tries)) == sorted(tries)

@@ -305,3 +305,13 @@ def test_a_pinned_read_waits_for_all_of_its_bytes(clock: FakeClock) -> None:
         pinned.read_into(memoryview(bytearray(500_000)), 0)
     assert client.ranges == [(0, 500_000)]
     assert client.moved[0][0] == pytest.approx(0.4)
+
+
+def test_large_pieces_pass_in_windows_so_that_others_get_in_between(clock: FakeClock) -> None:
+    limits = StoreLimits(bandwidth_max_bytes_per_s=MIB)
+    limiter, taken = StoreLimiter(limits, clock=clock.now, sleep=clock.sleep), []
+    assert limiter.bandwidth is not None
+    limiter.bandwidth.take = taken.append  # type: ignore[method-assign]
+    limiter.take(16 * MIB)
+    assert sum(taken) == 16 * MIB
+    assert max(taken) == limiter.window_bytes < MIB

@@ -262,3 +262,29 @@ def test_a_listing_is_asked_for_when_it_is_read(policy: RetryPolicy) -> None:
     assert asked == []
     assert next(listing).name == "a"
     assert asked == [""]
+
+
+class _Replaced(FaultyClient):
+    """An object that another program replaces when it is asked for again."""
+
+    def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
+        if pinned is not None:
+            self.put(name, b"new content")
+        return super().fetch(name, start, stop, pinned)
+
+
+def test_a_small_object_that_is_replaced_while_it_is_read_is_read_anew(
+    policy: RetryPolicy, store: MemoryStore, plain: ObstoreBucket
+) -> None:
+    plain.write("a", b"old")
+    client = _Replaced([Fault("read_into", "cut")], store=store)
+    assert stored_in_memory(client, policy=policy).read("a") == b"new content"
+
+
+def test_a_small_object_that_is_always_replaced_is_an_error_of_the_store(
+    policy: RetryPolicy, store: MemoryStore, plain: ObstoreBucket
+) -> None:
+    plain.write("a", b"old")
+    client = _Replaced([Fault("read_into", "cut", times=ALWAYS)], store=store)
+    with pytest.raises(StorageError, match="replaced"):
+        stored_in_memory(client, policy=policy).read("a")

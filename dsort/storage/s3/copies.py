@@ -6,11 +6,14 @@ store copies the object, without transferring it to this machine.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import botocore.exceptions as boto
 
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageAccessError
 from dsort.storage.bucket import COPY, ObjectInfo
@@ -142,14 +145,13 @@ def _copy_in_parts(
         )
         return {"PartNumber": number, "ETag": reply["CopyPartResult"]["ETag"]}
 
-    is_complete = False
     try:
         with ThreadPoolExecutor(PARTS_AT_ONCE_MAX) as threads:
             parts = list(threads.map(copy_part, range(1, -(-size_bytes // PART_BYTES) + 1)))
         client.api.complete_multipart_upload(
             **where, UploadId=upload, MultipartUpload={"Parts": parts}
         )
-        is_complete = True
-    finally:
-        if not is_complete:
+    except BaseException:
+        with contextlib.suppress(boto.ClientError):  # gone if the reply to its completion was lost
             client.api.abort_multipart_upload(**where, UploadId=upload)
+        raise
