@@ -323,6 +323,23 @@ def test_over_tls_the_sdk_is_asked_to_send_the_key_map_here(client: Clients) -> 
 @pytest.mark.parametrize(
     ("method", "path"),
     [
+        # A key map's length is bounded by its path: as an object it could have 64 GiB.
+        ("PUT", "/v1/objects/in/ekm-file.json%0A"),
+        ("PUT", "/v1/objects/in/a.tar%0A"),
+        ("GET", "/v1/sort%0A"),
+        ("GET", "/v1/jobs%0A"),
+    ],
+)
+def test_a_path_that_ends_in_a_line_break_has_no_route(
+    client: Clients, method: str, path: str
+) -> None:
+    answer = client("submitter").request(method, path, content=b"{}" if method == "PUT" else None)
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:dsort:problem:not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
         ("GET", "/v1/daemon?what=config"),
         ("PUT", "/v1/daemon"),
         ("GET", "/v1/health"),
