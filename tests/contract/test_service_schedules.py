@@ -315,6 +315,43 @@ def test_what_cannot_be_made_is_reported_and_the_schedule_goes_on(
     assert f"not for the output {tmp_path.as_uri()}/out" in reasons[1]
 
 
+@pytest.mark.parametrize("overlap", ["skip", "replace"])
+def test_a_job_that_cannot_be_made_stops_none(
+    database: Database, tmp_path: Path, clock: FakeClock, overlap: str
+) -> None:
+    ann = Identity("ann", SUBMITTER, output_buckets=(f"{tmp_path.as_uri()}/out",))
+    owners = {"ann": ann}
+    nights = Nights(database, tmp_path, clock, identity_of=owners.get)
+    row = nights.store.add(definition(overlap=overlap), ann)
+    nights.at("2026-11-20 02:00")
+    nights.start_jobs()
+    del owners["ann"]
+    nights.at("2026-11-21 02:00")
+    with pytest.raises(ConflictError if overlap == "skip" else ForbiddenError):
+        nights.keeper.run_now(row)
+    assert [outcome for _, outcome in nights.outcomes()] == ["submitted", "refused"]
+    running = nights.jobs.get(str(nights.run_rows()[0].job_id))
+    assert running is not None
+    assert (running.state, running.stopping) == ("running", False)
+
+
+def test_a_refused_run_leaves_the_one_that_waits(
+    database: Database, tmp_path: Path, clock: FakeClock
+) -> None:
+    ann = Identity("ann", SUBMITTER, output_buckets=(f"{tmp_path.as_uri()}/out",))
+    owners = {"ann": ann}
+    nights = Nights(database, tmp_path, clock, identity_of=owners.get)
+    nights.store.add(definition(overlap="replace"), ann)
+    nights.at("2026-11-20 02:00")
+    nights.at("2026-11-21 02:00")
+    del owners["ann"]
+    nights.at("2026-11-22 02:00")
+    owners["ann"] = ann
+    nights.end_jobs("stopped")
+    nights.at("2026-11-22 03:00")
+    assert [outcome for _, outcome in nights.outcomes()] == ["submitted", "submitted", "refused"]
+
+
 def test_a_schedule_for_buckets_of_others_is_not_made(nights: Nights, tmp_path: Path) -> None:
     ann = Identity("ann", SUBMITTER, output_buckets=(f"{tmp_path.as_uri()}/out/*",))
     with pytest.raises(ForbiddenError, match="not for the output"):

@@ -167,7 +167,7 @@ class Firing:
                         "skip",
                         hint="wait for it, or stop it",
                     )
-                if isinstance(made, DsortError) and not busy:
+                if isinstance(made, DsortError):
                     raise made
                 number, stop = self._settle(connection, row, due_s, made, now_s, by_hand=True)
                 query = select(schedule_runs).where(schedule_runs.c.number == number)
@@ -259,7 +259,9 @@ class Firing:
         """Store the outcome of a due time and carry it out. Returns (the run's number, ids of jobs
         to stop afterwards)."""
         busy = _unfinished(connection, row.schedule_id)
-        replaces = row.definition.overlap == "replace"
+        # A job that cannot be made is refused, whatever runs, and takes no other's place.
+        cannot_be = isinstance(made, DsortError)
+        replaces = row.definition.overlap == "replace" and not cannot_be
         blocking = f"job {busy[0]}" if busy else ""
         job_id = None
         if replaces:
@@ -267,7 +269,7 @@ class Firing:
             _give_up_waiting(connection, row.schedule_id, instead)
         elif not busy and _waiting(connection, row.schedule_id) is not None:
             blocking = "a run that waits"  # since overlap was replace
-        if not blocking:
+        if cannot_be or not blocking:
             outcome, reason, job_id = self._take_in(connection, row, made, now_s)
         elif replaces:
             outcome, reason = WAITING, f"for {blocking} to end"
