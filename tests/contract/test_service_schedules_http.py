@@ -131,6 +131,16 @@ def test_next_times_are_those_that_a_schedule_would_have(here: ServiceHere) -> N
     assert here.client.get("/v1/schedules").json()["schedules"][0]["name"] == "nightly"
 
 
+@pytest.mark.parametrize("days", ["*,sat-sun", "*/2,5-0", "*/2,fri-sun"])
+def test_days_of_the_week_that_begin_with_a_star_may_have_ranges_up_to_sunday(
+    here: ServiceHere, days: str
+) -> None:
+    times = add(here, cron=f"0 2 * * {days}")["next_times"]
+    when = {"cron": f"0 2 * * {days}", "timezone": "Europe/Berlin"}
+    answer = here.client.post("/v1/schedules/next-times", json=when)
+    assert (answer.status_code, answer.json()["next_times"]) == (200, times)
+
+
 @pytest.mark.parametrize(("catch_up", "due_now"), [("last", True), ("none", False)])
 def test_a_schedule_that_is_resumed_says_whether_it_makes_up_for_a_run(
     here: ServiceHere, catch_up: str, due_now: bool

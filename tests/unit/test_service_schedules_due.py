@@ -45,7 +45,11 @@ def times(after: str, count: int, **fields: str) -> list[str]:
         ("0 0 * * mon-fri", ["mon", "tue", "wed", "thu", "fri"]),
         ("0 0 * * 5-7", ["fri", "sat", "sun"]),
         ("0 0 * * sat-sun", ["sat", "sun"]),
+        ("0 0 * * sun-sun", ["sun"]),
         ("0 0 * * */2", ["sun", "tue", "thu", "sat"]),
+        ("0 0 * * */3,5-0", ["sun", "wed", "fri", "sat"]),
+        ("0 0 * * */3,fri-sun", ["sun", "wed", "fri", "sat"]),
+        ("0 0 * * *,sat-sun", ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]),
         ("@weekly", ["sun"]),
     ],
 )
@@ -68,6 +72,10 @@ def test_a_day_of_the_month_or_of_the_week_is_enough_where_both_are_given() -> N
     assert times("2027-08-01 00:00", 2, cron="0 2 */1 * fri") == [  # a * says nothing
         "08-06 02:00 +0200",
         "08-13 02:00 +0200",
+    ]
+    assert times("2027-08-01 00:00", 2, cron="0 2 13 * */3,fri-sun") == [  # a * in front: "and"
+        "08-13 02:00 +0200",
+        "10-13 02:00 +0200",
     ]
 
 

@@ -49,8 +49,8 @@ _TEXT_MAX = 500
 
 def cron_in_numbers(text: str) -> str:
     """The cron expression ``text`` in numbers alone, for CronSim; a field of days that begins with
-    ``*`` is kept, because cron then joins the two fields of days by "and". ``ValueError`` names the
-    field that is wrong, and the mistake."""
+    ``*`` still does, because cron then joins the two fields of days by "and". ``ValueError`` names
+    the field that is wrong, and the mistake."""
     if len(text) > _TEXT_MAX:
         raise ValueError("is too long for a cron expression")
     words = _NICKNAMES.get(text.strip().lower(), text).lower().split()
@@ -69,11 +69,18 @@ def cron_in_numbers(text: str) -> str:
         (
             _listed(minutes),
             _listed(hours),
-            words[2] if any_day else _listed(days),
+            _days(words[2], days),
             _listed(months),
-            words[4] if any_weekday else _listed(weekdays),
+            _days(words[4], weekdays),
         )
     )
+
+
+def _days(word: str, numbers: tuple[int, ...]) -> str:
+    first, *others = word.split(",")
+    if not first.startswith("*"):
+        return _listed(numbers)
+    return f"{first},{_listed(numbers)}" if others else first
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
@@ -101,7 +108,7 @@ def _numbers(
             last = first if not step_text else most - (most == 7)
             if last_text:
                 last = _number(last_text, field, least, most, names)
-                if most == 7 and last == 0:
+                if most == 7 and last == 0 < first:
                     last = 7  # for "sat-sun"
         if step < 1 or first > last:
             why = "its step is 0" if step < 1 else "it ends before it begins"
