@@ -28,6 +28,9 @@ __all__ = ["run_service"]
 BACKLOG = 2048
 SHUTDOWN_S_MAX = 10
 KEEP_ALIVE_S = 65
+PROBE_AFTER_S, PROBE_EACH_S, PROBES_MAX = 60, 15, 4
+"""TCP probes a silent connection, which ends two minutes after its client has disappeared; it would
+hold a file descriptor, and maybe the token's turn to write an object."""
 CONNECTIONS_MAX = 4096
 """Each holds a file descriptor; a client beyond them gets 503. How long a client may take for a
 request is for the proxy in front to limit."""
@@ -187,6 +190,11 @@ def _socket(config: ServiceConfig) -> Iterator[socket.socket]:
         raise StorageError(f"cannot listen on {config.host}: {error.strerror or error}") from None
     with listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit these.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EACH_S)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES_MAX)
         try:
             listening.bind(address)
             listening.listen(BACKLOG)

@@ -79,6 +79,20 @@ def test_answers_are_not_held_back_for_more_to_send(tmp_path: Path) -> None:
         assert listening.proto == socket.IPPROTO_TCP  # what asyncio looks at, for TCP_NODELAY
 
 
+def test_connections_of_clients_that_have_disappeared_end(tmp_path: Path) -> None:
+    from dsort.service.server import _socket
+
+    with (
+        _socket(config_for(tmp_path, port=0)) as listening,
+        socket.create_connection(listening.getsockname()),
+        listening.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        after_s, each_s, count = (accepted.getsockopt(socket.IPPROTO_TCP, name) for name in names)
+        assert after_s + each_s * count <= 120
+
+
 def test_a_service_that_has_ended_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     loggers = [logging.getLogger(name) for name in ("", "dsort")]
     before = [([*each.handlers], each.level) for each in loggers]
