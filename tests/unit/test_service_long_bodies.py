@@ -12,8 +12,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from fastapi import APIRouter, FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dsort.errors import NotFoundError
+from dsort.service.api.object_places import ObjectRoute
 from dsort.service.security import limits
 from dsort.service.security.limits import BodyLimit
 
@@ -31,10 +34,10 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def served() -> AsyncIterator[tuple[str, int]]:
+async def served(inner: ASGIApp = app) -> AsyncIterator[tuple[str, int]]:
     """The address of a server that takes bodies of 100 bytes."""
     config = uvicorn.Config(
-        BodyLimit(app, bytes_max=100),
+        BodyLimit(inner, bytes_max=100),
         http="h11",
         lifespan="off",
         log_config=None,
@@ -50,9 +53,11 @@ async def served() -> AsyncIterator[tuple[str, int]]:
 
 
 @contextlib.asynccontextmanager
-async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(
+    inner: ASGIApp = app,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to such a server."""
-    async with served() as address:
+    async with served(inner) as address:
         reader, writer = await asyncio.open_connection(*address)
         try:
             yield reader, writer
@@ -136,3 +141,23 @@ def test_what_is_refused_is_not_read_without_end(monkeypatch: pytest.MonkeyPatch
             return said
 
     assert asyncio.run(ask()).startswith(b"HTTP/1.1 413")
+
+
+def test_the_rest_of_a_refused_object_is_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "REST_S_MAX", 0.1)
+    refusing, routes = FastAPI(), APIRouter(route_class=ObjectRoute)
+
+    @routes.put("/")
+    async def refuse() -> None:
+        raise NotFoundError("there is no such bucket")
+
+    refusing.include_router(routes)
+
+    async def talk() -> bytes:
+        async with connected(refusing) as (reader, writer), asyncio.timeout(END_S_MAX):
+            writer.write(POST.replace(b"POST", b"PUT") + b"Content-Length: 99\r\n\r\nsome")
+            return await reader.readuntil(b"\r\n\r\n")
+
+    assert asyncio.run(talk()).startswith(b"HTTP/1.1 404")

@@ -3,6 +3,7 @@ and errors in a form that AIStore's clients can read."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Final
@@ -22,6 +23,7 @@ from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.objects.places import Asking, ObjectPlace, object_of_path
 from dsort.service.objects.processes import ShardProblemError
 from dsort.service.problems import PROBLEM_JSON
+from dsort.service.security import limits
 from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 
@@ -81,14 +83,15 @@ def shard_problem(error: ShardProblemError) -> Response:
 
 
 async def _drain(request: Request) -> None:
-    """Read the rest of a body, if it is not long: a client that is still sending does not read the
-    answer. ``RuntimeError``: the body was read before."""
+    """Read the rest of a body, if it is not long and comes soon: a client that is still sending
+    does not read the answer. ``RuntimeError``: the body was read before."""
     count = 0
-    with suppress(ClientDisconnect, RuntimeError):
-        async for piece in request.stream():
-            count += len(piece)
-            if count > DRAINED_BYTES_MAX:
-                return
+    with suppress(ClientDisconnect, RuntimeError, TimeoutError):
+        async with asyncio.timeout(limits.REST_S_MAX):
+            async for piece in request.stream():
+                count += len(piece)
+                if count > DRAINED_BYTES_MAX:
+                    return
 
 
 def sent_path(request: Request) -> bytes:
