@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import ipaddress
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsort.errors import SpecError, StorageError
 from dsort.log_lines import LineFormatter, log_to_stderr
@@ -23,7 +25,7 @@ from dsort.service.security.audit import TokenFilter
 from dsort.service.security.policy import host_problems
 from dsort.service.service import Service
 
-__all__ = ["run_service"]
+__all__ = ["HeadTimer", "run_service"]
 
 BACKLOG = 2048
 SHUTDOWN_S_MAX = 10
@@ -33,7 +35,36 @@ PROBE_AFTER_S, PROBE_EACH_S, PROBES_MAX = 60, 15, 4
 hold a file descriptor, and maybe the token's turn to write an object."""
 CONNECTIONS_MAX = 4096
 """Each holds a file descriptor; a client beyond them gets 503. How long a client may take for a
-request is for the proxy in front to limit."""
+body is for the proxy in front to limit."""
+HEAD_S_MAX = 30.0
+
+
+class HeadTimer(H11Protocol):
+    """uvicorn's HTTP/1.1, which limits what comes before a body to 64 KiB, and closes connections
+    that are idle after an answer. Here the head of a request must also be whole ``HEAD_S_MAX``
+    seconds after the connection was made, or after the first byte that follows an answer."""
+
+    _closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._closing = self.loop.call_later(HEAD_S_MAX, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+        elif self._closing is None:
+            self._closing = self.loop.call_later(HEAD_S_MAX, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
 
 
 class _Server(uvicorn.Server):
@@ -87,7 +118,7 @@ def run_service(
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
                 log_config=None,
-                http="h11",  # limits what comes before a body to 64 KiB
+                http=HeadTimer,
                 limit_concurrency=CONNECTIONS_MAX,
                 # There are no WebSockets, and the limits of requests would not apply to them.
                 ws="none",

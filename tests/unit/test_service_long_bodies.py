@@ -1,4 +1,5 @@
-"""Clients that send too much read why, and keep no connection for themselves."""
+"""Clients that send too much read why, and keep no connection for themselves; nor do clients that
+send no request."""
 
 from __future__ import annotations
 
@@ -16,11 +17,14 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsort.errors import NotFoundError
+from dsort.service import server
 from dsort.service.api.object_places import ObjectRoute
 from dsort.service.security import limits
 from dsort.service.security.limits import BodyLimit
+from dsort.service.server import HeadTimer
 
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 END_S_MAX = 60.0
 
 
@@ -38,7 +42,7 @@ async def served(inner: ASGIApp = app) -> AsyncIterator[tuple[str, int]]:
     """The address of a server that takes bodies of 100 bytes."""
     config = uvicorn.Config(
         BodyLimit(inner, bytes_max=100),
-        http="h11",
+        http=HeadTimer,
         lifespan="off",
         log_config=None,
     )
@@ -161,3 +165,50 @@ def test_the_rest_of_a_refused_object_is_not_waited_for_long(
             return await reader.readuntil(b"\r\n\r\n")
 
     assert asyncio.run(talk()).startswith(b"HTTP/1.1 404")
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nHost: loc"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_connection_that_sends_no_whole_head_is_closed(
+    start: bytes, is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S_MAX", 0.2)
+
+    async def talk() -> bytes:
+        async with connected() as (reader, writer), asyncio.timeout(END_S_MAX):
+            if not is_first:
+                writer.write(GET)
+                await reader.readuntil(b"\r\n\r\nok")
+            writer.write(start or b"G" * (not is_first))
+            return await reader.read()
+
+    assert asyncio.run(talk()) == b""
+
+
+def test_a_request_whose_head_is_whole_takes_the_time_that_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S_MAX", 0.2)
+    has_come, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        has_come.set()
+        await may_end.wait()
+        await app(scope, receive, send)
+
+    async def talk() -> bytes:
+        async with served(slow) as address, asyncio.timeout(END_S_MAX):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(GET)
+            await has_come.wait()
+            silent, other = await asyncio.open_connection(*address)
+            try:
+                assert await silent.read() == b""  # the time is up
+            finally:
+                may_end.set()
+            other.close()
+            answer = await reader.readuntil(b"ok")
+            writer.close()
+            return answer
+
+    assert asyncio.run(talk()).startswith(b"HTTP/1.1 200")
