@@ -185,7 +185,7 @@ def checked_buckets(texts: Iterable[str], *, path: str = "buckets") -> tuple[str
     return tuple(dict.fromkeys(found))
 
 
-_BUCKET_HINT = "for example 's3://team-a/*', '/data/team-a*', or '*' for all"
+_BUCKET_HINT = "for example 's3://team-a', all below it as 's3://team-a/*', or '*' for all"
 
 
 def _of_path(text: str) -> str:
