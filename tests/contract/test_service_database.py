@@ -86,13 +86,16 @@ def test_opening_it_again_keeps_what_is_there(database_url: str) -> None:
         assert noted(second) == ["a"]
 
 
-def test_a_database_of_another_version_is_refused_and_stays_as_it_is(database_url: str) -> None:
+@pytest.mark.parametrize("version", ["0006", "0.1"])  # the latter had two sets of tables
+def test_a_database_of_another_version_is_refused_and_stays_as_it_is(
+    database_url: str, version: str
+) -> None:
     with open_database(database_url) as other, other.writing() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0006'"))
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
         connection.execute(insert(tables.audit).values(note("a")))
     with pytest.raises(StorageError) as refused:
         open_database(database_url)
-    assert "0006" in str(refused.value)
+    assert f"'{version}'" in str(refused.value)
     with open_database(database_url, migrate=False) as other:
         assert noted(other) == ["a"]
 

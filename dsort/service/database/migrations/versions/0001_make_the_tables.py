@@ -1,7 +1,9 @@
 """Make the tables, as the code has them.
 
-No release has made a database yet. With the first change after one, this file needs the tables of
-that release, written out."""
+No release has made a database yet. Until one has, a change of the tables gives this revision
+another id, so that a database with other tables is refused; the id must not begin with an older
+one, which Alembic would take for it. With the first change after a release, this file needs the
+tables of that release, written out."""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from dsort.service.database.tables import locks, metadata
 
 __all__ = ["upgrade"]
 
-revision = "0.1"
+revision = "token_buckets"
 down_revision = None
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    """Bring an empty database to 0.1."""
+    """Bring an empty database to this revision."""
     metadata.create_all(op.get_bind(), checkfirst=False)
     op.execute(insert(locks).values([{"name": "dispatch"}, {"name": "schedules"}]))
