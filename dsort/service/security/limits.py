@@ -1,6 +1,7 @@
 """Limits of one client: requests a minute, streams at once, the bytes of a body.
 
-The time that a client takes is for a proxy in front to limit, and ``server`` limits connections.
+The time that a body takes is for a proxy in front to limit; ``server`` limits connections, and the
+time until the head of a request is there.
 
 Failures to authenticate are not counted. A secret of 192 random bits cannot be guessed, and
 counting failures by address would lock out the holders of tokens behind the same proxy.
