@@ -4,7 +4,7 @@ that only the attempt which counts is heard."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from dsort.errors import JobConflictError
+from dsort.errors import JobConflictError, TooManyRequestsError
 from dsort.service.database.engine import Database, open_database
 from dsort.service.jobs.queue import (
     Beat,
@@ -49,7 +49,13 @@ def store(database: Database) -> JobStore:
     return JobStore(database, clock=lambda: 1000.0)
 
 
-def submit(store: JobStore, job_id: str, **more: Any) -> None:
+def submit(
+    store: JobStore,
+    job_id: str,
+    *,
+    before: Callable[[Connection], None] | None = None,
+    **more: Any,
+) -> None:
     """A job that writes ``<job id>-0``, ``-1``, ... into a bucket of its owner."""
     values = {
         "kind": "run",
@@ -60,7 +66,7 @@ def submit(store: JobStore, job_id: str, **more: Any) -> None:
         "claims": [["file:///out", f"{job_id}-%d.tar"]],
         **more,
     }
-    row, new = store.submit(NewJob(job_id=job_id, **values))
+    row, new = store.submit(NewJob(job_id=job_id, **values), before=before)
     assert new
     assert row.job_id == job_id
 
@@ -219,6 +225,25 @@ def test_replicas_that_claim_at_once_get_each_job_once(database: Database, store
         waiting = [pool.submit(work, replica) for replica in ("one", "two", "three")]
         found = [job_id for each in waiting for job_id in each.result(WAIT_S)]
     assert sorted(found) == sorted(f"job{number}" for number in range(6))
+
+
+def test_of_an_owners_jobs_that_come_at_once_only_so_many_are_queued(database: Database) -> None:
+    store = JobStore(database, max_queued_per_owner=3)
+    together = threading.Barrier(12)
+
+    def wait(connection: Connection) -> None:
+        together.wait(WAIT_S)
+
+    def work(number: int) -> bool:
+        try:
+            submit(store, f"job{number}", before=wait)
+        except TooManyRequestsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(12) as pool:
+        assert sum(pool.map(work, range(12))) == 3
+    assert store.count_by_state() == {"queued": 3}
 
 
 def test_a_heartbeat_hears_whether_the_job_is_to_stop(database: Database, store: JobStore) -> None:

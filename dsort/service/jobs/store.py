@@ -193,6 +193,10 @@ class JobStore:
     def _refuse_many(self, connection: Connection, owner: str) -> None:
         if self._max_queued is None:
             return
+        if self._database.dialect == "postgresql":
+            # Other transactions of the owner wait here until this one has ended: what they count
+            # includes its job. Under SQLite any two that write exclude each other.
+            connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(owner))))
         count = select(func.count()).where(jobs.c.owner == owner, jobs.c.state == "queued")
         if connection.execute(count).scalar_one() >= self._max_queued:
             raise TooManyRequestsError(
