@@ -1,4 +1,4 @@
-"""Reading an object of a store asks for it once, goes on with one stream, and with another one
+"""Reading an object of a store makes one request, reads on from one stream, and opens another one
 where the stream breaks."""
 
 from __future__ import annotations
