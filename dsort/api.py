@@ -312,7 +312,7 @@ def resume_on_shard(
     ``ForbiddenError`` unless ``options`` allow programs that a bucket names; ``ShardCommandError``
     if the program fails; ``JobConflictError`` while the job itself runs it."""
     from dsort.job.amend import is_removal
-    from dsort.job.on_shard import run_on_shards, shards_left
+    from dsort.job.programs import run_on_shards, shards_left
 
     options = options or default_options()
     ref = parse_address(bucket) if isinstance(bucket, str) else bucket

@@ -26,10 +26,9 @@ from dsort.errors import InputError
 from dsort.moves.bare import bare_of
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
-from dsort.reading.keys import KEYS_COMPARED_MAX, KeySequence, near_keys
+from dsort.reading.record_index import KEYS_COMPARED_MAX, KeySequence, near_keys
 from dsort.reading.shard_reader import ShardReader
-from dsort.reading.table_records import TableRecords
-from dsort.reading.table_summary import summarise_table
+from dsort.reading.table_records import TableRecords, summarise_table
 from dsort.storage.bucket import Bucket
 
 __all__ = ["ShardContents", "ShardPart", "inspect_object", "open_contents"]

@@ -50,8 +50,7 @@ ROOMS = (
     {"stop_flag"},
     {"html_tables", "registry"},
     {
-        *("bounds", "closing", "durations", "installation", "process_end", "retry"),
-        *("sizes", "tracebacks"),
+        *("bounds", "closing", "durations", "installation", "process_end", "retry", "sizes"),
     },
     {"errors", "log_lines", "version"},
 )
@@ -85,7 +84,6 @@ PURE = (
     "sizes",
     "storage/network_policy",
     "storage/ref",
-    "tracebacks",
     "transforms",
 )
 """What reads no clock, file, environment or random numbers of the process: the same arguments give

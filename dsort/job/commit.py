@@ -44,7 +44,6 @@ from dsort.job.layout import (
     rejects_name,
     staged_prefix,
 )
-from dsort.job.loose_inputs import classes_of
 from dsort.job.manifest import (
     Making,
     Manifest,
@@ -56,6 +55,7 @@ from dsort.job.manifest import (
     write_manifest,
 )
 from dsort.job.plan import Plan
+from dsort.job.resolve import classes_of
 from dsort.job.sidecars import noted_sidecars, stage_sidecars
 from dsort.job.transaction import PutBack, Transaction
 from dsort.order.output_shards import rows_of

@@ -25,7 +25,6 @@ from dsort.job.commit import commit, names_stored, outputs_of, rollback
 from dsort.job.create import Created, create, seal
 from dsort.job.directory_files import containers_named, directory_file_names, refuse_beside_inputs
 from dsort.job.extraction import extract
-from dsort.job.free_space import check_output_space
 from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
 from dsort.job.journal import discard_run
@@ -38,10 +37,10 @@ from dsort.job.report import Forecast, JobReport, Order, PlannedShard, Run, Tota
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
 from dsort.job.sidecars import refuse_alike
-from dsort.job.stale_outputs import look_for_stale, remove_stale
+from dsort.job.stale_outputs import look_for_stale, refuse_taken, remove_stale
 from dsort.job.surveys.all_surveys import run_surveys
-from dsort.job.taken_names import refuse_taken
 from dsort.job.transaction import PutBack
+from dsort.job.worker_setup import check_output_space
 from dsort.log_lines import logger_of
 
 log = logger_of("job")
@@ -96,7 +95,7 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
     wanted = job.spec.on_shard
     if wanted is None:
         return
-    from dsort.job.on_shard import run_on_shards  # few jobs have any
+    from dsort.job.programs import run_on_shards  # few jobs have any
 
     job.runtime.close()  # frees its memory for the programs
     outputs = outputs_of(plan, created, encoded=[False])
@@ -205,7 +204,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
     has taken over is left alone."""
     base = job.found.base
     from dsort.job.suspend import begin_again, is_from_outside, is_full_scratch, suspend
-    from dsort.tracebacks import one_sentence
+    from dsort.log_lines import one_sentence
 
     job.stop.heed()
     log.debug("the job did not come to its end: %s", one_sentence(str(error)))

@@ -293,7 +293,7 @@ def _divisors(number: int) -> tuple[int, ...]:
 
 def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
     """The report of the job that wrote ``manifest``. ``InputError`` if the manifest is damaged."""
-    from dsort.order.mixing_counts import mixing_of  # loads NumPy
+    from dsort.order.mixing import mixing_of  # loads NumPy
 
     try:
         totals, move, mixing = manifest["totals"], manifest["move"], manifest.get("mixing")

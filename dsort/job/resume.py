@@ -28,13 +28,12 @@ from dsort.job.journal_entries import (
     PlannedRow,
 )
 from dsort.job.layout import reactions_name, rejects_name, report_name, staged_prefix
-from dsort.job.plan import Plan
+from dsort.job.plan import Plan, with_ends
 from dsort.job.report import JobReport, RecordFlow
-from dsort.job.schemas import with_ends
 from dsort.job.sidecars import noted_sidecars
 from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
-from dsort.order.mixing_counts import mixing_of
+from dsort.order.mixing import mixing_of
 from dsort.order.output_shards import OutputShards
 from dsort.scratch.logs import ShardCreated
 from dsort.scratch.requests import CreatedLogs

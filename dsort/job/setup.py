@@ -11,7 +11,7 @@ from dsort.containers.registry import codec_of, container_of
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
 from dsort.job.output_names import KeptNames, OutputNames
-from dsort.naming.locations import FileLocation
+from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions, open_with_settings
 from dsort.pipeline.compile import steps_of
 from dsort.spec.model import JobSpec

@@ -25,7 +25,7 @@ from dsort.storage.routed import input_of
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.conversion import bare_members
-from dsort.workers.row_changes import columns_left
+from dsort.workers.table_rows import columns_left
 
 WINDOW_BYTES = 8 << 20
 LEARNT_RECORDS_MAX = 256

@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from dsort.errors import InputError, KeyMapError
-from dsort.naming.locations import FileLocation
 from dsort.naming.names import INTERNAL_PART
+from dsort.naming.patterns import FileLocation
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
 

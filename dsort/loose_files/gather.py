@@ -22,9 +22,8 @@ from dsort.loose_files.members import Members
 from dsort.loose_files.metadata import UNLISTED, add_described, is_metadata
 from dsort.loose_files.recipe import WrittenBy, add_recipe
 from dsort.loose_files.tables import json_payload, name_bytes, rows_of
-from dsort.naming.locations import FileLocation
 from dsort.naming.names import first_few, readable
-from dsort.naming.patterns import KeyPattern
+from dsort.naming.patterns import FileLocation, KeyPattern
 from dsort.sizes import format_count
 from dsort.spec.ingest import Ingest, Table
 from dsort.spec.inputs import Source

@@ -165,7 +165,7 @@ def parse_input_template(text: str) -> InputTemplate:
 def expand_inputs(text: str, extension: str) -> Iterator[str]:
     """All names of the input template ``text``, in order, one at a time, with ``extension``
     appended to names without an archive suffix. ``ValueError`` as in :func:`parse_input_template`;
-    a name may appear twice (see :mod:`dsort.naming.repeats`)."""
+    a name may appear twice (see :mod:`dsort.naming.overlap`)."""
     return (with_extension(name, extension) for name in parse_input_template(text))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
+from typing import NewType
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 _SET_PART = re.compile(r"(.)-(.)|(.)", re.DOTALL)
@@ -145,3 +146,10 @@ def wildcard_match(pattern: str, text: str) -> bool:
     another text for a ``*`` that has matched one.
     """
     return fnmatchcase(text, pattern.replace("[", "[[]"))
+
+
+FileLocation = NewType("FileLocation", str)
+"""The type of each field whose text is opened as a file: a path, a URL, or an object in a store.
+Every function that opens such a text takes this type, so mypy refuses a field of another type. A
+service collects the locations of a spec by this type (``spec.located``), and checks whether the
+token allows each."""

@@ -194,7 +194,7 @@ def _algorithm(spec: JobSpec) -> Algorithm:
     own = spec.algorithm.build()
     if spec.join is None or own.joins:
         return own
-    from dsort.order.joined_places import JoinedPlaces
+    from dsort.order.joining import JoinedPlaces
 
     return JoinedPlaces(own)
 

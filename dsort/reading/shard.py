@@ -31,9 +31,8 @@ from dsort.moves.bare import bare_of
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
 from dsort.options import RunOptions, default_options
-from dsort.reading.keys import KeySequence, near_keys
 from dsort.reading.places import ShardPlace, find_shard
-from dsort.reading.record_index import RecordIndex
+from dsort.reading.record_index import KeySequence, RecordIndex, near_keys
 from dsort.reading.shard_reader import ShardReader
 from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes

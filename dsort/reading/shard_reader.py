@@ -12,7 +12,7 @@ from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import container_of
-from dsort.job.schemas import with_schema_beside
+from dsort.job.plan import with_schema_beside
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.stop_flag import StopFlag

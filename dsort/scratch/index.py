@@ -52,8 +52,7 @@ from dsort.data.index import (
 from dsort.data.numbered import NumberedColumn, hash_column
 from dsort.data.table import Column, Table
 from dsort.errors import StorageError, damaged
-from dsort.order.partitions import Splitters
-from dsort.order.sort import order_rows
+from dsort.order.sort import Splitters, order_rows
 from dsort.scratch.columns import ColumnFile, KeptColumns, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
 from dsort.scratch.ordered import (

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from dsort.errors import DsortError, JobStoppedError, SpecError, TooManyRequestsError
-from dsort.tracebacks import one_sentence
+from dsort.log_lines import one_sentence
 
 __all__ = ["PROBLEM_JSON", "kind_of", "problem", "problem_of"]
 

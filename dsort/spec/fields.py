@@ -23,14 +23,13 @@ from typing_extensions import get_type_hints, is_typeddict
 
 from dsort.containers.registry import check_supported, load_installed
 from dsort.naming.inputs import parse_input_template
-from dsort.naming.locations import FileLocation
 from dsort.naming.names import (
     check_object_name,
     check_output_name,
     closest,
     normalize_extension,
 )
-from dsort.naming.patterns import glob_regex
+from dsort.naming.patterns import FileLocation, glob_regex
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.order.base import OptionError
 from dsort.sidecars.kinds import BUILT_IN, SIDECARS, parse_kinds

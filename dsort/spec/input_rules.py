@@ -10,7 +10,7 @@ from dsort.containers.registry import check_supported, codec_of, container_of, i
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
-from dsort.naming.repeats import find_repeats
+from dsort.naming.overlap import find_repeats
 from dsort.spec.algorithms import joined
 from dsort.spec.inputs import Input
 from dsort.spec.part import Rules

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.naming.locations import FileLocation
+from dsort.naming.patterns import FileLocation
 
 if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le, MinLen
 from typing_extensions import TypedDict
 
 from dsort.errors import InvariantError
-from dsort.naming.locations import FileLocation
+from dsort.naming.patterns import FileLocation
 from dsort.order.base import OptionError
 from dsort.transforms.base import OPTIONS_CONFIG, ReadText, Step
 

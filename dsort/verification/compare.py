@@ -21,11 +21,9 @@ from dsort.order.base import Algorithm
 from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
 from dsort.verification.cuts import ShardFacts
-from dsort.verification.duplicates import later_duplicates
 from dsort.verification.findings import Findings
-from dsort.verification.input_table import InputTable
+from dsort.verification.input_table import InputTable, Pieces, later_duplicates
 from dsort.verification.inputs import InputReader
-from dsort.verification.joined import Pieces
 from dsort.verification.outputs import OutputReader, OutputTable
 from dsort.verification.read import ShardRecords
 

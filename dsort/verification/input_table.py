@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+import xxhash
 from msgspec import Struct
 
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
+from dsort.data.hashes import hash_keys
+from dsort.data.members import MemberTable
+from dsort.data.records import STRAY_SALT, FormedRecords
+from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
+from dsort.order.joining import JoinRule
 from dsort.order.sort import stable_argsort
-from dsort.verification.joined import Pieces
-from dsort.verification.places import PlaceFacts
+from dsort.verification.order import PlaceFacts
 from dsort.verification.read import RecordSizes
 
 
@@ -92,3 +98,128 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
         rows = np.flatnonzero(self.expected)
         rows = rows[stable_argsort(self.key_hash[rows])]
         return self.key_hash[rows], rows
+
+
+def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
+    """The rows to leave out: those of the ``counting`` rows whose number in ``same`` an earlier row
+    has (a later one with ``keep_last``). 0 equals nothing, not even another 0."""
+    rows = np.flatnonzero(counting & (same != 0))
+    if keep_last:
+        rows = rows[::-1]
+    return rows[later_duplicates(same[rows])[0]]
+
+
+def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
+    """(rows whose key an earlier row has, in row order; the number of earlier rows that have
+    it)."""
+    order = stable_argsort(key_hash)
+    hashes = key_hash[order]
+    again = np.zeros(len(order), np.bool_)
+    again[1:] = hashes[1:] == hashes[:-1]
+    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))
+    later = np.flatnonzero(again)
+    by_row = np.argsort(order[later])
+    return order[later][by_row], (later - first[later])[by_row]
+
+
+def contents_of(
+    shard: ShardBytes, records: FormedRecords, members: MemberTable, extensions: Sequence[str]
+) -> UInt64s:
+    """For each record a number for its content in the members with ``extensions`` (none: in all
+    members); equal contents give equal numbers, and 0 means that it has no such member."""
+    found = []
+    for record in range(len(records)):
+        own = {}
+        for row in records.member_rows[
+            records.member_offsets[record] : records.member_offsets[record + 1]
+        ].tolist():
+            name = members.names[row][int(records.key_bytes[row]) :].removeprefix(b".")
+            own[name] = shard.content(members, row)
+        named = {each.encode("utf-8", "surrogateescape") for each in extensions}
+        parts = sorted(item for item in own.items() if not named or item[0] in named)
+        text = b"".join(b"%d,%d,%b%b" % (len(n), len(data), n, data) for n, data in parts)
+        found.append(xxhash.xxh3_64_intdigest(text) if parts else 0)
+    return np.array(found, np.uint64)
+
+
+def free_keys(keys: list[bytes], nth: list[int], taken: UInt64s) -> list[bytes]:
+    """A new unique key for each of ``keys``: ``key-<nth>``, or with the next free number."""
+    first = [key + b"-%d" % number for key, number in zip(keys, nth, strict=True)]
+    clashes = _any_taken(first, taken).tolist()
+    given: dict[bytes, None] = {}  # a dict, not a set, keeps the order
+    for key, number, candidate, clash in zip(keys, nth, first, clashes, strict=True):
+        while clash or candidate in given:
+            number += 1
+            candidate = key + b"-%d" % number
+            clash = bool(_any_taken([candidate], taken)[0])
+        given[candidate] = None
+    return list(given)
+
+
+def _any_taken(keys: list[bytes], taken: UInt64s) -> Bools:
+    hashes = hash_keys(keys, len(keys))
+    return np.isin(hashes, taken) | np.isin(hashes ^ STRAY_SALT, taken)
+
+
+class Pieces(Struct, frozen=True, eq=False):
+    """The pieces (records of inputs) of each joined record: record ``i`` consists of the pieces
+    ``rows[j]`` for ``j`` from ``offsets[i]`` to ``offsets[i + 1] - 1``, in the order of the inputs.
+    Pieces are numbered in input order. ``expected``: which joined records have to be in the result,
+    shape ``(n,)``. ``first_rows``: the first piece of each shard, and the number of pieces at the
+    end."""
+
+    rows: Int64s
+    offsets: Int64s
+    expected: Bools
+    first_rows: Int64s
+
+    def of(self, record: int) -> list[int]:
+        """The pieces of one record."""
+        first, last = self.offsets[record : record + 2].tolist()
+        found: list[int] = self.rows[first:last].tolist()
+        return found
+
+
+def join_pieces(
+    rule: JoinRule, key_hash: UInt64s, input_of: Int32s, placed: Bools, first_rows: Int64s
+) -> Pieces:
+    """The joined records, in the order of their first pieces. ``key_hash`` and ``input_of``: the
+    key and the input of each piece, in input order; ``placed``: whether it has an output."""
+    rows = np.flatnonzero(placed)
+    order = rows[stable_argsort(key_hash[rows])]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = key_hash[order[1:]] != key_hash[order[:-1]]
+    again = np.zeros(len(order), np.bool_)  # in input order, pieces of one input are side by side
+    again[1:] = ~begins[1:] & (input_of[order[1:]] == input_of[order[:-1]])
+    order, begins = order[~again], begins[~again]
+    record = np.cumsum(begins) - 1
+    count = int(begins.sum())
+    expected = np.ones(count, np.bool_)
+    for number, nonmatch in enumerate(rule.nonmatch):
+        if nonmatch != "none":
+            has = np.zeros(count, np.bool_)
+            has[record[input_of[order] == number]] = True
+            expected &= has
+    by_first = np.argsort(order[begins], kind="stable")
+    place = np.empty(count, np.int64)
+    place[by_first] = np.arange(count)
+    by_record = np.argsort(place[record], kind="stable")
+    counts = np.bincount(place[record], minlength=count)
+    offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+    return Pieces(order[by_record], offsets, expected[by_first], first_rows)
+
+
+def members_that_stay(conflict: str, record: Int64s, extensions: UInt64s) -> Bools:
+    """Which members stay, shape ``(m,)``, for the members of all records one after the other: where
+    a record has several with the same extension, the ``first`` or the ``last`` of them. ``record``:
+    the record of each member, ``extensions``: the hashes of the extensions, both ``(m,)``."""
+    stays = np.ones(len(record), np.bool_)
+    if conflict == "error":
+        return stays
+    order = np.lexsort((extensions, record))  # stable: equal ones keep their order in the record
+    same = (record[order[1:]] == record[order[:-1]]) & (
+        extensions[order[1:]] == extensions[order[:-1]]
+    )
+    goes = order[1:][same] if conflict == "first" else order[:-1][same]
+    stays[goes] = False
+    return stays

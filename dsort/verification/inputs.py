@@ -33,12 +33,17 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.routed import input_of
 from dsort.transforms.base import Step, apply_steps
 from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
-from dsort.verification.duplicates import contents_of, free_keys, later_duplicates, others_of
 from dsort.verification.findings import Findings, ProgressTeller
-from dsort.verification.input_table import InputTable
-from dsort.verification.joined import join_pieces, members_that_stay
-from dsort.verification.order import records_read
-from dsort.verification.places import PlaceFacts
+from dsort.verification.input_table import (
+    InputTable,
+    contents_of,
+    free_keys,
+    join_pieces,
+    later_duplicates,
+    members_that_stay,
+    others_of,
+)
+from dsort.verification.order import PlaceFacts, records_read
 from dsort.verification.plain import (
     copied,
     with_names_of_steps,

@@ -52,8 +52,8 @@ from dsort.job.amend import read_removed
 from dsort.job.earlier_results import Replacement, replacements
 from dsort.job.events import Event
 from dsort.job.inputs import resolve_inputs
-from dsort.job.loose_inputs import files_of
 from dsort.job.manifest import Manifest, ManifestOutput, parse_manifest
+from dsort.job.resolve import files_of
 from dsort.job.setup import load_keymap, load_steps, output_names
 from dsort.job.user_code import CodeAgain, described_steps
 from dsort.loose_files.bucket import FilesBucket

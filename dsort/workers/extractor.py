@@ -18,12 +18,16 @@ from dsort.data.index import (
     GROUP,
     KEY_HASH,
     MEMBERS,
+    ORDINAL,
     PAYLOAD_BYTES,
+    RANGES,
     SAME_HASH,
     SAME_MORE,
     SAYS,
+    SHARD,
     STORED_BYTES,
     record_index,
+    sort_keys_of,
 )
 from dsort.data.members import MemberTable
 from dsort.data.numbered import NumberedColumn, are_positions
@@ -41,8 +45,12 @@ from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
+from dsort.moves.payload_spill import HasWindows, PayloadSpill
+from dsort.moves.short_records import small_argsort
 from dsort.moves.slices import hash_records, slices_of
-from dsort.order.joined_places import JoinedPlaces
+from dsort.order.joining import JoinedPlaces
+from dsort.order.sort import Partitioning
+from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.positions import PLACE
@@ -56,8 +64,8 @@ from dsort.workers.conversion import (
     reported_extensions,
     without_final_newlines,
 )
-from dsort.workers.index_writer import IndexWriter
-from dsort.workers.join_pieces import (
+from dsort.workers.header_reader import ReadAhead
+from dsort.workers.joiner import (
     SEARCHED,
     extension_lists,
     join_sort_keys,
@@ -65,10 +73,9 @@ from dsort.workers.join_pieces import (
 )
 from dsort.workers.member_names import settle_unsafe_names
 from dsort.workers.operators import operators_of
-from dsort.workers.read_ahead import ReadAhead
 from dsort.workers.record_reactions import count_oddities, react, refuse_oddities, shown_names
 from dsort.workers.record_values import ShardSortKeys, digests_of
-from dsort.workers.tasks import ExtractTask, ShardExtracted, WorkerSetup
+from dsort.workers.tasks import ExtractTask, ShardExtracted, Stage, WorkerSetup
 
 if TYPE_CHECKING:
     from dsort.workers.transformer import Transformed, Transformer
@@ -417,3 +424,50 @@ def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:
 def _no_members() -> MemberTable:
     none = np.zeros(0, np.int64)
     return MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)
+
+
+class IndexWriter:
+    """Writes index and spill of one worker."""
+
+    def __init__(self, setup: WorkerSetup, worker: int, store: IndexStore) -> None:
+        self._pipeline, self._worker, self._store = setup.pipeline, worker, store
+        self.spill = PayloadSpill(setup.movement, worker, store.scratch)
+
+    def partitioning(self, stage: Stage) -> Partitioning:
+        """The rule that assigns records to partitions."""
+        splitters = self._store.splitters(stage.splitters) if stage.splitters else None
+        weights = self._pipeline.division.weights
+        decreasing = self._pipeline.algorithm.decreasing
+        return Partitioning(stage.partitions, decreasing, splitters, weights)
+
+    def write(
+        self, stage: Stage, shard: int, index: Table, source: HasWindows, *, in_memory: bool
+    ) -> None:
+        """Write the records of a shard, or of a run of shards that begins with ``shard``; then
+        ``index`` has a column of shards. ``source``: the payload. ``in_memory``: the payload can be
+        moved in the order of partitions; else it is read once more, in its own order."""
+        if stage.partitions == 1:
+            offsets = np.array([0, len(index)], np.int64)
+            starts = self.spill.move(source, index) if stage.spill else None
+        else:
+            shards = index.get(SHARD)
+            partition = self.partitioning(stage).assign(
+                sort_keys_of(index), shard if shards is None else shards, index[ORDINAL]
+            )
+            by_partition = small_argsort(partition)
+            counts = np.bincount(partition, minlength=stage.partitions)
+            offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+            starts = None
+            if stage.spill and not in_memory:
+                starts = self.spill.move(source, index, partition)
+                index = index.without(RANGES)
+            index = index.take(by_partition)
+            if stage.spill and in_memory:
+                starts = self.spill.move(source, index, partition[by_partition])
+        self._store.write_shard(
+            stage.name, shard, index, offsets, worker=self._worker, spill_starts=starts
+        )
+
+    def close(self) -> None:
+        """Close the spill files."""
+        self.spill.close()

@@ -11,7 +11,7 @@ from dsort.workers.batch import Operator
 from dsort.workers.conversion import AddMemberDefaults
 from dsort.workers.equal_records import LeaveOutEqual
 from dsort.workers.exact_outputs import SettleExactOutputs
-from dsort.workers.join_pieces import LeaveOutByJoin
+from dsort.workers.joiner import LeaveOutByJoin
 from dsort.workers.lineage import NoteOrigins
 from dsort.workers.member_names import RenameKeys, WriteNames
 from dsort.workers.mix import CopyRecords

@@ -39,9 +39,8 @@ from dsort.naming.names import readable
 from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_bytes
-from dsort.order.joined_places import JoinedPlaces
-from dsort.order.joining import JoinRule
-from dsort.order.mixing_counts import count_part
+from dsort.order.joining import JoinedPlaces, JoinRule
+from dsort.order.mixing import count_part
 from dsort.order.sort import order_rows
 from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line

@@ -20,8 +20,8 @@ from dsort.order.base import Algorithm
 from dsort.order.class_numbers import ClassCounter
 from dsort.order.placement import Placement
 from dsort.pipeline.pipeline import Deduplication
-from dsort.scratch.class_table import classes_of_shard
 from dsort.scratch.index import IndexStore
+from dsort.scratch.lots import classes_of_shard
 from dsort.workers.tasks import ExtractTask
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ from dsort.errors import CorruptShardError
 from dsort.moves.input_shard import ShardBytes, open_input
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.naming.names import KEY_COLUMN
-from dsort.order.partitions import Partitioning
+from dsort.order.sort import Partitioning
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket, ReadObject
@@ -63,15 +63,17 @@ from dsort.workers.extractor import Extractor
 from dsort.workers.lineage import origins_table
 from dsort.workers.placing import Placer
 from dsort.workers.record_values import ShardSortKeys, digests_of_field
-from dsort.workers.row_changes import RowChange, asked_columns, changes_rows
 from dsort.workers.table_rows import (
     CLASSES,
     PARTITION,
     SAME,
+    RowChange,
     ShardSource,
     SpilledBlocks,
     TableRows,
+    asked_columns,
     bounded,
+    changes_rows,
     gathered_up,
     record_table,
 )

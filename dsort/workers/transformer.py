@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
+from typing_extensions import Buffer
 
-from dsort.data.columns import Bools
+from dsort.containers.tar.container import TAR
+from dsort.containers.tar.scan import END_OF_ARCHIVE
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
 from dsort.data.members import MemberTable
 from dsort.data.record_table import RecordTable
-from dsort.data.records import FormedRecords
+from dsort.data.records import FormedRecords, form_records
 from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
-from dsort.errors import TransformError
+from dsort.errors import InvariantError, TransformError
 from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
@@ -28,8 +32,9 @@ from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import LineWriter
 from dsort.transforms.base import Step, apply_steps, step_words
 from dsort.transforms.payload import PayloadStep
-from dsort.user_code.pool import CodePool
-from dsort.workers.code_frames import GivenRecords, RecordFrame, ShardResults
+from dsort.user_code.frames import FRAME, HANDED_BACK, MAY_NAME, NEW, SAME
+from dsort.user_code.pool import CodePool, Done
+from dsort.user_code.process import Memories
 from dsort.workers.conversion import bared_records
 from dsort.workers.gpus import GpuNeeds, GpuPlace
 from dsort.workers.tasks import CodeShare
@@ -278,3 +283,211 @@ class Transformed(Struct, frozen=True, eq=False):
     records: FormedRecords
     given: int
     counts: tuple[int, ...] = ()
+
+
+GAPS_BYTES = 2048
+"""Bytes between payloads are copied with them, up to so many for each payload: one copy of all
+payloads costs less than one copy of each."""
+
+
+class GivenRecords(Struct, frozen=True, eq=False):
+    """The records of a bare table of ``shard``, and their members in the order of the records.
+
+    ``stored``: the same members as rows of a tar; None: the shard is no tar. ``may_name``: for each
+    record, whether its members have the same names in ``stored`` as now."""
+
+    shard: ShardBytes
+    table: RecordTable
+    stored: MemberTable | None
+    may_name: Bools
+    names: BytesColumn
+    start: Int64s
+    size: Int64s
+
+    @classmethod
+    def of(cls, shard: ShardBytes, table: RecordTable, stored: MemberTable | None) -> GivenRecords:
+        """All records of ``table``."""
+        members, records = table.members, table.records
+        rows = records.member_rows
+        names, same = members.names.take(rows), np.full(len(records), stored is not None)
+        if stored is not None and stored.names is not members.names:
+            pairs = zip(names.tolist(), stored.names.take(rows).tolist(), strict=True)
+            changed = np.fromiter((new != old for new, old in pairs), np.bool_, len(rows))
+            same[table.record_of[changed]] = False
+        start, size = members.payload_start[rows], members.payload_bytes[rows]
+        return cls(shard, table, stored, same, names, start, size)
+
+    def frames(self, batch: int, records_max: int, bytes_max: int) -> Iterator[RecordFrame]:
+        """Yield all records in frames of bounded size; all but the last have whole batches."""
+        at, ends, count = 0, np.cumsum(self.table.payload_bytes), len(self.table)
+        while at < count:
+            before = int(ends[at - 1]) if at else 0
+            fit = int(np.searchsorted(ends, before + bytes_max, side="right")) - at
+            size = max(1, min(fit, records_max) // batch) * batch
+            stop = min(at + size, count)
+            yield RecordFrame(self, at, stop)
+            at = stop
+
+    def copy(self, begin: int, end: int, memories: Memories) -> tuple[int, int, Int64s]:
+        """Copy the payload of members ``begin:end`` to a memory. Return the memory's number, its
+        length, and where in it each payload begins."""
+        start, size = self.start[begin:end], self.size[begin:end]
+        low = int(start.min()) if len(start) else 0
+        high, total = int((start + size).max(initial=low)), int(size.sum())
+        is_dense = low >= 0 and high - low <= total + GAPS_BYTES * len(start)
+        number, memory = memories.next(high - low if is_dense else total)
+        if is_dense:
+            with memoryview(memory) as whole, whole[: high - low] as view:
+                if len(view):
+                    self.shard.fill(view, low)
+            return number, len(memory), start - low
+        members, at = self.table.members, 0
+        for row in self.table.records.member_rows[begin:end].tolist():
+            data = self.shard.content(members, row)
+            memory[at : at + len(data)] = data
+            at += len(data)
+        return number, len(memory), np.cumsum(size) - size
+
+
+class RecordFrame:
+    """Records ``start:stop`` of ``given``, as one or several messages."""
+
+    def __init__(self, given: GivenRecords, start: int, stop: int) -> None:
+        self.given = given
+        self.start = start
+        self._stop = stop
+
+    def __len__(self) -> int:
+        return self._stop - self.start
+
+    def message(
+        self, number: int, start: int, stop: int, memories: Memories, *, hands_back: bool = False
+    ) -> Buffer:
+        """See :class:`~dsort.user_code.pool.Frame`."""
+        given, records = self.given, self.given.table.records
+        first, last = self.start + start, self.start + stop
+        offsets = records.member_offsets[first : last + 1]
+        begin, end = int(offsets[0]), int(offsets[-1])
+        memory, memory_bytes, places = given.copy(begin, end, memories)
+        names = given.names.run(begin, end)
+        name_offsets = names.offsets - names.offsets[0]
+        blob = names.blob.tobytes()
+        firsts, key_bytes = offsets - begin, np.diff(records.keys.offsets[first : last + 1])
+        key_starts = name_offsets[firsts[:-1]]
+        flags = given.may_name[first:last].astype(np.uint8) * MAY_NAME
+        parts = (
+            flags | HANDED_BACK if hands_back else flags,
+            firsts.astype(np.uint32),
+            key_starts.astype(np.uint32),
+            (key_starts + key_bytes).astype(np.uint32),
+            (name_offsets[:-1] + np.repeat(key_bytes, np.diff(offsets)) + 1).astype(np.uint32),
+            name_offsets[1:].astype(np.uint32),
+            places.astype(np.uint64),
+            (places + given.size[begin:end]).astype(np.uint64),
+        )
+        head = FRAME.pack(number, memory_bytes, memory, stop - start, end - begin, len(blob))
+        return b"".join((head, *(part.tobytes() for part in parts), blob))
+
+
+class ShardResults:
+    """The results for the records of one shard, in the order of the records."""
+
+    def __init__(self, given: GivenRecords) -> None:
+        self._given = given
+        self._tail = given.shard.tail()
+        self._new = 0
+        self._done = 0  # records
+        self._of_record: list[Int64s] = []
+        self._members: list[Int64s] = []  # of each result
+        self._key_bytes: list[Int64s] = []
+        self._rows: list[Int64s] = []  # of each member of each result; below 0: new members
+
+    def close(self) -> None:
+        """Discard the results."""
+        self._tail.close()
+
+    def add(self, done: Done) -> None:
+        """Add the results for the next records. ``InvariantError`` if they are inconsistent."""
+        frame, found = done.frame, done.results
+        assert isinstance(frame, RecordFrame)
+        records = self._given.table.records
+        counts = np.asarray(found.counts, np.int64)
+        first = frame.start + done.start
+        last = first + len(counts)
+        same = counts == SAME
+        of_record = np.repeat(np.arange(len(counts)), np.where(same, 1, counts))
+        is_same = same[of_record]
+        own_counts = np.diff(records.member_offsets[first : last + 1])
+        own_keys = np.diff(records.keys.offsets[first : last + 1])
+        members, key_bytes = own_counts[of_record], own_keys[of_record]
+        members[~is_same] = np.asarray(found.members, np.int64)
+        key_bytes[~is_same] = np.asarray(found.key_bytes, np.int64)
+        of_same = np.repeat(is_same, members)
+        rows = np.empty(len(of_same), np.int64)
+        own_rows = records.member_rows
+        here = own_rows[records.member_offsets[first] : records.member_offsets[last]]
+        rows[of_same] = here[np.repeat(same, own_counts)]
+        rows[~of_same] = self._named(np.asarray(found.named, np.int64), frame, done.sent_from)
+        self._of_record.append(of_record + self._done)
+        self._members.append(members)
+        self._key_bytes.append(key_bytes)
+        self._rows.append(rows)
+        self._done += len(counts)
+        if found.tar:
+            self._tail.append(found.tar)
+
+    def _named(self, named: Int64s, frame: RecordFrame, sent_from: int) -> Int64s:
+        """The rows of members. A member of the shard is named by its number in a message; new
+        members get rows below 0."""
+        offsets = self._given.table.records.member_offsets
+        sent = self._given.table.records.member_rows[int(offsets[frame.start + sent_from]) :]
+        is_new = named == NEW
+        if len(named) and int(np.where(is_new, 0, named).max()) >= len(sent) + bool(is_new.all()):
+            raise InvariantError("a process of user code named a member that it was not given")
+        rows = np.empty(len(named), np.int64)
+        rows[~is_new] = sent[named[~is_new]]
+        new = int(is_new.sum())
+        rows[is_new] = -1 - np.arange(self._new, self._new + new)
+        self._new += new
+        return rows
+
+    @property
+    def counts(self) -> Int64s:
+        """How many records each given record became; 0 for records without results."""
+        of_record = _joined(self._of_record)
+        return np.bincount(of_record, minlength=len(self._given.table)).astype(np.int64)
+
+    def formed(self, stays: Bools) -> tuple[MemberTable, FormedRecords]:
+        """The members of the shard, which is a tar from now on, and its records: those made from
+        records for which ``stays`` is true."""
+        given, shard = self._given, self._given.shard
+        self._tail.append(END_OF_ARCHIVE)
+        members, counts = shard.grow(self._tail, TAR), _joined(self._members)
+        if len(members) != self._new:
+            raise InvariantError(
+                f"{len(members)} members came of {shard.name}, and {self._new} were counted"
+            )
+        rows, stored = _joined(self._rows), given.stored
+        if stored is None or not (rows >= 0).any():
+            stored = MemberTable(BytesColumn.of([]), *_NOTHING)
+        before = len(stored)
+        begin = shard.size_bytes - self._tail.size_bytes
+        whole = stored.followed_by(members, begin)
+        known = whole.taking(np.where(rows >= 0, rows, before - 1 - rows))
+        known = replace(
+            known,
+            record_of=np.repeat(np.arange(len(counts)), counts),
+            key_bytes=np.repeat(_joined(self._key_bytes), counts),
+        )
+        records = form_records(known, "keep")
+        kept = stays[_joined(self._of_record)]
+        return known, records if kept.all() else records.keeping(kept)
+
+
+def _joined(parts: list[Int64s]) -> Int64s:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+_NONE = np.zeros(0, np.int64)
+_KINDS: UInt8s = np.zeros(0, np.uint8)
+_NOTHING = (_KINDS, _NONE, _NONE, _NONE, _NONE)

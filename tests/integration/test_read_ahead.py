@@ -65,7 +65,7 @@ def reader(
 ) -> ReadAhead:
     infos = [bucket.stat(f"{number}.tar") for number in range(4)]
     known = [InputShard(each.name, each.size_bytes, each.mtime_ns, each.etag) for each in infos]
-    monkeypatch.setattr("dsort.workers.read_ahead.read_inputs", lambda _: known)
+    monkeypatch.setattr("dsort.workers.header_reader.read_inputs", lambda _: known)
     nothing: Any = None
     setup = make_work(directory).setup
     return ReadAhead(setup, bucket, nothing, PayloadBuffer(buffer_bytes))

@@ -307,7 +307,7 @@ def cut_evenly(
 
 
 def mixed_evenly(grid: MixingGrid, state: OpenShard, pieces: list[Piece]) -> MixingPart:
-    """What :func:`~dsort.order.mixing_counts.count_part` makes of records of all input shards in
+    """What :func:`~dsort.order.mixing.count_part` makes of records of all input shards in
     turn."""
     runs = OutputRuns.of(grid, state, pieces)
     edges = np.array(runs.edges, np.int64)

@@ -35,7 +35,7 @@ MODULES = {
     "dsort.data.shares": "shares_of_total",
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
-    "dsort.data.total_json": "encodable from_json is_encodable to_json",
+    "dsort.data.json_values": "encodable from_json is_encodable to_json",
     "dsort.job": (
         "commit journal known_keys programs range_probe resolve setup streams worker_setup"
     ),
@@ -108,7 +108,7 @@ MODULES = {
     "dsort.moves.spill": "SpilledPayload SplitSpill narrowed",
     "dsort.naming": "names overlap",
     "dsort.naming.inputs": "NAMES_MAX expand_inputs parse_input_template",
-    "dsort.naming.locations": "FileLocation",
+    "dsort.naming.patterns": "FileLocation",
     "dsort.naming.names": (
         "ARCHIVE_EXTENSIONS CODEC_EXTENSIONS INTERNAL_PART SHORT_EXTENSIONS archive_extension "
         "check_object_name check_output_name first_few normalize_extension position_key "
@@ -119,7 +119,7 @@ MODULES = {
         "templates_overlap"
     ),
     "dsort.naming.patterns": "KeyPattern glob_prefix glob_regex has_wildcard wildcard_match",
-    "dsort.naming.repeats": "NAMES_LOOKED_AT_MAX find_repeats",
+    "dsort.naming.overlap": "NAMES_LOOKED_AT_MAX find_repeats",
     "dsort.naming.safe_names": "new_safe_names safe_name target_escapes unsafe_links unsafe_rows",
     "dsort.naming.templates": "COUNT_MAX ShardTemplate parse_template",
     "dsort.order.algorithms": "ALGORITHMS register",
@@ -132,12 +132,12 @@ MODULES = {
     "dsort.order.interleave": "Interleave",
     "dsort.order.joining": "JoinRule Joined JoinedKind LeftOut conflicts_in join_order join_rows",
     "dsort.order.mixing": "Mixing chi_squared_p_value mixing_line",
-    "dsort.order.mixing_counts": (
+    "dsort.order.mixing": (
         "BINS_MAX BINS_OPEN_MAX MixingGrid MixingPart MixingTally OutputRuns count_part "
         "counts_in_input_order judge_mixing mixing_of output_bin_shards"
     ),
     "dsort.order.output_shards": "AT_ONCE OutputShards Pieces merge_pieces",
-    "dsort.order.partitions": "Partitioning Splitters pick_splitters",
+    "dsort.order.sort": "Partitioning Splitters pick_splitters",
     "dsort.order.sort": (
         "big_int_words float_words int_words joined_keys natural_keys order_rows stable_argsort"
     ),
@@ -150,7 +150,7 @@ MODULES = {
         "least_memory_bytes workers_that_fit"
     ),
     "dsort.reading.in_order": "BUFFER_BYTES ShardRecord read_shards",
-    "dsort.reading.index_cache": "COUNTED_BYTES_MIN IndexCache",
+    "dsort.reading.dataset": "COUNTED_BYTES_MIN IndexCache",
     "dsort.reading.record_index": "RecordIndex adjacent_records",
     "dsort.reading.shard_reader": "ShardReader",
     "dsort.runtime": "local",
@@ -177,11 +177,11 @@ MODULES = {
     "dsort.runtime.ray.scratch_nodes": (
         "ANSWER_SECONDS_MAX NodeAgent RayScratchNodes agent_name node_of node_slot_of"
     ),
-    "dsort.runtime.ray.watchdog": "begin_watchdog end_holders end_watchdog holders",
+    "dsort.runtime.ray.directory": "begin_watchdog end_holders end_watchdog holders",
     "dsort.runtime.ray.workers": "RayWorkers",
     "dsort.runtime.task_queue": "LOOKAHEAD_MAX TASK_TRIES_MAX TaskQueue WORKERS_LOST_MAX",
     "dsort.scratch": "columns index",
-    "dsort.scratch.class_table": "check_class_table class_table_bytes",
+    "dsort.scratch.lots": "check_class_table class_table_bytes",
     "dsort.scratch.columns": (
         "Column ColumnFile KEPT_FILES_MAX KeptColumns columns_bytes write_columns"
     ),
@@ -200,7 +200,7 @@ MODULES = {
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "FirstRecord Place ShardFacts check_cuts",
     "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",
-    "dsort.verification.duplicates": "later_duplicates",
+    "dsort.verification.input_table": "later_duplicates",
     "dsort.verification.input_table": "InputTable",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.read": (
@@ -217,7 +217,7 @@ MODULES = {
     "dsort.workers.member_names": "with_names_written with_new_names",
     "dsort.workers.lineage": "lineage_of",
     "dsort.workers.orderer": "Orderer",
-    "dsort.workers.read_ahead": "ReadAhead",
+    "dsort.workers.header_reader": "ReadAhead",
     "dsort.workers.run_extractor": "RunExtractor",
     "dsort.workers.sealer": "publish_all",
     "dsort.workers.sidecars": "MemberWatch _samples_bytes samples_of",

@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from dsort.tracebacks import one_sentence, without_tracebacks
+from dsort.log_lines import one_sentence, without_tracebacks
 
 
 def raised() -> str:

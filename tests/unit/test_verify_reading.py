@@ -108,7 +108,7 @@ def test_verification_uses_nothing_that_a_job_has_planned() -> None:
     planning = {
         "dsort.job.commit",
         "dsort.job.coordinator",
-        "dsort.order.partitions",
+        "dsort.order.sort",
         "dsort.order.cut",
         "dsort.job.plan",
         "dsort.workers.creator",

@@ -18,8 +18,7 @@ from dsort.job.facts import Fact, Facts
 from dsort.job.job import Job
 from dsort.job.reactions import store_reactions
 from dsort.job.surveys.survey import Survey
-from dsort.order.joined_places import spread_places
-from dsort.order.joining import JoinedKind, JoinRule
+from dsort.order.joining import JoinedKind, JoinRule, spread_places
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.positions import (
     NTH,

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from dsort.data.total_json import encodable, to_json
+from dsort.data.json_values import encodable, to_json
 from dsort.errors import DsortError, TooManyRequestsError, UnauthorizedError
 from dsort.service.problems import PROBLEM_JSON, problem_of
 
@@ -16,7 +16,7 @@ __all__ = ["JsonAnswer", "TextAnswer", "problem_answer"]
 
 
 class JsonAnswer(JSONResponse):
-    """A JSON document, as :func:`~dsort.data.total_json.to_json` writes any value."""
+    """A JSON document, as :func:`~dsort.data.json_values.to_json` writes any value."""
 
     def render(self, content: Any) -> bytes:
         """The document in UTF-8."""

@@ -24,10 +24,10 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dsort.data.total_json import encodable
+from dsort.data.json_values import encodable
 from dsort.errors import DsortError, SpecError, SpecProblem
 from dsort.log_lines import logger_of
-from dsort.model.problem import Problem
+from dsort.model.base import Problem
 from dsort.service.api import (
     admin,
     buckets,

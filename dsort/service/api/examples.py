@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dsort.model.access import AuditPage, Me, TokenList, TokenMade, TokenView, ValidationView
-from dsort.model.base import example_of
+from dsort.model.base import Problem, example_of
 from dsort.model.job import PageView, WholeJobView
-from dsort.model.problem import Problem
 from dsort.model.report import EXAMPLE_ID as _ID
 from dsort.model.report import (
     EXAMPLE_PHASES,

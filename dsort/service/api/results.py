@@ -21,7 +21,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.data.total_json import to_json
+from dsort.data.json_values import to_json
 from dsort.durations import format_duration
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
 from dsort.job.layout import manifest_name, report_name

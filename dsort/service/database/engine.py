@@ -24,7 +24,7 @@ from sqlalchemy.exc import (
 )
 
 from dsort.closing import ClosesOnExit
-from dsort.data.total_json import from_json, to_json
+from dsort.data.json_values import from_json, to_json
 from dsort.errors import SpecError, StorageError
 from dsort.retry import Failures, RetryPolicy
 from dsort.service.database.tables import locks

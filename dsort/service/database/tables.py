@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from dsort.data.total_json import encodable
+from dsort.data.json_values import encodable
 
 __all__ = [
     "AnyText",

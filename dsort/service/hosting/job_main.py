@@ -32,7 +32,7 @@ from dsort.errors import (
     JobStoppedError,
     StorageFullError,
 )
-from dsort.log_lines import LineFormatter, log_to_stderr, logger_of
+from dsort.log_lines import LineFormatter, log_to_stderr, logger_of, one_sentence
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.attempt import JobAttempt, claims_of_keymap
 from dsort.service.hosting.environment import JobEnvironment
@@ -54,7 +54,6 @@ from dsort.service.schedules.retention import run_after_commit
 from dsort.service.security.guard import place_of
 from dsort.service.security.uris import joined_uris, shown_uris
 from dsort.stop_flag import StopFlag
-from dsort.tracebacks import one_sentence
 
 __all__ = ["main"]
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from dsort.tracebacks import without_tracebacks
+from dsort.log_lines import without_tracebacks
 
 __all__ = [
     "NO_LEVEL",

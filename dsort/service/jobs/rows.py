@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 
-from dsort.data.total_json import to_json
+from dsort.data.json_values import to_json
 from dsort.job.hooks import redacted_hook
 from dsort.model.base import rfc3339_text
 from dsort.service.security.uris import main_uri, shown_uris

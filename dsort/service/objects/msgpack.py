@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from dsort.data.total_json import encodable
+from dsort.data.json_values import encodable
 
 __all__ = ["packed"]
 

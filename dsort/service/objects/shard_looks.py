@@ -19,7 +19,7 @@ from typing import Any, Final
 from dsort import api
 from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.scan import END_OF_ARCHIVE
-from dsort.data.total_json import to_json
+from dsort.data.json_values import to_json
 from dsort.errors import DsortError, InputError, NotFoundError, TooLargeError
 from dsort.job.gc import find_garbage
 from dsort.job.journal import list_job_directories

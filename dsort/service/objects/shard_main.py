@@ -29,7 +29,7 @@ from dsort import api
 from dsort.bounds import memory_max_bytes
 from dsort.errors import DsortError, InvariantError, NotFoundError, TooLargeError
 from dsort.options import RunOptions
-from dsort.reading.index_cache import IndexCache
+from dsort.reading.dataset import IndexCache
 from dsort.reading.places import ShardPlace
 from dsort.reading.shard import WHOLE_BYTES, Shard
 from dsort.service.objects import shard_looks

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dsort.data.total_json import to_json
+from dsort.data.json_values import to_json
 from dsort.errors import DsortError
 from dsort.job.inputs import absent_inputs
 from dsort.options import RunOptions

@@ -21,7 +21,6 @@ from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.job.hooks import hooks_of, unknown_commands
 from dsort.keymap.fetch import path_in, scheme_of, shown_location
 from dsort.naming.inputs import parse_input_template
-from dsort.naming.locations import FileLocation
 from dsort.naming.names import (
     INTERNAL_PART,
     check_object_name,
@@ -29,7 +28,7 @@ from dsort.naming.names import (
     is_hidden,
     shortened,
 )
-from dsort.naming.patterns import glob_prefix
+from dsort.naming.patterns import FileLocation, glob_prefix
 from dsort.naming.templates import parse_template
 from dsort.service.config import ServiceConfig
 from dsort.service.security.policy import SpecPolicy

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dsort.data.total_json import encodable, is_encodable
+from dsort.data.json_values import encodable, is_encodable
 from dsort.errors import SpecError, SpecProblem, TooLargeError
 from dsort.naming.names import has_control_characters, shortened
 from dsort.sizes import format_bytes
