@@ -239,8 +239,8 @@ def measure_resume(directory: Path, records: int = 10_000_000) -> dict[str, Any]
 
 def write_manifest(where: Path, rows: list[Any] | None = None) -> None:
     """The manifest that a job would have written of the tars in ``where``."""
-    from dsort.job.manifest import Making, Manifest, ManifestOutput
-    from dsort.job.manifest import write_manifest as write
+    from dsort.results.manifest import Making, Manifest, ManifestOutput
+    from dsort.results.manifest import write_manifest as write
     from dsort.spec.load import parse_spec
 
     if rows is None:
@@ -261,7 +261,7 @@ def write_manifest(where: Path, rows: list[Any] | None = None) -> None:
 
 
 def _manifest_rows(where: Path) -> Any:
-    from dsort.job.manifest import parse_manifest
+    from dsort.results.manifest import parse_manifest
 
     return parse_manifest((where / MANIFEST).read_bytes()).outputs
 

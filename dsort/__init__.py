@@ -65,13 +65,13 @@ if TYPE_CHECKING:
         VerifyError,
         WorkerLostError,
     )
-    from dsort.job.report import JobReport
     from dsort.options import RunOptions
     from dsort.progress_display import show_progress
     from dsort.reading.dataset import Dataset
     from dsort.reading.in_order import ShardRecord, read_shards
     from dsort.reading.shard import Record, Shard
     from dsort.reading.shard import open_shard as open
+    from dsort.results.report import JobReport
     from dsort.spec.model import JobSpec
     from dsort.staged_samples import ingest
     from dsort.verification.findings import VerifyReport
@@ -146,7 +146,7 @@ _SOURCES = {
     "AsyncClient": ("dsort.client", "AsyncClient"),
     "Client": ("dsort.client", "DsortClient"),
     "Dataset": ("dsort.reading.dataset", "Dataset"),
-    "JobReport": ("dsort.job.report", "JobReport"),
+    "JobReport": ("dsort.results.report", "JobReport"),
     "JobSpec": ("dsort.spec.model", "JobSpec"),
     "Record": ("dsort.reading.shard", "Record"),
     "RunOptions": ("dsort.options", "RunOptions"),

@@ -14,12 +14,12 @@ from dsort.data.columns import Bools
 from dsort.data.key_set import KeySet, lines_of
 from dsort.data.records import form_records
 from dsort.errors import InputError, SpecError
-from dsort.job.manifest import Manifest
-from dsort.job.report import JobReport
 from dsort.naming.names import readable
 from dsort.naming.templates import ShardTemplate, parse_template
 from dsort.pipeline.compile import container_options, written_container
 from dsort.reading.shard_reader import ShardReader
+from dsort.results.manifest import Manifest
+from dsort.results.report import JobReport
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import place_of

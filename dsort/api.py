@@ -23,19 +23,19 @@ from dsort.errors import (
     SpecError,
 )
 from dsort.job.coordinator import plan_job, run_job
-from dsort.job.events import Event, JobWarning, Progress
 from dsort.job.job import Job
-from dsort.job.job_ids import later_job_id, new_job_id
-from dsort.job.journal import discard_run
-from dsort.job.journal_entries import JournalState
-from dsort.job.layout import manifest_name, report_name
-from dsort.job.lease import Lease, last_attempt
-from dsort.job.manifest import parse_manifest
-from dsort.job.other_buckets import refuse_unnoted
-from dsort.job.report import JobReport
 from dsort.job.resume import state_of
 from dsort.opened_job import Listener, open_place, opened_job
 from dsort.options import RunOptions, default_options
+from dsort.results.events import Event, JobWarning, Progress
+from dsort.results.job_ids import later_job_id, new_job_id
+from dsort.results.journal import discard_run
+from dsort.results.journal_entries import JournalState
+from dsort.results.layout import manifest_name, report_name
+from dsort.results.lease import Lease, last_attempt
+from dsort.results.manifest import parse_manifest
+from dsort.results.other_buckets import refuse_unnoted
+from dsort.results.report import JobReport
 from dsort.settings import resolve_ref
 from dsort.settings.named_transforms import find_transform
 from dsort.spec.load import load_spec as read_spec
@@ -96,9 +96,9 @@ def run(
 
     ``job_id``: one of ``new_job_id``, if the caller needs the id before the job runs. ``runtime``:
     ``local`` or ``ray``, in place of the runtime of ``options``. ``on_progress`` is called in this
-    thread with every :class:`~dsort.job.events.Progress`, ``on_event`` with every
-    :data:`~dsort.job.events.Event` (phases, warnings, progress). A signal handler or another thread
-    ends the job by ``stop``.
+    thread with every :class:`~dsort.results.events.Progress`, ``on_event`` with every
+    :data:`~dsort.results.events.Event` (phases, warnings, progress). A signal handler or another
+    thread ends the job by ``stop``.
     Raises ``DsortError``; no part of the result is visible then. A job that a signal, Ctrl-C or a
     full disk has stopped can be continued with :func:`resume`; any other failed job leaves a report
     in the bucket at most. ``on_success`` or ``on_failure`` of the spec is called at the end; a call
@@ -145,7 +145,7 @@ def _delivered(job: Job, streams: Streams, report: JobReport) -> JobReport:
 def _refuse_unknown_commands(spec: JobSpec, options: RunOptions) -> None:
     if spec.on_success is None and spec.on_failure is None:
         return
-    from dsort.job.hooks import unknown_commands
+    from dsort.results.hooks import unknown_commands
 
     problems = unknown_commands(spec, dict(options.settings.commands))
     if problems:
@@ -164,7 +164,7 @@ def _tell(
     """Call a hook. A failed call, or a stop during it, does not change how the job ended."""
     if hook is None:
         return
-    from dsort.job.hooks import call_hook, job_notice  # loads what speaks with the web
+    from dsort.results.hooks import call_hook, job_notice  # loads what speaks with the web
 
     notice, commands = job_notice(spec, job_id, end), dict(options.settings.commands)
     call = partial(call_hook, hook.called, notice, commands=commands, policy=options.fetch)

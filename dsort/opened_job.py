@@ -11,18 +11,25 @@ from dsort.data.tally import Tally
 from dsort.errors import (
     SpecError,
 )
-from dsort.job.events import Event
 from dsort.job.job import Buckets, Found, Job, JobAttempt, Outcome
-from dsort.job.job_ids import new_job_id
-from dsort.job.journal_entries import JournalState
-from dsort.job.manifest import Manifest
-from dsort.job.reporter import Reporter
-from dsort.job.resources import CodeRoom, JobMemory, cores, job_memory, store_limits, workers_here
-from dsort.job.setup import load_formats, load_keymap, load_steps, output_names, with_seed
+from dsort.job.setup.new_job import load_formats, load_keymap, load_steps, output_names, with_seed
+from dsort.job.setup.resources import (
+    CodeRoom,
+    JobMemory,
+    cores,
+    job_memory,
+    store_limits,
+    workers_here,
+)
 from dsort.log_lines import about
 from dsort.options import RunOptions, default_options
 from dsort.pipeline.compile import compile_pipeline, steps_of
 from dsort.pipeline.movement import workers_that_fit
+from dsort.results.events import Event
+from dsort.results.job_ids import new_job_id
+from dsort.results.journal_entries import JournalState
+from dsort.results.manifest import Manifest
+from dsort.results.reporter import Reporter
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref
@@ -85,7 +92,10 @@ def opened_job(
         steps = flag.wait_for(partial(load_steps, spec, options)) if steps_of(spec) else ()
         room = CodeRoom()
         if any(step.needs == "payload" for step in steps) and not is_to_clean:
-            from dsort.job.user_code import described_steps, room_here  # other jobs run no code
+            from dsort.job.setup.user_code import (  # other jobs run no code
+                described_steps,
+                room_here,
+            )
 
             if options.runtime == "local":
                 room = room_here(steps, cores())

@@ -31,12 +31,12 @@ from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import DsortError, JobConflictError, SpecError, StorageError, TransformError
 from dsort.job.gc import tidy_finished
-from dsort.job.job_ids import new_job_id
-from dsort.job.layout import journal_prefix, manifest_name
-from dsort.job.manifest import parse_manifest
-from dsort.job.report import report_of_manifest
-from dsort.job.resources import workers_here
+from dsort.job.setup.resources import workers_here
 from dsort.options import RunOptions, default_options, open_with_settings
+from dsort.results.job_ids import new_job_id
+from dsort.results.layout import journal_prefix, manifest_name
+from dsort.results.manifest import parse_manifest
+from dsort.results.report import report_of_manifest
 from dsort.scratch.nodes import boot_id
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
@@ -46,8 +46,8 @@ from dsort.user_code.runner import BadResultError, check_extension, check_key
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
 
-    from dsort.job.events import Event
-    from dsort.job.report import JobReport
+    from dsort.results.events import Event
+    from dsort.results.report import JobReport
     from dsort.stop_flag import StopFlag
 
 __all__ = ["ingest"]

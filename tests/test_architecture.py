@@ -30,6 +30,7 @@ ROOMS = (
     {"amendments", "loader", "shard_contents"},
     {"reading"},
     {"job"},
+    {"results"},
     {"runtime"},
     {"workers"},
     {"moves"},
@@ -58,8 +59,8 @@ ROOMS = (
 itself; rooms of one line know nothing of each other."""
 
 ENGINE = {
-    *("data", "job", "keymap", "model", "moves", "naming", "order", "pipeline", "runtime"),
-    *("scratch", "verification", "workers"),
+    *("data", "job", "keymap", "model", "moves", "naming", "order", "pipeline", "results"),
+    *("runtime", "scratch", "verification", "workers"),
 }
 """Rooms whose modules are for each other: they have no ``__all__``."""
 RAY_LIBRARY = "dsort/runtime/ray/library.py"
@@ -71,8 +72,8 @@ PURE = (
     "data",
     "durations",
     "expressions",
-    "job/journal_entries",
-    "job/layout",
+    "results/journal_entries",
+    "results/layout",
     "job/output_names",
     "keymap/match",
     "keymap/text",
@@ -93,9 +94,9 @@ JUDGED = ("dsort.job.surveys", "dsort.workers")
 """What ``verification`` judges and so must not use: a bug there would be in both sides."""
 
 FEATURES = {
-    "exact outputs": ("job/surveys/exact_outputs", "workers/exact_outputs"),
-    "mix": ("job/surveys/mix", "workers/mix"),
-    "known keys": ("job/known_keys", "workers/known_keys"),
+    "exact outputs": ("job/surveys/exact_outputs", "workers/operators/exact_outputs"),
+    "mix": ("job/surveys/mix", "workers/operators/mix"),
+    "known keys": ("job/known_keys", "workers/operators/known_keys"),
 }
 """Features of the engine, and the files that each is: one for the coordinator, one for workers."""
 FEATURE_FILES_MAX, FEATURE_LINES_MAX = 6, 250
@@ -196,12 +197,12 @@ NOT_OURS = {"bench-data", "build", "demo", "dist", "site"}
 
 
 PHASES = {
-    *("create", "duplicates", "extraction", "free_space", "input_samples"),
-    *("known_keys", "lineage", "ordering", "plan", "schemas", "tables", "taken_names"),
+    *("companions/lineage", "create", "duplicates", "extraction", "known_keys"),
+    *("ordering", "plan", "setup/probes", "setup/tables"),
 }
 ENGINE_ROOMS = {
     *("data", "job", "keymap", "loader", "model", "moves", "naming", "order", "reading"),
-    *("runtime", "scratch", "verification", "workers"),
+    *("results", "runtime", "scratch", "verification", "workers"),
 }
 """Their modules move: tests name them in ``tests/support/internals.py`` alone."""
 
@@ -413,7 +414,7 @@ def test_what_is_pure_opens_no_file_and_reads_no_clock() -> None:
     none_of(wrong)
 
 
-@pytest.mark.parametrize("unit", ["job/events", "stop_flag", "errors"])
+@pytest.mark.parametrize("unit", ["results/events", "stop_flag", "errors"])
 def test_what_everybody_imports_is_light(unit: str) -> None:
     heavy = {"click", "numpy", "pydantic", "ray", "rich", "yaml"}
     found = [dotted for _, dotted in imports(PACKAGE / f"{unit}.py")]

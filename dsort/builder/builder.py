@@ -16,7 +16,7 @@ from dsort.settings.named_transforms import find_transform
 from dsort.spec.model import JobSpec
 
 if TYPE_CHECKING:
-    from dsort.job.report import JobReport
+    from dsort.results.report import JobReport
 
 __all__ = ["SpecBuilder", "read"]
 

@@ -143,7 +143,7 @@ def _fields_there(
     if is_part():  # the engine is needed to read a manifest
         raise missing_part("dsort append", takes_a_service=False)
     from dsort.amendments import append_fields
-    from dsort.job.manifest import parse_manifest
+    from dsort.results.manifest import parse_manifest
 
     with connected(context) as client:
         manifest = client.manifest(found_jobs(client, [dataset])[0].job_id)

@@ -116,9 +116,9 @@ def _tell_stale(found: FoundJob) -> None:
     """Report objects of replaced results that a job had to remove after its manifest and that still
     exist."""
     from dsort.errors import InputError
-    from dsort.job.manifest import parse_manifest
     from dsort.job.stale_outputs import left_of_replaced
     from dsort.naming.names import first_few
+    from dsort.results.manifest import parse_manifest
 
     try:
         manifest = parse_manifest(found.read())

@@ -22,12 +22,12 @@ from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, 
 from dsort.cli.unfinished import look_at
 from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
-from dsort.job.events import Progress
-from dsort.job.report import output_counts, reaction_counts
+from dsort.results.events import Progress
+from dsort.results.report import output_counts, reaction_counts
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
-    from dsort.job.earlier_results import Replacement
+    from dsort.results.earlier_results import Replacement
 
 __all__ = ["replaced_shards", "shards_text", "show", "show_finished", "show_job"]
 
@@ -144,8 +144,8 @@ def show_finished(found: FoundJob, *, show_all: bool = False, as_json: bool = Fa
 
 def replaced_shards(found: FoundJob, manifest: Any) -> list[Replacement]:
     """The shards of a finished job that later jobs replaced. ``manifest``: its document."""
-    from dsort.job.earlier_results import later_results, replacements
-    from dsort.job.manifest import parse_manifest
+    from dsort.results.earlier_results import later_results, replacements
+    from dsort.results.manifest import parse_manifest
 
     created = str(manifest.get("created")) if isinstance(manifest, Mapping) else ""
     if not found.in_place or not later_results(found.bucket, created, found.job_id):

@@ -67,8 +67,8 @@ def stop(
 
 
 def _stopped_here(found: FoundJob, timeout_s: float) -> StopResult:
-    from dsort.job.layout import manifest_name
-    from dsort.job.lease import stop_job
+    from dsort.results.layout import manifest_name
+    from dsort.results.lease import stop_job
 
     if found.finished:
         return found.job_id, "finished", "has finished already"

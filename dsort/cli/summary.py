@@ -10,7 +10,7 @@ from dsort.order.algorithms import is_random
 from dsort.order.mixing import mixing_line
 
 if TYPE_CHECKING:
-    from dsort.job.report import (
+    from dsort.results.report import (
         JobReport,
         OutputCount,
         PlanEstimate,

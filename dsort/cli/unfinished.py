@@ -13,15 +13,15 @@ from dsort.cli.find import FoundJob
 from dsort.errors import JobConflictError, StorageError
 
 if TYPE_CHECKING:
-    from dsort.job.journal_entries import JournalState
-    from dsort.job.lease import JobHold, Standing
+    from dsort.results.journal_entries import JournalState
+    from dsort.results.lease import JobHold, Standing
 
 __all__ = ["Unfinished", "look_at"]
 
 
 def _why_dead(standing: Standing) -> str:
     """Why no coordinator holds a lease in that state; "" if one holds it."""
-    from dsort.job.lease import Standing
+    from dsort.results.lease import Standing
 
     reasons = {
         Standing.ABSENT: "it has no lease",
@@ -129,9 +129,9 @@ class Unfinished(Struct, frozen=True):
 
 def look_at(found: FoundJob) -> Unfinished:
     """The state of a job that has no manifest."""
-    from dsort.job.journal import read_journal
-    from dsort.job.layout import journal_prefix
-    from dsort.job.lease import read_hold
+    from dsort.results.journal import read_journal
+    from dsort.results.layout import journal_prefix
+    from dsort.results.lease import read_hold
     from dsort.runtime.machine import Machine
 
     machine = Machine()

@@ -35,8 +35,8 @@ def where(
       dsort where shuffled 000017
       dsort where s3://bucket/shuffled 000017 000042 --json
     """
-    from dsort.job.lineage import find_in_lineage
-    from dsort.job.manifest import parse_manifest
+    from dsort.job.companions.lineage import find_in_lineage
+    from dsort.results.manifest import parse_manifest
 
     found = find_job(job, bucket=bucket, root=root, finished=True)
     if not found.finished:

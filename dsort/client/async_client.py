@@ -25,7 +25,7 @@ from dsort.client.client import (
 from dsort.client.events import JobEvent, await_events
 from dsort.client.transport import Patience, Query
 from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation
-from dsort.job.report import JobReport
+from dsort.results.report import JobReport
 
 if TYPE_CHECKING:
     import httpx

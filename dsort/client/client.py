@@ -21,7 +21,7 @@ from dsort.client.transport import Patience, Query, Transport
 from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation, report_of
 from dsort.closing import ClosesOnExit
 from dsort.errors import NotFoundError, ServiceError, SpecError
-from dsort.job.report import JobReport
+from dsort.results.report import JobReport
 
 if TYPE_CHECKING:
     import httpx

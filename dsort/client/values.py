@@ -23,7 +23,12 @@ from pydantic import (
 
 from dsort.client.problems import SIGNALS_FROM, error_of
 from dsort.errors import DsortError, JobStoppedError, ServiceError
-from dsort.job.report import (
+from dsort.model.access import Me, ValidationView
+from dsort.model.base import Model
+from dsort.model.job import ProgressView, WholeJobView
+from dsort.model.report import PhaseView
+from dsort.model.schedule import RunView, ScheduleView
+from dsort.results.report import (
     Forecast,
     JobReport,
     Order,
@@ -36,11 +41,6 @@ from dsort.job.report import (
     Run,
     Totals,
 )
-from dsort.model.access import Me, ValidationView
-from dsort.model.base import Model
-from dsort.model.job import ProgressView, WholeJobView
-from dsort.model.report import PhaseView
-from dsort.model.schedule import RunView, ScheduleView
 
 __all__ = [
     "Identity",

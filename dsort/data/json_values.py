@@ -1,6 +1,6 @@
-"""JSON from outside, checked by the types that it is to have; and JSON that people can read and
-that is written fast: long lists of small values have one row per line, everything else is indented
-by two spaces."""
+"""JSON from outside, checked by types; JSON for people; and values that JSON has no form for.
+
+Long lists of small values have one row per line, everything else is indented by two spaces."""
 
 from __future__ import annotations
 

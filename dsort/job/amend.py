@@ -26,16 +26,20 @@ from dsort.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from dsort.job.directory_files import containers_named, directory_file_names, directory_files
+from dsort.job.companions.directory_files import (
+    containers_named,
+    directory_file_names,
+    directory_files,
+)
 from dsort.job.job import Job
-from dsort.job.journal import list_job_directories
-from dsort.job.layout import (
+from dsort.results.journal import list_job_directories
+from dsort.results.layout import (
     amended_name,
     manifest_name,
     reactions_name,
     removed_name,
 )
-from dsort.job.manifest import (
+from dsort.results.manifest import (
     History,
     Manifest,
     ManifestOutput,

@@ -29,14 +29,22 @@ from dsort.job.amend import (
     result_shards,
     sidecars_written,
 )
+from dsort.job.companions.directory_files import (
+    containers_named,
+    directory_file_names,
+    directory_files,
+)
+from dsort.job.companions.sidecars import noted_sidecars, stage_sidecars
 from dsort.job.create import Created, keep_sealed
-from dsort.job.directory_files import containers_named, directory_file_names, directory_files
-from dsort.job.earlier_results import Commit, commit_of, commits, later_than, manifests_in
 from dsort.job.extraction import answers
-from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
-from dsort.job.journal_entries import Committing
-from dsort.job.layout import (
+from dsort.job.plan import Plan
+from dsort.job.resolve import classes_of
+from dsort.job.setup.inputs import refuse_changed_inputs
+from dsort.order.output_shards import rows_of
+from dsort.results.earlier_results import Commit, commit_of, commits, later_than, manifests_in
+from dsort.results.journal_entries import Committing
+from dsort.results.layout import (
     index_name,
     lineage_names,
     manifest_name,
@@ -44,7 +52,7 @@ from dsort.job.layout import (
     rejects_name,
     staged_prefix,
 )
-from dsort.job.manifest import (
+from dsort.results.manifest import (
     Making,
     Manifest,
     ManifestInput,
@@ -54,11 +62,7 @@ from dsort.job.manifest import (
     wids_index_bytes,
     write_manifest,
 )
-from dsort.job.plan import Plan
-from dsort.job.resolve import classes_of
-from dsort.job.sidecars import noted_sidecars, stage_sidecars
-from dsort.job.transaction import PutBack, Transaction
-from dsort.order.output_shards import rows_of
+from dsort.results.transaction import PutBack, Transaction
 from dsort.storage.staging import Staged, stage, stage_file
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.tasks import PublishTask
@@ -238,7 +242,9 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
 def _stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
     if job.pipeline.lineage is None or job.replaces_inputs:
         return None  # a removal deletes the lineage: it names the removed records
-    from dsort.job.lineage import stage_lineage  # few jobs have a lineage, and it loads PyArrow
+    from dsort.job.companions.lineage import (
+        stage_lineage,  # few jobs have a lineage, and it loads PyArrow
+    )
 
     return stage_lineage(job, plan)
 

@@ -20,28 +20,32 @@ from dsort.job.amend import (
     replaceable_names,
     sidecars_written,
 )
-from dsort.job.collisions import refuse_collisions
 from dsort.job.commit import commit, names_stored, outputs_of, rollback
+from dsort.job.companions.directory_files import (
+    containers_named,
+    directory_file_names,
+    refuse_beside_inputs,
+)
+from dsort.job.companions.sidecars import refuse_alike
 from dsort.job.create import Created, create, seal
-from dsort.job.directory_files import containers_named, directory_file_names, refuse_beside_inputs
 from dsort.job.extraction import extract
-from dsort.job.inputs import refuse_changed_inputs
 from dsort.job.job import Job
-from dsort.job.journal import discard_run
-from dsort.job.layout import manifest_name, report_name
-from dsort.job.lease import Lease
 from dsort.job.ordering import Ordering
-from dsort.job.other_buckets import forget_elsewhere, tell_result
 from dsort.job.plan import Plan, make_plan
-from dsort.job.report import Forecast, JobReport, Order, PlannedShard, Run, Totals
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_bytes
-from dsort.job.sidecars import refuse_alike
+from dsort.job.setup.collisions import refuse_collisions
+from dsort.job.setup.inputs import refuse_changed_inputs
+from dsort.job.setup.worker_setup import check_output_space
 from dsort.job.stale_outputs import look_for_stale, refuse_taken, remove_stale
 from dsort.job.surveys.all_surveys import run_surveys
-from dsort.job.transaction import PutBack
-from dsort.job.worker_setup import check_output_space
 from dsort.log_lines import logger_of
+from dsort.results.journal import discard_run
+from dsort.results.layout import manifest_name, report_name
+from dsort.results.lease import Lease
+from dsort.results.other_buckets import forget_elsewhere, tell_result
+from dsort.results.report import Forecast, JobReport, Order, PlannedShard, Run, Totals
+from dsort.results.transaction import PutBack
 
 log = logger_of("job")
 
@@ -136,7 +140,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
 
 def plan_job(job: Job, tally: Tally) -> JobReport:
     """Resolve, extract and plan; write nothing to either bucket."""
-    from dsort.job.estimate import estimate_of  # only dry runs need it
+    from dsort.job.setup.estimate import estimate_of  # only dry runs need it
 
     try:
         resolve(job, tally, dry=True)

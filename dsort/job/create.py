@@ -16,11 +16,11 @@ from dsort.data.packed_texts import TextsByNumber
 from dsort.job.extraction import answers, retry_after_lost_scratch
 from dsort.job.facts import parse_kept
 from dsort.job.job import Job
-from dsort.job.layout import sidecars_prefix, staged_prefix
 from dsort.job.ordering import Ordering
 from dsort.job.plan import Plan
 from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
+from dsort.results.layout import sidecars_prefix, staged_prefix
 from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import kinds_of
 from dsort.storage.routed import bucket_for, bucket_named

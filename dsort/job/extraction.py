@@ -15,9 +15,9 @@ from dsort.data.tally import FITS, FLOW, FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Ta
 from dsort.errors import InvariantError, ScratchLostError, TransformError, WorkerLostError
 from dsort.job.facts import Facts
 from dsort.job.job import Job
-from dsort.job.report import RecordFlow
 from dsort.log_lines import logger_of
 from dsort.naming.names import archive_extension, first_few
+from dsort.results.report import RecordFlow
 from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed
@@ -392,7 +392,7 @@ TASKS_A_WORKER = 8
 def can_run(job: Job) -> bool:
     """Whether a job's input shards may be extracted in runs: ``RunExtractor`` supports no steps,
     and none of the operators that need each shard by itself."""
-    from dsort.workers.operators import allow_runs  # imports all operators
+    from dsort.workers.operators.all_operators import allow_runs  # imports all operators
 
     pipeline = job.pipeline
     more_than_keys = (

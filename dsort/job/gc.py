@@ -25,10 +25,13 @@ from dsort.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from dsort.job.directory_files import directory_file_names
-from dsort.job.journal import JobDirectory, discard_run, list_job_directories, read_journal
-from dsort.job.journal_entries import JournalState
-from dsort.job.layout import (
+from dsort.job.companions.directory_files import directory_file_names
+from dsort.job.companions.sidecars import noted_sidecars
+from dsort.job.removed_names import forget_removed
+from dsort.log_lines import logger_of
+from dsort.results.journal import JobDirectory, discard_run, list_job_directories, read_journal
+from dsort.results.journal_entries import JournalState
+from dsort.results.layout import (
     index_name,
     job_directory,
     job_of,
@@ -36,18 +39,15 @@ from dsort.job.layout import (
     reactions_name,
     writes_prefix,
 )
-from dsort.job.lease import JobHold, Lease, last_attempt, read_hold
-from dsort.job.other_buckets import (
+from dsort.results.lease import JobHold, Lease, last_attempt, read_hold
+from dsort.results.other_buckets import (
     Opened,
     forget_elsewhere,
     is_elsewhere,
     is_note_alone,
     outputs_left,
 )
-from dsort.job.removed_names import forget_removed
-from dsort.job.sidecars import noted_sidecars
-from dsort.job.transaction import Transaction
-from dsort.log_lines import logger_of
+from dsort.results.transaction import Transaction
 from dsort.runtime.machine import Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.sidecars.kinds import parse_kinds, sidecar_names

@@ -11,15 +11,9 @@ from msgspec import Meta, Struct, field
 
 from dsort.data.tally import TallyRow
 from dsort.errors import ObjectNotFoundError
-from dsort.job.collisions import BucketIdentity, InputIdentities, OutputIdentities
-from dsort.job.journal import Journal
-from dsort.job.journal_entries import JournalEvent, JournalState
-from dsort.job.layout import shared_name
-from dsort.job.lease import Lease
 from dsort.job.output_names import OutputNames
-from dsort.job.report import RecordFlow
-from dsort.job.reporter import Reporter
-from dsort.job.resources import CodeRoom, JobMemory
+from dsort.job.setup.collisions import BucketIdentity, InputIdentities, OutputIdentities
+from dsort.job.setup.resources import CodeRoom, JobMemory
 from dsort.log_lines import about_attempt, logger_of
 from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.moves.input_shard import InputShard
@@ -27,6 +21,12 @@ from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
 from dsort.pipeline.movement import Movement
 from dsort.pipeline.pipeline import Pipeline
+from dsort.results.journal import Journal
+from dsort.results.journal_entries import JournalEvent, JournalState
+from dsort.results.layout import shared_name
+from dsort.results.lease import Lease
+from dsort.results.report import RecordFlow
+from dsort.results.reporter import Reporter
 from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
@@ -38,8 +38,8 @@ from dsort.transforms.payload import PayloadStep
 
 if TYPE_CHECKING:
     from dsort.job.known_keys import KnownKeys
-    from dsort.job.manifest import Manifest
     from dsort.job.streams import Streams  # few jobs have any
+    from dsort.results.manifest import Manifest
 
 RETAINED_BYTES_MAX = 4 << 30
 

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from dsort.job.extraction import answers
 from dsort.job.job import Job
-from dsort.job.manifest import ManifestOutput
+from dsort.results.manifest import ManifestOutput
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask
 
 RECORDS_A_FILE: Final = 1 << 18

@@ -28,7 +28,7 @@ from dsort.job.facts import Fact
 from dsort.job.job import Job
 from dsort.naming.names import readable
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, OutputShard, Piece
-from dsort.order.mixing import MixingTally
+from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import Pieces
 from dsort.scratch.logs import reaction_line
 from dsort.scratch.ordered import OrderedRows

@@ -23,6 +23,7 @@ from dsort.errors import (
     SpecProblem,
     StorageError,
 )
+from dsort.job.companions.reactions import append_reactions, store_reactions
 from dsort.job.duplicates import Dropped, settle_duplicates
 from dsort.job.extraction import (
     Extraction,
@@ -39,15 +40,14 @@ from dsort.job.ordering import (
     run_rule,
 )
 from dsort.job.output_names import TemplateExhaustedError
-from dsort.job.reactions import append_reactions, store_reactions
-from dsort.job.report import OutputCount, ReaderCounts, Totals, reader_counts
 from dsort.naming.names import first_few
 from dsort.order.cut import (
     CutRule,
     EncodedSizes,
 )
-from dsort.order.mixing import judge_mixing
+from dsort.order.mixing_counts import judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
+from dsort.results.report import OutputCount, ReaderCounts, Totals, reader_counts
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small

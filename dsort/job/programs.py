@@ -1,6 +1,8 @@
-"""Programs that a job's spec names, run beside the job: without a shell, in a process group of
-their own, and with an end that is waited for. Those of a recipe, whose output becomes members, run
-only on this machine, and only if the spec allows it."""
+"""Programs that a job's spec names: without a shell, in a process group of their own.
+
+``on_shard`` runs for each output shard after the manifest is written. ``on_shard.json`` has the
+progress, written at most once a second: after a death of dsort, the program runs again for shards
+of that second. Programs of a recipe run on this machine alone, and only if the spec allows it."""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ from msgspec import Struct
 
 from dsort.data.json_values import Count, json_bytes
 from dsort.errors import InputError, ObjectNotFoundError, ShardCommandError, SpecError
-from dsort.job.layout import on_shard_name
-from dsort.job.manifest import ManifestOutput
 from dsort.options import RunOptions
+from dsort.results.layout import on_shard_name
+from dsort.results.manifest import ManifestOutput
 from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
 from dsort.spec.outputs import OnShard

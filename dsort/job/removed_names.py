@@ -19,7 +19,7 @@ from dsort.data.columns import BytesColumn, UInt64s
 from dsort.data.numbered import hash_column
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
 from dsort.job.amend import is_removal, read_removed
-from dsort.job.layout import (
+from dsort.results.layout import (
     index_name,
     job_of,
     lineage_names,
@@ -28,7 +28,7 @@ from dsort.job.layout import (
     rejects_name,
     report_name,
 )
-from dsort.job.manifest import Manifest, parse_manifest, without_names
+from dsort.results.manifest import Manifest, parse_manifest, without_names
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
 from dsort.storage.small_objects import read_json, read_small
 

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError, InputError, SpecError, SpecProblem, StorageError
-from dsort.job.collisions import refuse_early_collisions, refuse_shards_twice
-from dsort.job.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
-from dsort.job.events import JobStarted
-from dsort.job.inputs import (
+from dsort.job.job import Job, Resolved
+from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
+from dsort.job.setup.collisions import refuse_early_collisions, refuse_shards_twice
+from dsort.job.setup.inputs import (
     refuse_absent,
     refuse_changed_files,
     refuse_changed_inputs,
@@ -26,20 +26,15 @@ from dsort.job.inputs import (
     resolve_inputs,
     warn_of_equal_numbers,
 )
-from dsort.job.job import Job, Resolved
-from dsort.job.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
-from dsort.job.layout import report_name
-from dsort.job.other_buckets import note_elsewhere
-from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
-from dsort.job.setup import named_text, output_names
-from dsort.job.stale_outputs import refuse_taken_early
-from dsort.job.worker_setup import (
+from dsort.job.setup.new_job import named_text, output_names
+from dsort.job.setup.worker_setup import (
     bytes_to_move,
     check_directories,
     check_free_space,
     movement_for,
     start_workers,
 )
+from dsort.job.stale_outputs import refuse_taken_early
 from dsort.log_lines import logger_of
 from dsort.loose_files.bucket import LISTING_FILE, FilesBucket
 from dsort.moves.input_shard import INPUTS_FILE, InputShard, inputs_bytes
@@ -47,6 +42,11 @@ from dsort.naming.names import is_hidden, shortened
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions
 from dsort.pipeline.movement import WAYS
+from dsort.results.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
+from dsort.results.events import JobStarted
+from dsort.results.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
+from dsort.results.layout import report_name
+from dsort.results.other_buckets import note_elsewhere
 from dsort.scratch.columns import ColumnFile
 from dsort.spec.inputs import InputFormat
 from dsort.spec.model import JobSpec
@@ -85,7 +85,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
         share_files(job)
         if job.pipeline.writes_rows:
-            from dsort.job.tables import (
+            from dsort.job.setup.tables import (
                 check_types_kept,
                 first_schema,
                 made_schema,

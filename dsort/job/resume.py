@@ -16,25 +16,25 @@ from msgspec.structs import asdict
 from dsort.data.json_values import Count, Rows, json_bytes
 from dsort.data.tally import TallyRow, tally_of, tally_rows
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, damaged
+from dsort.job.companions.sidecars import noted_sidecars
 from dsort.job.create import Created
 from dsort.job.facts import parse_kept, refuse_damage_in
 from dsort.job.job import Job, Resolved
-from dsort.job.journal import NoJournalError, read_journal
-from dsort.job.journal_entries import (
+from dsort.job.plan import Plan, with_ends
+from dsort.log_lines import logger_of
+from dsort.order.cut import OutputShard
+from dsort.order.mixing_counts import mixing_of
+from dsort.order.output_shards import OutputShards
+from dsort.results.journal import NoJournalError, read_journal
+from dsort.results.journal_entries import (
     InputRow,
     JobAccepted,
     JournalState,
     Planned,
     PlannedRow,
 )
-from dsort.job.layout import reactions_name, rejects_name, report_name, staged_prefix
-from dsort.job.plan import Plan, with_ends
-from dsort.job.report import JobReport, RecordFlow
-from dsort.job.sidecars import noted_sidecars
-from dsort.log_lines import logger_of
-from dsort.order.cut import OutputShard
-from dsort.order.mixing import mixing_of
-from dsort.order.output_shards import OutputShards
+from dsort.results.layout import reactions_name, rejects_name, report_name, staged_prefix
+from dsort.results.report import JobReport, RecordFlow
 from dsort.scratch.logs import ShardCreated
 from dsort.scratch.requests import CreatedLogs
 from dsort.storage.bucket import Bucket

@@ -1,9 +1,8 @@
-"""Objects that an older, larger result leaves behind under the names of a new one.
+"""Objects of the output bucket that have names of a new result, or that an older one leaves behind.
 
-If a result replaces one of more shards, the last shards of the older result stay, and a reader of
-all that fits the template reads old and new shards together. Such objects are reported, and with
-``remove_stale`` removed.
-"""
+Names that are taken are refused as soon as they can be known. If a result replaces one of more
+shards, the last shards of the older result stay, and a reader of all that fits the template reads
+old and new shards together: they are reported, and removed with ``remove_stale``."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ from typing import Final
 from msgspec import Struct
 
 from dsort.errors import InputError, NamesTakenError, ObjectNotFoundError, StorageError
-from dsort.job.earlier_results import listed_outputs, newest_first
+from dsort.job.companions.sidecars import early_sidecar_names
 from dsort.job.job import Job
-from dsort.job.layout import job_of, manifest_name
-from dsort.job.manifest import Manifest, parse_manifest
 from dsort.job.plan import Plan
-from dsort.job.setup import output_names
-from dsort.job.sidecars import early_sidecar_names
-from dsort.job.transaction import each_at_once
+from dsort.job.setup.new_job import output_names
 from dsort.naming.names import first_few
+from dsort.results.earlier_results import listed_outputs, newest_first
+from dsort.results.layout import job_of, manifest_name
+from dsort.results.manifest import Manifest, parse_manifest
+from dsort.results.transaction import each_at_once
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef

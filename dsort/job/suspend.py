@@ -13,10 +13,10 @@ from dsort.errors import DsortError, JobStoppedError, StorageError, StorageFullE
 from dsort.job.commit import take_names_back
 from dsort.job.gc import KeepsUploads, measure_directory
 from dsort.job.job import Job
-from dsort.job.journal import list_job_directories, read_journal
-from dsort.job.worker_setup import scratch_place
+from dsort.job.setup.worker_setup import scratch_place
 from dsort.options import RunOptions
 from dsort.pipeline.compile import steps_of
+from dsort.results.journal import list_job_directories, read_journal
 from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
 from dsort.storage.routed import bucket_named

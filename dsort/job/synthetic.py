@@ -22,9 +22,9 @@ from dsort.data.entries import PlacedEntries, PlacedEntry
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import form_records
 from dsort.errors import NamesTakenError
-from dsort.job.events import Event, PhaseDone, Progress
-from dsort.job.layout import generated_prefix
 from dsort.naming.names import archive_extension
+from dsort.results.events import Event, PhaseDone, Progress
+from dsort.results.layout import generated_prefix
 from dsort.workers.encoding import encoded_pieces
 
 if TYPE_CHECKING:

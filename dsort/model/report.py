@@ -6,7 +6,8 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from dsort.job.report import (
+from dsort.model.base import Model, example_of, view_of
+from dsort.results.report import (
     OutputCount,
     PlanEstimate,
     PlannedShard,
@@ -15,7 +16,6 @@ from dsort.job.report import (
     RecordFlow,
     Totals,
 )
-from dsort.model.base import Model, example_of, view_of
 
 TIMELINE: Final = (
     "Rows of seconds since the attempt began, phase, bytes of it done, bytes a second."

@@ -2,8 +2,7 @@
 
 Rows are *pieces*: records as they were extracted, each from one input. In output order, the pieces
 of one key are side by side, in the order of the inputs: the sort key is a function of the record
-key alone, and ends with the key itself, so that two keys with one hash stay two records.
-"""
+key alone, and ends with the key itself, so that two keys with one hash stay two records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Sorts rows: one vectorised sort of columns, total and stable, never a loop over records.
+"""Sorts rows: one vectorised sort of columns, total and stable; and splits an order in partitions.
 
-Ties break by input position: callers pass rows in input order, and every sort here is stable.
-"""
+Ties break by input position: callers pass rows in input order, and every sort here is stable."""
 
 from __future__ import annotations
 

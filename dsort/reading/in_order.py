@@ -16,7 +16,6 @@ from dsort.data.members import MemberTable
 from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, ShardEndError
 from dsort.html_tables import members_html
-from dsort.job.report import JobReport
 from dsort.moves.bare import payload_table
 from dsort.moves.input_shard import ShardBytes
 from dsort.options import RunOptions, default_options
@@ -24,6 +23,7 @@ from dsort.reading.places import ShardPlace, find_shards
 from dsort.reading.record_index import adjacent_records
 from dsort.reading.shard_reader import ShardReader
 from dsort.reading.table_records import TableRecords
+from dsort.results.report import JobReport
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
 

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, is_supported
 from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, StorageError
-from dsort.job.job_ids import moment_of_id
-from dsort.job.manifest import Manifest, parse_manifest
-from dsort.job.report import JobReport
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, first_few, is_internal
 from dsort.options import RunOptions, open_result, open_with_settings
 from dsort.reading.results import OF_A_JOB, FoundJob, find_result
+from dsort.results.job_ids import moment_of_id
+from dsort.results.manifest import Manifest, parse_manifest
+from dsort.results.report import JobReport
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from dsort.errors import DsortError, InputError, ObjectNotFoundError
-from dsort.job.layout import MANIFEST, REPORT, RESULT, job_directory, manifest_name
 from dsort.naming.names import INTERNAL_PART, place
+from dsort.results.layout import MANIFEST, REPORT, RESULT, job_directory, manifest_name
 from dsort.settings import Settings
 
 if TYPE_CHECKING:
-    from dsort.job.report import JobReport
     from dsort.options import RunOptions
+    from dsort.results.report import JobReport
     from dsort.storage.bucket import Bucket
 
 __all__ = [
@@ -248,7 +248,7 @@ class JobFinder:
         """The same job in the bucket of its manifest, where ``found`` is in the bucket of one of
         its outputs. Only a bucket of the same store is opened: anyone who can write to the one
         bucket can set which other one is opened."""
-        from dsort.job.other_buckets import result_elsewhere
+        from dsort.results.other_buckets import result_elsewhere
 
         if not found.document.endswith(RESULT):
             return found
@@ -289,8 +289,8 @@ def _named(jobs: list[FoundJob]) -> str:
 def _newest(jobs: Iterator[FoundJob], *, finished: bool) -> list[FoundJob]:
     """The last of ``jobs`` of one bucket: a finished job counts from its commit, another one from
     its beginning. With ``finished``: the last that was committed, if one was."""
-    from dsort.job.earlier_results import commits
-    from dsort.job.job_ids import moment_of_id
+    from dsort.results.earlier_results import commits
+    from dsort.results.job_ids import moment_of_id
 
     known = {each.job_id: each for each in jobs}
     done = [each for each in known.values() if each.document.endswith(MANIFEST)]

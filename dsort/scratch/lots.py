@@ -1,7 +1,7 @@
-"""Requests about the lots that records draw (random numbers), and the file of borders.
+"""Requests about the lots that records draw (random numbers), and files of borders and of classes.
 
 If outputs have exact numbers of records, the index of the stage ``drawn`` has two more columns: the
-class of each record, and its lot in the class (see ``transforms.borders``)."""
+class of each record, and its lot in the class (see ``transforms.outputs``)."""
 
 from __future__ import annotations
 

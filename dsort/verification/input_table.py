@@ -1,4 +1,6 @@
-"""All records of the inputs of a verified job, as columns."""
+"""All records of the inputs of a verified job, as columns: which are left out, renamed and joined.
+
+Found again from the keys alone, by other code than that of the job."""
 
 from __future__ import annotations
 

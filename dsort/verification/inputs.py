@@ -21,13 +21,13 @@ from dsort.data.record_table import RecordTable
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.expressions.expression import text_of_value
-from dsort.job.manifest import ManifestInput
-from dsort.job.user_code import CodeAgain
+from dsort.job.setup.user_code import CodeAgain
 from dsort.keymap.match import KeyMap
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.joining import JoinRule
 from dsort.pipeline.compile import compile_pipeline
 from dsort.reading.shard_reader import ShardReader
+from dsort.results.manifest import ManifestInput
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import input_of

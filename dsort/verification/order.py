@@ -1,8 +1,7 @@
-"""Checks the order of the outputs: sort keys, made from their own records, may not go backwards.
+"""Checks the order of the outputs: sort keys may not go backwards, shuffled records are in place.
 
-The comparison is plain and slow on purpose (a microsecond a record): Python compares values one
-after the other, without the words and partitions that a job sorts with.
-"""
+Both are plain and slow on purpose (a microsecond a record), without the words and partitions that a
+job sorts with."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from dsort.containers.registry import container_of
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
-from dsort.job.manifest import Manifest, ManifestOutput, wids_index_bytes
 from dsort.job.output_names import OutputNames
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable, shortened
 from dsort.naming.patterns import LinearRegex
 from dsort.reading.shard_reader import ShardReader
+from dsort.results.manifest import Manifest, ManifestOutput, wids_index_bytes
 from dsort.storage.bucket import Bucket
 from dsort.verification.cuts import FirstRecord, Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller

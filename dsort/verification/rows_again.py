@@ -15,8 +15,8 @@ from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import CorruptShardError, ObjectNotFoundError
-from dsort.job.tables import made_schema, table_schema
-from dsort.job.user_code import CodeAgain
+from dsort.job.setup.tables import made_schema, table_schema
+from dsort.job.setup.user_code import CodeAgain
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import KEY_COLUMN
 from dsort.pipeline.compile import steps_of

@@ -13,8 +13,12 @@ import xxhash
 
 from dsort.data.members import MemberTable
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
-from dsort.job.directory_files import containers_named, directory_file_names, directory_files
-from dsort.job.manifest import Manifest, ManifestOutput, ManifestSidecar, result_shards
+from dsort.job.companions.directory_files import (
+    containers_named,
+    directory_file_names,
+    directory_files,
+)
+from dsort.results.manifest import Manifest, ManifestOutput, ManifestSidecar, result_shards
 from dsort.sidecars.kinds import DATABASE, SIDECARS, SidecarName, sidecar_names
 from dsort.sidecars.shard_index import energon_samples
 from dsort.storage.bucket import Bucket, ReadObject

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsort.errors import ObjectNotFoundError
-from dsort.job.manifest import Manifest
 from dsort.loose_files.bucket import FilesBucket
 from dsort.naming.names import first_few, readable
+from dsort.results.manifest import Manifest
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.transforms.base import Step

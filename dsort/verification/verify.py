@@ -49,19 +49,19 @@ from dsort.data.members import MemberTable
 from dsort.data.tally import Tally
 from dsort.errors import CorruptShardError, InputError, ObjectNotFoundError
 from dsort.job.amend import read_removed
-from dsort.job.earlier_results import Replacement, replacements
-from dsort.job.events import Event
-from dsort.job.inputs import resolve_inputs
-from dsort.job.manifest import Manifest, ManifestOutput, parse_manifest
 from dsort.job.resolve import files_of
-from dsort.job.setup import load_keymap, load_steps, output_names
-from dsort.job.user_code import CodeAgain, described_steps
+from dsort.job.setup.inputs import resolve_inputs
+from dsort.job.setup.new_job import load_keymap, load_steps, output_names
+from dsort.job.setup.user_code import CodeAgain, described_steps
 from dsort.loose_files.bucket import FilesBucket
 from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options, open_result, open_with_settings
 from dsort.pipeline.compile import compile_pipeline, container_options
 from dsort.reading.shard_reader import ShardReader
+from dsort.results.earlier_results import Replacement, replacements
+from dsort.results.events import Event
+from dsort.results.manifest import Manifest, ManifestOutput, parse_manifest
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import BucketPlace, bucket_named, open_inputs, routed_inputs

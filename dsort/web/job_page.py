@@ -34,9 +34,9 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.errors import InputError, InvariantError
-from dsort.job.layout import manifest_name
-from dsort.job.reporter import Timeline
-from dsort.order.mixing import BINS_MAX, counts_in_input_order, judged_table
+from dsort.order.mixing_counts import BINS_MAX, counts_in_input_order, judged_table
+from dsort.results.layout import manifest_name
+from dsort.results.reporter import Timeline
 from dsort.storage.registry import scheme_of
 
 __all__ = ["html", "page_of_job", "page_of_manifest", "page_of_report"]

@@ -77,7 +77,7 @@ class Batch(Struct, eq=False):
 
 class Operator(ABC):
     """Changes the records of a batch, or finds facts about them. A worker has one instance of each
-    operator that its job needs (``dsort/workers/operators.py``)."""
+    operator that its job needs (``dsort/workers/operators/all_operators.py``)."""
 
     in_runs: ClassVar[bool] = False
     """Whether jobs that need this operator may extract small shards in runs. If so, it does nothing

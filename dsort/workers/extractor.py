@@ -71,8 +71,8 @@ from dsort.workers.joiner import (
     join_sort_keys,
     place_sort_keys,
 )
-from dsort.workers.member_names import settle_unsafe_names
-from dsort.workers.operators import operators_of
+from dsort.workers.operators.all_operators import operators_of
+from dsort.workers.operators.member_names import settle_unsafe_names
 from dsort.workers.record_reactions import count_oddities, react, refuse_oddities, shown_names
 from dsort.workers.record_values import ShardSortKeys, digests_of
 from dsort.workers.tasks import ExtractTask, ShardExtracted, Stage, WorkerSetup

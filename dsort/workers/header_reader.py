@@ -1,13 +1,8 @@
-"""Reads the headers of input shards before they are scanned: many shards at a time.
+"""Reads input shards before they are scanned: headers of many shards at a time, or the next shard.
 
-In a container where one header gives the place of the next, a scan of a cold shard waits for the
-disk once per member, or makes the disk read all payload in between. Here a few threads follow the
-headers of many files in turn. A thread announces the place of a file's next header to the kernel,
-and reads that header after the other files had their turn. So the headers are in the page cache
-when the scan reads them. In an object store, each header is a request that takes a round trip: one
-thread per shard sends these requests, and the headers are kept here. All this is a hint: the scan
-reads every header that is missing.
-"""
+A scan of a cold shard waits for the disk, or for a round trip to a store, once per member; here
+threads read the headers of many shards first. This is a hint: the scan reads what is missing.
+``ReadAhead`` fetches the next shard from a store while a worker scans the current one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Joins the records of one partition: finds the pieces of each record, and their errors."""
+"""Joins the records of one partition: finds the pieces of each record, and their errors.
+
+An extractor marks the pieces of its shard; the orderer finds the pieces of one record."""
 
 from __future__ import annotations
 

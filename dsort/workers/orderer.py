@@ -40,7 +40,7 @@ from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_bytes
 from dsort.order.joining import JoinedPlaces, JoinRule
-from dsort.order.mixing import count_part
+from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
 from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line

@@ -58,10 +58,10 @@ from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.routed import input_of
 from dsort.transforms.base import Step, apply_steps
 from dsort.workers.batch import FOUND, Batch, are_placed
-from dsort.workers.exact_outputs import ExactPlaces
 from dsort.workers.extractor import Extractor
 from dsort.workers.lineage import origins_table
-from dsort.workers.placing import Placer
+from dsort.workers.operators.exact_outputs import ExactPlaces
+from dsort.workers.operators.placing import Placer
 from dsort.workers.record_values import ShardSortKeys, digests_of_field
 from dsort.workers.table_rows import (
     CLASSES,

@@ -16,7 +16,7 @@ from dsort.data.json_values import Count
 from dsort.data.shares import CopyRule
 from dsort.data.tally import Tally
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
-from dsort.order.mixing import MixingGrid, MixingPart
+from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.pipeline.movement import Movement
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.logs import ShardCreated

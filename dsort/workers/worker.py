@@ -14,7 +14,7 @@ from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.open import open_pair
 from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
-from dsort.workers.known_keys import read_known_keys
+from dsort.workers.operators.known_keys import read_known_keys
 from dsort.workers.orderer import Orderer
 from dsort.workers.run_extractor import RunExtractor
 from dsort.workers.sealer import Sealer, publish_all

@@ -85,7 +85,7 @@ def test_one_that_dies_while_it_reads_the_next_partition_past_the_cache_changes_
     struck: object,
     undisturbed: dict[str, bytes],
 ) -> None:
-    monkeypatch.setattr("dsort.job.worker_setup.PAST_CACHE_FACTOR", 0)
+    monkeypatch.setattr("dsort.job.setup.worker_setup.PAST_CACHE_FACTOR", 0)
     directory = struck("CreateTask", "middle")  # type: ignore[operator]
     run(tmp_path, "spill")
     assert strikes(directory) == 1

@@ -20,7 +20,7 @@ JOB = "20260131-000000-abcdef"
 HOLD_IT = """
 import sys, threading
 from pathlib import Path
-from dsort.job.lease import Lease
+from dsort.results.lease import Lease
 from dsort.storage.directory.bucket import LocalBucket
 
 stopped = threading.Event()

@@ -118,7 +118,7 @@ def test_what_does_not_fit_goes_by_range_if_records_are_large_and_the_disk_seeks
         asked.append(record_bytes)
         return is_quick
 
-    monkeypatch.setattr("dsort.job.range_probe._answers_quickly", answers)
+    monkeypatch.setattr("dsort.job.setup.probes._answers_quickly", answers)
     report = run_local(tmp_path, spec_for(), memory_max_bytes=92 << 20, workers=1)
     assert report.run.move == move
     assert asked == ([payload_bytes + 512] if payload_bytes > 32 * KIB else [])

@@ -68,7 +68,7 @@ def test_forks_that_die_are_replaced(tmp_path: Path) -> None:
         "import json, os, psutil",
         "from pathlib import Path",
         "import dsort",
-        "from dsort.job.events import PhaseDone",
+        "from dsort.results.events import PhaseDone",
         "def kill_all(event):",
         "    if isinstance(event, PhaseDone) and event.phase == 'extract':",
         "        for worker in psutil.Process().children():",
@@ -89,7 +89,7 @@ def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
         *("boto3", "botocore", "fastapi", "obstore", "pyarrow", "ray", "rich", "yaml"),
         *("email", "http.client", "importlib.metadata", "numpy.ma", "sqlite3", "ssl"),
         *("dsort.cli.serve", "dsort.containers.columnar", "dsort.containers.zip"),
-        *("dsort.job.hooks", "dsort.keymap.fetch", "dsort.verification"),
+        *("dsort.results.hooks", "dsort.keymap.fetch", "dsort.verification"),
     )
     ended = run_script(
         tmp_path,

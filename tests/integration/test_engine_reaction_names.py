@@ -124,7 +124,7 @@ def test_show_says_where_it_is(root: Path, cli: CommandLine) -> None:
 def test_names_of_what_is_missing_are_bounded_and_the_rest_is_counted(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsort.job.inputs.NAMES_KEPT_MAX", 20)
+    monkeypatch.setattr("dsort.job.setup.inputs.NAMES_KEPT_MAX", 20)
     report = run_local(root, spec(input_format={"template": "in-{0..99}"}))
     lines = [line for line in lines_of(root, report) if line["kind"] == "missing_shards"]
     assert [line.get("name") for line in lines] == [f"in-{n}.tar" for n in range(4, 24)] + [None]

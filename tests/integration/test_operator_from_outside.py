@@ -12,7 +12,7 @@ import pytest
 from dsort.errors import InvariantError
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import count_of, keys_in, run_local, spec_of
-from tests.support.internals import Batch, Operator, operators
+from tests.support.internals import Batch, Operator, all_operators
 from tests.support.tables import mixed_table, write_table
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -29,7 +29,7 @@ class LeaveOutOddHashes(Operator):
 
 @pytest.fixture
 def odd_hashes_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "OPERATORS", (LeaveOutOddHashes, *operators.OPERATORS))
+    monkeypatch.setattr(all_operators, "OPERATORS", (LeaveOutOddHashes, *all_operators.OPERATORS))
 
 
 @pytest.mark.whole

@@ -20,7 +20,7 @@ from dsort.storage.s3.client import S3Client
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, plan_inline, run_inline
-from tests.support.internals import Creator, Movement, range_probe, worker_setup
+from tests.support.internals import Creator, Movement, probes, worker_setup
 from tests.support.seaweedfs import S3Server
 
 KIB = 1 << 10
@@ -229,7 +229,7 @@ def test_large_records_come_by_range_if_they_would_go_through_the_disk(
     asked: Counter[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(range_probe, "FAR_RECORD_BYTES_MIN", far_bytes)
+    monkeypatch.setattr(probes, "FAR_RECORD_BYTES_MIN", far_bytes)
     monkeypatch.setattr(worker_setup, "SCRATCH_SHARE", (1 << 40) // memory)
     monkeypatch.setattr(worker_setup, "scratch_free", lambda _: free)
     chosen: list[Movement] = []

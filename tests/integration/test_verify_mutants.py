@@ -63,7 +63,7 @@ def swap_two_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_unsafe_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsort.workers.member_names.unsafe_rows", lambda names: [])
+    monkeypatch.setattr("dsort.workers.operators.member_names.unsafe_rows", lambda names: [])
 
 
 def no_bug(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ PARTITION_BYTES = 8 << 10
 """So that small jobs have many buckets, too."""
 LOADED = (
     *("dsort.api", "dsort.cli.start", "dsort.cli.resume", "dsort.cli.gc", "dsort.verification"),
-    *("dsort.job.tables", "dsort.workers.row_sink", "dsort.workers.table_extractor"),
+    *("dsort.job.setup.tables", "dsort.workers.row_sink", "dsort.workers.table_extractor"),
     *("dsort.storage.limit", "dsort.storage.transport", "dsort.storage.s3.bucket"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.parquet", "re2", "zstandard"),
 )
@@ -81,7 +81,7 @@ class Running:
 
 class Coordinators:
     """Begins coordinators. ``flush_s``: how long their journals may wait (see
-    ``dsort.job.journal``): 0, so that what is recorded does not depend on how fast this machine
+    ``dsort.results.journal``): 0, so that what is recorded does not depend on how fast this machine
     is."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:

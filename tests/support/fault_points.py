@@ -94,11 +94,11 @@ IN_WORKERS = {
 """Points that only the workers of a job pass, and the agents of its nodes."""
 
 IN_COORDINATORS = {
-    "lease:take": Point("dsort.job.lease", "Lease.take", "after"),
+    "lease:take": Point("dsort.results.lease", "Lease.take", "after"),
     "lease:pause": Point("dsort.runtime.machine", "Machine.pause", "before"),
-    "lease:renew": Point("dsort.job.lease", "Lease._renew", "before"),
-    "journal:append": Point("dsort.job.journal", "Journal.append", "after", _kind_of_second),
-    "journal:flush": Point("dsort.job.journal", "Journal.flush", "before"),
+    "lease:renew": Point("dsort.results.lease", "Lease._renew", "before"),
+    "journal:append": Point("dsort.results.journal", "Journal.append", "after", _kind_of_second),
+    "journal:flush": Point("dsort.results.journal", "Journal.flush", "before"),
     "file:sync": Point(
         "dsort.storage.directory.files", "LocalStagedObject.sync", "after", _own_name
     ),

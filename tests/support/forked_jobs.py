@@ -25,7 +25,7 @@ RLIMIT_RTTIME = 15
 """Of processes that take turns in real time, which ours do not."""
 
 LOADED = (
-    *("tests.support.forked_jobs", "dsort.service.hosting.job_main", "dsort.job.tables"),
+    *("tests.support.forked_jobs", "dsort.service.hosting.job_main", "dsort.job.setup.tables"),
     *("dsort.__main__", "dsort.cli.serve", "dsort.service.server", "dsort.service.config"),
     *forked_workers.LOADED,
 )

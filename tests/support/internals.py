@@ -11,22 +11,26 @@ from typing import Any
 MODULES = {
     "dsort.data.arrow_arrays": "arrow_bytes arrow_numbers arrow_structs",
     "dsort.data.columns": (
-        "Bools BytesColumn Int32s Int64s UInt32s UInt64s UInt8s are_all_rows cut_rows "
-        "equal_ranges numbers_at row_numbers run_sums runs_that_fit"
+        "are_all_rows Bools BytesColumn cut_rows equal_ranges Int32s Int64s numbers_at "
+        "row_numbers run_sums runs_that_fit UInt32s UInt64s UInt8s"
     ),
-    "dsort.data.entries": "PlacedEntries entries_bytes packed_entries placed_entries",
+    "dsort.data.entries": "entries_bytes packed_entries placed_entries PlacedEntries",
     "dsort.data.hashes": "any_twice hash_keys md5_digests mix permuted shard_seed shuffle_words",
     "dsort.data.index": (
         "BLOCK_LENGTH BLOCK_SHARD BLOCK_START BLOCK_WORKER CONTENT_HASH ENTRIES KEYS MEMBERS "
-        "ORDINAL RANGES RANK SHARD STORED_BYTES SortKeys TEXT record_index"
+        "ORDINAL RANGES RANK record_index SHARD SortKeys STORED_BYTES TEXT"
     ),
-    "dsort.data.json_pointer": "JsonNumber JsonPointer JsonSyntaxError is_json",
-    "dsort.data.json_values": "checked Count INTEGER_MAX json_bytes Rows ROWS_AT_ONCE",
+    "dsort.data.json_pointer": "is_json JsonNumber JsonPointer JsonSyntaxError",
+    "dsort.data.json_values": (
+        "checked Count encodable from_json INTEGER_MAX is_encodable json_bytes Rows "
+        "ROWS_AT_ONCE to_json"
+    ),
     "dsort.data.key_set": "KeySet lines_of",
-    "dsort.data.members": "MemberKind MemberTable ScanNotes bare_table",
-    "dsort.data.numbered": "NumberedColumn are_positions hash_column numbered_hashes",
+    "dsort.data.members": "bare_table MemberKind MemberTable ScanNotes",
+    "dsort.data.numbered": "are_positions hash_column numbered_hashes NumberedColumn",
     "dsort.data.packed_texts": "CHUNK_BYTES PackedTexts TextsByNumber",
-    "dsort.data.records": "FormedRecords STRAY_SALT form_records split_name split_names",
+    "dsort.data.record_table": "RecordTable",
+    "dsort.data.records": "form_records FormedRecords split_name split_names STRAY_SALT",
     "dsort.data.repeated_names": "rows_equal_earlier",
     "dsort.data.row_bytes": (
         "column_of decimals distinct_rows row_by_row RowBytes side_by_side spread"
@@ -35,126 +39,126 @@ MODULES = {
     "dsort.data.shares": "shares_of_total",
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
-    "dsort.data.json_values": "encodable from_json is_encodable to_json",
-    "dsort.job": (
-        "commit journal known_keys programs range_probe resolve setup streams worker_setup"
-    ),
+    "dsort.job": "commit known_keys programs resolve streams",
+    "dsort.job.setup": "new_job probes worker_setup",
+    "dsort.results": "journal",
+    "dsort.job.companions.lineage": "find_in_lineage",
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "CreatedShards runs_of_small",
-    "dsort.job.events": "Event JobStarted JobWarning PhaseDone Progress",
-    "dsort.job.extraction": "Extraction RUN_BYTES SMALL_BYTES runs_of",
+    "dsort.job.extraction": "Extraction RUN_BYTES runs_of SMALL_BYTES",
     "dsort.job.facts": "Fact Facts",
-    "dsort.job.gc": "Garbage OWNER_FILE find_garbage remove_garbage",
-    "dsort.job.hooks": "call_command call_webhook",
-    "dsort.job.inputs": "refuse_unreadable resolve_inputs",
+    "dsort.job.gc": "find_garbage Garbage OWNER_FILE remove_garbage",
     "dsort.job.job": "Buckets Found Job JobAttempt Outcome",
-    "dsort.job.job_ids": "moment_of_id new_job_id",
-    "dsort.job.journal": "Journal discard_run list_job_directories read_journal",
-    "dsort.job.journal_entries": (
-        "Committing InputRow InputsResolved JOURNAL_VERSION JobAccepted JournalEvent "
-        "JournalState MovementChosen Planned PlannedRow decode_segment encode_segment"
-    ),
-    "dsort.job.layout": (
-        "attempt_name elsewhere_name index_name job_directory journal_prefix lease_name "
-        "lineage_name manifest_name reactions_name rejects_name replaced_prefix report_name "
-        "result_name segment_name stop_name"
-    ),
-    "dsort.job.lease": (
-        "Lease LeaseRecord Standing WATCH_S_MAX decode_lease encode_lease last_attempt "
-        "read_hold stop_job"
-    ),
-    "dsort.job.lineage": "find_in_lineage",
-    "dsort.job.manifest": (
-        "Making Manifest ManifestInput ManifestOutput parse_manifest wids_index_bytes "
-        "without_names write_manifest"
-    ),
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
     "dsort.job.plan": "OVERHEAD_TEXT",
-    "dsort.job.range_probe": "_answers_quickly",
-    "dsort.job.report": (
-        "Forecast JobReport Order PlanEstimate PlannedShard ReactionCount RecordFlow Run Totals"
-    ),
-    "dsort.job.user_code": "room_here",
-    "dsort.job.reporter": ("JobState PHASES Reporter TIMELINE_SAMPLES_MAX Timeline WARNING_TEXTS"),
-    "dsort.job.resources": (
-        "CodeRoom JobMemory MemoryLimits job_memory process_memory_bytes usable_memory_bytes "
+    "dsort.job.setup.inputs": "refuse_unreadable resolve_inputs",
+    "dsort.job.setup.new_job": "load_keymap load_steps output_names with_seed",
+    "dsort.job.setup.probes": "_answers_quickly",
+    "dsort.job.setup.resources": (
+        "CodeRoom job_memory JobMemory MemoryLimits process_memory_bytes usable_memory_bytes "
         "with_part_sizes"
     ),
-    "dsort.job.setup": "load_keymap load_steps output_names with_seed",
+    "dsort.job.setup.user_code": "room_here",
     "dsort.job.surveys": "exact_outputs",
     "dsort.job.surveys.positions": "Positions",
     "dsort.job.suspend": "gc_command resume_command",
-    "dsort.job.synthetic": "ShardRecipe generate_shards shard_pieces",
-    "dsort.job.transaction": "Transaction read_kept",
+    "dsort.job.synthetic": "generate_shards shard_pieces ShardRecipe",
     "dsort.keymap": "match",
     "dsort.keymap.fetch": "read_text",
     "dsort.keymap.match": "KeyMap",
-    "dsort.keymap.text": "KeyMapEntries MalformedLine entries_of_mapping parse_keymap",
+    "dsort.keymap.text": "entries_of_mapping KeyMapEntries MalformedLine parse_keymap",
     "dsort.loader": "forward_tar loader shard_file shard_source",
     "dsort.loader.order": "EpochOrder OrderKind",
     "dsort.loader.position": "Position Remainder Steps",
     "dsort.model.report": "PlanReportView RunReportView WayName",
     "dsort.moves": "payload_spill range_queue short_records spill",
-    "dsort.moves.input_shard": ("INPUTS_FILE InputShard ShardBytes inputs_bytes open_input"),
+    "dsort.moves.input_shard": "inputs_bytes INPUTS_FILE InputShard open_input ShardBytes",
     "dsort.moves.map": "MappedInputs MappedPayload",
     "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
     "dsort.moves.payload_spill": "DIRECT_BYTES_MIN FLUSH_BYTES SpillWriter",
     "dsort.moves.range_queue": "RangeQueue RangeRead",
-    "dsort.moves.short_records": "SHORT_BYTES_MAX are_short gathered",
+    "dsort.moves.short_records": "are_short gathered SHORT_BYTES_MAX",
     "dsort.moves.slices": (
         "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_of slices_of_sources "
         "slices_with_literals"
     ),
-    "dsort.moves.spill": "SpilledPayload SplitSpill narrowed",
+    "dsort.moves.spill": "narrowed SpilledPayload SplitSpill",
     "dsort.naming": "names overlap",
-    "dsort.naming.inputs": "NAMES_MAX expand_inputs parse_input_template",
-    "dsort.naming.patterns": "FileLocation",
+    "dsort.naming.inputs": "expand_inputs NAMES_MAX parse_input_template",
     "dsort.naming.names": (
-        "ARCHIVE_EXTENSIONS CODEC_EXTENSIONS INTERNAL_PART SHORT_EXTENSIONS archive_extension "
-        "check_object_name check_output_name first_few normalize_extension position_key "
-        "readable with_extension"
+        "archive_extension ARCHIVE_EXTENSIONS check_object_name check_output_name "
+        "CODEC_EXTENSIONS first_few INTERNAL_PART normalize_extension position_key readable "
+        "SHORT_EXTENSIONS with_extension"
     ),
     "dsort.naming.overlap": (
-        "claim_on claims_of conflicts_among final_templates first_conflict is_within names_made "
-        "templates_overlap"
+        "claim_on claims_of conflicts_among final_templates find_repeats first_conflict "
+        "is_within NAMES_LOOKED_AT_MAX names_made templates_overlap"
     ),
-    "dsort.naming.patterns": "KeyPattern glob_prefix glob_regex has_wildcard wildcard_match",
-    "dsort.naming.overlap": "NAMES_LOOKED_AT_MAX find_repeats",
+    "dsort.naming.patterns": (
+        "FileLocation glob_prefix glob_regex has_wildcard KeyPattern wildcard_match"
+    ),
     "dsort.naming.safe_names": "new_safe_names safe_name target_escapes unsafe_links unsafe_rows",
-    "dsort.naming.templates": "COUNT_MAX ShardTemplate parse_template",
+    "dsort.naming.templates": "COUNT_MAX parse_template ShardTemplate",
     "dsort.order.algorithms": "ALGORITHMS register",
+    "dsort.order.base": "Algorithm Check decreasing_option option OptionError Record SortValue",
     "dsort.order.by_key": "Alphanumeric natural_value",
-    "dsort.order.base": "Algorithm Check OptionError Record SortValue decreasing_option option",
-    "dsort.order.class_numbers": "ClassCounts ClassPlaces classes_of_all",
-    "dsort.order.content": "ContentValueError content_value",
-    "dsort.order.cut": "CutRule OpenShard OutputShard Piece cut_partition",
+    "dsort.order.class_numbers": "ClassCounts classes_of_all ClassPlaces",
+    "dsort.order.content": "content_value ContentValueError",
+    "dsort.order.cut": "cut_partition CutRule OpenShard OutputShard Piece",
     "dsort.order.duplicates": "find_duplicates new_keys repeated_hashes",
     "dsort.order.interleave": "Interleave",
-    "dsort.order.joining": "JoinRule Joined JoinedKind LeftOut conflicts_in join_order join_rows",
+    "dsort.order.joining": "conflicts_in join_order join_rows Joined JoinedKind JoinRule LeftOut",
     "dsort.order.mixing": "Mixing chi_squared_p_value mixing_line",
-    "dsort.order.mixing": (
+    "dsort.order.mixing_counts": (
         "BINS_MAX BINS_OPEN_MAX MixingGrid MixingPart MixingTally OutputRuns count_part "
         "counts_in_input_order judge_mixing mixing_of output_bin_shards"
     ),
-    "dsort.order.output_shards": "AT_ONCE OutputShards Pieces merge_pieces",
-    "dsort.order.sort": "Partitioning Splitters pick_splitters",
+    "dsort.order.output_shards": "AT_ONCE merge_pieces OutputShards Pieces",
     "dsort.order.sort": (
-        "big_int_words float_words int_words joined_keys natural_keys order_rows stable_argsort"
+        "big_int_words float_words int_words joined_keys natural_keys order_rows Partitioning "
+        "pick_splitters Splitters stable_argsort"
     ),
-    "dsort.data.record_table": "RecordTable",
     "dsort.pipeline": "movement",
     "dsort.pipeline.compile": "compile_pipeline steps_of",
     "dsort.pipeline.movement": (
-        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN COORDINATOR_BYTES Load Movement MovementSizes "
-        "NotMappableError PARTITIONS_MAX TooLittleMemoryError WAYS WORKER_BYTES choose_movement "
-        "least_memory_bytes workers_that_fit"
+        "BUFFER_BYTES_MAX BUFFER_BYTES_MIN choose_movement COORDINATOR_BYTES "
+        "least_memory_bytes Load Movement MovementSizes NotMappableError PARTITIONS_MAX "
+        "TooLittleMemoryError WAYS WORKER_BYTES workers_that_fit"
     ),
-    "dsort.reading.in_order": "BUFFER_BYTES ShardRecord read_shards",
     "dsort.reading.dataset": "COUNTED_BYTES_MIN IndexCache",
-    "dsort.reading.record_index": "RecordIndex adjacent_records",
+    "dsort.reading.in_order": "BUFFER_BYTES read_shards ShardRecord",
+    "dsort.reading.record_index": "adjacent_records RecordIndex",
     "dsort.reading.shard_reader": "ShardReader",
+    "dsort.results.events": "Event JobStarted JobWarning PhaseDone Progress",
+    "dsort.results.hooks": "call_command call_webhook",
+    "dsort.results.job_ids": "moment_of_id new_job_id",
+    "dsort.results.journal": "discard_run Journal list_job_directories read_journal",
+    "dsort.results.journal_entries": (
+        "Committing decode_segment encode_segment InputRow InputsResolved JobAccepted "
+        "JOURNAL_VERSION JournalEvent JournalState MovementChosen Planned PlannedRow"
+    ),
+    "dsort.results.layout": (
+        "attempt_name elsewhere_name index_name job_directory journal_prefix lease_name "
+        "lineage_name manifest_name reactions_name rejects_name replaced_prefix report_name "
+        "result_name segment_name stop_name"
+    ),
+    "dsort.results.lease": (
+        "decode_lease encode_lease last_attempt Lease LeaseRecord read_hold Standing stop_job "
+        "WATCH_S_MAX"
+    ),
+    "dsort.results.manifest": (
+        "Making Manifest ManifestInput ManifestOutput parse_manifest wids_index_bytes "
+        "without_names write_manifest"
+    ),
+    "dsort.results.report": (
+        "Forecast JobReport Order PlanEstimate PlannedShard ReactionCount RecordFlow Run Totals"
+    ),
+    "dsort.results.reporter": (
+        "JobState PHASES Reporter Timeline TIMELINE_SAMPLES_MAX WARNING_TEXTS"
+    ),
+    "dsort.results.transaction": "read_kept Transaction",
     "dsort.runtime": "local",
-    "dsort.runtime.base": "Runtime answer",
+    "dsort.runtime.base": "answer Runtime",
     "dsort.runtime.local": "AHEAD_A_WORKER ForkedProcess LocalRuntime",
     "dsort.runtime.machine": "Holder Machine",
     "dsort.runtime.ray": "block_server cluster exchange scratch_nodes",
@@ -163,8 +167,8 @@ MODULES = {
         "BATCH_BYTES BlockKey FAILURE ForgedTicketError LENGTH NoBlocksError TicketError"
     ),
     "dsort.runtime.ray.cluster": (
-        "Needs RAY_VERSION_MIN RaySession check_form check_listener check_loopback "
-        "check_ray_version is_only_on_loopback join_ray listeners listening_words start_ray"
+        "check_form check_listener check_loopback check_ray_version is_only_on_loopback "
+        "join_ray listeners listening_words Needs RAY_VERSION_MIN RaySession start_ray"
     ),
     "dsort.runtime.ray.directory": (
         "FILES_CHARACTERS_MAX OWNER_BYTES_MAX YOUNG_S discard_ray_directory make_ray_directory "
@@ -175,52 +179,51 @@ MODULES = {
     "dsort.runtime.ray.messages": "explain listed located",
     "dsort.runtime.ray.runtime": "RayRuntime",
     "dsort.runtime.ray.scratch_nodes": (
-        "ANSWER_SECONDS_MAX NodeAgent RayScratchNodes agent_name node_of node_slot_of"
+        "agent_name ANSWER_SECONDS_MAX node_of node_slot_of NodeAgent RayScratchNodes"
     ),
-    "dsort.runtime.ray.directory": "begin_watchdog end_holders end_watchdog holders",
+    "dsort.runtime.ray.watchdog": "begin_watchdog end_holders end_watchdog holders",
     "dsort.runtime.ray.workers": "RayWorkers",
     "dsort.runtime.task_queue": "LOOKAHEAD_MAX TASK_TRIES_MAX TaskQueue WORKERS_LOST_MAX",
     "dsort.scratch": "columns index",
-    "dsort.scratch.lots": "check_class_table class_table_bytes",
     "dsort.scratch.columns": (
-        "Column ColumnFile KEPT_FILES_MAX KeptColumns columns_bytes write_columns"
+        "Column ColumnFile columns_bytes KEPT_FILES_MAX KeptColumns write_columns"
     ),
     "dsort.scratch.directory": "Scratch",
     "dsort.scratch.index": "IndexStore PartitionRows",
-    "dsort.scratch.logs": "ShardCreated read_created_logs",
+    "dsort.scratch.logs": "read_created_logs ShardCreated",
+    "dsort.scratch.lots": "check_class_table class_table_bytes",
     "dsort.scratch.nodes": (
-        "NODE_FILE Request ScratchNodes ShardLocations make_scratch open_scratch scratch_owner"
+        "make_scratch NODE_FILE open_scratch Request scratch_owner ScratchNodes ShardLocations"
     ),
     "dsort.scratch.ordered": "OrderedRows",
-    "dsort.scratch.positions": "POSITION_SHARD check_left_out",
+    "dsort.scratch.positions": "check_left_out POSITION_SHARD",
     "dsort.scratch.requests": "FreeBytes Indexed LineFiles SpillBlocksOf",
     "dsort.scratch.spill": (
-        "BLOCK_BYTES Payload SpillBlock SpillFile SpillReader read_spill spill_extents spill_name"
+        "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile SpillReader"
     ),
     "dsort.verification.compare": "match_records occurrences sort_out",
-    "dsort.verification.cuts": "FirstRecord Place ShardFacts check_cuts",
+    "dsort.verification.cuts": "check_cuts FirstRecord Place ShardFacts",
     "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",
-    "dsort.verification.input_table": "later_duplicates",
-    "dsort.verification.input_table": "InputTable",
+    "dsort.verification.input_table": "InputTable later_duplicates",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.read": (
-        "Checksums RecordSizes ShardRecords digest_of joined_digests member_digests output_records"
+        "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"
     ),
-    "dsort.workers": "header_reader member_names operators sidecars tasks",
+    "dsort.workers": "header_reader sidecars tasks",
+    "dsort.workers.operators": "all_operators member_names",
     "dsort.workers.batch": "Batch Operator",
     "dsort.workers.conversion": "extensions_by_output packed_records",
-    "dsort.workers.encoding": "NoEncoder encoded_pieces",
     "dsort.workers.creator": "Creator MOVE_OF_WAY",
+    "dsort.workers.encoding": "encoded_pieces NoEncoder",
     "dsort.workers.extractor": "Extractor",
     "dsort.workers.gpus": "GpuNeeds GpuPlace gpus_here",
-    "dsort.workers.header_reader": "HeaderReader header_hops",
-    "dsort.workers.member_names": "with_names_written with_new_names",
+    "dsort.workers.header_reader": "header_hops HeaderReader ReadAhead",
     "dsort.workers.lineage": "lineage_of",
+    "dsort.workers.operators.member_names": "with_names_written with_new_names",
     "dsort.workers.orderer": "Orderer",
-    "dsort.workers.header_reader": "ReadAhead",
     "dsort.workers.run_extractor": "RunExtractor",
     "dsort.workers.sealer": "publish_all",
-    "dsort.workers.sidecars": "MemberWatch _samples_bytes samples_of",
+    "dsort.workers.sidecars": "_samples_bytes MemberWatch samples_of",
     "dsort.workers.sinks": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.tasks": (
         "Attempt CreateDone CreateTask CutDone CutTask DuplicatesDone DuplicatesTask "

@@ -31,7 +31,7 @@ from tests.support.forked_commands import run_pytest
 
 PASS = """
 from pathlib import Path
-from dsort.job.lease import Machine
+from dsort.results.lease import Machine
 from dsort.storage.open import LocalBucket
 LocalBucket(Path("."))
 Machine().pause(0)
@@ -49,7 +49,7 @@ def test_every_point_is_a_function_that_there_is() -> None:
         ("dsort.job.gone", "commit"),
         ("dsort.job.commit", "gone"),
         ("dsort.job.commit", "Gone.commit"),
-        ("dsort.job.lease", "Lease.gone"),
+        ("dsort.results.lease", "Lease.gone"),
     ],
 )
 def test_a_point_at_nothing_cannot_be_armed(
@@ -65,12 +65,12 @@ def test_a_process_with_a_point_at_nothing_does_not_begin(tmp_path: Path) -> Non
     """Nor does one of a job that is begun without ``arm``."""
     program = (
         "from tests.support import fault_points as f\n"
-        "f.POINTS['lease:take'] = f.Point('dsort.job.lease', 'Lease.gone', 'after')\n"
-        "import dsort.job.lease"
+        "f.POINTS['lease:take'] = f.Point('dsort.results.lease', 'Lease.gone', 'after')\n"
+        "import dsort.results.lease"
     )
     ended = run(tmp_path, program)
     assert ended.returncode == 1
-    assert "NoSuchPointError: there is no dsort.job.lease: Lease.gone" in ended.stderr
+    assert "NoSuchPointError: there is no dsort.results.lease: Lease.gone" in ended.stderr
 
 
 def test_a_worker_fault_at_no_task_cannot_be_armed(tmp_path: Path) -> None:

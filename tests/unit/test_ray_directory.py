@@ -42,7 +42,7 @@ HOLD = "import sys; held = [open(p, m) for p, m in [sys.argv[1:3]]]; print(flush
 OWN = """
 import os, subprocess, sys
 from pathlib import Path
-from dsort.runtime.ray.directory import begin_watchdog
+from dsort.runtime.ray.watchdog import begin_watchdog
 directory = Path(sys.argv[1])
 watchdog = begin_watchdog(directory)
 held = subprocess.Popen(

@@ -204,7 +204,7 @@ def test_odd_lines_are_passed_over(machine: Machine) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from dsort.job.resources import usable_memory_bytes
+from dsort.job.setup.resources import usable_memory_bytes
 file = Path(sys.argv[1])
 file.write_bytes(bytes(48 << 20))
 found = usable_memory_bytes()

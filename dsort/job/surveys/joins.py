@@ -13,10 +13,10 @@ from dsort.data.index import KEYS, ORDINAL
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError, JoinError
+from dsort.job.companions.reactions import store_reactions
 from dsort.job.extraction import Extraction, answers
 from dsort.job.facts import Fact, Facts
 from dsort.job.job import Job
-from dsort.job.reactions import store_reactions
 from dsort.job.surveys.survey import Survey
 from dsort.order.joining import JoinedKind, JoinRule, spread_places
 from dsort.scratch.columns import columns_bytes

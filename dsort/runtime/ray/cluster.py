@@ -33,7 +33,8 @@ from dsort.errors import (
     WorkerLostError,
 )
 from dsort.log_lines import logger_of
-from dsort.runtime.ray.directory import begin_watchdog, end_watchdog, make_ray_directory, ray_files
+from dsort.runtime.ray.directory import make_ray_directory, ray_files
+from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.stop_flag import StopFlag, run_into_future
 
 BEGIN_SECONDS_MAX = 180

@@ -12,14 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +24,7 @@ from msgspec.structs import asdict
 from dsort.data.json_values import checked
 from dsort.errors import StorageError
 from dsort.runtime.machine import Holder, Machine
+from dsort.runtime.ray.watchdog import end_holders, holders
 
 PREFIX = "dsort-ray-"
 OWNER_FILE = "owner.json"
@@ -158,101 +154,3 @@ def _owner(directory: int) -> Holder | None:
         return owner if 0 < owner.pid < PID_LIMIT else None
     except (OSError, ValueError, RecursionError):
         return None
-
-
-LOOK_S = 0.1
-OWNER_LOOK_S = 1.0
-EMPTY_LOOKS = 3
-"""So many searches in a row have to find nothing: then no process is about to start another."""
-
-END_SECONDS_MAX = 10
-LEAVE = b"."
-
-WRITE_BIT = 0o200
-"""The bit in the mode of a link in ``/proc/<pid>/fd`` if the file is open for writing."""
-
-
-def begin_watchdog(directory: Path) -> subprocess.Popen[bytes]:
-    """Start a watchdog that ends all processes with files in ``directory``, and removes it, when
-    this process ends, unless ``end_watchdog`` is called before."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", __file__, str(directory), str(os.getpid())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,  # signals to a process group or a terminal do not reach it
-    )
-
-
-def end_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
-    """End the watchdog, and leave its directory and processes alone. May be called twice."""
-    assert watchdog.stdin is not None
-    if not watchdog.stdin.closed:
-        with contextlib.suppress(BrokenPipeError):  # the watchdog has been ended
-            watchdog.stdin.write(LEAVE)
-            watchdog.stdin.close()
-    watchdog.wait()
-
-
-def holders(directory: Path) -> list[int]:
-    """The other processes that have files in ``directory`` open for writing."""
-    within = f"{directory}/"
-    with os.scandir("/proc") as entries:
-        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and _writes(pid, within)]
-
-
-def end_holders(directory: Path, *, spare: int = 0) -> None:
-    """Kill these processes, and those that they start meanwhile, until none is left; except
-    ``spare``."""
-    empty, end_s = 0, time.monotonic() + END_SECONDS_MAX
-    while empty < EMPTY_LOOKS and time.monotonic() < end_s:
-        found = [pid for pid in holders(directory) if pid != spare]
-        empty = 0 if found else empty + 1
-        for pid in found:
-            _kill(pid, directory)
-        time.sleep(LOOK_S)
-
-
-def main() -> None:
-    """Wait for the end of the owner."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    directory, owner = Path(sys.argv[1]), int(sys.argv[2])
-    said = b""
-    # A process that the owner forked may hold the other end, too; and the owner may close it.
-    while os.getppid() == owner and said != LEAVE:
-        if select.select([0], [], [], OWNER_LOOK_S)[0]:
-            said = os.read(0, 1)
-            if not said:
-                time.sleep(LOOK_S)
-    if said != LEAVE:
-        end_holders(directory)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _writes(pid: int, within: str) -> bool:
-    try:
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed in the meantime
-                if link.lstat().st_mode & WRITE_BIT and str(link.readlink()).startswith(within):
-                    return True
-    except OSError:
-        pass  # it has ended, or belongs to another user
-    return False
-
-
-def _kill(pid: int, directory: Path) -> None:
-    """Kill the process with this number if it still is the process that was found."""
-    with contextlib.suppress(OSError):
-        handle = os.pidfd_open(pid)
-        try:
-            if _writes(pid, f"{directory}/"):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)
-
-
-if __name__ == "__main__":
-    main()

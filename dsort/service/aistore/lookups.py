@@ -17,7 +17,7 @@ from typing import Any, Final
 from fastapi import Request
 
 from dsort.errors import DsortError, ForbiddenError, NotFoundError, SpecError
-from dsort.job.layout import reactions_name
+from dsort.results.layout import reactions_name
 from dsort.service.aistore.answers import kinds_to_name, own_id
 from dsort.service.api.dependencies import address_of
 from dsort.service.jobs.outputs import open_output

@@ -15,7 +15,7 @@ from typing import Final, NoReturn, TypeVar
 import anyio
 
 from dsort.errors import DsortError, NamesTakenError, SpecError
-from dsort.job.layout import writes_prefix
+from dsort.results.layout import writes_prefix
 from dsort.service.objects.answers import PIECE_BYTES, in_thread
 from dsort.service.objects.checksums import Checksum
 from dsort.storage.bucket import Bucket, StagedObject

@@ -24,9 +24,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from dsort.data.json_values import to_json
 from dsort.durations import format_duration
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
-from dsort.job.layout import manifest_name, report_name
 from dsort.model.job import PageView
 from dsort.model.report import ManifestView, PlanReportView, RunReportView
+from dsort.results.layout import manifest_name, report_name
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Caller

@@ -19,19 +19,19 @@ from msgspec.structs import replace
 from dsort import api
 from dsort.data.tally import Tally
 from dsort.errors import JobConflictError, ObjectNotFoundError, SpecError
-from dsort.job.events import Event
-from dsort.job.journal import discard_run
-from dsort.job.layout import manifest_name, report_name
-from dsort.job.lease import JobHold, last_attempt, read_hold, stop_job
-from dsort.job.manifest import Manifest, parse_manifest
 from dsort.job.removed_names import forget_removed
-from dsort.job.report import JobReport, report_of_manifest
-from dsort.job.resources import store_limits
 from dsort.job.resume import state_of
-from dsort.job.setup import load_keymap, output_names
+from dsort.job.setup.new_job import load_keymap, output_names
+from dsort.job.setup.resources import store_limits
 from dsort.log_lines import logger_of
 from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions
+from dsort.results.events import Event
+from dsort.results.journal import discard_run
+from dsort.results.layout import manifest_name, report_name
+from dsort.results.lease import JobHold, last_attempt, read_hold, stop_job
+from dsort.results.manifest import Manifest, parse_manifest
+from dsort.results.report import JobReport, report_of_manifest
 from dsort.service.jobs.rows import JobRow
 from dsort.service.security.guard import hidden_names
 from dsort.service.security.uris import main_uri

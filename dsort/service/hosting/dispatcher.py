@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
-from dsort.job.resources import cores
+from dsort.job.setup.resources import cores
 from dsort.log_lines import logger_of
 from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig

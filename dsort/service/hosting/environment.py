@@ -15,7 +15,7 @@ from typing import Any, Self
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
-from dsort.job.resources import store_limits, usable_memory_bytes
+from dsort.job.setup.resources import store_limits, usable_memory_bytes
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import check_bucket, policy_of_bucket

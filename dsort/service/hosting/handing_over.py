@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from dsort.errors import DsortError
-from dsort.job.lease import release_for_dead
 from dsort.log_lines import logger_of
+from dsort.results.lease import release_for_dead
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.hosting.process import Host, JobProcess

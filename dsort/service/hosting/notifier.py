@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dsort.closing import ClosesOnExit
-from dsort.job.hooks import call_hook
 from dsort.log_lines import logger_of
+from dsort.results.hooks import call_hook
 from dsort.service.jobs.notices import Notice, NoticeStore
 from dsort.storage.network_policy import FetchPolicy
 

@@ -29,14 +29,13 @@ from dsort.log_lines import logger_of
 from dsort.runtime.machine import Machine
 from dsort.runtime.ray.cluster import check_loopback, listeners, listening_words
 from dsort.runtime.ray.directory import (
-    begin_watchdog,
     discard_ray_directory,
-    end_watchdog,
     make_ray_directory,
     note_owner,
     ray_files,
     remove_ray_directory,
 )
+from dsort.runtime.ray.watchdog import begin_watchdog, end_watchdog
 from dsort.service.hosting.environment import JobEnvironment, interpreter
 from dsort.service.hosting.logs import tail
 from dsort.service.hosting.process import Host

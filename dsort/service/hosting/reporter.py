@@ -17,8 +17,8 @@ from msgspec.structs import asdict
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import ClosesOnExit
-from dsort.job.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.log_lines import logger_of
+from dsort.results.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.retry import RetryPolicy
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import Ending, NewEvent, ProgressUpdate, finish, record, thin_progress

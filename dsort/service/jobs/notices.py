@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 from sqlalchemy import Connection, delete, insert, select, update
 
-from dsort.job.hooks import TEXT_CHARS_MAX
+from dsort.results.hooks import TEXT_CHARS_MAX
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, notices, schedules
 from dsort.service.jobs.store import add_event

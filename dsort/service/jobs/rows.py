@@ -13,8 +13,8 @@ from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 
 from dsort.data.json_values import to_json
-from dsort.job.hooks import redacted_hook
 from dsort.model.base import rfc3339_text
+from dsort.results.hooks import redacted_hook
 from dsort.service.security.uris import main_uri, shown_uris
 
 __all__ = [
@@ -58,7 +58,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     schedule_id: str | None = None
     due_at: float | None = None
     after_commit: Json | None = None
-    hooks: Json | None = None  # as in dsort.job.hooks.hooks_of
+    hooks: Json | None = None  # as in dsort.results.hooks.hooks_of
     idempotency_key: str | None = None
     body_digest: str | None = None
     file_uris: Sequence[str] = ()  # files of this machine that the job reads as texts

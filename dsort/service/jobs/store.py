@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
-from dsort.job.job_ids import new_job_id
+from dsort.results.job_ids import new_job_id
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import events, jobs, labels, schedules
 from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
 from dsort.errors import ConflictError, ForbiddenError, SpecError, SpecProblem
-from dsort.job.hooks import hooks_of
-from dsort.job.job_ids import new_job_id
-from dsort.job.setup import with_seed
+from dsort.job.setup.new_job import with_seed
 from dsort.naming.overlap import claims_of
+from dsort.results.hooks import hooks_of
+from dsort.results.job_ids import new_job_id
 from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
 from dsort.service.jobs.permitted import permitted

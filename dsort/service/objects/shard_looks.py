@@ -22,12 +22,12 @@ from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.json_values import to_json
 from dsort.errors import DsortError, InputError, NotFoundError, TooLargeError
 from dsort.job.gc import find_garbage
-from dsort.job.journal import list_job_directories
-from dsort.job.layout import manifest_name
-from dsort.job.manifest import parse_manifest
 from dsort.options import RunOptions
 from dsort.reading.places import ShardPlace
 from dsort.reading.shard import Record, Shard, extension_of
+from dsort.results.journal import list_job_directories
+from dsort.results.layout import manifest_name
+from dsort.results.manifest import parse_manifest
 from dsort.service.objects.previews import SHOWN_BYTES_MAX, Preview, preview_of
 from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
 from dsort.sizes import format_bytes

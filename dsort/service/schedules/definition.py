@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 from dsort.durations import parse_moment
-from dsort.job.hooks import hooks_of
 from dsort.model.schedule import CatchUp, Overlap
 from dsort.naming.names import check_object_name, is_hidden, shortened
+from dsort.results.hooks import hooks_of
 from dsort.service.schedules.rules import cron_in_numbers, parse_interval
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.outputs import Hook

@@ -24,8 +24,8 @@ from sqlalchemy import Connection, insert, select, update
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import ConflictError, DsortError, NotFoundError
-from dsort.job.hooks import TEXT_CHARS_MAX
 from dsort.log_lines import logger_of
+from dsort.results.hooks import TEXT_CHARS_MAX
 from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.jobs.notices import add_notices
 from dsort.service.jobs.rows import NewJob

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dsort.data.json_values import to_json
 from dsort.errors import DsortError
-from dsort.job.inputs import absent_inputs
+from dsort.job.setup.inputs import absent_inputs
 from dsort.options import RunOptions
 from dsort.service.schedules.render import has_placeholder
 from dsort.service.security.guard import place_of

@@ -48,10 +48,10 @@ from msgspec import Struct, field
 from sqlalchemy import ColumnElement, select, update
 
 from dsort.errors import DsortError, JobConflictError, ObjectNotFoundError
-from dsort.job.events import JobWarning
-from dsort.job.layout import index_name, job_directory, manifest_name
-from dsort.job.manifest import Manifest, parse_manifest
 from dsort.naming.overlap import names_made
+from dsort.results.events import JobWarning
+from dsort.results.layout import index_name, job_directory, manifest_name
+from dsort.results.manifest import Manifest, parse_manifest
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
 from dsort.service.jobs.queue import claim_outputs

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sqlalchemy import Row
 
 from dsort.errors import ConflictError
-from dsort.job.hooks import redacted_hook
+from dsort.results.hooks import redacted_hook
 from dsort.service.jobs.rows import read_parts, rfc3339
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import due_times, next_due, run_id_of

@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
-from dsort.job.hooks import hooks_of, unknown_commands
 from dsort.keymap.fetch import path_in, scheme_of, shown_location
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import (
@@ -30,6 +29,7 @@ from dsort.naming.names import (
 )
 from dsort.naming.patterns import FileLocation, glob_prefix
 from dsort.naming.templates import parse_template
+from dsort.results.hooks import hooks_of, unknown_commands
 from dsort.service.config import ServiceConfig
 from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.spec_text import (

@@ -17,9 +17,9 @@ from msgspec import Struct, field, to_builtins
 
 from dsort.data.json_values import Count, Rows, checked, json_bytes
 from dsort.errors import ObjectNotFoundError, StorageError
-from dsort.job.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.log_lines import logger_of
 from dsort.naming.names import check_output_name
+from dsort.results.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.storage.bucket import COPY, Bucket, ObjectInfo
 from dsort.storage.routed import place_of
 from dsort.storage.staging import Staged, give_name

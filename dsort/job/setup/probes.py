@@ -1,8 +1,7 @@
-"""Whether to read records by range, by the size of records and the speed of the disk.
+"""Probes of the inputs: whether to read by range, and estimates of decoded sizes and of tables.
 
-A solid-state disk reads in any order as fast as in sequence; a rotating disk, and many a network
-disk, does not. Both ways are timed here with some megabytes of the inputs.
-"""
+Disks differ in how fast they read out of order; encoded shards do not say their decoded size
+reliably; a million short lines need a larger table than their bytes. Some megabytes are read."""
 
 from __future__ import annotations
 

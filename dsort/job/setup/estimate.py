@@ -12,11 +12,11 @@ from dsort.data.columns import Int64s
 from dsort.job.create import RUNS_A_WORKER
 from dsort.job.job import Job
 from dsort.job.plan import Plan
-from dsort.job.report import PlanEstimate
-from dsort.job.worker_setup import output_limits
+from dsort.job.setup.worker_setup import output_limits
 from dsort.moves.header_reads import HOP_BYTES
 from dsort.moves.ranged import FAR_READ_BYTES_MAX
 from dsort.moves.spill import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
+from dsort.results.report import PlanEstimate
 from dsort.storage.bucket import Bucket
 from dsort.storage.request_counts import (
     requests_of_doubts,

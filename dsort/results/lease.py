@@ -30,7 +30,8 @@ from dsort.errors import (
     StorageFullError,
     TransientStorageError,
 )
-from dsort.job.layout import (
+from dsort.log_lines import logger_of
+from dsort.results.layout import (
     attempt_name,
     attempt_of,
     attempts_prefix,
@@ -38,7 +39,6 @@ from dsort.job.layout import (
     lease_name,
     stop_name,
 )
-from dsort.log_lines import logger_of
 from dsort.runtime.machine import Holder, Machine
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_small

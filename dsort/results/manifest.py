@@ -69,9 +69,9 @@ from msgspec.structs import asdict, replace
 
 from dsort.data.json_values import Count, Rows, checked, json_bytes, write_json
 from dsort.errors import InputError, SpecError
-from dsort.job.layout import job_of
-from dsort.job.report import ReactionCount, ReaderCounts, Sample, reader_counts
 from dsort.order.mixing import Mixing
+from dsort.results.layout import job_of
+from dsort.results.report import ReactionCount, ReaderCounts, Sample, reader_counts
 from dsort.sidecars.base import ResultShards
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec

@@ -15,7 +15,7 @@ from dsort.scratch.index import IndexStore
 from dsort.transforms.outputs import Division
 from dsort.transforms.strata import MemberClass
 from dsort.workers.batch import Batch, Operator, are_placed
-from dsort.workers.exact_outputs import ExactPlaces
+from dsort.workers.operators.exact_outputs import ExactPlaces
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 

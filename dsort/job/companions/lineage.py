@@ -35,10 +35,10 @@ from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.index import CONTENT_HASH, KEYS, ORIGIN_BYTES, ORIGIN_START, SHARD, STORED_BYTES
 from dsort.errors import StorageError
 from dsort.job.job import Job
-from dsort.job.layout import lineage_name, sidecars_prefix, staged_prefix
-from dsort.job.manifest import StagedSidecar
 from dsort.naming.names import readable
 from dsort.order.cut import OutputShard
+from dsort.results.layout import lineage_name, sidecars_prefix, staged_prefix
+from dsort.results.manifest import StagedSidecar
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.storage.staging import stage_file

@@ -17,7 +17,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError
 from dsort.job.job import Job
-from dsort.job.user_code import CodeAgain
+from dsort.job.setup.user_code import CodeAgain
 from dsort.moves.input_shard import InputShard, ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.storage.bucket import Bucket, ReadObject

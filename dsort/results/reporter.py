@@ -14,14 +14,14 @@ from msgspec import Struct, field
 from dsort.containers.base import Container, OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError
-from dsort.job.events import (
+from dsort.log_lines import logger_of
+from dsort.results.events import (
     Event,
     JobWarning,
     PhaseDone,
     Progress,
 )
-from dsort.job.report import ReactionCount, Sample
-from dsort.log_lines import logger_of
+from dsort.results.report import ReactionCount, Sample
 from dsort.spec.model import JobSpec
 
 MOVING_PHASES: Final = frozenset({"extract", "create"})

@@ -15,7 +15,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.tally import Tally
 from dsort.errors import CodeRefusedError, TransformError
-from dsort.job.resources import CodeRoom, cores
+from dsort.job.setup.resources import CodeRoom, cores
 from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
 from dsort.options import RunOptions

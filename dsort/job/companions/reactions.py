@@ -14,7 +14,7 @@ from itertools import chain
 
 from dsort.job.extraction import Extraction
 from dsort.job.job import Job
-from dsort.job.layout import reactions_name, rejects_name, staged_prefix
+from dsort.results.layout import reactions_name, rejects_name, staged_prefix
 from dsort.scratch.logs import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
 from dsort.storage.bucket import ReadObject

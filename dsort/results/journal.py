@@ -11,8 +11,9 @@ from functools import partial
 from msgspec import Struct
 
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, StorageError
-from dsort.job.journal_entries import JournalEvent, JournalState, decode_segment, encode_segment
-from dsort.job.layout import (
+from dsort.log_lines import logger_of
+from dsort.results.journal_entries import JournalEvent, JournalState, decode_segment, encode_segment
+from dsort.results.layout import (
     HOLD_PARTS,
     MANIFEST,
     RUN_PARTS,
@@ -31,8 +32,7 @@ from dsort.job.layout import (
     segment_name,
     segment_of,
 )
-from dsort.job.lease import Lease, last_attempt
-from dsort.log_lines import logger_of
+from dsort.results.lease import Lease, last_attempt
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 

@@ -10,8 +10,8 @@ from dsort.containers.facets import OutputFile, ShardIndex
 from dsort.containers.registry import container_of
 from dsort.errors import NamesTakenError
 from dsort.job.job import Job
-from dsort.job.manifest import ManifestOutput
 from dsort.pipeline.compile import written_container
+from dsort.results.manifest import ManifestOutput
 from dsort.spec.model import JobSpec
 
 

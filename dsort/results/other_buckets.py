@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from dsort.errors import JobConflictError, ObjectNotFoundError, SpecError, StorageError
-from dsort.job.journal import JobDirectory
-from dsort.job.layout import elsewhere_name, result_name
+from dsort.results.journal import JobDirectory
+from dsort.results.layout import elsewhere_name, result_name
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef

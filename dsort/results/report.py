@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field, to_builtins
 
 from dsort.errors import InputError
-from dsort.job.layout import manifest_name
 from dsort.order.mixing import Mixing
+from dsort.results.layout import manifest_name
 from dsort.sizes import format_bytes, format_count
 
 WORKERS_MAX: Final = 65_536
@@ -293,7 +293,7 @@ def _divisors(number: int) -> tuple[int, ...]:
 
 def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobReport:
     """The report of the job that wrote ``manifest``. ``InputError`` if the manifest is damaged."""
-    from dsort.order.mixing import mixing_of  # loads NumPy
+    from dsort.order.mixing_counts import mixing_of  # loads NumPy
 
     try:
         totals, move, mixing = manifest["totals"], manifest["move"], manifest.get("mixing")

@@ -21,8 +21,8 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from dsort.errors import DsortError, SpecProblem
-from dsort.job.report import JobReport
 from dsort.naming.names import closest
+from dsort.results.report import JobReport
 from dsort.spec.model import JobSpec
 from dsort.spec.outputs import Hook
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener

@@ -1,4 +1,4 @@
-"""Set up a job's workers: their movement of payload, their rules, the place of their scratch."""
+"""Set up a job's workers: their movement of payload, their rules, their scratch and its room."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from dsort.containers.codecs.decoding import WINDOW_BYTES_MIN
 from dsort.errors import SpecError, SpecProblem, StorageError, StorageFullError
-from dsort.job.inputs import first_objects
 from dsort.job.job import Job
-from dsort.job.layout import scratch_name, staged_prefix
 from dsort.job.plan import input_schema
-from dsort.job.range_probe import NO_TABLE, decoded_bytes, largest_table
-from dsort.job.resources import store_limits, with_part_sizes
+from dsort.job.setup.inputs import first_objects
+from dsort.job.setup.probes import NO_TABLE, decoded_bytes, largest_table
+from dsort.job.setup.resources import store_limits, with_part_sizes
 from dsort.log_lines import level_in_force, logger_of
 from dsort.loose_files.bucket import FilesBucket
 from dsort.pipeline.movement import (
@@ -31,6 +30,7 @@ from dsort.pipeline.movement import (
     least_memory_bytes,
 )
 from dsort.pipeline.pipeline import Pipeline
+from dsort.results.layout import scratch_name, staged_prefix
 from dsort.scratch.requests import FreeBytes
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ObjectInfo
@@ -70,7 +70,7 @@ def movement_for(job: Job) -> Movement:
     is_table = job.pipeline.reads_rows or job.pipeline.carrier.is_columnar
     input_bytes, values_stay = bytes_to_move(job, decoded.estimate_bytes), False
     if is_table:
-        from dsort.job.tables import expanded_bytes  # the readers of tables
+        from dsort.job.setup.tables import expanded_bytes  # the readers of tables
 
         values_stay = mappable and input_bytes <= job.found.memory.wanted_bytes * MAP_SHARE
         values_stay = values_stay and job.options.move == "auto"
@@ -161,7 +161,7 @@ def _range_suits(job: Job, input_bytes: int) -> str:
         or any(each.ref.is_directory for each in job.buckets.input_places)
     ):
         return ""  # a request for a header is not worth it
-    from dsort.job.range_probe import range_suits
+    from dsort.job.setup.probes import range_suits
 
     return job.stop.wait_for(
         lambda: range_suits(job, spill_to_disk=to_disk, has_scratch=has_scratch)
@@ -178,7 +178,7 @@ def scratch_free(place: Path) -> int:
 def _headers_are_far_apart(job: Job) -> bool:
     """Whether it takes less to go from header to header than to read shards whole. Called only for
     jobs that read by range."""
-    from dsort.job.range_probe import headers_are_far_apart
+    from dsort.job.setup.probes import headers_are_far_apart
 
     return job.stop.wait_for(lambda: headers_are_far_apart(job))
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
 from dsort.job.amend import replaceable_names, sidecars_written
-from dsort.job.collisions import NAMES_CHECKED_EARLY_MAX
 from dsort.job.job import Job
-from dsort.job.layout import shared_name, sidecars_prefix, staged_prefix
-from dsort.job.manifest import ManifestOutput, StagedSidecar, result_shards
+from dsort.job.setup.collisions import NAMES_CHECKED_EARLY_MAX
+from dsort.results.layout import shared_name, sidecars_prefix, staged_prefix
+from dsort.results.manifest import ManifestOutput, StagedSidecar, result_shards
 from dsort.sidecars.kinds import SIDECARS, SidecarName
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_small
@@ -28,7 +28,7 @@ from dsort.storage.staging import Staged, stage, stage_file
 from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
 
 if TYPE_CHECKING:
-    from dsort.job.known_samples import KnownSamples
+    from dsort.job.companions.known_samples import KnownSamples
     from dsort.sidecars.shard_index import EnergonSample
 
 SIDECARS_FILE: Final = "sidecars.json"
@@ -145,7 +145,7 @@ def _stage(
         )
         return StagedSidecar(name.kind, staged)
     # These load SQLite, for one kind of sidecar.
-    from dsort.job.known_samples import known_samples
+    from dsort.job.companions.known_samples import known_samples
     from dsort.sidecars.dataset import write_energon_database
 
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
