@@ -11,19 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from dsort.client import calls
 from dsort.client.async_transport import AsyncTransport
-from dsort.client.client import (
-    LOG_DELAY_MAX_S,
-    LOG_DELAY_S,
-    TIMEOUT_S,
-    behind,
-    jobs_query,
-    named_service,
-    token_of,
-    trusted,
-)
+from dsort.client.calls import LogTail, Row
+from dsort.client.client import TIMEOUT_S, named_service, token_of, trusted
 from dsort.client.events import JobEvent, await_events
-from dsort.client.transport import Patience, Query
+from dsort.client.parts import RUNS_MAX
+from dsort.client.transport import Patience
 from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation
 from dsort.results.report import JobReport
 
@@ -59,7 +53,7 @@ class AsyncClient:
         on_wait: Callable[[str], None] | None = None,
         http: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._transport = AsyncTransport(
+        transport = AsyncTransport(
             named_service(url),
             token_of(token, token_file),
             timeout_s=timeout_s,
@@ -68,10 +62,12 @@ class AsyncClient:
             on_wait=on_wait,
             http=http,
         )
-        self.schedules = AsyncSchedules(self._transport)
-        self.transforms = AsyncTransforms(self._transport)
-        self.data = AsyncData(self._transport)
-        self.tokens = AsyncTokens(self._transport)
+        self._transport = transport
+        self._call = transport.call
+        self.schedules = AsyncSchedules(transport)
+        self.transforms = AsyncTransforms(transport)
+        self.data = AsyncData(transport)
+        self.tokens = AsyncTokens(transport)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"
@@ -107,12 +103,11 @@ class AsyncClient:
         idempotency_key: str | None = None,
     ) -> Job:
         """Put a job into the queue; see ``Client.submit``."""
-        named = tuple(labels)  # an iterator would be used up: the method runs more than once
-        return await self._transport.replay(
-            lambda client: client.submit(
+        return await self._call(
+            calls.submit(
                 spec,
                 priority=priority,
-                labels=named,
+                labels=labels,
                 description=description,
                 dry_run=dry_run,
                 idempotency_key=idempotency_key,
@@ -121,13 +116,17 @@ class AsyncClient:
 
     async def get(self, job_id: str) -> Job:
         """One job, with its spec and, once it has ended, its result."""
-        return await self._transport.replay(lambda client: client.get(job_id))
+        return await self._call(calls.get(job_id))
 
     async def find(self, job: str) -> Job:
         """The job whose id is ``job`` or begins with it; see ``Client.find``."""
-        return await self._transport.replay(lambda client: client.find(job))
+        job = job.removeprefix("srt-")
+        if calls.WHOLE_ID.fullmatch(job):
+            return await self.get(job)
+        found = [each async for each in self.list(text=job) if each.job_id.startswith(job)]
+        return await self.get(calls.only_one(job, found))
 
-    async def list(
+    def list(
         self,
         *,
         state: str | Sequence[str] = (),
@@ -140,21 +139,17 @@ class AsyncClient:
         limit: int | None = None,
     ) -> AsyncIterator[Job]:
         """Jobs, newest first, requested page by page; see ``Client.list``."""
-        given = {"owner": owner, "kind": kind, "schedule": schedule}
-        query = jobs_query(state, label, since, given, text)
-        left, cursor = limit, None
-        while left is None or left > 0:
-            jobs, cursor = await self._page_of_jobs(query, left, cursor)
-            for job in jobs:
-                yield job
-            left = None if left is None else left - len(jobs)
-            if not cursor:
-                return
-
-    async def _page_of_jobs(
-        self, query: Query, left: int | None, cursor: str | None
-    ) -> tuple[Sequence[Job], str | None]:
-        return await self._transport.replay(lambda client: client.page_of_jobs(query, left, cursor))
+        found = calls.list_jobs(
+            state=state,
+            owner=owner,
+            label=label,
+            since=since,
+            kind=kind,
+            schedule=schedule,
+            text=text,
+            limit=limit,
+        )
+        return self._transport.pages(found)
 
     async def wait(
         self,
@@ -190,107 +185,102 @@ class AsyncClient:
 
     async def stop(self, job_id: str, *, reason: str = "") -> Job:
         """Request a job to stop; ``wait`` returns when it has stopped."""
-        return await self._transport.replay(lambda client: client.stop(job_id, reason=reason))
+        return await self._call(calls.stop(job_id, reason))
 
     async def resume(self, job_id: str) -> Job:
         """Resume a job that failed or was stopped, from what is done."""
-        return await self._transport.replay(lambda client: client.resume(job_id))
+        return await self._call(calls.resume(job_id))
 
     async def retry(self, job_id: str) -> Job:
         """Submit the job again, as a new job with the same spec and seed."""
-        return await self._transport.replay(lambda client: client.retry(job_id))
+        return await self._call(calls.retry(job_id))
 
     async def remove(self, job_id: str) -> None:
         """Remove a job that has ended. Its outputs stay."""
-        await self._transport.replay(lambda client: client.remove(job_id))
+        await self._call(calls.remove(job_id))
 
     async def manifest(self, job_id: str) -> Mapping[str, Any]:
         """The manifest of a finished job."""
-        return await self._transport.replay(lambda client: client.manifest(job_id))
+        return await self._call(calls.manifest(job_id))
 
     async def report(self, job_id: str) -> JobReport:
         """The report of a job; of a plan, the report of what the job would do."""
-        return await self._transport.replay(lambda client: client.report(job_id))
+        return await self._call(calls.report(job_id))
 
     async def log(self, job_id: str) -> str:
         """The log of the job's process so far."""
-        return await self._transport.replay(lambda client: client.log(job_id))
+        return await self._call(calls.log(job_id))
 
     async def follow_log(self, job_id: str) -> AsyncIterator[str]:
         """The log in pieces of whole lines, as it grows, until the job has ended."""
-        seen, delay_s = "", LOG_DELAY_S
+        tail = LogTail()
         while True:
             ended = (await self.get(job_id)).ended
-            text = await self.log(job_id)
-            if not ended:
-                text = text[: text.rfind("\n") + 1]
-            more = behind(seen, text)
+            more = tail.grown(await self.log(job_id), ended=ended)
             if more:
-                seen, delay_s = text, LOG_DELAY_S
                 yield more
             if ended:
                 return
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, LOG_DELAY_MAX_S)
+            await asyncio.sleep(tail.delay_s)
 
     async def page(self, job_id: str) -> Mapping[str, Any]:
         """All data of a job's web page."""
-        return await self._transport.replay(lambda client: client.page(job_id))
+        return await self._call(calls.page(job_id))
 
     async def validate(self, spec: Mapping[str, Any] | JobSpec | str | Path) -> Validation:
         """Check a spec; ``SpecError`` with all its problems."""
-        return await self._transport.replay(lambda client: client.validate(spec))
+        return await self._call(calls.validate(spec))
 
     async def schema(self) -> Mapping[str, Any]:
         """The JSON Schema of a job spec."""
-        return await self._transport.replay(lambda client: client.schema())
+        return await self._call(calls.schema())
 
     async def whoami(self) -> Identity:
         """The identity that the service has for this client's token, with its rights."""
-        return await self._transport.replay(lambda client: client.whoami())
+        return await self._call(calls.whoami())
 
 
 class AsyncSchedules:
     """``client.schedules``: the methods of ``Client.schedules``, awaited."""
 
     def __init__(self, transport: AsyncTransport) -> None:
-        self._transport = transport
+        self._call = transport.call
 
     async def add(self, name: str, definition: Mapping[str, Any]) -> Schedule:
         """Make a schedule."""
-        return await self._transport.replay(lambda c: c.schedules.add(name, definition))
+        return await self._call(calls.add_schedule(name, definition))
 
     async def replace(self, name: str, definition: Mapping[str, Any]) -> Schedule:
         """Replace the definition of the schedule."""
-        return await self._transport.replay(lambda c: c.schedules.replace(name, definition))
+        return await self._call(calls.replace_schedule(name, definition))
 
     async def list(self) -> builtins.list[Schedule]:
         """All schedules that the token may see."""
-        return await self._transport.replay(lambda c: c.schedules.list())
+        return await self._call(calls.list_schedules())
 
     async def get(self, name: str) -> Schedule:
         """One schedule, with the next times at which it is due."""
-        return await self._transport.replay(lambda c: c.schedules.get(name))
+        return await self._call(calls.get_schedule(name))
 
     async def remove(self, name: str) -> None:
         """Remove a schedule. Its jobs and their results stay."""
-        await self._transport.replay(lambda c: c.schedules.remove(name))
+        await self._call(calls.remove_schedule(name))
 
     async def pause(self, name: str) -> Schedule:
         """Pause a schedule: it is not due until it is resumed."""
-        return await self._transport.replay(lambda c: c.schedules.pause(name))
+        return await self._call(calls.pause_schedule(name))
 
     async def resume(self, name: str) -> Schedule:
         """Resume a paused schedule."""
-        return await self._transport.replay(lambda c: c.schedules.resume(name))
+        return await self._call(calls.resume_schedule(name))
 
     async def run_now(self, name: str) -> ScheduleRun:
         """Make a job of the schedule now, besides its due times."""
-        return await self._transport.replay(lambda c: c.schedules.run_now(name))
+        return await self._call(calls.run_schedule_now(name))
 
-    async def runs(self, name: str, *, limit: int = 500) -> tuple[ScheduleRun, ...]:
+    async def runs(self, name: str, *, limit: int = RUNS_MAX) -> tuple[ScheduleRun, ...]:
         """The runs of a schedule, the newest first."""
-        return await self._transport.replay(lambda c: c.schedules.runs(name, limit=limit))
+        return await self._call(calls.runs_of_schedule(name, limit))
 
 
 class AsyncTransforms:
@@ -298,30 +288,30 @@ class AsyncTransforms:
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
+        self._call = transport.call
 
     async def put(self, name: str, transform: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
         """(the newest version of ``name``, which has these steps; whether it is new)."""
-        return await self._transport.replay(lambda c: c.transforms.put(name, transform))
+        return await self._call(calls.put_transform(name, transform))
 
     async def get(self, name: str) -> Mapping[str, Any]:
         """The newest version of ``name``, or version 3 for ``name@3``."""
-        return await self._transport.replay(lambda c: c.transforms.get(name))
+        return await self._call(calls.get_transform(name))
 
-    async def list(self) -> AsyncIterator[Mapping[str, Any]]:
+    def list(self) -> AsyncIterator[Row]:
         """All versions, the newest first."""
-        for each in await self._transport.replay(lambda c: [*c.transforms.list()]):
-            yield each
+        return self._transport.pages(calls.list_transforms())
 
     async def remove(self, name: str) -> None:
         """Remove a transform, or only version 3 for ``name@3``."""
-        await self._transport.replay(lambda c: c.transforms.remove(name))
+        await self._call(calls.remove_transform(name))
 
 
 class AsyncTokens:
     """``client.tokens``: the methods of ``Client.tokens``, awaited."""
 
     def __init__(self, transport: AsyncTransport) -> None:
-        self._transport = transport
+        self._call = transport.call
 
     async def add(
         self,
@@ -333,8 +323,8 @@ class AsyncTokens:
         expires_in_s: float | None = None,
     ) -> Mapping[str, Any]:
         """Make a token. Only this answer has its text, as ``token``."""
-        return await self._transport.replay(
-            lambda c: c.tokens.add(
+        return await self._call(
+            calls.add_token(
                 name,
                 role,
                 input_buckets=input_buckets,
@@ -345,11 +335,11 @@ class AsyncTokens:
 
     async def list(self) -> builtins.list[Mapping[str, Any]]:
         """All tokens, expired ones too."""
-        return await self._transport.replay(lambda c: c.tokens.list())
+        return await self._call(calls.list_tokens())
 
     async def remove(self, name: str) -> None:
         """Remove a token. The jobs of its holder stay."""
-        await self._transport.replay(lambda c: c.tokens.remove(name))
+        await self._call(calls.remove_token(name))
 
 
 class AsyncData:
@@ -358,74 +348,38 @@ class AsyncData:
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
+        self._call = transport.call
 
-    async def shards(self, bucket: str, *, text: str = "") -> AsyncIterator[Mapping[str, Any]]:
+    def shards(self, bucket: str, *, text: str = "") -> AsyncIterator[Row]:
         """The shards of a bucket, page by page."""
-        cursor = ""
-        while True:
-            rows, cursor = await self._page_of_shards(bucket, text, cursor)
-            for row in rows:
-                yield row
-            if not cursor:
-                return
+        return self._transport.pages(calls.list_shards(bucket, text))
 
-    async def objects(self, bucket: str, *, prefix: str = "") -> AsyncIterator[Mapping[str, Any]]:
+    def objects(self, bucket: str, *, prefix: str = "") -> AsyncIterator[Row]:
         """All objects of a bucket, in byte order of their names."""
-        for each in await self._transport.replay(
-            lambda c: [*c.data.objects(bucket, prefix=prefix)]
-        ):
-            yield each
+        return self._transport.pages(calls.list_objects(bucket, prefix))
 
-    async def garbage(
-        self, bucket: str, *, older_than_s: float = 86_400.0
-    ) -> Sequence[Mapping[str, Any]]:
+    async def garbage(self, bucket: str, *, older_than_s: float = 86_400.0) -> Sequence[Row]:
         """The files that interrupted jobs left in a bucket."""
-        return await self._transport.replay(
-            lambda c: c.data.garbage(bucket, older_than_s=older_than_s)
-        )
+        return await self._call(calls.find_garbage(bucket, older_than_s))
 
-    async def records(
+    def records(
         self, bucket: str, shard: str, *, first: int = 0, text: str = ""
-    ) -> AsyncIterator[Mapping[str, Any]]:
+    ) -> AsyncIterator[Row]:
         """The records of a shard, page by page."""
-        after: int | None = first
-        while after is not None:
-            rows, after = await self._page_of_records(bucket, shard, after, text)
-            for row in rows:
-                yield row
+        return self._transport.pages(calls.list_records(bucket, shard, first, text))
 
-    async def show(self, bucket: str, shard: str, *numbers: int) -> Sequence[Mapping[str, Any]]:
+    async def show(self, bucket: str, shard: str, *numbers: int) -> Sequence[Row]:
         """These records, with previews of their members."""
-        return await self._transport.replay(lambda c: c.data.show(bucket, shard, *numbers))
+        return await self._call(calls.show_records(bucket, shard, numbers))
 
-    async def sample(
-        self, bucket: str, shard: str, count: int, *, seed: str = ""
-    ) -> Sequence[Mapping[str, Any]]:
+    async def sample(self, bucket: str, shard: str, count: int, *, seed: str = "") -> Sequence[Row]:
         """``count`` records at random, in the form of ``show``."""
-        return await self._transport.replay(
-            lambda c: c.data.sample(bucket, shard, count, seed=seed)
-        )
+        return await self._call(calls.sample_records(bucket, shard, count, seed))
 
-    async def changed(
-        self, bucket: str, shard: str, number: int, transform: str
-    ) -> Mapping[str, Any]:
+    async def changed(self, bucket: str, shard: str, number: int, transform: str) -> Row:
         """A record, and what a named transform makes of it."""
-        return await self._transport.replay(
-            lambda c: c.data.changed(bucket, shard, number, transform)
-        )
+        return await self._call(calls.changed_record(bucket, shard, number, transform))
 
     async def read(self, bucket: str, shard: str, number: int, member: int = 0) -> bytes:
         """The bytes of one member of a record."""
-        return await self._transport.replay(lambda c: c.data.read(bucket, shard, number, member))
-
-    async def _page_of_shards(
-        self, bucket: str, text: str, cursor: str
-    ) -> tuple[Sequence[Mapping[str, Any]], str]:
-        return await self._transport.replay(lambda c: c.data.page_of_shards(bucket, text, cursor))
-
-    async def _page_of_records(
-        self, bucket: str, shard: str, first: int, text: str
-    ) -> tuple[Sequence[Mapping[str, Any]], int | None]:
-        return await self._transport.replay(
-            lambda c: c.data.page_of_records(bucket, shard, first, text)
-        )
+        return await self._call(calls.read_member(bucket, shard, number, member))

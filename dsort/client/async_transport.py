@@ -11,64 +11,15 @@ from os import PathLike
 from typing import Any, TypeVar
 
 import httpx
-from msgspec import Struct
 
-from dsort.client.client import DsortClient
-from dsort.client.transport import Patience, Query, Transport, UnavailableError
+from dsort.client.calls import Call, Page
+from dsort.client.transport import Patience, Transport, UnavailableError
 from dsort.retry import Failures, RetryPolicy
 
 __all__ = ["AsyncTransport"]
 
 Answer = TypeVar("Answer")
-
-
-class _Request(Struct, frozen=True):
-    """A request that a method of the client makes."""
-
-    method: str
-    path: str
-    options: Mapping[str, Any]
-
-
-class _UnansweredError(Exception):
-    """A method has made a request that has no answer yet."""
-
-    def __init__(self, request: _Request) -> None:
-        super().__init__(request.path)
-        self.request = request
-
-
-class _Replayed(Transport):
-    """Returns the answers received so far, in their order. A request beyond them is raised."""
-
-    def __init__(self, words: Transport) -> None:
-        # It has no connections of its own: it only makes error messages, and returns stored
-        # answers.
-        self.url, self.patience = words.url, words.patience
-        self.sleep, self.clock, self.uniform = words.sleep, words.clock, words.uniform
-        self.answers: list[httpx.Response] = []
-        self._next = 0
-
-    def begin(self) -> None:
-        """Begin again with the first answer."""
-        self._next = 0
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query = (),
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool = False,
-    ) -> httpx.Response:
-        """The next answer."""
-        if self._next == len(self.answers):
-            options = {"query": query, "content": content, "headers": headers}
-            raise _UnansweredError(_Request(method, path, {**options, "repeatable": repeatable}))
-        self._next += 1
-        return self.answers[self._next - 1]
+Item = TypeVar("Item")
 
 
 class AsyncTransport:
@@ -98,31 +49,21 @@ class AsyncTransport:
         self.words.close()
         await self._http.aclose()
 
-    async def replay(self, method: Callable[[DsortClient], Answer]) -> Answer:
-        """The result of a method of the client: the method is run again with each new answer, so
-        that its requests, and the handling of answers, are written only once."""
-        transport = _Replayed(self.words)
-        client = DsortClient.over(transport)
-        while True:
-            transport.begin()
-            try:
-                return method(client)
-            except _UnansweredError as asked:
-                request = asked.request
-            answer = await self.request(request.method, request.path, **request.options)
-            transport.answers.append(answer)
+    async def call(self, call: Call[Answer]) -> Answer:
+        """The value of the answer to a call."""
+        return self.words.read(call, await self.request(call))
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query = (),
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool = False,
-    ) -> httpx.Response:
-        """The answer to a request, if it reports success; see ``Transport.request``."""
+    async def pages(self, call: Call[Page[Item]]) -> AsyncIterator[Item]:
+        """All rows of a list, requested page by page."""
+        more: Call[Page[Item]] | None = call
+        while more is not None:
+            page = await self.call(more)
+            for row in page.rows:
+                yield row
+            more = page.more
+
+    async def request(self, call: Call[Any]) -> httpx.Response:
+        """The answer to a call, if it reports success; see ``Transport.request``."""
         words, waited_s = self.words, 0.0
         failures = Failures(
             RetryPolicy(
@@ -135,11 +76,15 @@ class AsyncTransport:
         while True:
             try:
                 answer = await self._http.request(
-                    method, path, params=list(query), content=content, headers=headers
+                    call.method,
+                    call.path,
+                    params=list(call.query),
+                    content=call.content,
+                    headers=call.headers,
                 )
-                return words.judged(answer, repeatable=repeatable)
+                return words.judged(answer, repeatable=call.repeatable)
             except httpx.TransportError as error:
-                unavailable = words.judged_failure(error, repeatable=repeatable)
+                unavailable = words.judged_failure(error, repeatable=call.repeatable)
             except UnavailableError as error:
                 unavailable = error
             delay_s = failures.add(unavailable.asked_s)

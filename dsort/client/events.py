@@ -217,7 +217,7 @@ def _one_stream(
 ) -> Iterator[JobEvent]:
     left_s = None if deadline_s is None else max(deadline_s - transport.clock(), 0.0)
     with (
-        transport.stream(_path(job_id), query=(), headers=_headers(after)) as answer,
+        transport.stream(_path(job_id), headers=_headers(after)) as answer,
         _cut_off(answer, left_s),
     ):
         _refuse(transport, answer)

@@ -7,25 +7,27 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 from msgspec import Struct
 
+from dsort.client.calls import Call, Page
 from dsort.client.problems import error_of
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, ServiceError, SpecError, TooManyRequestsError
 from dsort.log_lines import logger_of
 from dsort.retry import JITTER, RetryPolicy
 
-__all__ = ["Patience", "Query", "Transport", "UnavailableError", "checked_url"]
+__all__ = ["Patience", "Transport", "UnavailableError", "checked_url"]
 
-Query = Sequence[tuple[str, str | int]]
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 AGAIN_STATUSES = frozenset((502, 503, 504))
 CONNECT_TIMEOUT_S = 10.0
 READ_STREAM_TIMEOUT_S = 50.0
@@ -126,29 +128,45 @@ class Transport(ClosesOnExit):
         """Close the connections."""
         self._http.close()
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query = (),
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool = False,
-    ) -> httpx.Response:
-        """The answer to a request, if it reports success. ``repeatable``: sending the request twice
-        does no harm. Others are sent again only if the service cannot have received them, or has
-        answered so."""
+    def call(self, call: Call[Answer]) -> Answer:
+        """The value of the answer to a call."""
+        return self.read(call, self.request(call))
+
+    def pages(self, call: Call[Page[Item]]) -> Iterator[Item]:
+        """All rows of a list, requested page by page."""
+        more: Call[Page[Item]] | None = call
+        while more is not None:
+            page = self.call(more)
+            yield from page.rows
+            more = page.more
+
+    def read(self, call: Call[Answer], answer: httpx.Response) -> Answer:
+        """The value that the call makes of ``answer``."""
+        if not call.is_json:
+            return call.read(answer)
+        try:
+            document = answer.json()
+        except ValueError as error:
+            raise self.not_ours(answer) from error
+        return call.read(document)
+
+    def request(self, call: Call[Any]) -> httpx.Response:
+        """The answer to a call, if it reports success. Calls that are not ``repeatable`` are sent
+        again only if the service cannot have received them, or has answered so."""
         waited_s = 0.0
 
         def send() -> httpx.Response:
             try:
                 answer = self._http.request(
-                    method, path, params=list(query), content=content, headers=headers
+                    call.method,
+                    call.path,
+                    params=list(call.query),
+                    content=call.content,
+                    headers=call.headers,
                 )
             except httpx.TransportError as error:
-                raise self.judged_failure(error, repeatable=repeatable) from error
-            return self.judged(answer, repeatable=repeatable)
+                raise self.judged_failure(error, repeatable=call.repeatable) from error
+            return self.judged(answer, repeatable=call.repeatable)
 
         def waiting(error: UnavailableError, delay_s: float, tries: int) -> None:
             nonlocal waited_s
@@ -201,27 +219,15 @@ class Transport(ClosesOnExit):
         if delay_s >= 1:
             self.tell(f"{error.failure.message}; trying again in {delay_s:.0f} s")
 
-    def document(self, method: str, path: str, **options: Any) -> Any:
-        """The JSON document that answers a request."""
-        answer = self.request(method, path, **options)
-        try:
-            return answer.json()
-        except ValueError as error:
-            raise self.not_ours(answer) from error
-
     def tell(self, text: str) -> None:
         """Report through ``on_wait`` that the client waits, and for what."""
         if self._on_wait is not None:
             self._on_wait(text)
 
     @contextmanager
-    def stream(
-        self, path: str, *, query: Query, headers: Mapping[str, str]
-    ) -> Iterator[httpx.Response]:
+    def stream(self, path: str, *, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         """An answer that is read while it arrives. ``httpx.TransportError`` if it breaks off."""
-        with self._http.stream(
-            "GET", path, params=list(query), headers=headers, timeout=self.stream_timeout
-        ) as answer:
+        with self._http.stream("GET", path, headers=headers, timeout=self.stream_timeout) as answer:
             if not answer.is_success:
                 answer.read()
             yield answer

@@ -298,7 +298,7 @@ def methods(kind: type) -> dict[str, list[tuple[str, Any]]]:
     return {
         name: [(each.name, each.default) for each in inspect.signature(made).parameters.values()]
         for name, made in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith("_") and name != "page_of_jobs"
+        if not name.startswith("_")
     }
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from dsort import errors
 from dsort.cli import exits
-from dsort.client import DsortClient, Patience
+from dsort.client import DsortClient, Patience, calls
 from dsort.client.problems import error_of
 from dsort.client.transport import Transport, checked_url
 from dsort.errors import (
@@ -35,6 +35,7 @@ from dsort.errors import (
 from dsort.service.problems import problem_of
 
 URL = "http://service.test"
+JOBS = calls.list_jobs()
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
@@ -145,7 +146,7 @@ def test_a_kind_of_a_newer_service_is_recognized_by_its_exit_code_or_status(
 def failing(error: Exception) -> DsortError:
     handle, _ = answering(error)
     with pytest.raises(DsortError) as raised:
-        transport(handle, attempts=1).document("GET", "/v1/jobs", repeatable=True)
+        transport(handle, attempts=1).call(JOBS)
     return raised.value
 
 
@@ -190,7 +191,7 @@ def test_a_service_that_does_not_answer_is_reported_in_words(
         (httpx.Response(308, headers={"Location": "https://b.test/"}), "sends us on to https://b"),
         (httpx.Response(503, text="upstream"), "does not answer (503 Service Unavailable)"),
         (httpx.Response(401, html="<p>log in</p>"), "refuses: 401 Unauthorized"),
-        (httpx.Response(200, json={"jobs": "none"}), "is no list of jobs"),
+        (httpx.Response(200, json={"jobs": "none"}), "has no jobs"),
     ],
 )
 def test_what_is_no_service_of_ours_is_reported_in_words(
@@ -224,7 +225,7 @@ def test_an_address_may_have_a_path() -> None:
     assert checked_url(" https://a.test/dsort/ ") == "https://a.test/dsort"
     assert checked_url("http://[::1]:8080/v1") == "http://[::1]:8080"
     handle, seen = answering(httpx.Response(200, json={}))
-    transport(handle, url="https://a.test/dsort/v1/").document("GET", "/v1/schema")
+    transport(handle, url="https://a.test/dsort/v1/").call(calls.schema())
     assert str(seen[0].url) == "https://a.test/dsort/v1/schema"
 
 
@@ -235,7 +236,7 @@ def test_a_request_that_may_be_repeated_is_sent_again() -> None:
     good = httpx.Response(200, json={"fine": True})
     handle, seen = answering(httpx.ReadError("reset"), httpx.Response(502), good)
     slept: list[float] = []
-    assert transport(handle, slept).document("GET", "/v1/schema", repeatable=True) == {"fine": True}
+    assert transport(handle, slept).call(calls.schema()) == {"fine": True}
     assert (len(seen), slept) == (3, [0.2, 0.4])
 
 
@@ -245,13 +246,13 @@ def test_a_request_that_may_have_been_carried_out_is_not(
 ) -> None:
     handle, seen = answering(failure)
     with pytest.raises(ServiceError):
-        transport(handle).request("POST", "/v1/jobs/x/retry")
+        transport(handle).request(calls.retry("x"))
     assert len(seen) == 1
 
 
 def test_a_request_that_never_arrived_is_sent_again_whatever_it_is() -> None:
     handle, seen = answering(httpx.ConnectError("refused"), httpx.Response(204))
-    assert transport(handle).request("DELETE", "/v1/jobs/x").status_code == 204
+    assert transport(handle).request(calls.remove("x")).status_code == 204
     assert len(seen) == 2
 
 
@@ -259,14 +260,14 @@ def test_patience_ends() -> None:
     handle, seen = answering(httpx.ConnectError("refused"))
     slept: list[float] = []
     with pytest.raises(ServiceError, match="no service at"):
-        transport(handle, slept, attempts=3).request("GET", "/v1/jobs", repeatable=True)
+        transport(handle, slept, attempts=3).request(JOBS)
     assert (len(seen), slept) == (3, [0.2, 0.4])
 
 
 def test_what_is_wrong_with_tls_stays_so() -> None:
     handle, seen = answering(caused(httpx.ConnectError("x"), ssl.SSLError("bad certificate")))
     with pytest.raises(ServiceError, match="no TLS"):
-        transport(handle).request("GET", "/v1/jobs", repeatable=True)
+        transport(handle).request(JOBS)
     assert len(seen) == 1
 
 
@@ -280,7 +281,7 @@ def limited(after: str | None) -> httpx.Response:
 def test_a_service_that_asks_to_wait_is_waited_for(after: str | None, waited: float) -> None:
     handle, seen = answering(limited(after), httpx.Response(202, json={}))
     slept: list[float] = []
-    transport(handle, slept).request("POST", "/v1/jobs/x/retry")
+    transport(handle, slept).request(calls.retry("x"))
     assert (len(seen), slept) == (2, [waited])
 
 
@@ -288,7 +289,7 @@ def test_a_service_may_name_the_time_to_come_back() -> None:
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
     handle, _ = answering(limited(then), httpx.Response(202, json={}))
     slept: list[float] = []
-    transport(handle, slept).request("POST", "/v1/jobs/x/retry")
+    transport(handle, slept).request(calls.retry("x"))
     assert 15 < slept[0] <= 20
 
 
@@ -296,7 +297,7 @@ def test_waiting_is_bounded() -> None:
     handle, seen = answering(limited("3600"))
     slept: list[float] = []
     with pytest.raises(TooManyRequestsError, match="slower"):
-        transport(handle, slept).request("GET", "/v1/jobs", repeatable=True)
+        transport(handle, slept).request(JOBS)
     assert (len(seen), slept) == (1, [])
 
 
@@ -313,7 +314,7 @@ def test_whoever_waits_learns_for_what() -> None:
         http=httpx.MockTransport(handle),
         sleep=[].append,
     )
-    waiting.request("GET", "/v1/jobs")
+    waiting.request(JOBS)
     assert said == ["slower; trying again in 5 s"]
 
 

