@@ -49,7 +49,7 @@ ROOMS = (
     {"naming"},
     {"data"},
     {"stop_flag"},
-    {"html_tables", "registry"},
+    {"html_tables", "option_fields", "registry"},
     {
         *("bounds", "closing", "durations", "installation", "process_end", "retry", "sizes"),
     },
@@ -81,6 +81,7 @@ PURE = (
     "loader/order",
     "loader/position",
     "naming",
+    "option_fields",
     "order",
     "sizes",
     "storage/network_policy",

@@ -35,10 +35,6 @@ def read_spec(
     """The spec from ``source`` (a path, ``-`` or text) with its buckets replaced by ``src`` and
     ``dst``, and with those ``flags`` set that are true. ``warn`` is called with its warnings."""
     with without_plugins():
-        if is_own_process():
-            from dsort.transforms.base import leave_out_descriptions
-
-            leave_out_descriptions()
         from dsort.settings.named_transforms import find_transform
         from dsort.spec.load import load_spec
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s, UInt8s
     from dsort.data.record_table import RecordTable
 
-__all__ = ["Expression", "text_of_value"]
+__all__ = ["Expression", "compiled_expression", "text_of_value"]
 
 _FALSE, _TRUE, _WRONG = 0, 1, 2
 _BOOL: Final = "true or false"
@@ -246,6 +247,12 @@ class _Run:
 
 def _reads_members(node: Node) -> bool:
     return any(isinstance(each, Leaf) and each.is_content for each in nodes_of(node))
+
+
+@lru_cache(maxsize=64)  # made once in a process instead of for each shard
+def compiled_expression(text: str, wanted: str = "bool") -> Expression:
+    """``Expression.of``, for steps that keep the text alone."""
+    return Expression.of(text, wanted=wanted)
 
 
 def _of_any(text: str) -> Expression:

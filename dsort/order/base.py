@@ -1,69 +1,23 @@
 """The interface of algorithms. The algorithms themselves are listed in ``algorithms``.
 
-An algorithm is a frozen struct in a separate file. Its fields are its options, with the names that
-specs use, each made with :func:`option`; ``dsort.spec`` makes a pydantic model of the options of
-all algorithms. Workers receive the struct itself, so that they never load pydantic. Reading a spec
-must not load NumPy, so algorithms import it where they use it.
+An algorithm is a frozen struct in a separate file. Its fields are its options
+(``dsort.option_fields``), with the names that specs use. Reading a spec must not load NumPy, so
+algorithms import it where they use it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
-from msgspec import Struct, StructMeta
+from msgspec import Struct
+
+from dsort.option_fields import OptionError, OptionGroup, option
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s
     from dsort.data.index import SortKeys
     from dsort.data.record_table import RecordTable
     from dsort.order.placement import Placement
-
-
-class OptionError(ValueError):
-    """The error in the value of one option, with a ``hint``. ``names_value``: the message is to be
-    followed by the value ("must be text", "not the number 5")."""
-
-    def __init__(self, message: str, hint: str = "", *, names_value: bool = False) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.names_value = names_value
-
-
-class Option(Struct, frozen=True):
-    """One option as it is in a spec.
-
-    ``type`` and ``default``: of the field of the spec; a default of None: not given. ``check``
-    returns the value to use, or raises ``OptionError``; ``before``: it gets the value as it is
-    written, whatever its type. ``required``: the hint for an option that its algorithm cannot do
-    without. ``misplaced``: message and hint if another algorithm has it; empty: a sentence that
-    fits most. ``no_effect``: instead, the option has no effect there, and this is the reason
-    ("{kind}" is the algorithm). ``is_sequence``: the value in a spec is a list. ``own_default``:
-    the value that the algorithm uses if the spec has none, if that is not ``default``.
-    """
-
-    type: Any
-    description: str
-    default: Any = None
-    examples: tuple[Any, ...] = ()
-    check: Callable[[Any], Any] | None = None
-    before: bool = False
-    json_schema: Mapping[str, Any] | None = None
-    required: str = ""
-    misplaced: tuple[str, str] = ("", "")
-    no_effect: str = ""
-    is_sequence: bool = False
-    own_default: Any = None
-
-    @property
-    def used_default(self) -> Any:
-        """The value that the algorithm uses if the spec has none."""
-        return self.default if self.own_default is None else self.own_default
-
-
-def option(type: Any, description: str, **more: Any) -> Any:
-    """A field of an algorithm that is an :class:`Option`."""
-    return Option(type, description, **more)
 
 
 def decreasing_option() -> Any:
@@ -104,14 +58,6 @@ def _seed(value: object) -> object:
     if value is None or isinstance(value, str):
         return value
     raise OptionError("must be a whole number or text", names_value=True)
-
-
-class Check(Struct, frozen=True):
-    """A rule about several ``options`` (their names). ``problems`` gets their values in a spec, and
-    yields (name, message, hint). It is skipped if one of the values is known to be wrong."""
-
-    options: tuple[str, ...]
-    problems: Callable[[Mapping[str, Any]], Iterator[tuple[str, str, str]]]
 
 
 class Record(Protocol):
@@ -155,34 +101,6 @@ class SortValue(Struct, frozen=True):
         return after is not decreasing
 
 
-class _OptionFields(StructMeta):
-    """Keeps the options that fields are made with, and gives the fields their defaults."""
-
-    _options: dict[str, Option]
-
-    def __new__(
-        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **settings: Any
-    ) -> _OptionFields:
-        own = {text: each for text, each in namespace.items() if isinstance(each, Option)}
-        for text, each in own.items():
-            if each.required:
-                del namespace[text]
-            else:
-                namespace[text] = each.used_default
-        made = super().__new__(mcls, name, bases, namespace, **{"kw_only": True, **settings})
-        made._options = {**getattr(made, "_options", {}), **own}
-        return made
-
-
-class OptionGroup(Struct, metaclass=_OptionFields, frozen=True):
-    """A struct whose fields are options: an algorithm, or an option that has parts."""
-
-    @classmethod
-    def options(cls) -> dict[str, Option]:
-        """Its options by name."""
-        return cls._options
-
-
 class Algorithm(OptionGroup, frozen=True):
     """How records are ordered: every algorithm is a sort, and ties keep the order of the input."""
 
@@ -208,14 +126,13 @@ class Algorithm(OptionGroup, frozen=True):
     needs_keys: ClassVar[bool] = False
     """Whether records are ordered by their keys: then :meth:`expected` is not called if the outputs
     do not show these keys. See :attr:`asks_for_keys`."""
-    checks: ClassVar[tuple[Check, ...]] = ()
     is_sort_key: ClassVar[bool] = False
     """Whether it may be one of several sort keys (``keys``)."""
 
     @classmethod
     def own_defaults(cls) -> dict[str, Any]:
         """The values that it uses if a spec has none, except None."""
-        used = {name: each.used_default for name, each in cls.options().items()}
+        used = {name: each.used_default for name, each in cls.stated().items()}
         return {name: value for name, value in used.items() if value is not None}
 
     @property

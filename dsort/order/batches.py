@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dsort.order.base import OptionError, option
+from dsort.option_fields import OptionError, option
 from dsort.order.content import Content
 from dsort.order.placement import WORDS, Named, Placement, checked_field, field_content
 from dsort.order.value import PlacedBy

@@ -6,14 +6,8 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from dsort.order.base import (
-    Algorithm,
-    Record,
-    SortValue,
-    compare_option,
-    decreasing_option,
-    option,
-)
+from dsort.option_fields import option
+from dsort.order.base import Algorithm, Record, SortValue, compare_option, decreasing_option
 
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys

@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from dsort.errors import ContentKeyError
 from dsort.naming.names import readable, shortened
-from dsort.order.base import (
-    Algorithm,
-    Check,
-    OptionError,
-    Record,
-    SortValue,
-    decreasing_option,
-    option,
-)
+from dsort.option_fields import Check, OptionError, option
+from dsort.order.base import Algorithm, Record, SortValue, decreasing_option
 
 if TYPE_CHECKING:
     from dsort.data.index import SortKeys

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from dsort.errors import ContentKeyError
 from dsort.naming.names import readable
-from dsort.order.base import option
+from dsort.option_fields import option
 from dsort.order.content import SCALAR, Content
 from dsort.order.placement import WORDS, Named, Placement, checked_field, field_content
 from dsort.order.value import PlacedBy

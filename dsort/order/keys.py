@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec.structs import replace
 
-from dsort.order.base import Algorithm, Check, OptionError, Record, SortValue, option, seed_option
+from dsort.option_fields import Check, OptionError, option
+from dsort.order.base import Algorithm, Record, SortValue, seed_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

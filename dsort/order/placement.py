@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from msgspec.structs import replace
 
 from dsort.naming.names import shortened
-from dsort.order.base import OptionError, OptionGroup, Record, SortValue
+from dsort.option_fields import OptionError, OptionGroup
+from dsort.order.base import Record, SortValue
 from dsort.order.content import Content
 from dsort.order.value import PlacedBy, checked_expression
 

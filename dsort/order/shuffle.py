@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dsort.order.base import Algorithm, Check, option, seed_option
+from dsort.option_fields import Check, option
+from dsort.order.base import Algorithm, seed_option
 from dsort.order.batches import Batches
 from dsort.order.interleave import Interleave
 from dsort.order.placement import Placement, is_expression

@@ -4,14 +4,15 @@ Numbers compare as 64-bit floats and come before texts, which compare by their b
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import Struct
 
 from dsort.errors import ContentKeyError
 from dsort.naming.names import readable
-from dsort.order.base import Algorithm, OptionError, Record, SortValue, decreasing_option, option
+from dsort.option_fields import OptionError, option
+from dsort.order.base import Algorithm, Record, SortValue, decreasing_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _OF_INPUTS: Final = frozenset({"shard", "input", "ordinal"})
 
 
-@cache
+@lru_cache(maxsize=64)  # of the specs that a service has read last
 def _compiled(text: str) -> Expression:
     from dsort.expressions.expression import Expression
 

@@ -96,7 +96,7 @@ def _join_keys(spec: JobSpec) -> tuple[Step, ...]:
         return ()
     from dsort.transforms.rekey import JoinKey  # few jobs join
 
-    return (JoinKey(by),)
+    return (JoinKey(by=by),)
 
 
 def _reading(spec: JobSpec) -> Reading:

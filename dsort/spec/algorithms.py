@@ -21,9 +21,9 @@ from pydantic import (
     model_validator,
 )
 
+from dsort.option_fields import Option, OptionError, OptionGroup
 from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.order.base import Option, OptionError, OptionGroup
 from dsort.order.keys import Keys
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.part import LATE, Late, Part
@@ -92,7 +92,7 @@ class Algorithm(Part):
 
     def build(self) -> OrderAlgorithm:
         """The algorithm with these options, in the form that workers receive."""
-        given = {name: getattr(self, name, None) for name in self.type.options()}
+        given = {name: getattr(self, name, None) for name in self.type.stated()}
         return self.type(
             **{name: _built(value) for name, value in given.items() if value is not None}
         )
@@ -113,7 +113,7 @@ class Algorithm(Part):
     def canonical(self) -> list[str]:
         """The fields of a canonical spec: the options of all of dsort's own algorithms, and those
         of this one. Algorithms added by others do not change the canonical form of other specs."""
-        own = {name for each in (*BUILT_IN, self.type) for name in each.options()}
+        own = {name for each in (*BUILT_IN, self.type) for name in each.stated()}
         names = (name for name in known_options() if name in own)
         # Options that were added later are left out of specs that do not use them.
         used = (name for name in names if name in _ORDER or getattr(self, name) is not None)
@@ -130,7 +130,7 @@ class Algorithm(Part):
     def canonical_key(self) -> dict[str, Any]:
         """One of several sort keys, in JSON types: the options of its algorithm."""
         fields = self.model_dump(mode="json")
-        own = self.type.options()
+        own = self.type.stated()
         named = (name for name in fields if name in own)
         return {
             "kind": self.kind,
@@ -178,7 +178,7 @@ def known_options() -> dict[str, Option]:
     share it: the option of the first algorithm is used."""
     found: dict[str, Option] = {}
     for algorithm in ALGORITHMS.values():
-        for name, option in algorithm.options().items():
+        for name, option in algorithm.stated().items():
             found.setdefault(name, option)
     first = {name: found[name] for name in _ORDER if name in found}
     return first | found
@@ -186,7 +186,7 @@ def known_options() -> dict[str, Option]:
 
 def owners_of(name: str) -> list[str]:
     """The kinds of the algorithms that have the option."""
-    return [kind for kind, each in ALGORITHMS.items() if name in each.options()]
+    return [kind for kind, each in ALGORITHMS.items() if name in each.stated()]
 
 
 def algorithm_model() -> type[Algorithm]:
@@ -239,7 +239,7 @@ def group_model(of: type[OptionGroup]) -> type[Group]:
 @cache
 def _group_model_of(of: Any) -> type[Group]:
     fields: dict[str, Any] = {
-        name: _field(name, option, [of.__name__]) for name, option in of.options().items()
+        name: _field(name, option, [of.__name__]) for name, option in of.stated().items()
     }
     made: type[Group] = create_model(
         of.__name__, __base__=Group, __module__=__name__, __doc__=of.__doc__, **fields
@@ -267,7 +267,7 @@ def _key_model_of(algorithms: tuple[type[OrderAlgorithm], ...]) -> type[Algorith
     kinds = tuple(each.kind for each in those)
     fields: dict[str, Any] = {"kind": (Literal[kinds], Field(description=summaries))}
     for name, option in known_options().items():
-        owners = [each.kind for each in those if name in each.options()]
+        owners = [each.kind for each in those if name in each.stated()]
         if owners and name not in _OF_THE_JOB:
             fields[name] = _field(name, option, owners)
     return create_model(

@@ -114,8 +114,8 @@ def _models_in(kind: Any) -> Iterator[type[BaseModel]]:
 
 def _options_of_step(kind: str) -> list[str]:
     """The fields of one kind of step; none, if it has no fields."""
-    options: Any = STEPS[kind].options_type if kind in STEPS else None
-    return [*getattr(options, "__annotations__", ())]
+    step = STEPS.find(kind)
+    return [] if step is None or step.bare else [*step.stated()]
 
 
 def _meant(path: str) -> str | None:

@@ -31,7 +31,7 @@ from dsort.naming.names import (
 )
 from dsort.naming.patterns import FileLocation, glob_regex
 from dsort.naming.templates import SPLIT_FIELD, parse_template
-from dsort.order.base import OptionError
+from dsort.option_fields import OptionError
 from dsort.sidecars.kinds import BUILT_IN, SIDECARS, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket

@@ -257,6 +257,7 @@ def anchor_steps(transform: object, directory: Path) -> None:
     """Make paths in the steps of ``transform``, as it is written in a file in ``directory``,
     relative to it."""
     from dsort.spec.fields import located
+    from dsort.spec.option_models import type_of_options
     from dsort.transforms.steps import STEPS
 
     steps = transform.get("steps") if isinstance(transform, dict) else None
@@ -265,7 +266,7 @@ def anchor_steps(transform: object, directory: Path) -> None:
             known = STEPS.find(kind)
             if not isinstance(options, dict) or known is None:
                 continue
-            for name, location in located(options, known.options_type):
+            for name, location in located(options, type_of_options(known)):
                 options[name] = anchored(location, directory)
             place = options.get("python")
             if isinstance(place, str) and re.fullmatch(r"[^:]+\.py:\w+", place):

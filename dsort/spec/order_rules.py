@@ -7,9 +7,9 @@ from typing import Final
 
 from dsort.containers.registry import container_of
 from dsort.errors import SpecProblem
+from dsort.option_fields import Check, Option
 from dsort.order.algorithms import ALGORITHMS
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.order.base import Check, Option
 from dsort.order.batches import Batches
 from dsort.order.shuffle import Shuffle
 from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
@@ -120,7 +120,7 @@ def _algorithms_have_their_options(spec: SpecFields) -> Iterator[SpecProblem]:
 def _required(
     known: type[OrderAlgorithm], place: str, algorithm: Algorithm
 ) -> Iterator[SpecProblem]:
-    for name, option in known.options().items():
+    for name, option in known.stated().items():
         if option.required and getattr(algorithm, name) is None:
             yield SpecProblem(f"{place}.{name}", f"is required for {known.kind}", option.required)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from dsort.order.base import OptionError
+from dsort.option_fields import OptionError
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,

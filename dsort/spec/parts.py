@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec.structs import replace
 from pydantic import Field
@@ -31,16 +31,21 @@ from dsort.spec.fields import (
     SplitName,
 )
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Join, Mix, Source
+from dsort.spec.option_models import options_model
 from dsort.spec.part import LATE, LATER, Part, late_part
 from dsort.spec.target import Target
 from dsort.storage.ref import BucketRef
-from dsort.transforms.require import RequireOptions
+from dsort.transforms.require import Require
 
 if TYPE_CHECKING:
+    RequireOptions = Mapping[str, Any]
+
     from dsort.spec.ingest import Ingest
     from dsort.spec.outputs import Amend, Hook, OnShard, Output
     from dsort.spec.transform import Deduplicate, Transform
 else:
+    RequireOptions = options_model(Require)
+
     Amend = late_part("dsort.spec.outputs:Amend")
     Deduplicate = late_part("dsort.spec.transform:Deduplicate")
     Hook = late_part("dsort.spec.outputs:Hook")

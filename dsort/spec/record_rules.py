@@ -13,7 +13,7 @@ from dsort.containers.registry import (
 )
 from dsort.errors import SpecProblem
 from dsort.naming.names import KEY_COLUMN
-from dsort.order.base import OptionError
+from dsort.option_fields import OptionError
 from dsort.spec.part import Rules
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import REST, carrier_extension
@@ -60,7 +60,7 @@ def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
 
 def _key_columns_stay(spec: SpecFields, path: str, step: Fields) -> Iterator[SpecProblem]:
     """A step must not name the column with the keys."""
-    named = {*step.drop, *(name for pair in step.rename for name in pair)}
+    named = {*step.drop, *step.rename, *step.rename.values()}
     for name in sorted(named & {spec.key_field or KEY_COLUMN, KEY_COLUMN}):
         text = f"{name} is the column of keys, which stays what it is"
         yield SpecProblem(f"{path}.fields", text, "rekey gives rows new keys")

@@ -12,7 +12,7 @@ from dsort.containers.registry import (
 from dsort.errors import SpecProblem
 from dsort.naming.names import archive_extension
 from dsort.naming.templates import SPLIT_FIELD
-from dsort.order.base import OptionError
+from dsort.option_fields import OptionError
 from dsort.spec import excludes, input_rules, order_rules, output_rules, record_rules
 from dsort.spec.algorithms import algorithm_model, known_options, owners_of
 from dsort.spec.input_rules import (

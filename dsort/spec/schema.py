@@ -7,7 +7,6 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from dsort.spec.model import current_job_spec
-from dsort.transforms.steps import STEPS
 
 __all__ = ["schema"]
 
@@ -56,7 +55,6 @@ def schema() -> dict[str, Any]:
     # The model has reactions and limits in Config, like AIStore; a spec has them at the top.
     config = body["properties"].pop("Config")
     body["properties"] |= {**body["$defs"]["JobConfig"]["properties"], "Config": config}
-    _describe_inherited(body["$defs"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dsort job spec",
@@ -64,14 +62,3 @@ def schema() -> dict[str, Any]:
         "anyOf": [{"required": ["input_bck"]}, {"required": ["inputs"]}],
         "examples": _EXAMPLES,
     }
-
-
-def _describe_inherited(definitions: dict[str, Any]) -> None:
-    """Give the options of steps the descriptions of inherited fields. For a TypedDict, pydantic
-    reads only the docstrings of its own fields."""
-    for step in STEPS.values():
-        for base in getattr(step.options_type, "__orig_bases__", ()):
-            own, inherited = (definitions.get(each.__name__) for each in (step.options_type, base))
-            if own and inherited:
-                for name, field in inherited["properties"].items():
-                    own["properties"][name].setdefault("description", field["description"])

@@ -1,6 +1,6 @@
 """The part of a spec about changes to records before they are ordered.
 
-The model of a step is made from the descriptions in the steps (``dsort.transforms.base``), and made
+The model of a step is made from the options that steps state (``dsort.option_fields``), and made
 again when a step has been added.
 """
 
@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from dsort.errors import SpecProblem
-from dsort.order.base import OptionError
+from dsort.option_fields import OptionError
 from dsort.spec.algorithms import joined
 from dsort.spec.fields import Extension
 from dsort.spec.hints import FieldError, describe
+from dsort.spec.option_models import type_of_options
 from dsort.spec.part import Late, Part
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
@@ -41,7 +42,8 @@ class StepSpec(Part):
         try:
             step = self.build()
         except OptionError as error:
-            raise FieldError.of([SpecProblem(given[0], str(error), error.hint)]) from None
+            path = f"{given[0]}.{error.option}" if error.option else given[0]
+            raise FieldError.of([SpecProblem(path, str(error), error.hint)]) from None
         # Specs with the same meaning are equal, even if one writes out more defaults.
         self.__dict__[given[0]] = step.options
         return self
@@ -94,7 +96,7 @@ def step_model() -> type[StepSpec]:
 @cache
 def _model_of(steps: tuple[type[Step], ...]) -> type[StepSpec]:
     fields: dict[str, Any] = {
-        step.kind: (step.options_type | None, Field(default=None, description=step.summary))
+        step.kind: (type_of_options(step) | None, Field(default=None, description=step.summary))
         for step in steps
     }
     return create_model(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -18,25 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.naming.patterns import FileLocation
+from dsort.option_fields import OptionError, OptionGroup
 
 if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
 
 
-__all__ = [
-    "OPTIONS_CONFIG",
-    "Applied",
-    "Needs",
-    "ReadText",
-    "Step",
-    "apply_steps",
-    "leave_out_descriptions",
-    "step_words",
-]
-
-OPTIONS_CONFIG: dict[str, Any] = {"extra": "forbid", "use_attribute_docstrings": True}
-"""The configuration of pydantic for the options of a step: the text below a field becomes its
-description."""
+__all__ = ["Applied", "Needs", "ReadText", "Step", "apply_steps", "step_words"]
 
 Needs = Literal["index", "member", "payload"]
 
@@ -45,27 +32,22 @@ ReadText = Callable[[FileLocation], str]
 ``InputError`` or a subclass if the text cannot be read."""
 
 
-def leave_out_descriptions() -> None:
-    """Turn off the descriptions of options that are defined from now on. To make descriptions,
-    pydantic reads the sources of all steps again: 160 million instructions, which jobs that print
-    no schema do not need."""
-    OPTIONS_CONFIG["use_attribute_docstrings"] = False
-
-
-class Step(ABC):
+class Step(OptionGroup, frozen=True):
     """One step of a transform. Instances are small, immutable and picklable: workers receive one.
 
-    ``options_type``: the type of the options in a spec, which pydantic can check: a number, a list,
-    a model. Defaults are part of it.
+    The fields that are made with ``option`` are its options. Other fields, which have defaults, are
+    for what it has loaded.
     """
-
-    __slots__ = ()
 
     kind: ClassVar[str]
     """Its name in specs."""
     summary: ClassVar[str]
     """What it does, for the description of specs: "Keep the records whose keys are listed."."""
-    options_type: ClassVar[Any]
+    bare: ClassVar[str] = ""
+    """The one option whose value specs give without its name (``slice: "0:10"``); "": its options
+    are an object."""
+    options_summary: ClassVar[str] = ""
+    """The description of that object in the schema of specs; "": a sentence that fits most."""
     needs: ClassVar[Needs] = "index"
     """What it reads. ``index``: keys, names, sizes, the place in the shard, which cost next to
     nothing. ``member``: the content of one small member of each record as well. ``payload``: all
@@ -78,10 +60,15 @@ class Step(ABC):
     and opens no files or connections."""
 
     @classmethod
-    @abstractmethod
     def of(cls, options: Any) -> Self:
-        """The step with these options, a value of ``options_type``. ``OptionError`` if they are
+        """The step with these options of a spec, each of its type. ``OptionError`` if they are
         invalid."""
+        made = cls(**cls.checked({cls.bare: options} if cls.bare else options))
+        for check in cls.checks:
+            values = {name: getattr(made, name) for name in check.options}
+            for name, message, hint in check.problems(values):
+                raise OptionError(message, hint, option=name)
+        return made
 
     def loaded(self, read: ReadText) -> Self:
         """The same step, with the content of all files that its options name. Called once, before
@@ -94,14 +81,14 @@ class Step(ABC):
         return ""
 
     @property
-    def extensions(self) -> tuple[str, ...]:
+    def members_used(self) -> tuple[str, ...]:
         """The extensions, without dots, of the members that it uses; for rows, the columns."""
         return ()
 
     @property
-    def extensions_read(self) -> tuple[str, ...]:
-        """Those of ``extensions`` whose content or size it reads."""
-        return self.extensions
+    def members_read(self) -> tuple[str, ...]:
+        """Those of ``members_used`` whose content or size it reads."""
+        return self.members_used
 
     @property
     def listed(self) -> tuple[str, ...]:
@@ -127,15 +114,15 @@ class Step(ABC):
         members."""
         return extension
 
-    @abstractmethod
     def apply(self, records: RecordTable) -> RecordTable:
         """The records of one shard that stay, in their order: see the methods of ``RecordTable``
         that return one. Raises ``InputError`` or a subclass that names shard and record."""
+        raise NotImplementedError
 
     @property
-    @abstractmethod
     def options(self) -> Any:
-        """The options as values that JSON can hold, defaults included."""
+        """The options in their canonical form, in JSON types, defaults included."""
+        return getattr(self, self.bare) if self.bare else self.written()
 
     def digest(self) -> str:
         """A hash (hexadecimal SHA-256) that differs for steps whose results may differ. A step that

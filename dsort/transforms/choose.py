@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from annotated_types import Ge, Le, MinLen
-from typing_extensions import TypedDict
+from msgspec.structs import replace
 
 from dsort.errors import InvariantError
 from dsort.naming.patterns import FileLocation
-from dsort.order.base import OptionError
-from dsort.transforms.base import OPTIONS_CONFIG, ReadText, Step
+from dsort.option_fields import Check, OptionError, option
+from dsort.transforms.base import Needs, ReadText, Step
 
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, BytesColumn
@@ -28,13 +28,26 @@ if TYPE_CHECKING:
 __all__ = ["DropKeys", "Filter", "KeepKeys", "Sample", "Slice"]
 
 
-@dataclass(frozen=True, slots=True)
-class Filter(Step):
-    """Keeps a record if ``expression`` is true for it. If the expression cannot be evaluated for a
+def compiled(text: str) -> Expression:
+    """The expression of a step or a rule. ``OptionError`` if it is none."""
+    from dsort.expressions.expression import compiled_expression
+    from dsort.expressions.nodes import ExpressionError
+
+    try:
+        return compiled_expression(text)
+    except ExpressionError as error:
+        raise OptionError(str(error), error.hint) from None
+
+
+def _checked(text: str) -> str:
+    compiled(text)
+    return text
+
+
+class Filter(Step, frozen=True):
+    """Keeps a record if ``condition`` is true for it. If the expression cannot be evaluated for a
     record, because it lacks a member or a field or has text for a number, an error names the
     record."""
-
-    expression: Expression
 
     kind: ClassVar[str] = "filter"
     summary: ClassVar[str] = (
@@ -42,33 +55,26 @@ class Filter(Step):
         'size("jpg"), has("cls"), and of members: json.score, cls, txt, '
         'text("tag"), number("score"), json("meta").'
     )
-    options_type: ClassVar[Any] = Annotated[str, MinLen(1)]
-    needs = "member"
-    is_for_rows = True
+    bare: ClassVar[str] = "condition"
+    needs: ClassVar[Needs] = "member"
+    is_for_rows: ClassVar[bool] = True
 
-    @classmethod
-    def of(cls, options: str) -> Filter:
-        """The step with this expression."""
-        from dsort.expressions.expression import Expression
-        from dsort.expressions.nodes import ExpressionError
-
-        try:
-            return cls(Expression.of(options))
-        except ExpressionError as error:
-            raise OptionError(str(error), error.hint) from None
+    condition: str = option(
+        Annotated[str, MinLen(1)], "The expression.", check=_checked, required="json.score > 0.5"
+    )
 
     @property
-    def options(self) -> str:
-        """The expression."""
-        return self.expression.text
+    def expression(self) -> Expression:
+        """The condition, compiled."""
+        return compiled(self.condition)
 
     @property
-    def extensions(self) -> tuple[str, ...]:
+    def members_used(self) -> tuple[str, ...]:
         """The extensions that the expression uses."""
         return self.expression.extensions
 
     @property
-    def extensions_read(self) -> tuple[str, ...]:
+    def members_read(self) -> tuple[str, ...]:
         """The extensions of which the expression uses more than whether the member exists."""
         return self.expression.extensions_read
 
@@ -83,45 +89,31 @@ class Filter(Step):
         return records.keeping(self.expression.true_of(records, "filter"))
 
 
-class KeyListOptions(TypedDict):
-    """Which keys: exactly one of these."""
-
-    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
-
-    keys: NotRequired[list[str]]
-    """The keys themselves: whole record keys, as `dsort inspect` shows them."""
-    file: NotRequired[FileLocation]
-    """Where they are, one a line: a path (relative to the spec file, if the spec is one), an
-    http(s) URL, or, in specs of your own machine, an object such as s3://bucket/keys.txt."""
+def _keys_or_file(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    keys, file = options["keys"], options["file"]
+    if (keys is None) == (file is None):
+        found = "has both" if keys is not None else "has neither"
+        text = f"needs either keys or file, but {found}"
+        yield "", text, "file: a path or URL, one key a line"
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyList(Step):
+class _KeyList(Step, frozen=True):
     """A list of keys, from the spec or from a file. ``found``: the content of the file, once it is
     read."""
 
-    keys: tuple[str, ...] | None
-    file: FileLocation | None
-    found: bytes | None = field(default=None, repr=False)
+    options_summary: ClassVar[str] = "Which keys: exactly one of these."
+    is_for_rows: ClassVar[bool] = True
+    checks: ClassVar[tuple[Check, ...]] = (Check(("keys", "file"), _keys_or_file),)
 
-    options_type: ClassVar[Any] = KeyListOptions
-    is_for_rows = True
-
-    @classmethod
-    def of(cls, options: KeyListOptions) -> Self:
-        """The step with these options."""
-        keys, file = options.get("keys"), options.get("file")
-        if (keys is None) == (file is None):
-            found = "has both" if keys is not None else "has neither"
-            raise OptionError(
-                f"needs either keys or file, but {found}", "file: a path or URL, one key a line"
-            )
-        return cls(None if keys is None else tuple(keys), file)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """All of them."""
-        return {"file": self.file} if self.keys is None else {"keys": list(self.keys)}
+    keys: tuple[str, ...] | None = option(
+        list[str], "The keys themselves: whole record keys, as `dsort inspect` shows them."
+    )
+    file: FileLocation | None = option(
+        FileLocation,
+        "Where they are, one a line: a path (relative to the spec file, if the spec is one), an "
+        "http(s) URL, or, in specs of your own machine, an object such as s3://bucket/keys.txt.",
+    )
+    found: bytes | None = None
 
     def loaded(self, read: ReadText) -> Self:
         """The same step with the keys of its file."""
@@ -131,7 +123,7 @@ class _KeyList(Step):
 
     def digest(self) -> str:
         """A hash that covers the keys, also those in the file."""
-        own = super(_KeyList, self).digest()
+        own = super().digest()
         return own if self.found is None else f"{own}/{hashlib.sha256(self.found).hexdigest()}"
 
     @property
@@ -163,10 +155,8 @@ def _key_set(keys: tuple[str, ...] | None, text: bytes | None) -> KeySet:
     return KeySet.of(lines_of(text))
 
 
-class KeepKeys(_KeyList):
+class KeepKeys(_KeyList, frozen=True):
     """Keeps the records whose keys are listed."""
-
-    __slots__ = ()
 
     kind: ClassVar[str] = "keep_keys"
     summary: ClassVar[str] = "Keep only the records whose keys are listed."
@@ -176,10 +166,8 @@ class KeepKeys(_KeyList):
         return records.keeping(self._listed(records))
 
 
-class DropKeys(_KeyList):
+class DropKeys(_KeyList, frozen=True):
     """Leaves out the records whose keys are listed."""
-
-    __slots__ = ()
 
     kind: ClassVar[str] = "drop_keys"
     summary: ClassVar[str] = "Leave out the records whose keys are listed."
@@ -189,44 +177,32 @@ class DropKeys(_KeyList):
         return records.keeping(~self._listed(records))
 
 
-class SampleOptions(TypedDict):
-    """What a spec gives for ``sample``."""
-
-    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
-
-    fraction: Annotated[float, Ge(0), Le(1)]
-    """Of the records, from 0 to 1. A smaller fraction keeps some of those that a larger keeps."""
-    by: NotRequired[Literal["key", "record"]]
-    """What is drawn by lot. key (default): records of one key stay or go together, whatever shard
-    they are in. record: each record, by its key and its shard."""
-    seed: NotRequired[str | int]
-    """Another seed keeps other records. Default: 0. It has nothing to do with a shuffle's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample(Step):
+class Sample(Step, frozen=True):
     """Keeps a record if the hash of its key, as a fraction of all hashes, is below ``fraction``."""
-
-    fraction: float
-    by: str = "key"
-    seed: str = "0"
 
     kind: ClassVar[str] = "sample"
     summary: ClassVar[str] = (
         "Keep a fraction of the records, chosen by a hash: the same ones on every run."
     )
-    options_type: ClassVar[Any] = SampleOptions
-    is_for_rows = True
+    is_for_rows: ClassVar[bool] = True
 
-    @classmethod
-    def of(cls, options: SampleOptions) -> Sample:
-        """The step with these options."""
-        return cls(options["fraction"], options.get("by", "key"), str(options.get("seed", 0)))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """All of them."""
-        return {"fraction": self.fraction, "by": self.by, "seed": self.seed}
+    fraction: float = option(
+        Annotated[float, Ge(0), Le(1)],
+        "Of the records, from 0 to 1. A smaller fraction keeps some of those that a larger keeps.",
+        required="0.1 keeps a tenth",
+    )
+    by: str = option(
+        Literal["key", "record"],
+        "What is drawn by lot. key (default): records of one key stay or go together, whatever "
+        "shard they are in. record: each record, by its key and its shard.",
+        default="key",
+    )
+    seed: str = option(
+        str | int,
+        "Another seed keeps other records. Default: 0. It has nothing to do with a shuffle's.",
+        default="0",
+        check=str,
+    )
 
     def apply(self, records: RecordTable) -> RecordTable:
         """The records that stay."""
@@ -246,41 +222,45 @@ _SLICE = re.compile(r" *([0-9_]*) *: *([0-9_]*) *(?:: *([0-9_]*) *)?")
 _NUMBER_MAX = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Slice(Step):
-    """Keeps the records whose numbers are in ``range(start, stop, step)``; ``stop`` None: up to the
-    end."""
-
+class _Range(NamedTuple):
     start: int
     stop: int | None
     step: int
+
+
+def _range_of(text: str) -> _Range:
+    """The numbers of a slice, written as in Python. ``OptionError`` if it is none."""
+    match = _SLICE.fullmatch(text)
+    if match is None:
+        raise OptionError(
+            f"{text!r} is no slice", "start:stop or start:stop:step, from 0 on: 0:1000000:2"
+        )
+    numbers = [_number(each) for each in match.groups()]
+    if numbers[2] == 0:
+        raise OptionError("has a step of 0", "1 keeps all between start and stop")
+    return _Range(numbers[0] or 0, numbers[1], numbers[2] or 1)
+
+
+def _written_out(text: str) -> str:
+    """The same slice, with all three numbers."""
+    start, stop, step = _range_of(text)
+    return f"{start}:{'' if stop is None else stop}:{step}"
+
+
+class Slice(Step, frozen=True):
+    """Keeps the records whose numbers are in ``range(start, stop, step)``."""
 
     kind: ClassVar[str] = "slice"
     summary: ClassVar[str] = (
         "Keep the records start:stop:step of all, by their number in input order from 0 on: "
         '"0:1000000", "1::2".'
     )
-    options_type: ClassVar[Any] = Annotated[str, MinLen(1)]
-    is_for_rows = True
+    bare: ClassVar[str] = "numbers"
+    is_for_rows: ClassVar[bool] = True
 
-    @classmethod
-    def of(cls, options: str) -> Slice:
-        """The step with this slice, written as in Python."""
-        match = _SLICE.fullmatch(options)
-        if match is None:
-            raise OptionError(
-                f"{options!r} is no slice", "start:stop or start:stop:step, from 0 on: 0:1000000:2"
-            )
-        numbers = [_number(text) for text in match.groups()]
-        if numbers[2] == 0:
-            raise OptionError("has a step of 0", "1 keeps all between start and stop")
-        return cls(numbers[0] or 0, numbers[1], numbers[2] or 1)
-
-    @property
-    def options(self) -> str:
-        """The slice, with all three numbers."""
-        stop = "" if self.stop is None else str(self.stop)
-        return f"{self.start}:{stop}:{self.step}"
+    numbers: str = option(
+        Annotated[str, MinLen(1)], "The slice.", check=_written_out, required="0:1000000"
+    )
 
     @property
     def needs_positions(self) -> bool:
@@ -289,19 +269,19 @@ class Slice(Step):
 
     def count_left(self, first: int, count: int) -> int:
         """The number of records in the range."""
-        stop = first + count if self.stop is None else min(first + count, self.stop)
-        behind = max(first - self.start, 0)
-        start = self.start + -(-behind // self.step) * self.step
-        return len(range(start, stop, self.step))
+        start, stop, step = _range_of(self.numbers)
+        end = first + count if stop is None else min(first + count, stop)
+        return len(range(start + -(-max(first - start, 0) // step) * step, end, step))
 
     def apply(self, records: RecordTable) -> RecordTable:
         """The records in the range."""
         import numpy as np
 
-        behind = np.arange(len(records), dtype=np.int64) + (records.first - self.start)
-        kept = (behind >= 0) & (behind % self.step == 0)
-        if self.stop is not None:
-            kept &= behind < self.stop - self.start
+        start, stop, step = _range_of(self.numbers)
+        behind = np.arange(len(records), dtype=np.int64) + (records.first - start)
+        kept = (behind >= 0) & (behind % step == 0)
+        if stop is not None:
+            kept &= behind < stop - start
         return records.keeping(kept)
 
 

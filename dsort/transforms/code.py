@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NotRequired
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
-from typing_extensions import TypedDict
 
-from dsort.order.base import OptionError
-from dsort.transforms.base import OPTIONS_CONFIG
+from dsort.option_fields import OptionError, option
 from dsort.transforms.payload import (
-    Concurrency,
     Limits,
     PayloadStep,
     ResourceOptions,
-    parse_limits,
+    concurrency_option,
+    drop_option,
+    limits_of,
+    resources_option,
+    timeout_option,
 )
 
 __all__ = ["FlatMap", "Map"]
 
-TIMEOUT = "5m"
-KEYS = "{key}-{i}"
 _PLACE = re.compile(r"(?:[^\W\d]\w*\.)*[^\W\d]\w*:(?:[^\W\d]\w*\.)*[^\W\d]\w*")
 _FILE = re.compile(r"[^:\0]+\.py:[^\W\d]\w*")
 _KEYS_PLACE = re.compile(r"\{key\}|\{i(?::0?\d{1,2}d)?\}|\{\{|\}\}")
@@ -48,92 +47,90 @@ Decoder = Literal[
 ]
 
 
-class MapOptions(TypedDict):
-    """What a spec gives for ``map``."""
-
-    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
-
-    python: str
-    """The function, or class whose objects are called: `package.module:name`, or `file.py:name`.
-    It gets a sample (a dict: `__key__`, and content by extension) and returns one, or None. A
-    parameter `rng` gets a NumPy generator that depends on the seed, the step and the key alone."""
-    args: NotRequired[dict[str, Any]]
-    """Named arguments: of a class when it is made, else of each call."""
-    decode: NotRequired[dict[str, Decoder]]
-    """What is not to come as bytes: `{jpg: pil}`. Returned images, arrays and objects are encoded
-    by their extension."""
-    drop: NotRequired[list[str]]
-    """Extensions that are left out of what it returns."""
-    columns: NotRequired[dict[str, str]]
-    """From tables to tables, where it gets and returns rows as dicts of values: the types of
-    columns that it adds or changes: `{score: float32, embedding: "list<float32>"}`."""
-    batch_size: NotRequired[Annotated[int, Ge(1)]]
-    """The function gets a list of so many samples (the last ones of a shard: fewer), and returns as
-    many results. They must not depend on which samples come together."""
-    concurrency: NotRequired[Concurrency]
-    """Processes of this step in the whole job at most: a number, or [least, most]. Default: one for
-    each worker."""
-    resources: NotRequired[ResourceOptions]
-    """What each of its processes has."""
-    timeout: NotRequired[float | str]
-    """For each call: `45s`, `5m` (default)."""
-    seed: NotRequired[str | int]
-    """Another seed, another `rng`. Default: 0."""
+def _place(text: str) -> str:
+    if not (_PLACE.fullmatch(text) or _FILE.fullmatch(text)):
+        raise OptionError(
+            f"has a python that names no function: {text!r}",
+            "write package.module:name, or path/file.py:name",
+        )
+    return text
 
 
-class FlatMapOptions(MapOptions):
-    """What a spec gives for ``flat_map``."""
+def _columns(given: Mapping[str, str]) -> Mapping[str, str] | None:
+    for name, kind in given.items():
+        if not _TYPE.fullmatch(kind):
+            raise OptionError(
+                f"has a column {name} of type {kind!r}",
+                "there are bool, int8 to int64, uint8 to uint64, float16 to float64, string, "
+                "binary, and lists of these: list<float32>",
+            )
+    return given or None
 
-    keys: NotRequired[str]
-    """Keys of what it returns, a list of samples: `{key}/{i:04d}`. Default: `{key}-{i}`. A sample
-    with another `__key__` than it was given has that."""
+
+def _keys(template: str) -> str:
+    rest = _KEYS_PLACE.sub("", template)
+    if "{" in rest or "}" in rest:
+        raise OptionError(
+            f"has keys that are no template: {template!r}", "there are {key}, {i:04d}"
+        )
+    if "{i" not in template.replace("{{", ""):
+        raise OptionError("has keys without {i}: all that becomes of a record has one key")
+    return template
 
 
-@dataclass(frozen=True, slots=True)
-class Map(PayloadStep):
-    """Makes one sample, or none, of each sample."""
-
-    python: str
-    args: dict[str, Any]
-    decode: dict[str, str]
-    drop: tuple[str, ...]
-    batch_size: int | None
-    seed: str
-    limits: Limits
-    keys: str | None = None
-    columns: tuple[tuple[str, str], ...] = ()
-    known: str = ""
-    sources: str = ""
-
-    kind: ClassVar[str] = "map"
-    summary: ClassVar[str] = (
-        "Have a Python function make another record of each one: package.module:name."
+def _columns_option() -> Any:
+    return option(
+        dict[str, str],
+        "From tables to tables, where it gets and returns rows as dicts of values: the types of "
+        'columns that it adds or changes: `{score: float32, embedding: "list<float32>"}`.',
+        check=_columns,
     )
-    options_type: ClassVar[Any] = MapOptions
 
-    @classmethod
-    def of(cls, options: MapOptions) -> Map:
-        """The step with these options."""
-        return cls(**_common(options))
+
+class _Function(PayloadStep, frozen=True):
+    """Calls a Python function."""
+
+    python: str = option(
+        str,
+        "The function, or class whose objects are called: `package.module:name`, or "
+        "`file.py:name`. It gets a sample (a dict: `__key__`, and content by extension) and "
+        "returns one, or None. A parameter `rng` gets a NumPy generator that depends on the seed, "
+        "the step and the key alone.",
+        check=_place,
+        required="package.module:name, or file.py:name",
+    )
+    args: dict[str, Any] = option(
+        dict[str, Any],
+        "Named arguments: of a class when it is made, else of each call.",
+        default={},
+    )
+    decode: dict[str, str] = option(
+        dict[str, Decoder],
+        "What is not to come as bytes: `{jpg: pil}`. Returned images, arrays and objects are "
+        "encoded by their extension.",
+        default={},
+        check=lambda given: dict(sorted(given.items())),
+    )
+    drop: tuple[str, ...] = drop_option("Extensions that are left out of what it returns.")
+    seed: str = option(
+        str | int, "Another seed, another `rng`. Default: 0.", default="0", check=str
+    )
+    timeout: float = timeout_option(300.0, "For each call: `45s`, `5m` (default).")
+    concurrency: int | None = concurrency_option(
+        "Processes of this step in the whole job at most: a number, or [least, most]. Default: one "
+        "for each worker."
+    )
+    resources: ResourceOptions | None = resources_option("What each of its processes has.")
+    batch_size: int | None = option(
+        Annotated[int, Ge(1)],
+        "The function gets a list of so many samples (the last ones of a shard: fewer), and "
+        "returns as many results. They must not depend on which samples come together.",
+    )
 
     @property
-    def options(self) -> dict[str, Any]:
-        """All of them."""
-        found: dict[str, Any] = {
-            "python": self.python,
-            "args": self.args,
-            "decode": self.decode,
-            "drop": list(self.drop),
-            "seed": self.seed,
-            **self.limits.options(),
-        }
-        if self.batch_size is not None:
-            found["batch_size"] = self.batch_size
-        if self.keys is not None:
-            found["keys"] = self.keys
-        if self.columns:
-            found["columns"] = dict(self.columns)
-        return found
+    def limits(self) -> Limits:
+        """Its limits of time, memory and processes."""
+        return limits_of(self.timeout, self.concurrency, self.resources)
 
     @property
     def batch_records(self) -> int:
@@ -150,60 +147,38 @@ class Map(PayloadStep):
             "drop": list(self.drop),
             "batch_size": self.batch_size,
             "seed": self.seed,
-            "keys": self.keys,
+            "keys": None,
             "memory_bytes": self.limits.memory_bytes,
             "wants_gpu": self.limits.gpus > 0,
         }
 
 
-class FlatMap(Map):
-    """Makes any number of samples of each sample."""
+class Map(_Function, frozen=True):
+    """Makes one sample, or none, of each sample."""
 
-    __slots__ = ()
+    kind: ClassVar[str] = "map"
+    summary: ClassVar[str] = (
+        "Have a Python function make another record of each one: package.module:name."
+    )
+
+    columns: dict[str, str] | None = _columns_option()
+
+
+class FlatMap(_Function, frozen=True):
+    """Makes any number of samples of each sample."""
 
     kind: ClassVar[str] = "flat_map"
     summary: ClassVar[str] = "Have a Python function make any number of records of each one."
-    options_type: ClassVar[Any] = FlatMapOptions
 
-    @classmethod
-    def of(cls, options: FlatMapOptions) -> FlatMap:  # type: ignore[override]
-        """The step with these options."""
-        keys = options.get("keys", KEYS)
-        rest = _KEYS_PLACE.sub("", keys)
-        if "{" in rest or "}" in rest:
-            raise OptionError(
-                f"has keys that are no template: {keys!r}", "there are {key}, {i:04d}"
-            )
-        if "{i" not in keys.replace("{{", ""):
-            raise OptionError("has keys without {i}: all that becomes of a record has one key")
-        return cls(**_common(options), keys=keys)
+    keys: str = option(
+        str,
+        "Keys of what it returns, a list of samples: `{key}/{i:04d}`. Default: `{key}-{i}`. A "
+        "sample with another `__key__` than it was given has that.",
+        default="{key}-{i}",
+        check=_keys,
+    )
+    columns: dict[str, str] | None = _columns_option()
 
-
-def _common(options: MapOptions) -> dict[str, Any]:
-    place = options["python"]
-    if not (_PLACE.fullmatch(place) or _FILE.fullmatch(place)):
-        raise OptionError(
-            f"has a python that names no function: {place!r}",
-            "write package.module:name, or path/file.py:name",
-        )
-    return {
-        "python": place,
-        "args": dict(options.get("args", {})),
-        "decode": dict(sorted(options.get("decode", {}).items())),
-        "drop": tuple(options.get("drop", ())),
-        "batch_size": options.get("batch_size"),
-        "seed": str(options.get("seed", 0)),
-        "limits": parse_limits(options, TIMEOUT),
-        "columns": _columns(options.get("columns", {})),
-    }
-
-
-def _columns(given: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    for name, kind in given.items():
-        if not _TYPE.fullmatch(kind):
-            raise OptionError(
-                f"has a column {name} of type {kind!r}",
-                "there are bool, int8 to int64, uint8 to uint64, float16 to float64, string, "
-                "binary, and lists of these: list<float32>",
-            )
-    return tuple(given.items())
+    def program(self) -> dict[str, Any]:
+        """See ``dsort.user_code.functions``."""
+        return {**super().program(), "keys": self.keys}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NotRequired
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from typing_extensions import TypedDict
+from msgspec.structs import replace
 
 from dsort.errors import TransformError
 from dsort.naming.names import readable
-from dsort.order.base import OptionError
-from dsort.transforms.base import OPTIONS_CONFIG, Step
+from dsort.option_fields import Check, OptionError, option
+from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s
@@ -19,66 +19,57 @@ if TYPE_CHECKING:
 __all__ = ["Fields", "check_extension"]
 
 
-class FieldsOptions(TypedDict):
-    """What a spec gives for ``fields``: at least one of these."""
-
-    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
-
-    keep: NotRequired[list[str]]
-    """Extensions of the members that stay; all others go. `info:info.json` keeps `info.json` and
-    calls it `info`."""
-    drop: NotRequired[list[str]]
-    """Extensions of members that go."""
-    rename: NotRequired[dict[str, str]]
-    """New extensions by old ones: `{"seg.png": "mask.png"}`."""
+def _are_extensions(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    keep, drop, rename = options["keep"] or (), options["drop"], options["rename"]
+    for name in (*keep, *drop, *rename, *rename.values()):
+        check_extension(name)
+    yield from ()
 
 
-@dataclass(frozen=True, slots=True)
-class Fields(Step):
-    """``keep``: None keeps all members. ``rename``: (old, new) pairs, those of ``keep``
+class Fields(Step, frozen=True):
+    """``keep``: None keeps all members. ``rename``: new extensions by old ones, those of ``keep``
     included."""
-
-    keep: tuple[str, ...] | None
-    drop: tuple[str, ...]
-    rename: tuple[tuple[str, str], ...]
 
     kind: ClassVar[str] = "fields"
     summary: ClassVar[str] = "Keep, drop and rename the members of records, by extension."
-    options_type: ClassVar[Any] = FieldsOptions
+    options_summary: ClassVar[str] = "What a spec gives for ``fields``: at least one of these."
     is_for_rows: ClassVar[bool] = True
+    checks: ClassVar[tuple[Check, ...]] = (Check(("keep", "drop", "rename"), _are_extensions),)
+
+    keep: tuple[str, ...] | None = option(
+        list[str],
+        "Extensions of the members that stay; all others go. `info:info.json` keeps `info.json` "
+        "and calls it `info`.",
+    )
+    drop: tuple[str, ...] = option(list[str], "Extensions of members that go.", default=())
+    rename: dict[str, str] = option(
+        dict[str, str], 'New extensions by old ones: `{"seg.png": "mask.png"}`.', default={}
+    )
 
     @classmethod
-    def of(cls, options: FieldsOptions) -> Fields:
-        """The step with these options."""
-        if not options:
+    def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """``keep`` without new extensions, which go into ``rename``."""
+        if not given:
             raise OptionError("says nothing to do", "give it keep, drop or rename")
-        kept, rename = [], dict(options.get("rename", {}))
-        for text in options.get("keep", ()):
+        kept, rename = [], dict(given.get("rename", {}))
+        for text in given.get("keep", ()):
             new, colon, old = text.partition(":")
             kept.append(old if colon else new)
             if colon and rename.setdefault(old, new) != new:
                 raise OptionError(f"gives {old} two names, {new} and {rename[old]}")
-        for name in [*kept, *options.get("drop", ()), *rename, *rename.values()]:
-            check_extension(name)
-        keep = tuple(kept) if "keep" in options else None
-        return cls(keep, tuple(options.get("drop", ())), tuple(sorted(rename.items())))
+        own = {"keep": kept} if "keep" in given else {}
+        return super().checked({**given, **own, "rename": dict(sorted(rename.items()))})
 
-    def keeping(self, extension: str) -> Fields:
+    def keeping(self, extension: str) -> Self:
         """The same step, except that members with this extension stay."""
         if self.keep is None or extension in self.keep:
             return self
-        return Fields((*self.keep, extension), self.drop, self.rename)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """All of them."""
-        keep = {} if self.keep is None else {"keep": list(self.keep)}
-        return {**keep, "drop": list(self.drop), "rename": dict(self.rename)}
+        return replace(self, keep=(*self.keep, extension))
 
     @property
     def listed(self) -> tuple[str, ...]:
         """The extensions that are kept, dropped or renamed."""
-        old = [each for each, _ in self.rename if each not in (self.keep or ())]
+        old = [each for each in self.rename if each not in (self.keep or ())]
         return tuple(
             f"fields: {each}" for each in dict.fromkeys([*(self.keep or ()), *self.drop, *old])
         )
@@ -87,7 +78,7 @@ class Fields(Step):
         """The new extension; None for a member that is dropped."""
         if extension in self.drop or (self.keep is not None and extension not in self.keep):
             return None
-        return dict(self.rename).get(extension, extension)
+        return self.rename.get(extension, extension)
 
     def count_left(self, first: int, count: int) -> int | None:
         """All, if members are only renamed."""
@@ -103,7 +94,7 @@ class Fields(Step):
         if self.drop and len(records):
             records = records.keeping_members(~self._any_of(records, self.drop))
         rows, which = self._renamed_rows(records)
-        renamed = records.with_extensions(rows, which, [f".{new}" for _, new in self.rename])
+        renamed = records.with_extensions(rows, which, [f".{new}" for new in self.rename.values()])
         if len(rows):
             _refuse_equal_names(renamed)
         return renamed
@@ -115,9 +106,9 @@ class Fields(Step):
 
         none = np.zeros(0, np.int64)
         found = [
-            records.records.member_rows[records.members_with(f".{old}")] for old, _ in self.rename
+            records.records.member_rows[records.members_with(f".{old}")] for old in self.rename
         ]
-        for (old, _), rows in zip(self.rename, found, strict=True):
+        for old, rows in zip(self.rename, found, strict=True):
             records.fits(f"fields: {old}", len(rows) > 0)
         which = [np.full(len(rows), place, np.int64) for place, rows in enumerate(found)]
         return np.concatenate([none, *found]), np.concatenate([none, *which])

@@ -7,43 +7,106 @@ make new records. So a job with such a step always spills.
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 from annotated_types import Ge, Le
 from msgspec import Struct
-from typing_extensions import TypedDict
+from msgspec.structs import replace
 
 from dsort.durations import parse_duration_s
 from dsort.errors import InvariantError
-from dsort.order.base import OptionError
+from dsort.option_fields import OptionError, OptionGroup, option
 from dsort.sizes import parse_size_bytes
-from dsort.transforms.base import OPTIONS_CONFIG, Step
+from dsort.transforms.base import Needs, Step
 
 if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
 
-__all__ = ["Limits", "PayloadStep", "ResourceOptions", "parse_limits", "parse_seconds"]
+__all__ = [
+    "Limits",
+    "PayloadStep",
+    "ResourceOptions",
+    "concurrency_option",
+    "drop_option",
+    "limits_of",
+    "parse_seconds",
+    "resources_option",
+    "timeout_option",
+]
 
-Concurrency = Annotated[int, Ge(1)] | list[Annotated[int, Ge(1)]]
 
-
-class ResourceOptions(TypedDict):
+class ResourceOptions(OptionGroup, frozen=True):
     """What each process of a step has."""
 
-    __pydantic_config__ = OPTIONS_CONFIG  # type: ignore[misc]
+    memory: str | None = option(
+        str,
+        "Address space at most: `4GiB`. What wants more gets a MemoryError. Default: no limit.",
+        check=lambda text: _memory(text),
+    )
+    num_cpus: float | None = option(
+        Annotated[float, Ge(0), Le(1024)],
+        "CPUs that it uses: as many threads are let for its algebra (`OMP_NUM_THREADS`), and so "
+        "many fewer processes run at a time. Default: one.",
+        check=lambda cpus: cpus or None,
+    )
+    num_gpus: float | None = option(
+        Annotated[float, Ge(0), Le(1024)],
+        "GPUs that it has for itself, as `CUDA_VISIBLE_DEVICES` tells it: a whole number, or a "
+        "part of one. A worker has one such process. On Ray, workers ask for them. Default: it is "
+        "given none, and sees what its worker sees.",
+        check=lambda gpus: _gpus(gpus),
+    )
 
-    memory: NotRequired[str]
-    """Address space at most: `4GiB`. What wants more gets a MemoryError. Default: no limit."""
-    num_cpus: NotRequired[Annotated[float, Ge(0), Le(1024)]]
-    """CPUs that it uses: as many threads are let for its algebra (`OMP_NUM_THREADS`), and so many
-    fewer processes run at a time. Default: one."""
-    num_gpus: NotRequired[Annotated[float, Ge(0), Le(1024)]]
-    """GPUs that it has for itself, as `CUDA_VISIBLE_DEVICES` tells it: a whole number, or a part of
-    one. A worker has one such process. On Ray, workers ask for them. Default: it is given none, and
-    sees what its worker sees."""
+
+def _memory(text: str) -> str | None:
+    try:
+        return str(parse_size_bytes(text) or "") or None
+    except ValueError as error:
+        raise OptionError(f"has a resources.memory that is no size: {error}") from None
+
+
+def _gpus(gpus: float) -> float | None:
+    if gpus > 1 and gpus != int(gpus):
+        problem = f"has a resources.num_gpus of {gpus:g}"
+        raise OptionError(problem, "write a whole number, or a part of one")
+    return gpus or None
+
+
+def _resources(given: Mapping[str, Any]) -> ResourceOptions | None:
+    found = ResourceOptions(**ResourceOptions.checked(given))
+    return found if found.written() else None
+
+
+def _processes(given: int | Sequence[int]) -> int:
+    if isinstance(given, int):
+        return given
+    if len(given) != 2 or given[0] > given[1]:
+        raise OptionError("has a concurrency that is no pair: [1, 8]", "or write one number")
+    return given[1]
+
+
+_CONCURRENCY: Final[Any] = Annotated[int, Ge(1)] | list[Annotated[int, Ge(1)]]
+
+
+def concurrency_option(description: str) -> Any:
+    """The option ``concurrency``: a number, or the last of two."""
+    return option(_CONCURRENCY, description, check=_processes)
+
+
+def drop_option(description: str = "Extensions that are left out of what it makes.") -> Any:
+    """The option ``drop``."""
+    return option(list[str], description, default=())
+
+
+def resources_option(description: str) -> Any:
+    """The option ``resources``."""
+    return option(ResourceOptions, description, check=_resources)
+
+
+def timeout_option(seconds: float, description: str) -> Any:
+    """The option ``timeout``, which is ``seconds`` where a spec has none."""
+    return option(float | str, description, default=seconds, check=parse_seconds)
 
 
 class Limits(Struct, frozen=True):
@@ -61,39 +124,46 @@ class Limits(Struct, frozen=True):
         """The environment variables that its processes get for these limits."""
         return {"OMP_NUM_THREADS": str(max(1, int(self.cpus)))} if self.cpus else {}
 
-    def options(self) -> dict[str, Any]:
-        """The limits in the form of a spec, without those that are not set."""
-        found: dict[str, Any] = {"timeout": self.timeout_s}
-        if self.processes:
-            found["concurrency"] = self.processes
-        resources: dict[str, Any] = {}
-        if self.memory_bytes:
-            resources["memory"] = str(self.memory_bytes)
-        if self.cpus:
-            resources["num_cpus"] = self.cpus
-        if self.gpus:
-            resources["num_gpus"] = self.gpus
-        return {**found, "resources": resources} if resources else found
+
+def limits_of(timeout: float, concurrency: int | None, resources: ResourceOptions | None) -> Limits:
+    """The limits that the options of a step give."""
+    given = resources or ResourceOptions()
+    return Limits(
+        timeout,
+        concurrency or 0,
+        int(given.memory or 0),
+        given.num_cpus or 0,
+        given.num_gpus or 0,
+    )
 
 
-class PayloadStep(Step):
-    """A step whose records are processed by a process of user code."""
+class PayloadStep(Step, frozen=True):
+    """A step whose records are processed by a process of user code.
 
-    __slots__ = ()
+    ``known``: the description of the user's code (JSON), once it has been loaded; "" before.
+    ``sources``: the hash of each of its files that was loaded then (JSON): processes compare their
+    files with these hashes."""
 
-    needs: ClassVar[Any] = "payload"
+    needs: ClassVar[Needs] = "payload"
     is_safe_from_network: ClassVar[bool] = False
 
-    limits: Limits
-    known: str
-    """The description of the user's code (JSON), once it has been loaded; "" before."""
-    sources: str
-    """The hash of each of its files that was loaded then (JSON): processes compare their files with
-    these hashes."""
+    known: str = ""
+    sources: str = ""
 
-    columns: tuple[tuple[str, str], ...] = ()
-    """The types of columns that it adds or changes, where rows of tables become rows."""
-    drop: tuple[str, ...]
+    @property
+    def limits(self) -> Limits:
+        """Its limits of time, memory and processes."""
+        raise NotImplementedError
+
+    @property
+    def drop(self) -> tuple[str, ...]:
+        """The extensions that are left out of what it makes."""
+        return ()
+
+    @property
+    def columns(self) -> Mapping[str, str] | None:
+        """The types of columns that it adds or changes, where rows of tables become rows."""
+        return None
 
     @property
     def patience_s(self) -> float:
@@ -105,15 +175,15 @@ class PayloadStep(Step):
         """The number of records that it takes at a time."""
         return 1
 
-    @abstractmethod
     def program(self) -> dict[str, Any]:
         """The instructions for a process, in JSON types."""
+        raise NotImplementedError
 
     def described(self, description: Mapping[str, Any]) -> Self:
         """The same step, with the ``description`` of its code."""
         known = {name: value for name, value in description.items() if name != "sources"}
         texts = [json.dumps(each, sort_keys=True) for each in (known, description["sources"])]
-        return replace(self, known=texts[0], sources=texts[1])  # type: ignore[type-var]
+        return replace(self, known=texts[0], sources=texts[1])
 
     def given_program(self, number: int) -> dict[str, Any]:
         """The instructions for a process of the step with that ``number``, with the hashes of the
@@ -142,24 +212,3 @@ def parse_seconds(value: float | str, field: str = "timeout") -> float:
         hint = "write 500ms, 45s, 5m or 1h"
         raise OptionError(f"has a {field} that is no duration: {value!r}", hint)
     return found
-
-
-def parse_limits(options: Mapping[str, Any], timeout: str) -> Limits:
-    """The limits of time, memory and processes in ``options``. ``timeout``: the default for each
-    call."""
-    seconds = parse_seconds(options.get("timeout", timeout))
-    processes = options.get("concurrency", 0)
-    if isinstance(processes, list):
-        if len(processes) != 2 or processes[0] > processes[1]:
-            raise OptionError("has a concurrency that is no pair: [1, 8]", "or write one number")
-        processes = processes[1]
-    resources = options.get("resources", {})
-    cpus, gpus = resources.get("num_cpus", 0), resources.get("num_gpus", 0)
-    if gpus > 1 and gpus != int(gpus):
-        problem = f"has a resources.num_gpus of {gpus:g}"
-        raise OptionError(problem, "write a whole number, or a part of one")
-    try:
-        memory_bytes = parse_size_bytes(resources.get("memory", 0))
-    except ValueError as error:
-        raise OptionError(f"has a resources.memory that is no size: {error}") from None
-    return Limits(seconds, processes, memory_bytes, cpus, gpus)

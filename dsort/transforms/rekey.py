@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import MinLen
 
 from dsort.errors import TransformError
 from dsort.naming.names import archive_extension, readable, shortened
-from dsort.order.base import OptionError
+from dsort.option_fields import OptionError, option
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
@@ -30,34 +29,29 @@ and steps repeat templates."""
 _PLACE = r"\{([^{}:]*)(?::(0?\d{1,2})d)?\}|\{\{|\}\}|%(0?\d{1,2})?d"
 
 
-@dataclass(frozen=True, slots=True)
-class Rekey(Step):
+def _checked(template: str) -> str:
+    _pieces(template)
+    return template
+
+
+class Rekey(Step, frozen=True):
     """Makes keys by ``template``: text with ``{key}`` (the old key), ``{dir}`` and ``{base}`` (the
     parts before and after its last slash), ``{shard}`` (the input shard without suffix),
     ``{input}`` (the name of the input), ``{n}``, ``{n:06d}``, ``%06d`` (the number of the record in
     input order, from 0 on), ``{shard_n}`` (its number in its shard) and ``{xxh3}`` (the hash of its
     content, in 32 hexadecimal digits)."""
 
-    template: str
-
     kind: ClassVar[str] = "rekey"
     summary: ClassVar[str] = (
         "Give each record a new key, by a template: {key}, {dir}, {base}, {shard}, {input}, "
         "{n:06d} or %06d, {shard_n:06d}, {xxh3}."
     )
-    options_type: ClassVar[Any] = Annotated[str, MinLen(1)]
+    bare: ClassVar[str] = "template"
     is_for_rows: ClassVar[bool] = True
 
-    @classmethod
-    def of(cls, options: str) -> Rekey:
-        """The step with this template."""
-        _pieces(options)
-        return cls(options)
-
-    @property
-    def options(self) -> str:
-        """The template."""
-        return self.template
+    template: str = option(
+        Annotated[str, MinLen(1)], "The template.", check=_checked, required="{shard}/{key}"
+    )
 
     @property
     def refused_for_rows(self) -> str:
@@ -254,20 +248,13 @@ def _problem_of(key: bytes) -> str:
 KEY, STEM = "key", "stem"
 
 
-@dataclass(frozen=True, slots=True)
-class JoinKey(Step):
+class JoinKey(Step, frozen=True):
     """``by``: for each input (its name), ``key``, ``stem`` or an expression."""
 
     by: tuple[tuple[str, str], ...]
 
     kind: ClassVar[str] = "join"
     summary: ClassVar[str] = "Give records what they are joined by as their key."
-    options_type: ClassVar[Any] = None
-
-    @classmethod
-    def of(cls, options: Any) -> Self:
-        """Not available: specs cannot have this step."""
-        raise NotImplementedError("a spec has a join")
 
     @property
     def options(self) -> Any:

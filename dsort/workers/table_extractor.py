@@ -229,7 +229,7 @@ class TableExtractor(Extractor):
             return tuple(plain.names)
         sorted_by = (name.removeprefix(".") for name in self._pipeline.algorithm.extensions)
         asked = asked_columns(self._pipeline.steps, plain.names)
-        asked.update(name for step in self._pipeline.steps for name in step.extensions)
+        asked.update(name for step in self._pipeline.steps for name in step.members_used)
         return (
             self._key_field,
             KEY_COLUMN,
@@ -428,7 +428,7 @@ def _asked_by(
     if key_field is not None:
         there = [name for name in names if name != KEY_COLUMN]
     else:
-        asked = dict.fromkeys(name for step in steps for name in step.extensions)
+        asked = dict.fromkeys(name for step in steps for name in step.members_used)
         there = [name for name in asked if name in names]
     return [f".{name}" for name in there], [f".{name}" for name in there if name not in read]
 

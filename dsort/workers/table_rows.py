@@ -355,8 +355,8 @@ def asked_columns(steps: Sequence[Step], names: Sequence[str]) -> set[str]:
     asked: set[str] = set()
     for step in reversed(steps):
         if isinstance(step, Fields):  # later steps use the new names
-            asked |= {old for old, new in step.rename if new in asked}
-        asked.update(step.extensions_read)
+            asked |= {old for old, new in step.rename.items() if new in asked}
+        asked.update(step.members_read)
         if isinstance(step, Rekey) and step.reads_content:
             return {*names}
     return asked

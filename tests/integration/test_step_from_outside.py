@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,6 +10,7 @@ import pytest
 
 from dsort import api
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
+from dsort.option_fields import Check, OptionError, option
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
@@ -17,6 +18,7 @@ from dsort.service.jobs.submit import Submitter
 from dsort.service.transforms.store import TransformStore
 from dsort.spec.load import parse_spec
 from dsort.spec.schema import schema
+from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS, register
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, plan_local, record, run_local, spec_of
@@ -25,6 +27,13 @@ from tests.support.internals import manifest_name, steps_of
 
 if TYPE_CHECKING:
     from dsort.service.jobs.store import JobStore
+
+
+def _even(step: int) -> int:
+    if step % 2:
+        raise OptionError(f"has a step of {step}, which is odd", "2")
+    return step
+
 
 SHARDS = {
     f"in-{at}.tar": Shard([m for key in keys for m in record(key, "jpg", payload=b"x" * 10)])
@@ -74,7 +83,7 @@ def test_a_spec_that_uses_it_is_read_back_as_it_was() -> None:
     spec = parse_spec(spec_of(transform={"steps": [{"every_nth": 3}]})).spec
     assert spec.canonical()["transform"] == {"steps": [{"every_nth": 3}]}
     assert parse_spec(spec.canonical()).spec == spec
-    assert steps_of(spec)[0].digest() != EveryNth(2).digest()
+    assert steps_of(spec)[0].digest() != EveryNth(n=2).digest()
 
 
 @pytest.mark.parametrize(
@@ -119,6 +128,55 @@ def test_a_service_takes_no_step_that_is_not_safe_from_the_network(
     monkeypatch.setattr(EveryNth, "is_safe_from_network", False)
     with pytest.raises(ForbiddenError, match=r"transform\.steps has every_nth: no spec"):
         submitter.check(spec)
+
+
+def _below_step(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    if options["first"] >= options["step"]:
+        yield "first", "is not below step", "0 keeps the first record"
+
+
+class _FromFirst(Step, frozen=True):
+    """Has several options, as an algorithm may have: with a check each, and a rule between them."""
+
+    kind = "from_first"
+    summary = "Keep a record, and every so many after it."
+    checks = (Check(("first", "step"), _below_step),)
+
+    first: int = option(int, "The number of the first record.", default=0)
+    step: int = option(int, "The distance of two records.", default=2, check=_even)
+    names: tuple[str, ...] | None = option(list[str], "Of nothing.", is_sequence=True)
+
+
+@pytest.fixture
+def from_first() -> Iterator[None]:
+    register(_FromFirst)
+    yield
+    del STEPS[_FromFirst.kind]
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "message"),
+    [
+        ({"first": 4, "step": 2}, "from_first.first", "is not below step"),
+        ({"step": 3}, "from_first", "is odd"),
+        ({"first": "x"}, "from_first.first", "integer"),
+        ({"firts": 1}, "from_first.firts", 'did you mean "first"?'),
+    ],
+)
+def test_its_options_are_checked_by_what_it_states(
+    from_first: None, options: Any, field: str, message: str
+) -> None:
+    (problem,) = problems_of({"steps": [{"from_first": options}]})
+    assert problem.path == f"transform.steps[0].{field}"
+    assert message in f"{problem.message} {problem.hint}"
+
+
+def test_its_canonical_form_and_its_schema_have_its_options(from_first: None) -> None:
+    transform = {"steps": [{"from_first": {"names": ["a"]}}]}
+    canonical = parse_spec(spec_of(transform=transform)).spec.canonical()["transform"]
+    assert canonical == {"steps": [{"from_first": {"first": 0, "step": 2, "names": ["a"]}}]}
+    found = schema()["$defs"]["FromFirstOptions"]["properties"]
+    assert found["first"] == {"description": "The number of the first record.", "type": "integer"}
 
 
 def test_another_step_of_its_kind_is_refused() -> None:

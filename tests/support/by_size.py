@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from dsort.option_fields import Check, OptionError, option
 from tests.support.internals import (
     Algorithm,
-    Check,
-    OptionError,
     Record,
     RecordTable,
     SortKeys,
     SortValue,
     decreasing_option,
     int_words,
-    option,
 )
 
 __all__ = ["BySize"]

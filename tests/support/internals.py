@@ -40,8 +40,6 @@ MODULES = {
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
     "dsort.job": "commit known_keys programs resolve streams",
-    "dsort.job.setup": "new_job probes worker_setup",
-    "dsort.results": "journal",
     "dsort.job.companions.lineage": "find_in_lineage",
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "CreatedShards runs_of_small",
@@ -51,6 +49,7 @@ MODULES = {
     "dsort.job.job": "Buckets Found Job JobAttempt Outcome",
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
     "dsort.job.plan": "OVERHEAD_TEXT",
+    "dsort.job.setup": "new_job probes worker_setup",
     "dsort.job.setup.inputs": "refuse_unreadable resolve_inputs",
     "dsort.job.setup.new_job": "load_keymap load_steps output_names with_seed",
     "dsort.job.setup.probes": "_answers_quickly",
@@ -100,7 +99,7 @@ MODULES = {
     "dsort.naming.safe_names": "new_safe_names safe_name target_escapes unsafe_links unsafe_rows",
     "dsort.naming.templates": "COUNT_MAX parse_template ShardTemplate",
     "dsort.order.algorithms": "ALGORITHMS register",
-    "dsort.order.base": "Algorithm Check decreasing_option option OptionError Record SortValue",
+    "dsort.order.base": "Algorithm decreasing_option Record SortValue",
     "dsort.order.by_key": "Alphanumeric natural_value",
     "dsort.order.class_numbers": "ClassCounts classes_of_all ClassPlaces",
     "dsort.order.content": "content_value ContentValueError",
@@ -108,10 +107,10 @@ MODULES = {
     "dsort.order.duplicates": "find_duplicates new_keys repeated_hashes",
     "dsort.order.interleave": "Interleave",
     "dsort.order.joining": "conflicts_in join_order join_rows Joined JoinedKind JoinRule LeftOut",
-    "dsort.order.mixing": "Mixing chi_squared_p_value mixing_line",
+    "dsort.order.mixing": "chi_squared_p_value Mixing mixing_line",
     "dsort.order.mixing_counts": (
-        "BINS_MAX BINS_OPEN_MAX MixingGrid MixingPart MixingTally OutputRuns count_part "
-        "counts_in_input_order judge_mixing mixing_of output_bin_shards"
+        "BINS_MAX BINS_OPEN_MAX count_part counts_in_input_order judge_mixing mixing_of "
+        "MixingGrid MixingPart MixingTally output_bin_shards OutputRuns"
     ),
     "dsort.order.output_shards": "AT_ONCE merge_pieces OutputShards Pieces",
     "dsort.order.sort": (
@@ -129,6 +128,7 @@ MODULES = {
     "dsort.reading.in_order": "BUFFER_BYTES read_shards ShardRecord",
     "dsort.reading.record_index": "adjacent_records RecordIndex",
     "dsort.reading.shard_reader": "ShardReader",
+    "dsort.results": "journal",
     "dsort.results.events": "Event JobStarted JobWarning PhaseDone Progress",
     "dsort.results.hooks": "call_command call_webhook",
     "dsort.results.job_ids": "moment_of_id new_job_id",
@@ -171,8 +171,8 @@ MODULES = {
         "join_ray listeners listening_words Needs RAY_VERSION_MIN RaySession start_ray"
     ),
     "dsort.runtime.ray.directory": (
-        "FILES_CHARACTERS_MAX OWNER_BYTES_MAX YOUNG_S discard_ray_directory make_ray_directory "
-        "note_owner ray_files rays_left remove_ray_directory"
+        "discard_ray_directory FILES_CHARACTERS_MAX make_ray_directory note_owner "
+        "OWNER_BYTES_MAX ray_files rays_left remove_ray_directory YOUNG_S"
     ),
     "dsort.runtime.ray.exchange": "BlockClient BlockError BlockRules RayExchange UnreachableError",
     "dsort.runtime.ray.library": "GetTimeoutError RayError RayTaskError",
@@ -199,7 +199,8 @@ MODULES = {
     "dsort.scratch.positions": "check_left_out POSITION_SHARD",
     "dsort.scratch.requests": "FreeBytes Indexed LineFiles SpillBlocksOf",
     "dsort.scratch.spill": (
-        "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile SpillReader"
+        "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile "
+        "SpillReader"
     ),
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "check_cuts FirstRecord Place ShardFacts",
@@ -207,10 +208,10 @@ MODULES = {
     "dsort.verification.input_table": "InputTable later_duplicates",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.read": (
-        "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"
+        "Checksums digest_of joined_digests member_digests output_records RecordSizes "
+        "ShardRecords"
     ),
     "dsort.workers": "header_reader sidecars tasks",
-    "dsort.workers.operators": "all_operators member_names",
     "dsort.workers.batch": "Batch Operator",
     "dsort.workers.conversion": "extensions_by_output packed_records",
     "dsort.workers.creator": "Creator MOVE_OF_WAY",
@@ -219,6 +220,7 @@ MODULES = {
     "dsort.workers.gpus": "GpuNeeds GpuPlace gpus_here",
     "dsort.workers.header_reader": "header_hops HeaderReader ReadAhead",
     "dsort.workers.lineage": "lineage_of",
+    "dsort.workers.operators": "all_operators member_names",
     "dsort.workers.operators.member_names": "with_names_written with_new_names",
     "dsort.workers.orderer": "Orderer",
     "dsort.workers.run_extractor": "RunExtractor",

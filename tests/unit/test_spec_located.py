@@ -3,7 +3,6 @@ a text of a spec takes that type."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_origin
@@ -11,6 +10,7 @@ from typing import Annotated, Any, NotRequired, get_args, get_origin
 import pytest
 import typing_extensions
 from pydantic import BaseModel, Field, create_model
+from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict, is_typeddict
 
 from dsort.errors import ForbiddenError, InputError
@@ -167,10 +167,10 @@ def text_fields(kind: Any, path: str, seen: frozenset[Any]) -> Iterator[tuple[st
             yield from _texts(field.annotation, f"{path}.{name}", described, seen | {kind})
     elif is_typeddict(kind) and kind not in seen:
         hints = typing_extensions.get_type_hints(kind, include_extras=True)
-        source = inspect.getsource(kind)
         for name, each in hints.items():
-            described = source.partition(f"    {name}: ")[2].partition('"""')[2]
-            yield from _texts(each, f"{path}.{name}", described.partition('"""')[0], seen | {kind})
+            marks = getattr(each, "__metadata__", None) or each.__args__[0].__metadata__
+            described = next(mark.description for mark in marks if isinstance(mark, FieldInfo))
+            yield from _texts(each, f"{path}.{name}", described or "", seen | {kind})
 
 
 def _texts(kind: Any, path: str, described: str, seen: frozenset[Any]) -> Iterator[Any]:

@@ -7,7 +7,7 @@ text as it is written, a list or struct in JSON. The type of its column defines 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsort.errors import ConversionError, InputError
@@ -16,13 +16,13 @@ from dsort.naming.names import readable, shortened
 __all__ = ["cell_decoders", "changed_schema", "is_struct_of_bytes", "typed_array", "typed_value"]
 
 
-def changed_schema(schema: Any, dropped: Sequence[str], columns: Sequence[tuple[str, str]]) -> Any:
-    """``schema`` without some columns, and with other columns, (name, type), which replace those of
-    the same name. Metadata about columns is left out."""
+def changed_schema(schema: Any, dropped: Sequence[str], columns: Mapping[str, str]) -> Any:
+    """``schema`` without some columns, and with other columns, types by name, which replace those
+    of the same name. Metadata about columns is left out."""
     import pyarrow as pa
 
     fields = {field.name: field for field in schema if field.name not in dropped}
-    for name, kind in columns:
+    for name, kind in columns.items():
         fields[name] = pa.field(name, _type_named(kind))
     return pa.schema(list(fields.values()))
 

@@ -120,7 +120,7 @@ def made_schema(steps: Sequence[Step], key_field: str, schema: bytes) -> bytes:
     found = schema_of(schema)
     for step in steps:
         if isinstance(step, PayloadStep):
-            found = changed_schema(found, step.drop, step.columns)
+            found = changed_schema(found, step.drop, step.columns or {})
             continue
         left = columns_left(found.names, [step], key_field)
         if [name for name, _ in left] != found.names:
