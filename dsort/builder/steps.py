@@ -45,11 +45,17 @@ class StepCalls(BuilderFields):
     def require(
         self,
         *extensions: str,
+        fields: Sequence[str] | None = None,
         on_missing: Literal["exclude", "abort", "warn", "ignore"] | None = None,
     ) -> Self:
-        """Members that a record must have: ``require("jpg;png", "cls")``."""
-        options = _given(extensions=list(extensions), on_missing=on_missing)
-        return self._with_step("require", options, _extensions=extensions, on_missing=on_missing)
+        """Members that a record must have: ``require("jpg;png", "cls")``, and fields."""
+        options = _given(
+            extensions=list(extensions) if extensions or fields is None else None,
+            fields=None if fields is None else list(fields),
+            on_missing=on_missing,
+        )
+        shown = {"fields": fields, "on_missing": on_missing}
+        return self._with_step("require", options, _extensions=extensions, **shown)
 
     def fields(
         self,

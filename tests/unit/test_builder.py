@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
@@ -17,6 +18,7 @@ from dsort.builder.fields import OWNERS
 from dsort.errors import SpecError
 from dsort.spec.model import JobSpec
 from dsort.storage.ref import BucketRef
+from dsort.transforms.steps import STEPS
 
 SPECS = Path(__file__).parents[2] / "specs"
 START = read("images")
@@ -154,6 +156,13 @@ def test_calls_cover_what_a_spec_can_say() -> None:
     names = {field.alias or name for name, field in JobSpec.model_fields.items()}
     obsolete = {"dsorter_type"}
     assert names - {*OWNERS} == (left_to_set - {*OWNERS}) | obsolete
+
+
+def test_calls_cover_what_a_step_can_say() -> None:
+    for kind, step in STEPS.items():
+        taken = {*inspect.signature(getattr(read("in"), kind)).parameters}
+        assert step.bare or "options" in taken or {*step.stated()} <= taken, kind
+    assert read("in").require(fields=["text"]) == read("in").step("require", {"fields": ["text"]})
 
 
 def test_the_builder_of_the_readme() -> None:
