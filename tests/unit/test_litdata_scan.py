@@ -4,6 +4,7 @@ refused."""
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.scanning import in_windows
 ITEMS = [(bytes([n]) * 90 * n, n) for n in range(6)]
 CHUNK = litdata_chunk(ITEMS)
 SCHEMA = LITDATA.schemas.in_file(json.dumps({"config": CONFIG}).encode())
+LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 KNOWN = LITDATA.with_schema(SCHEMA)
 
 
@@ -77,6 +79,29 @@ def test_each_flipped_bit_of_the_table_and_of_the_sizes_is_found() -> None:
 def test_an_index_that_does_not_say_what_items_are_is_refused(index: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         LITDATA.schemas.in_file(index)
+
+
+@pytest.mark.parametrize("chunks", [b"[],", b'{"a":1},', b'"aaaa",'])
+def test_what_an_index_lists_of_its_chunks_takes_no_memory(chunks: bytes) -> None:
+    config = json.dumps(CONFIG).encode()
+    index = b'{"chunks": [' + chunks * 400_000 + b'0], "config": ' + config + b"}"
+    tracemalloc.start()
+    try:
+        assert LITDATA.schemas.in_file(index) == SCHEMA
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_config_is_as_long_as_its_leaves_can_need() -> None:
+    most = json.dumps(
+        [1, {"type": "builtins.list", "context": None, "children_spec": [LEAF] * 4096}]
+    )
+    whole = {"config": CONFIG | {"data_format": ["bytes"] * 4096, "data_spec": most}}
+    assert LITDATA.schemas.in_file(json.dumps(whole).encode())
+    whole["config"]["data_spec"] += " " * (1 << 20)
+    with pytest.raises(ValueError, match="config"):
+        LITDATA.schemas.in_file(json.dumps(whole).encode())
 
 
 def bare_of(container: LitData, chunk: bytes = CHUNK) -> MemberTable:

@@ -22,8 +22,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import xxhash
+from msgspec import Raw, Struct
 
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Container, ContainerOptions, Scanner
@@ -173,14 +175,31 @@ def _number(key: bytes, name: str, kind: str, value: bytes) -> bytes:
 
 INDEX: Final = "index.json"
 LEAVES_MAX: Final = 4096
+CONFIG_BYTES_MAX: Final = 1 << 20
+"""The config describes each leaf in 65 to 130 bytes, besides its name."""
 _KEPT: Final = ("data_format", "data_spec", "item_loader")
 """The settings that all items have in common. The rest of a config is about the writer."""
+
+
+class _Index(Struct):
+    """An index. What it lists of its chunks is checked to be JSON, and takes no memory; as values
+    it would take up to 30 times the length of the file."""
+
+    config: Raw
 
 
 def schema_in(data: bytes) -> str:
     """See :class:`Schemas`."""
     try:
-        config = json.loads(data)["config"]
+        config_bytes = bytes(msgspec.json.decode(data, type=_Index).config)
+    except (RecursionError, msgspec.DecodeError) as error:
+        raise ValueError(f"it is no index of LitData: {error}") from None
+    if len(config_bytes) > CONFIG_BYTES_MAX:
+        raise ValueError(
+            f"its config has {len(config_bytes):,} bytes, more than {CONFIG_BYTES_MAX:,}"
+        )
+    try:
+        config = json.loads(config_bytes)
         kept = {name: config[name] for name in _KEPT}
         odd = [name for name in ("compression", "encryption") if config.get(name)]
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
