@@ -347,13 +347,13 @@ def _slashed(field: str) -> str:
 
 
 def _json_value(content: bytes, field: str) -> object:
-    from dsort.data.json_pointer import JsonSyntaxError, decoded
+    from dsort.data.json_pointer import JsonSyntaxError
 
     try:
         encoding = json.detect_encoding(content)
-        if encoding == "utf-8":
-            return _pointer(field).value(content)
-        return _pointer(field).follow(decoded(content.decode(encoding, "surrogatepass")))
+        if encoding != "utf-8":
+            content = content.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
+        return _pointer(field).value(content)
     except JsonSyntaxError as problem:
         raise ContentValueError(f"the member is {problem}") from None
     except UnicodeError:

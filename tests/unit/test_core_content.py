@@ -178,6 +178,21 @@ def test_json_numbers_without_end_or_place() -> None:
     assert content_value(b'{"a": -Infinity}', "float", "a") == float("-inf")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32-le"])
+def test_json_in_another_encoding_has_the_same_keys_and_the_same_limit(encoding: str) -> None:
+    for text, kind, key in (
+        ('{"a": 12345678901234567890123}', "int", 12345678901234567890123),
+        ('{"a": 1.50}', "float", 1.5),
+        ('{"a": "é\\ud800"}', "string", "é\ud800".encode("utf-8", "surrogatepass")),
+    ):
+        assert content_value(text.encode(encoding), kind, "a") == key
+    lone = '{"a": "\udfff"}'.encode(encoding, "surrogatepass")
+    assert content_value(lone, "string", "a") == b"\xed\xbf\xbf"
+    bomb = ('{"a": 1, "b": [' + "[]," * (1 << 20) + "[]]}").encode(encoding)
+    with pytest.raises(ContentValueError, match="too many values"):
+        content_value(bomb, "int", "a")
+
+
 def test_lone_surrogates_of_json_are_kept_apart() -> None:
     first, second = (content_value(b'{"a": "\\ud80%d"}' % n, "string", "a") for n in (0, 1))
     assert first != second
