@@ -4,7 +4,9 @@ what is not as it should be is left to pyarrow."""
 from __future__ import annotations
 
 import contextlib
+import io
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,23 @@ def test_pages_that_are_not_regular_behind_others_that_are_are_left_to_pyarrow(
     assert not found[-1].leaves
     made = [made_whole(rows, wanted.schema) for rows in found]
     assert pa.Table.from_batches(made, wanted.schema).equals(wanted)
+
+
+def test_a_dictionary_of_more_words_than_rows_is_left_to_pyarrow() -> None:
+    """The place of a word takes 64 bytes, and an empty word 4."""
+    words = [random.Random(1).randbytes(200_000), *(b"%d" % number for number in range(50_000))]
+    column = pa.DictionaryArray.from_arrays(np.zeros(90, np.int32), words)
+    file = io.BytesIO()
+    options: Any = {"dictionary_pagesize_limit": 8 << 20, "store_schema": False}
+    pq.write_table(pa.table({"a": column}), file, compression="zstd", **options)
+    data = file.getvalue()
+    tracemalloc.start()
+    try:
+        light = light_rows(data, 64 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert [made_whole(rows, plain_schema("s", pa.schema({"a": pa.binary()}))) for rows in light]
 
 
 def test_what_is_encoded_or_looked_into_is_read_by_pyarrow(tmp_path: Path) -> None:

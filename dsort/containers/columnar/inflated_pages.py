@@ -85,7 +85,7 @@ class InflatedColumn:
             return False
 
     def _scan(self, chunk: Chunk, left: int) -> bool:
-        at, stop = chunk.start, chunk.stop
+        at, stop, rows = chunk.start, chunk.stop, left
         if not 0 <= at < stop <= len(self._shard):
             return False
         while left:
@@ -93,7 +93,9 @@ class InflatedColumn:
             at = body + number_of(header, 3)
             page = _page_at(header, chunk.codec, body, at, has_levels=self._level_max > 0)
             is_whole = body <= at <= stop and 0 <= page.inflated_bytes <= self._page_bytes_max
-            if not is_whole or not 0 <= page.rows <= left:
+            # The place of a word takes 16 times what an empty word takes.
+            is_large = page.kind == _DICTIONARY_PAGE and number_of(header[7][1], 1) > rows
+            if not is_whole or is_large or not 0 <= page.rows <= left:
                 return False
             self._pages.append(page)
             left -= page.rows
