@@ -380,7 +380,6 @@ def _refuse_another_place(job_id: str, held: Bucket, named: Bucket) -> None:
 
 def _state_now(job: Job, held: Bucket) -> JournalState:
     """The state of a job whose lease is ours: it may have changed before we took the lease."""
-    assert job.attempt.lease is not None
     with contextlib.ExitStack() as stack:
         stack.callback(job.attempt.lease.release)
         if not held.stat_many([manifest_name(job.job_id)]):

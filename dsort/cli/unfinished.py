@@ -57,7 +57,7 @@ class Unfinished(Struct, frozen=True):
             "lease": self.hold.standing.value,
             "resumable": self.resumable,
         }
-        if record is not None:
+        if record:
             about |= {
                 "host": record.holder.host,
                 "pid": record.holder.pid,
@@ -80,10 +80,10 @@ class Unfinished(Struct, frozen=True):
         """A description of the job."""
         job_id, record = self.found.job_id, self.hold.record
         attempt = where = ""
-        if record is not None:
+        if record:
             attempt = f" (attempt {record.attempt})"
             where = f"{record.holder.host}, process {record.holder.pid}{attempt}"
-        if self.hold.live and record is not None:
+        if self.hold.live:
             renewed = output.duration(record.age_s(self.now_s))
             head = [
                 ("job", f"{job_id} running on {where}"),

@@ -207,15 +207,15 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     if lineage is not None:
         named.append(lineage.staged._replace(replaces=True))
     keep_sealed(job, created, md5)
-    job.attempt.record(Committing())
-    job.attempt.flush()
+    job.attempt.journal.append(Committing())
+    job.attempt.journal.flush()
     beside = [each.listed for each in sidecars]
     listed_lineage = lineage.listed if lineage else None
     content = partial(_manifest, job, outputs, index, beside, listed_lineage)
     moment = _moment(job)
     last = _stage_manifest(job, content(moment))
     refuse_lost_claim(job)
-    job.attempt.check_lease()
+    job.attempt.lease.check()
     job.stop.raise_if_requested()  # the lease has checked for a request to stop
     transaction, given = transaction_of(job), cast(Sequence[Staged], shards)
     if _notes_replaced(job):
@@ -224,7 +224,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
         waiting = [*shards, *named[:replaceable]]
         kept = transaction.keep_replaced(waiting, renewed, receipts=receipts)
         given, named = kept[: len(shards)], kept[len(shards) :] + named[replaceable:]
-        job.attempt.check_lease()  # keeping them may have taken a while
+        job.attempt.lease.check()  # keeping them may have taken a while
     ours = {each.token for each in before}  # an earlier attempt may have given them their names
     named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
     others = {each.token: (each.name, each.receipt) for each in named}

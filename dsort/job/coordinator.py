@@ -42,7 +42,7 @@ from dsort.job.surveys.all_surveys import run_surveys
 from dsort.log_lines import logger_of
 from dsort.results.journal import discard_run
 from dsort.results.layout import manifest_name, report_name
-from dsort.results.lease import Lease
+from dsort.results.lease import Lease, NoLease
 from dsort.results.other_buckets import forget_elsewhere, tell_result
 from dsort.results.report import Forecast, JobReport, Order, PlannedShard, Run, Totals
 from dsort.results.transaction import PutBack
@@ -212,12 +212,12 @@ def _abort(job: Job, error: BaseException | None) -> None:
 
     job.stop.heed()
     log.debug("the job did not come to its end: %s", one_sentence(str(error)))
-    lease = job.attempt.lease
-    lost = lease is not None and _is_lost(job, lease)
-    outside = lease is not None and is_from_outside(job, error)
+    lease, has_begun = job.attempt.lease, job.attempt.has_begun
+    lost = _is_lost(job, lease)
+    outside = has_begun and is_from_outside(job, error)
     job.runtime.close(keep_scratch=lost or (outside and not is_full_scratch(job, error)))
-    if lease is None:
-        return  # nothing was begun
+    if not has_begun:
+        return
     if lost:
         lease.close()
         if lease.lost:
@@ -267,7 +267,7 @@ def _later(job: Job) -> str:
     return f"`dsort resume {job.job_id}` goes on, `dsort gc {uri} --remove` puts all back"
 
 
-def _is_lost(job: Job, lease: Lease) -> bool:
+def _is_lost(job: Job, lease: Lease | NoLease) -> bool:
     """Whether this process must not clean up: the lease is lost, or its state is unknown because
     the store is out of reach. In the second case everything is left to `dsort resume`."""
     try:

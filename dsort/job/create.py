@@ -115,7 +115,7 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
         retry_after_lost_scratch(ordering, lambda: _create_missing(job, plan, ordering, created))
     if ordering.extraction.stage.spill:
         # Else the commit does it: each flush waits for all that was given to the disk.
-        job.attempt.flush()
+        job.attempt.journal.flush()
         ordering.free()
 
 
@@ -130,7 +130,7 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
         assert isinstance(task, CreateTask)
         for shard in done.shards:
             created.shards[shard.ordinal] = shard
-            job.attempt.record(shard)
+            job.attempt.journal.append(shard)
         spent = []
         for partition in {piece.partition for piece in task.pieces}:
             if partition >= 0:

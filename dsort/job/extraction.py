@@ -131,7 +131,7 @@ class Extraction(Struct, eq=False):
                 f"{self._lost} nodes were lost with their scratch",
                 hint="look at the nodes; `dsort resume` goes on from what is left",
             )
-        self.job.attempt.record(ScratchLost(node))
+        self.job.attempt.journal.append(ScratchLost(node))
         self.job.reporter.warn(
             "node_lost",
             f"a node was lost with its scratch: {len(gone)} input shards are extracted again",
@@ -241,7 +241,7 @@ class Extraction(Struct, eq=False):
         if self._versions:
             self._since[facts.shard] = self._versions + 1
         if self.stage.name == "index" and not again:
-            job.attempt.record(facts)
+            job.attempt.journal.append(facts)
         if facts.shard in self._counted:
             return  # extracted again: its progress was reported
         self._counted.add(facts.shard)

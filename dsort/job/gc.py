@@ -48,7 +48,7 @@ from dsort.results.other_buckets import (
     outputs_left,
 )
 from dsort.results.transaction import Transaction
-from dsort.runtime.machine import Machine
+from dsort.runtime.machine import HERE, Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.sidecars.kinds import parse_kinds, sidecar_names
 from dsort.storage.bucket import Bucket
@@ -109,12 +109,12 @@ def find_garbage(
     *,
     scratch_bases: Sequence[Path] = (),
     ray_bases: Sequence[Path] = (),
-    machine: Machine | None = None,
+    machine: Machine = HERE,
 ) -> list[Garbage]:
     """All that dead jobs left in ``bucket``, and in ``dsort-*`` under ``scratch_bases`` for it; the
     unfinished uploads in the bucket that belong to no running job; and the remains under
     ``ray_bases`` of Rays that jobs had for themselves. Of any age."""
-    search = _Search(bucket, machine or Machine(), list_job_directories(bucket))
+    search = _Search(bucket, machine, list_job_directories(bucket))
     return [
         *search.jobs(),
         *search.files(),
@@ -128,14 +128,14 @@ def remove_garbage(
     bucket: Bucket,
     garbage: Garbage,
     *,
-    machine: Machine | None = None,
+    machine: Machine = HERE,
     opened: Opened | None = None,
 ) -> None:
     """Remove ``garbage``. ``JobConflictError`` if a process has begun to run the job meanwhile.
     ``opened``: opens the buckets that outputs of the job have for themselves."""
     log.debug("%s is removed: %s", garbage.where, garbage.what)
     if garbage.kind == "job":
-        _remove_job(bucket, garbage.job_id, machine or Machine(), opened)
+        _remove_job(bucket, garbage.job_id, machine, opened)
     elif garbage.kind == "file":
         bucket.delete(garbage.where)
     elif garbage.kind == "upload":
@@ -157,13 +157,12 @@ def tidy_finished(
     job_id: str,
     *,
     scratch_bases: Sequence[Path] = (),
-    machine: Machine | None = None,
+    machine: Machine = HERE,
     opened: Opened | None = None,
 ) -> list[Garbage]:
     """Remove what is left of a job that died after its manifest was written; returns what was
     removed. Nothing is removed while the coordinator is alive: it is about to do the same.
     ``opened``: as for ``remove_garbage``."""
-    machine = machine or Machine()
     search = _Search(bucket, machine, list_job_directories(bucket, job_id))
     if not any(each.has_manifest and each.objects for each in search.directories):
         left = []

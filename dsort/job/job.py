@@ -21,10 +21,10 @@ from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
 from dsort.pipeline.movement import Movement
 from dsort.pipeline.pipeline import Pipeline
-from dsort.results.journal import Journal
-from dsort.results.journal_entries import JournalEvent, JournalState
+from dsort.results.journal import Journal, NoJournal
+from dsort.results.journal_entries import JournalState
 from dsort.results.layout import shared_name
-from dsort.results.lease import Lease
+from dsort.results.lease import NO_LEASE, Lease, NoLease
 from dsort.results.report import RecordFlow
 from dsort.results.reporter import Reporter
 from dsort.runtime.base import Runtime
@@ -80,15 +80,15 @@ class Buckets(Struct):
 
 class JobAttempt(Struct):
     """What attempts of a job leave for later ones. ``before``: the state that earlier attempts
-    left, empty in the first one. ``lease``, ``journal``: None until it begins,
-    which a dry run never does. ``digests``: XXH3-128 of the files that were given to all nodes."""
+    left, empty in the first one. ``lease``, ``journal``: null until the attempt begins, which a dry
+    run never does. ``digests``: XXH3-128 of the files that were given to all nodes."""
 
     bucket: Bucket
     job_id: str
     runtime: Runtime
     before: JournalState = field(default_factory=JournalState)
-    lease: Lease | None = None
-    journal: Journal | None = None
+    lease: Lease | NoLease = NO_LEASE
+    journal: Journal | NoJournal = field(default_factory=NoJournal)
     digests: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -102,35 +102,9 @@ class JobAttempt(Struct):
         return self.before.committing
 
     @property
-    def number(self) -> int:
-        """The number of the attempt; 0 in a dry run."""
-        return 0 if self.lease is None else self.lease.attempt
-
-    @property
     def has_begun(self) -> bool:
         """Whether the attempt may store anything; a dry run may not."""
-        return self.journal is not None
-
-    def check_lease(self) -> None:
-        """Raise an error if the lease is lost."""
-        if self.lease is not None:
-            self.lease.check()
-
-    def record(self, event: JournalEvent) -> None:
-        """Append to the journal an event that later attempts can rely on. A dry run has no journal
-        and records nothing."""
-        if self.journal is not None:
-            self.journal.append(event)
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether all recorded events are stored."""
-        return self.journal is None or not self.journal.is_waiting
-
-    def flush(self) -> None:
-        """Store all recorded events."""
-        if self.journal is not None:
-            self.journal.flush()
+        return self.lease.attempt > 0
 
     def retain(self, name: str, data: bytes) -> None:
         """Store a file for later attempts."""

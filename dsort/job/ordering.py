@@ -122,7 +122,7 @@ class Ordering(Struct, eq=False):
         if self.extraction.stage.spill:
             self._unfreed.update(partitions)
             if len(self._unfreed) * FREED_SHARE >= self.partitions:
-                self.job.attempt.flush()
+                self.job.attempt.journal.flush()
         self.free()
 
     def want_all(self) -> None:
@@ -132,7 +132,7 @@ class Ordering(Struct, eq=False):
 
     def free(self) -> None:
         """Remove the spill of spent partitions, as far as that is allowed yet."""
-        if self._unfreed and self.job.attempt.is_recorded:
+        if self._unfreed and not self.job.attempt.journal.is_waiting:
             freed = tuple(sorted(self._unfreed))
             self._unfreed.clear()
             for node, workers in self.extraction.spilled_by().items():

@@ -239,14 +239,14 @@ def _record_inputs(job: Job, accepted: JobAccepted) -> None:
     that it exists if the journal has the inputs."""
     retain_files(job)
     job.attempt.retain(RESOLVED_FILE, json.dumps(to_builtins(job.found.resolved)).encode())
-    job.attempt.record(accepted)
+    job.attempt.journal.append(accepted)
     rows = (InputRow(s.name, s.size_bytes, s.mtime_ns, s.etag) for s in job.inputs)
-    job.attempt.record(InputsResolved(tuple(rows)))
+    job.attempt.journal.append(InputsResolved(tuple(rows)))
 
 
 def _record_movement(job: Job) -> None:
     movement = job.movement
-    job.attempt.record(
+    job.attempt.journal.append(
         MovementChosen(
             movement=movement.way.name,
             partitions=movement.partitions,
@@ -257,7 +257,7 @@ def _record_movement(job: Job) -> None:
             reason=movement.reason,
         )
     )
-    job.attempt.flush()
+    job.attempt.journal.flush()
 
 
 def _steps_digest(job: Job) -> str:

@@ -165,8 +165,8 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         rejects_file=job.outcome.rejects_file,
     )
     job.attempt.retain(PLANNED_FILE, json.dumps(to_builtins(facts)).encode())
-    job.attempt.record(planned)
-    job.attempt.flush()
+    job.attempt.journal.append(planned)
+    job.attempt.journal.flush()
     if known:
         _take_over(job, created)
 
@@ -182,7 +182,7 @@ def learn_created(job: Job) -> None:
     for ordinal, shard in sorted(created.items()):
         if ordinal not in before.created:
             before.created[ordinal] = shard
-            job.attempt.record(shard)
+            job.attempt.journal.append(shard)
 
 
 def finished_plan(job: Job, created: Created) -> Plan | None:

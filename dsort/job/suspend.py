@@ -42,10 +42,9 @@ def is_full_scratch(job: Job, error: BaseException | None) -> bool:
 def suspend(job: Job, error: BaseException) -> None:
     """Keep journal and staged shards, release the job's lease, and add to ``error`` what is kept.
     The workers have ended by now. Only for the holder of the lease."""
-    assert job.attempt.lease is not None
     try:
         with contextlib.suppress(StorageError):  # a full disk: the journal stays as after a kill
-            job.attempt.flush()
+            job.attempt.journal.flush()
         words = _names_taken_back(job)
         try:
             kept = f"{format_bytes(_kept_bytes(job))} of what it did are kept"

@@ -32,7 +32,7 @@ from dsort.results.layout import (
     segment_name,
     segment_of,
 )
-from dsort.results.lease import Lease, last_attempt
+from dsort.results.lease import NO_LEASE, Lease, NoLease, last_attempt
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.small_objects import read_small
 
@@ -92,6 +92,18 @@ class Journal:
             self._waiting.clear()
             self._sequence += 1
         self._flushed_s = self._clock()
+
+
+class NoJournal:
+    """The journal of a dry run, which stores nothing."""
+
+    is_waiting = False
+
+    def append(self, event: JournalEvent) -> None:
+        """See :class:`Journal`."""
+
+    def flush(self) -> None:
+        """See :class:`Journal`."""
 
 
 def read_journal(bucket: Bucket, job_id: str) -> JournalState:
@@ -204,7 +216,7 @@ def _directory(job_id: str, objects: Iterable[ObjectInfo]) -> JobDirectory:
 
 
 def discard_run(
-    bucket: Bucket, job_id: str, *, lease: Lease | None = None, names: Collection[str] = ()
+    bucket: Bucket, job_id: str, *, lease: Lease | NoLease = NO_LEASE, names: Collection[str] = ()
 ) -> None:
     """Remove all of a job but its manifest and its report.
 
@@ -217,6 +229,5 @@ def discard_run(
     try:
         bucket.discard(*(f"{own}{part}" for part in RUN_PARTS), names=names)
     finally:
-        if lease is not None:
-            lease.close()
+        lease.close()
     bucket.discard(*(f"{own}{part}" for part in HOLD_PARTS))

@@ -153,10 +153,10 @@ def attempt_name(job_id: str, attempt: int) -> str:
     return f"{attempts_prefix(job_id)}{attempt:04d}"
 
 
-def attempt_of(name: str) -> int | None:
-    """The number of the attempt whose claim ``name`` is; None if it is no claim."""
+def attempt_of(name: str) -> int:
+    """The number of the attempt whose claim ``name`` is; 0 if it is no claim."""
     number = name.rpartition("/")[2]
-    return int(number) if _ATTEMPT_NUMBER.fullmatch(number) else None
+    return int(number) if _ATTEMPT_NUMBER.fullmatch(number) else 0
 
 
 def clock_name(job_id: str) -> str:

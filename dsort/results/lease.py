@@ -16,8 +16,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
-from types import TracebackType
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -39,7 +38,7 @@ from dsort.results.layout import (
     lease_name,
     stop_name,
 )
-from dsort.runtime.machine import Holder, Machine
+from dsort.runtime.machine import HERE, Holder, Machine
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_small
 
@@ -52,8 +51,9 @@ log = logger_of("job")
 
 
 class LeaseRecord(Struct, frozen=True):
-    """The lease as its holder wrote it, or a claim, which has the same form. ``token``: different
-    in any two claims. ``renewed_at_s``: seconds since 1970, by the holder's clock."""
+    """The lease as its holder wrote it, or a claim, which has the same form; false if there is
+    neither. ``token``: different in any two claims. ``renewed_at_s``: seconds since 1970, by the
+    holder's clock."""
 
     attempt: int
     holder: Holder
@@ -62,9 +62,15 @@ class LeaseRecord(Struct, frozen=True):
     lapses_s: float
     released: bool = False
 
+    def __bool__(self) -> bool:
+        return self.attempt > 0
+
     def age_s(self, now_s: float) -> float:
         """Seconds since the renewal; never negative, though clocks differ."""
         return max(now_s - self.renewed_at_s, 0.0)
+
+
+NO_RECORD: Final = LeaseRecord(0, Holder("", "", 0, 0), "", 0.0, 0.0)
 
 
 class Standing(Enum):
@@ -76,16 +82,19 @@ class Standing(Enum):
     LAPSED = "lapsed"
     LIVE = "live"
 
+    @property
+    def is_judged_by_time(self) -> bool:
+        """Whether clocks decide between this standing and another one."""
+        return self in (Standing.LIVE, Standing.LAPSED)
 
-def judge_lease(
-    record: LeaseRecord | None, *, now_s: float, here: Holder, process_gone: bool
-) -> Standing:
+
+def judge_lease(record: LeaseRecord, *, now_s: float, here: Holder, process_gone: bool) -> Standing:
     """What ``record`` means at ``now_s`` to the process ``here``.
 
     ``process_gone``: no process of this machine is the holder. It counts only if the holder ran on
     this machine.
     """
-    if record is None:
+    if not record:
         return Standing.ABSENT
     if record.released:
         return Standing.RELEASED
@@ -174,9 +183,10 @@ LEASE_BYTES_MAX = 1 << 16
 
 
 class JobHold(Struct, frozen=True):
-    """The holder of a job: the newest lease or claim, if there is one, and what it means now."""
+    """The holder of a job: the newest lease or claim, false if there is none, and what it means
+    now."""
 
-    record: LeaseRecord | None
+    record: LeaseRecord
     standing: Standing
 
     @property
@@ -189,7 +199,7 @@ def last_attempt(bucket: Bucket, job_id: str) -> int:
     """The number of the newest claimed attempt; 0 if there is none."""
     begun = 0
     for found in bucket.list(attempts_prefix(job_id)):
-        begun = max(begun, attempt_of(found.name) or 0)
+        begun = max(begun, attempt_of(found.name))
     if begun >= ATTEMPTS_MAX:
         raise StorageError(
             f"job {job_id} in {bucket.uri} is said to have had {begun:,} attempts",
@@ -198,27 +208,27 @@ def last_attempt(bucket: Bucket, job_id: str) -> int:
     return begun
 
 
-def read_hold(bucket: Bucket, job_id: str, *, machine: Machine | None = None) -> JobHold:
+def read_hold(bucket: Bucket, job_id: str, *, machine: Machine = HERE) -> JobHold:
     """The holder of the job, as seen from this machine."""
-    machine = machine or Machine()
     record = _newest(bucket, job_id, last_attempt(bucket, job_id))
-    gone = record is not None and machine.is_gone(record.holder)
+    gone = bool(record) and machine.is_gone(record.holder)
     standing = judge_lease(record, now_s=machine.now_s(), here=machine.holder(), process_gone=gone)
     return JobHold(record, standing)
 
 
-def release_for_dead(bucket: Bucket, job_id: str, *, machine: Machine | None = None) -> bool:
+def release_for_dead(bucket: Bucket, job_id: str, *, machine: Machine = HERE) -> bool:
     """Release the lease of a process of this machine that is gone, so that other machines, which
     cannot see that, need not wait until the lease lapses. False if there is no such lease, or its
     holder may be alive."""
     hold = read_hold(bucket, job_id, machine=machine)
-    if hold.record is None or hold.standing is not Standing.DEAD:
+    if hold.standing is not Standing.DEAD:
         return False
     name = lease_name(job_id)
-    stored = bucket.stat_many([name]).get(name)
-    if stored is None or read_hold(bucket, job_id, machine=machine) != hold:
+    stored = bucket.stat_many([name])
+    if not stored or read_hold(bucket, job_id, machine=machine) != hold:
         return False
-    return bucket.write_over(name, encode_lease(replace(hold.record, released=True)), stored.etag)
+    released = encode_lease(replace(hold.record, released=True))
+    return bucket.write_over(name, released, stored[name].etag)
 
 
 def _settled(
@@ -233,7 +243,7 @@ def _settled(
     """
     hold = read_hold(bucket, job_id, machine=machine)
     record = hold.record
-    if record is None or hold.standing not in (Standing.LIVE, Standing.LAPSED):
+    if not hold.standing.is_judged_by_time:
         return hold
     age_s = _age_in_store_s(bucket, job_id, record.attempt)
     fresh = -CLOCK_GRAIN_S <= age_s <= record.lapses_s
@@ -248,9 +258,10 @@ def _settled(
         if machine.elapsed_s() - looked_s >= WATCH_EACH_S:
             looked_s = machine.elapsed_s()
             now = read_hold(bucket, job_id, machine=machine)
-            if now.record != record or now.standing not in (Standing.LIVE, Standing.LAPSED):
-                ended = now.standing in (Standing.ABSENT, Standing.RELEASED, Standing.DEAD)
-                return now if ended else JobHold(now.record, Standing.LIVE)
+            if not now.standing.is_judged_by_time:
+                return now
+            if now.record != record:
+                return JobHold(now.record, Standing.LIVE)
     return JobHold(record, Standing.LAPSED)
 
 
@@ -267,19 +278,19 @@ def _age_in_store_s(bucket: Bucket, job_id: str, attempt: int) -> float:
     return (now_ns - max((each.mtime_ns for each in stored), default=now_ns)) / 1e9
 
 
-def _newest(bucket: Bucket, job_id: str, attempt: int) -> LeaseRecord | None:
+def _newest(bucket: Bucket, job_id: str, attempt: int) -> LeaseRecord:
     """The lease; or the newest claim, if its process has not written the lease yet."""
     lease = _record(bucket, lease_name(job_id))
-    if attempt and (lease is None or lease.attempt < attempt):
+    if lease.attempt < attempt:
         return _record(bucket, attempt_name(job_id, attempt)) or lease
     return lease
 
 
-def _record(bucket: Bucket, name: str) -> LeaseRecord | None:
+def _record(bucket: Bucket, name: str) -> LeaseRecord:
     try:
         data = read_small(bucket, name, bytes_max=LEASE_BYTES_MAX)
     except ObjectNotFoundError:
-        return None
+        return NO_RECORD
     try:
         return decode_lease(data)
     except StorageError as error:
@@ -295,13 +306,35 @@ def _is_there(bucket: Bucket, name: str) -> bool:
     return True
 
 
+class NoLease:
+    """The lease of a process that runs no job: it cannot be lost."""
+
+    attempt = 0
+    lost = False
+
+    def is_lost(self) -> bool:
+        """See :class:`Lease`."""
+        return self.lost
+
+    def check(self) -> None:
+        """See :class:`Lease`."""
+
+    def release(self) -> None:
+        """See :class:`Lease`."""
+
+    def close(self) -> None:
+        """See :class:`Lease`."""
+
+
+NO_LEASE: Final = NoLease()
+
+
 class Lease:
     """A job held by this process. Made by ``take``; ``keep`` starts to renew it.
 
     ``lost`` is set once another attempt began, or the store was out of reach for two thirds of the
     lapse: then this process has to stop all work on the job, and must clean up nothing, because the
-    job may belong to another process. ``release`` or ``close`` ends the renewals; a ``with``
-    statement releases the lease at its end.
+    job may belong to another process. ``release`` or ``close`` ends the renewals.
     """
 
     def __init__(
@@ -317,9 +350,9 @@ class Lease:
         self._stop_seen = False
         self._renewing = threading.Lock()
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._on_lost: Callable[[str], None] | None = None
-        self._on_stop: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._run, name="dsort-lease", daemon=True)
+        self._on_lost: Callable[[str], None] = lambda why: None
+        self._on_stop: Callable[[], None] = lambda: None
 
     @classmethod
     def take(
@@ -330,7 +363,7 @@ class Lease:
         attempt: int,
         lapses_s: float = 60.0,
         renew_s: float = 5.0,
-        machine: Machine | None = None,
+        machine: Machine = HERE,
         waiting: Callable[[str], None] = lambda why: None,
     ) -> Lease:
         """Begin attempt number ``attempt`` (from 1; ``last_attempt`` + 1) of a job.
@@ -339,9 +372,8 @@ class Lease:
         request to stop becomes void. ``waiting(why)`` is called repeatedly while the lease is
         watched, which is necessary if clocks disagree; it may raise.
         """
-        machine = machine or Machine()
         hold = _settled(bucket, job_id, machine, waiting)
-        if hold.live and hold.record is not None:
+        if hold.live:
             raise refusal(job_id, hold.record, now_s=machine.now_s())
         # The token identifies the writer of a claim, which reads it again if it got no answer.
         token = secrets.token_hex(8)
@@ -373,9 +405,7 @@ class Lease:
         each at most once.
         """
         self._on_lost, self._on_stop = on_lost, on_stop
-        thread = threading.Thread(target=self._run, name="dsort-lease", daemon=True)
-        thread.start()
-        self._thread = thread
+        self._thread.start()
 
     def renew(self) -> bool:
         """Renew once, in a few small requests; False if it failed and is worth another try.
@@ -433,20 +463,8 @@ class Lease:
     def close(self) -> None:
         """End the renewals, and write nothing: for a job whose directory is about to be removed."""
         self._ended.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
-            self._thread = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
 
     def _run(self) -> None:
         pause_s = self._renew_s
@@ -461,8 +479,7 @@ class Lease:
             if not self._stop_seen and _is_there(self._bucket, stop_name(self.job_id)):
                 self._stop_seen = True
                 log.debug("job %s has a request to stop in its bucket", self.job_id)
-                if self._on_stop is not None:
-                    self._on_stop()
+                self._on_stop()
 
     def _write(self, record: LeaseRecord) -> bool:
         """Store the lease; False if the job is lost. The order of the checks makes sure that no
@@ -470,15 +487,17 @@ class Lease:
         written."""
         name = lease_name(self.job_id)
         for _ in range(WRITE_TRIES_MAX):
-            stored = self._bucket.stat_many([name]).get(name)
+            stored = self._bucket.stat_many([name])
             if _is_there(self._bucket, attempt_name(self.job_id, self.attempt + 1)):
                 self._lose(f"attempt {self.attempt + 1} has begun")
                 return False
             self._record = record
-            if stored is None:
-                if self._bucket.write_new(name, encode_lease(record)):
-                    return True
-            elif self._bucket.write_over(name, encode_lease(record), stored.etag):
+            data = encode_lease(record)
+            if (
+                self._bucket.write_over(name, data, stored[name].etag)
+                if stored
+                else self._bucket.write_new(name, data)
+            ):
                 return True
         raise TransientStorageError(f"{name} in {self._bucket.uri} is written all the time")
 
@@ -486,26 +505,24 @@ class Lease:
         if not self._why_lost:
             self._why_lost = why
             log.debug("the lease of job %s is lost: %s", self.job_id, why)
-            if self._on_lost is not None:
-                self._on_lost(why)
+            self._on_lost(why)
 
 
 def stop_job(
-    bucket: Bucket, job_id: str, *, wait_s: float = STOP_WAIT_S, machine: Machine | None = None
+    bucket: Bucket, job_id: str, *, wait_s: float = STOP_WAIT_S, machine: Machine = HERE
 ) -> JobHold:
     """Request the process that runs a job to stop, wait for that, and return the hold after it.
 
     If the coordinator is gone, the wait lasts until its lease lapses. The hold is still ``live`` if
     ``wait_s`` was too short. ``JobConflictError`` if no process runs the job.
     """
-    machine = machine or Machine()
     hold = _settled(bucket, job_id, machine, lambda why: None)
     if not hold.live:
         raise JobConflictError(
             f"no process runs job {job_id}",
             hint=f"`dsort show {job_id}` tells what became of it",
         )
-    asked_attempt = hold.record.attempt if hold.record is not None else 0
+    asked_attempt = hold.record.attempt
     bucket.write(stop_name(job_id), STOP_REQUEST)
     log.debug("job %s is asked to stop, and its lease is watched", job_id)
     began_s = renewed_s = machine.elapsed_s()
@@ -515,10 +532,10 @@ def stop_job(
         hold = read_hold(bucket, job_id, machine=machine)
         if hold.record != record:
             record, renewed_s = hold.record, machine.elapsed_s()
-        elif hold.standing in (Standing.LIVE, Standing.LAPSED) and hold.record is not None:
+        elif hold.standing.is_judged_by_time:
             # Judged by the renewals seen here, not by clocks, which may be hours apart.
             silent = machine.elapsed_s() - renewed_s > hold.record.lapses_s
             hold = JobHold(hold.record, Standing.LAPSED if silent else Standing.LIVE)
-        if hold.record is not None and hold.record.attempt != asked_attempt:
+        if hold.record and hold.record.attempt != asked_attempt:
             break  # the attempt ended, and the job was resumed since
     return hold

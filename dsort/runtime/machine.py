@@ -56,6 +56,9 @@ class Machine:
         return ticks is None or ticks != holder.pid_start
 
 
+HERE = Machine()
+
+
 def _start_ticks(pid: int) -> int | None:
     """When the process began: field 22 of ``/proc/<pid>/stat``; None if it has ended."""
     try:

@@ -150,8 +150,9 @@ def test_a_job_that_is_run_is_refused_to_others(bucket: Bucket, machine: FakeMac
 
 
 def test_a_released_lease_is_free_at_once(bucket: Bucket, machine: FakeMachine) -> None:
-    with take(bucket, machine):
-        assert read_hold(bucket, JOB, machine=machine.beside()).live
+    lease = take(bucket, machine)
+    assert read_hold(bucket, JOB, machine=machine.beside()).live
+    lease.release()
     assert read_hold(bucket, JOB, machine=machine.beside()).standing is Standing.RELEASED
     assert take(bucket, machine.beside(), attempt=2).attempt == 2
 
@@ -231,7 +232,7 @@ def test_a_claim_holds_the_job_before_its_lease_is_written(
     bucket.write(lease_name(JOB), lease)  # as it was, in between
     hold = read_hold(bucket, JOB, machine=machine)
     assert hold.live
-    assert hold.record is not None
+    assert hold.record
     assert hold.record.holder == second.me
 
 
@@ -250,7 +251,7 @@ def test_whoever_sees_a_newer_attempt_has_lost(bucket: Bucket, machine: FakeMach
     lease.release()
     hold = read_hold(bucket, JOB, machine=other)
     assert hold.live
-    assert hold.record is not None
+    assert hold.record
     assert hold.record.attempt == 2
 
 

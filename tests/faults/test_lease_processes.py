@@ -59,8 +59,9 @@ def test_a_killed_holder_is_dead_at_once(bucket: LocalBucket, tmp_path: Path) ->
         process.kill()
         process.wait()
         assert read_hold(bucket, JOB).standing is Standing.DEAD
-        with Lease.take(bucket, JOB, attempt=2) as lease:
-            lease.check()
+        lease = Lease.take(bucket, JOB, attempt=2)
+        lease.check()
+        lease.release()
 
 
 def test_a_stalled_holder_is_not_dead(bucket: LocalBucket, tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         root=str(job.options.root.absolute()),
         scratch=str(scratch_place(job, dry=dry)),
         attempt=Attempt(
-            number=job.attempt.number,
+            number=job.attempt.lease.attempt,
             # Above all numbers of earlier attempts, including workers that never finished a task.
             first_worker=max(before.worker_last + 1, before.attempts * WORKERS_PER_ATTEMPT),
             scratch_before=tuple(sorted({facts.node for facts in before.extracted.values()})),
