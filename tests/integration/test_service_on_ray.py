@@ -50,8 +50,8 @@ class Place:
         """The head, which nobody else may look for."""
         assert self.state_file.stat().st_mode & 0o777 == 0o600
         known = json.loads(self.state_file.read_bytes())
-        head = psutil.Process(known["pid"])
-        assert known["token"] not in " ".join(head.cmdline())
+        head = psutil.Process(known["process"]["pid"])
+        assert known["variables"]["RAY_AUTH_TOKEN"] not in " ".join(head.cmdline())
         return head
 
     def submit(self, client: DsortClient, output: str) -> Job:
@@ -142,8 +142,9 @@ def join_from_another_service(place: Place, expected: Facts) -> None:
     root = place.root / "elsewhere"
     prepare(root, CASES["shuffle"])
     other = Place(root, place.mark)
-    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": known["token"]}
-    arguments = [*other.arguments, "--ray-address", known["address"]]
+    joining = known["variables"]
+    env = {name: joining[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
+    arguments = [*other.arguments, "--ray-address", joining["RAY_ADDRESS"]]
     with running_service(root, *arguments, env=env, mark=place.mark) as service:
         with DsortClient(service.url) as client:
             job = client.wait(other.submit(client, "first").job_id, timeout_s=END_S)

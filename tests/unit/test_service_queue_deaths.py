@@ -275,7 +275,7 @@ def test_a_ray_that_cannot_be_started_says_why(
 ) -> None:
     failing = [sys.executable, "-c", "raise SystemExit('no room for Ray')"]
     monkeypatch.setattr(ray_head, "interpreter", lambda: failing)
-    ray = ray_head.RayHeadProcess(tmp_path, cpus=1, over=threading.Event())
+    ray = ray_head.RayHead(tmp_path, cpus=1, over=threading.Event())
     with pytest.raises(WorkerLostError, match="no room for Ray") as failed:
         ray.ensure()
     assert "ray.log" in failed.value.hint

@@ -36,7 +36,7 @@ from dsort.service.hosting.process import (
     how_it_died,
     left_path,
 )
-from dsort.service.hosting.ray_head import RayHeadProcess
+from dsort.service.hosting.ray_head import RayHead
 from dsort.service.hosting.reporter import DATABASE_AWAY
 from dsort.service.jobs.queue import (
     Ending,
@@ -99,7 +99,7 @@ class Dispatcher(ClosesOnExit):
         self._host = Host()
         self._watch = Watch(self._host, config.replica)
         self._over = threading.Event()
-        self._ray_head: RayHeadProcess | None = None
+        self._ray_head: RayHead | None = None
         run = config.run
         if run.runtime == "ray":
             check_ray_version()
@@ -108,7 +108,7 @@ class Dispatcher(ClosesOnExit):
             workers = run.workers or cores()
             run = replace(self._job_environment.run, workers=workers)
             self._job_environment = replace(self._job_environment, run=run)
-            self._ray_head = RayHeadProcess(
+            self._ray_head = RayHead(
                 config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
             )
         self._begun: dict[tuple[str, int], JobProcess] = {}
@@ -153,11 +153,8 @@ class Dispatcher(ClosesOnExit):
             )
         for process in self._begun.values():
             process.let_go()
-        if self._ray_head is not None:
-            if self._any_running():
-                self._ray_head.let_go()
-            else:
-                self._ray_head.stop()
+        if self._ray_head is not None and not self._any_running():
+            self._ray_head.stop()
         self._waker.close()
 
     def _is_here(self, row: JobRow) -> bool:
@@ -309,11 +306,9 @@ class Dispatcher(ClosesOnExit):
         if time.monotonic() < self._none_before_s:
             return
         if self._ray_head is not None and not self._over.is_set():
-            ray = self._ray_head.ensure()
-            run = replace(self._job_environment.run, ray_address=ray.address)
-            self._job_environment = replace(
-                self._job_environment, run=run, environment=ray.environment
-            )
+            joining = self._ray_head.ensure()
+            run = replace(self._job_environment.run, ray_address=joining["RAY_ADDRESS"])
+            self._job_environment = replace(self._job_environment, run=run, environment=joining)
         while not self._over.is_set():
             row = claim_next(
                 self._database,

@@ -27,6 +27,7 @@ __all__ = [
     "Host",
     "JobProcess",
     "Watch",
+    "for_us_only",
     "how_it_died",
     "left_path",
     "offer_to_oom_killer",
@@ -118,7 +119,7 @@ class JobProcess(Struct):
         path = log_path(job_environment.state_dir, row.job_id, row.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
         kills = oom_kills()
-        with open(path, "ab", opener=_for_us_only) as log:
+        with open(path, "ab", opener=for_us_only) as log:
             popen = subprocess.Popen(
                 [*interpreter(), MODULE, row.job_id, str(row.attempt)],
                 env=job_environment.to_environment(),
@@ -143,7 +144,8 @@ class JobProcess(Struct):
             self.popen.returncode = 0  # else Popen warns when it is garbage collected
 
 
-def _for_us_only(path: str, flags: int) -> int:
+def for_us_only(path: str, flags: int) -> int:
+    """An opener of files that only this user can read."""
     return os.open(path, flags, 0o600)
 
 
