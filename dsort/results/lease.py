@@ -216,21 +216,6 @@ def read_hold(bucket: Bucket, job_id: str, *, machine: Machine = HERE) -> JobHol
     return JobHold(record, standing)
 
 
-def release_for_dead(bucket: Bucket, job_id: str, *, machine: Machine = HERE) -> bool:
-    """Release the lease of a process of this machine that is gone, so that other machines, which
-    cannot see that, need not wait until the lease lapses. False if there is no such lease, or its
-    holder may be alive."""
-    hold = read_hold(bucket, job_id, machine=machine)
-    if hold.standing is not Standing.DEAD:
-        return False
-    name = lease_name(job_id)
-    stored = bucket.stat_many([name])
-    if not stored or read_hold(bucket, job_id, machine=machine) != hold:
-        return False
-    released = encode_lease(replace(hold.record, released=True))
-    return bucket.write_over(name, released, stored[name].etag)
-
-
 def _settled(
     bucket: Bucket, job_id: str, machine: Machine, waiting: Callable[[str], None]
 ) -> JobHold:

@@ -37,7 +37,7 @@ def hosted(points: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 DYING = [
     (PointFault("lease:take"), "begun anew"),
-    (PointFault("create:write", 3, "kill parent"), "going on"),
+    (PointFault("create:write", 3, "kill parent"), "is resumed from"),
     (PointFault("publish:end", 1, "kill", "manifest"), "its manifest is there"),
 ]
 

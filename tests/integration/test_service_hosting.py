@@ -21,7 +21,7 @@ from sqlalchemy import text
 from dsort.errors import JobStoppedError, SpecError
 from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
-from dsort.service.hosting import handing_over as handing_over_module
+from dsort.service.hosting import dispatcher as dispatcher_module
 from dsort.service.hosting.attempt import JobAttempt
 from dsort.service.hosting.logs import log_path, read_logs
 from dsort.stop_flag import StopFlag
@@ -231,9 +231,10 @@ def test_a_process_that_is_asked_to_end_leaves_its_job_to_the_next(
     process.terminate()
     row = holding.ended(job_id)
     assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
-    assert holding.reasons(job_id) == [f"its process {process.pid} was told to end"]
+    left = [each for each in holding.events(job_id, "state") if each["state"] == "queued"][-1]
+    assert left["reason"] == f"its process {process.pid} received SIGTERM"
     assert not _lives(worker)
-    assert "going on from what earlier attempts left" in read_logs(holding.config.state_dir, job_id)
+    assert "resumed from what earlier attempts left" in read_logs(holding.config.state_dir, job_id)
     assert_whole(holding.root / "out", undisturbed("shuffle", base))
 
 
@@ -241,8 +242,7 @@ def test_a_process_that_is_asked_to_end_leaves_its_job_to_the_next(
 def handing_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
     """As ``holding``, where a service that ends hands its jobs over, and has the time for it on a
     machine that is busy."""
-    for name in ("LEAVE_S_MAX", "RELEASE_S_MAX"):
-        monkeypatch.setattr(handing_over_module, name, WAIT_S)
+    monkeypatch.setattr(dispatcher_module, "LEAVE_S_MAX", WAIT_S)
     with hosting_held(tmp_path, monkeypatch, hand_over=True) as hosted:
         yield hosted
 
@@ -260,7 +260,8 @@ def test_jobs_are_handed_over_by_a_service_that_ends_and_none_has_died(
     row = handing_over.row(job_id)
     assert (row.state, row.attempt, row.deaths, row.host) == ("queued", 1, 0, None)
     said = handing_over.events(job_id, "state")[-1]
-    assert (said["state"], said["reason"]) == ("queued", "the service that ran it has ended")
+    assert said["reason"] == f"its process {process.pid} received SIGTERM"
+    assert said["state"] == "queued"
     await_that(lambda: not _lives(worker))
     hold = read_hold(LocalBucket(handing_over.root / "out"), job_id)
     assert hold.standing is Standing.RELEASED  # nobody has to wait until it lapses
@@ -268,8 +269,26 @@ def test_jobs_are_handed_over_by_a_service_that_ends_and_none_has_died(
     row = handing_over.ended(job_id)
     assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
     log = read_logs(handing_over.config.state_dir, job_id)
-    assert "going on from what earlier attempts left" in log
+    assert "resumed from what earlier attempts left" in log
     assert_whole(handing_over.root / "out", undisturbed("shuffle", base))
+
+
+def test_a_job_whose_process_has_no_time_to_leave_is_handed_over_too(
+    handing_over: Hosting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher_module, "LEAVE_S_MAX", 0.1)
+    job_id = handing_over.submit()
+    process, _ = handing_over.held(job_id)
+    handing_over.suspend(process)
+    dispatcher = handing_over.dispatcher
+    assert dispatcher is not None
+    handing_over.close()
+    assert dispatcher.handed_over == 1
+    assert not _lives(process)
+    row = handing_over.row(job_id)
+    assert (row.state, row.attempt, row.deaths, row.host) == ("queued", 1, 0, None)
+    said = handing_over.events(job_id, "state")[-1]
+    assert said["reason"] == "the service that ran it has ended"
 
 
 def test_a_job_that_was_to_stop_is_handed_over_to_be_cleaned_up(handing_over: Hosting) -> None:
@@ -380,7 +399,7 @@ def test_a_job_that_lives_elsewhere_is_stopped_there(hosted: Hosting) -> None:
         bucket = LocalBucket(hosted.root / "out")
         lease = Lease.take(bucket, job.row.job_id, attempt=1, renew_s=0.01)
         lease.keep(on_lost=lambda why: None, on_stop=asked.set)
-        stop.request(signal.SIGTERM, "a request")
+        stop.request(signal.SIGTERM, "a request", discards=True)
         waiting = pool.submit(job.run)
         assert asked.wait(180)
         lease.release()

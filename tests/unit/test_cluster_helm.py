@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dsort.service.hosting.handing_over import HAND_OVER_S_MAX
+from dsort.service.hosting.dispatcher import HAND_OVER_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
 from tests.support.cluster_files import (
     CLUSTER,

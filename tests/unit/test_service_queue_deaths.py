@@ -1,5 +1,5 @@
-"""Who counts as dead: a process of this machine that is gone, and one of another machine only when
-it has been silent, as seen from here, for long enough. And how a death is reported."""
+"""Which attempts are dead: those of this replica whose process is gone, and those of others that
+sent no heartbeat, as seen from here, for long enough. And how a death is reported."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,7 +20,6 @@ from dsort.log_lines import LineFormatter
 from dsort.options import RunOptions
 from dsort.service.hosting import process as deaths
 from dsort.service.hosting import ray_head
-from dsort.service.hosting.dispatcher import Wakeup
 from dsort.service.hosting.environment import VARIABLE, JobEnvironment
 from dsort.service.hosting.logs import (
     log_event,
@@ -31,13 +30,13 @@ from dsort.service.hosting.logs import (
 )
 from dsort.service.hosting.process import (
     BEGIN_S_MAX,
-    LEFT_ALONE,
-    NEIGHBOUR_S,
     SILENT_S_MAX,
+    ExitReason,
     Host,
     JobProcess,
     Watch,
     how_it_died,
+    key_of,
     oom_kills,
 )
 from dsort.service.jobs.rows import JobRow
@@ -77,44 +76,40 @@ def gone() -> int:
     return process.pid
 
 
-def test_a_process_of_this_machine_lives_as_long_as_it_is_there(watch: Watch, gone: int) -> None:
+def death(watch: Watch, attempt: JobRow) -> ExitReason | None:
+    return watch.deaths([attempt]).get(key_of(attempt))
+
+
+def test_a_process_of_this_replica_lives_as_long_as_it_is_there(watch: Watch, gone: int) -> None:
     pid, started = HOST.this_process()
-    assert watch.death(row(pid=pid, pid_started=started)) is None
-    death = watch.death(row(pid=gone, pid_started=1.0))
-    assert death is not None
-    assert (death.reason, death.died, death.ours) == (f"its process {gone} is gone", True, True)
-    other = watch.death(row(pid=pid, pid_started=started + 1))  # its number went to another
+    assert death(watch, row(pid=pid, pid_started=started)) is None
+    assert death(watch, row(pid=gone, pid_started=1.0)) == ExitReason(f"its process {gone} is gone")
+    other = death(watch, row(pid=pid, pid_started=started + 1))  # its number went to another
     assert other is not None
 
 
 def test_a_job_that_was_claimed_before_the_service_ended_had_no_process(watch: Watch) -> None:
-    death = watch.death(row())
-    assert death is not None
-    assert not death.died
+    found = death(watch, row())
+    assert found is not None
+    assert not found.died
 
 
-def test_another_replica_of_this_machine_comes_first(watch: Watch, clock: Clock, gone: int) -> None:
-    dead = row(replica="two", pid=gone, pid_started=1.0)
-    assert watch.death(dead) is None
-    clock.now_s += NEIGHBOUR_S
-    death = watch.death(dead)
-    assert death is not None
-    assert not death.ours
-
-
-def test_another_machines_heartbeats_count_by_our_clock(watch: Watch, clock: Clock) -> None:
-    there = {"host": "far/boot/1", "pid": 1, "pid_started": 1.0}
-    assert watch.death(row(**there)) is None  # though its clock may be hours behind
+@pytest.mark.parametrize("host", ["far/boot/1", HOST.name])
+def test_heartbeats_of_another_replica_count_by_our_clock(
+    watch: Watch, clock: Clock, gone: int, host: str
+) -> None:
+    there = {"host": host, "replica": "two", "pid": gone, "pid_started": 1.0}
+    assert death(watch, row(**there)) is None  # though its clock may be hours behind
     clock.now_s += SILENT_S_MAX - 1
-    assert watch.death(row(**there)) is None
-    assert watch.death(row(**there, heartbeat_at=6.0)) is None
+    assert death(watch, row(**there)) is None
+    assert death(watch, row(**there, heartbeat_at=6.0)) is None
     clock.now_s += SILENT_S_MAX - 1
-    assert watch.death(row(**there, heartbeat_at=6.0)) is None
+    assert death(watch, row(**there, heartbeat_at=6.0)) is None
     clock.now_s += 1
-    death = watch.death(row(**there, heartbeat_at=6.0))
-    assert death is not None
-    assert death.reason == "far has not been heard of for 30 s"
-    assert not death.ours
+    machine = host.partition("/")[0]
+    assert death(watch, row(**there, heartbeat_at=6.0)) == ExitReason(
+        f"{machine} has sent no heartbeat for 30 s"
+    )
 
 
 @pytest.mark.parametrize("host", ["far/boot/1", HOST.name])
@@ -122,46 +117,42 @@ def test_a_process_that_never_began_was_not_killed_by_its_job(
     watch: Watch, clock: Clock, host: str
 ) -> None:
     unborn = row(host=host, replica="two")
-    assert watch.death(unborn) is None
+    assert death(watch, unborn) is None
     clock.now_s += BEGIN_S_MAX - 1
-    assert watch.death(unborn) is None
+    assert death(watch, unborn) is None
     clock.now_s += 1
-    death = watch.death(unborn)
-    assert death is not None
-    assert (death.died, death.ours) == (False, False)
+    found = death(watch, unborn)
+    assert found is not None
+    assert not found.died
 
 
-def test_silence_of_a_database_is_nobodys_death(watch: Watch, clock: Clock) -> None:
+def test_silence_of_a_database_counts_for_no_death(watch: Watch, clock: Clock) -> None:
     far = row(host="far/boot/1")
-    assert watch.death(far) is None
+    assert death(watch, far) is None
     clock.now_s += 1000
     watch.forget()
-    assert watch.death(far) is None
-    watch.keep_only(set())
+    assert death(watch, far) is None
+    assert watch.deaths([]) == {}
     clock.now_s += 1000
-    assert watch.death(far) is None
+    assert death(watch, far) is None
 
 
 @pytest.mark.parametrize(
-    ("code", "kills", "words", "died"),
+    ("code", "kills", "words"),
     [
-        (1, 0, "ended with code 1", True),
-        (0, 0, "ended with code 0", True),
-        (LEFT_ALONE, 0, "was told to end", False),
-        (-signal.SIGSEGV, 1, "was killed by SIGSEGV", True),
-        (-signal.SIGKILL, 0, "was killed by SIGKILL", True),
-        (-signal.SIGKILL, 1, "was killed by SIGKILL, probably because memory ran out", True),
-        (-200, 0, "was killed by signal 200", True),
+        (1, 0, "ended with code 1"),
+        (0, 0, "ended with code 0"),
+        (-signal.SIGSEGV, 1, "was killed by SIGSEGV"),
+        (-signal.SIGKILL, 0, "was killed by SIGKILL"),
+        (-signal.SIGKILL, 1, "was killed by SIGKILL, probably because memory ran out"),
+        (-200, 0, "was killed by signal 200"),
     ],
 )
-def test_how_it_died(
-    code: int, kills: int, words: str, died: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_it_died(code: int, kills: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deaths, "oom_kills", lambda: 7 + kills)
-    process = JobProcess("a", 1, 55, 1.0, 7, cast("subprocess.Popen[bytes]", None))
-    death = how_it_died(process, code)
-    assert death.reason == f"its process 55 {words}"
-    assert death.died == died
+    popen = cast("subprocess.Popen[bytes]", SimpleNamespace(pid=55))
+    found = how_it_died(JobProcess(popen, 7), code)
+    assert found == ExitReason(f"its process 55 {words}", out_of_memory="memory" in words)
 
 
 def test_the_kernel_counts_what_it_kills() -> None:
@@ -176,31 +167,6 @@ def test_a_zombie_is_dead() -> None:
     assert not HOST.is_alive(process.pid, started)
     process.wait()
     assert HOST.start_of(process.pid) is None
-
-
-@pytest.fixture
-def waker() -> Iterator[Wakeup]:
-    with Wakeup() as waker:
-        yield waker
-
-
-def test_a_waker_wakes_for_a_wish_made_before(waker: Wakeup) -> None:
-    for _ in range(100_000):  # more than its pipe holds
-        waker.wake()
-    for _ in range(1000):
-        waker.wait(0.0)
-    waker.wake()
-    waker.wait(1000.0)
-
-
-def test_a_waker_wakes_for_the_end_of_a_process(waker: Wakeup) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    waker.watch(process.pid)
-    assert process.stdin is not None
-    process.stdin.close()
-    waker.wait(100.0)
-    assert process.wait(100.0) == 1
-    waker.watch(process.pid)  # gone: nobody minds
 
 
 def test_surroundings_reach_the_job_and_not_its_children(

@@ -1,9 +1,9 @@
 """One attempt at a job, in the job's process: begin it, resume it, or find that it is done.
 
-The output bucket, and not the database, shows how far a job is. A manifest means that the result is
-complete. A lease that is renewed means that another process runs the job. A journal, or the report
-of an aborted attempt, can be resumed. If there is none of these, the job begins, with the id it
-has.
+The database decides which attempt runs a job. The lease in the output bucket only fences: an
+attempt takes it from those before it, and waits for one that still renews it. Then the bucket shows
+how far the job is: a manifest means that the result is complete, a journal or the report of an
+aborted attempt can be resumed, and without these the job begins, with the id it has.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from dsort.options import RunOptions
 from dsort.results.events import Event
 from dsort.results.journal import discard_run
 from dsort.results.layout import manifest_name, report_name
-from dsort.results.lease import JobHold, last_attempt, read_hold, stop_job
+from dsort.results.lease import Lease, Standing, last_attempt, read_hold, stop_job
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobReport, report_of_manifest
 from dsort.service.jobs.rows import JobRow
@@ -83,58 +84,65 @@ class JobAttempt(Struct, frozen=True):
 
     def run(self) -> JobReport:
         """Do the remaining work of the job."""
+        bucket = self.open_bucket(self.spec.output_bck)
+        common: Any = {"options": self.options, "on_event": self.on_event, "stop": self.stop}
         while True:
             if self.row.attempt > 1:
-                done = self._go_on()
+                self._fence(bucket)
+                done = self._finished(bucket)
                 if done is not None:
                     return done
-            self.stop.raise_if_requested()
             try:
-                return api.run(
-                    self.spec,
-                    options=self.options,
-                    on_event=self.on_event,
-                    stop=self.stop,
-                    job_id=self.row.job_id,
-                )
+                if self.row.attempt > 1 and self._is_begun(bucket):
+                    log.info("the job is resumed from what earlier attempts left")
+                    ref = self.spec.output_bck
+                    return api.resume(self.row.job_id, ref, expected=self.spec, **common)
+                self.stop.raise_if_requested()
+                return api.run(self.spec, job_id=self.row.job_id, **common)
             except JobConflictError:
-                if self.row.attempt == 1 or not self._begun_by_others():
+                # An earlier attempt was only slow, and has begun or finished the job meanwhile.
+                if self.row.attempt == 1 or not self._is_others(bucket):
                     raise
 
-    def _begun_by_others(self) -> bool:
-        """Whether an earlier attempt, which was given up although it was only slow, has begun the
-        job before this one."""
-        hold = _hold(self.open_bucket(self.spec.output_bck), self.row.job_id)
-        return hold is not None and hold.live
+    def _fence(self, bucket: Bucket) -> None:
+        """Take the lease from earlier attempts, and release it. One that renews it lives, was cut
+        off from the database, and may even finish the job: it is waited for."""
+        job_id, is_logged = self.row.job_id, False
+        with contextlib.suppress(ObjectNotFoundError):  # not even the bucket exists
+            while read_hold(bucket, job_id).standing in (Standing.LIVE, Standing.LAPSED):
+                try:
+                    attempt = last_attempt(bucket, job_id) + 1
+                    Lease.take(bucket, job_id, attempt=attempt).release()
+                except JobConflictError as held:
+                    if not is_logged:
+                        log.warning("waiting for another process: %s", held.message)
+                        is_logged = True
+                    if self.stop.discards:
+                        with contextlib.suppress(JobConflictError):  # it has just ended by itself
+                            stop_job(bucket, job_id)
+                    elif self.stop.requested:  # this process leaves the job
+                        self.stop.raise_if_requested()
+                    else:
+                        time.sleep(LOOK_S)
 
-    def _go_on(self) -> JobReport | None:
-        """The report of a job that was begun before; None if nothing is left of it."""
+    def _is_begun(self, bucket: Bucket) -> bool:
+        """Whether the job can be resumed. A claim on a job that was not begun is removed, so that
+        the job can be begun."""
         job_id = self.row.job_id
-        bucket = self.open_bucket(self.spec.output_bck)
-        self._wait_for_others(bucket)
-        while True:
-            done = self._finished(bucket)
-            if done is not None:
-                return done
-            try:
-                state_of(bucket, job_id, report_name(job_id))
-            except JobConflictError:
-                log.info("nothing is left of earlier attempts: the job is begun anew")
-                _discard(bucket, job_id)
-                return None
-            log.info("going on from what earlier attempts left")
-            try:
-                return api.resume(
-                    job_id,
-                    self.spec.output_bck,
-                    options=self.options,
-                    on_event=self.on_event,
-                    stop=self.stop,
-                    expected=self.spec,
-                )
-            except JobConflictError:
-                if self._finished(bucket) is None:
-                    raise
+        try:
+            state_of(bucket, job_id, report_name(job_id))
+        except JobConflictError:
+            log.info("nothing is left of earlier attempts: the job is begun anew")
+            with contextlib.suppress(ObjectNotFoundError):
+                if last_attempt(bucket, job_id):
+                    discard_run(bucket, job_id)
+            return False
+        return True
+
+    def _is_others(self, bucket: Bucket) -> bool:
+        """Whether another process has the job, or has finished it."""
+        name = manifest_name(self.row.job_id)
+        return name in bucket.stat_many([name]) or read_hold(bucket, self.row.job_id).live
 
     def _finished(self, bucket: Bucket) -> JobReport | None:
         """The report from the manifest, if there is one; all other remains of the job are
@@ -175,49 +183,11 @@ class JobAttempt(Struct, frozen=True):
             return stored.spec == self.spec
         return stored.history.amends == amend.job  # the history records how the result was made
 
-    def _wait_for_others(self, bucket: Bucket) -> None:
-        """Wait until no process has the job. A process that has it may be dead, with a lease that
-        has not lapsed; or it lives, was cut off from the database, and may even finish the job."""
-        hold = _hold(bucket, self.row.job_id)
-        if hold is not None and hold.live and hold.record is not None:
-            holder = hold.record.holder
-            log.warning("waiting for %s, process %d, which has the job", holder.host, holder.pid)
-        seen, seen_s = hold and hold.record, time.monotonic()
-        while hold is not None and hold.live:
-            if hold.record != seen:
-                seen, seen_s = hold.record, time.monotonic()
-            elif seen is not None and time.monotonic() - seen_s > seen.lapses_s:
-                # Its clock or ours is wrong: the lease is not renewed; taking the lease will
-                # confirm that.
-                return
-            if self.stop.requested:
-                with contextlib.suppress(JobConflictError):  # the job has just ended by itself
-                    stop_job(bucket, self.row.job_id)
-            else:
-                time.sleep(LOOK_S)
-            hold = _hold(bucket, self.row.job_id)
-
     def open_bucket(self, ref: BucketRef) -> Bucket:
         """A bucket that the job writes to, as the job itself opens it."""
         options, ref = self.options, resolve_ref(ref, self.options.settings)
         limits = store_limits(ref, options)
         return open_bucket(ref, root=options.root, limits=limits, policy=options.output_fetch)
-
-
-def _hold(bucket: Bucket, job_id: str) -> JobHold | None:
-    try:
-        return read_hold(bucket, job_id)
-    except ObjectNotFoundError:
-        return None  # not even the bucket exists
-
-
-def _discard(bucket: Bucket, job_id: str) -> None:
-    """Remove a claim on a job that was not begun, so that the job can be begun."""
-    try:
-        if last_attempt(bucket, job_id):
-            discard_run(bucket, job_id)
-    except ObjectNotFoundError:
-        return
 
 
 def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:

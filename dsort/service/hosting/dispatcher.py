@@ -1,19 +1,19 @@
 """The dispatcher begins the jobs of the queue, each in a process of its own, and watches them.
 
 If a job's process dies, a new process resumes the job. After the third death the job fails. The
-dispatcher itself may end at any time: jobs run on, and the next dispatcher finds them. Between
-turns it sleeps until a job is submitted, a process ends, or time is up (:class:`Wakeup`)."""
+dispatcher itself may end at any time: jobs run on, and the next dispatcher finds them by their
+rows. It never looks into a bucket: the database has the attempts and their heartbeats."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,15 +26,15 @@ from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import JobEnvironment
-from dsort.service.hosting.handing_over import hand_jobs_over
 from dsort.service.hosting.logs import log_event, log_path
 from dsort.service.hosting.process import (
+    AttemptKey,
     ExitReason,
     Host,
     JobProcess,
     Watch,
     how_it_died,
-    left_path,
+    key_of,
 )
 from dsort.service.hosting.ray_head import RayHead
 from dsort.service.hosting.reporter import DATABASE_AWAY
@@ -44,6 +44,7 @@ from dsort.service.jobs.queue import (
     ProgressUpdate,
     claim_next,
     finish,
+    hand_over,
     release,
     take_over,
 )
@@ -52,13 +53,18 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
 
 __all__ = [
+    "HAND_OVER_S_MAX",
     "Dispatcher",
     "Timing",
-    "Wakeup",
 ]
 
 DEATHS_MAX = 3
 HOSTED_KEPT = 10_000
+LEAVE_S_MAX: Final = 9.0
+"""The time for processes to leave their jobs; after it they are killed."""
+KILL_S_MAX: Final = 1.0
+HAND_OVER_S_MAX: Final = LEAVE_S_MAX + KILL_S_MAX
+LOOK_S: Final = 0.02
 OUT_OF_MEMORY_HINT = (
     "give it more memory (--max-memory, fewer jobs at once) or smaller work (max_mem_usage, "
     "fewer --workers), then resume it: what it had done is kept"
@@ -99,6 +105,7 @@ class Dispatcher(ClosesOnExit):
         self._host = Host()
         self._watch = Watch(self._host, config.replica)
         self._over = threading.Event()
+        self._woken = threading.Event()
         self._ray_head: RayHead | None = None
         run = config.run
         if run.runtime == "ray":
@@ -111,11 +118,10 @@ class Dispatcher(ClosesOnExit):
             self._ray_head = RayHead(
                 config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
             )
-        self._begun: dict[tuple[str, int], JobProcess] = {}
+        self._begun: dict[AttemptKey, JobProcess] = {}
         self._none_before_s = 0.0  # no process can be started until then
-        self._asked: dict[tuple[str, int], float] = {}
+        self._asked: dict[AttemptKey, float] = {}
         self._hosted: OrderedDict[str, None] = OrderedDict()
-        self._waker = Wakeup()
         self._thread = threading.Thread(target=self._run, name="dsort-dispatcher", daemon=True)
 
     def start(self) -> None:
@@ -124,7 +130,7 @@ class Dispatcher(ClosesOnExit):
 
     def wake(self) -> None:
         """Make the thread look for work: a job was submitted. For any thread, at any time."""
-        self._waker.wake()
+        self._woken.set()
 
     def hosts(self, job_id: str) -> bool:
         """Whether the job runs, or ran, on this replica."""
@@ -143,19 +149,13 @@ class Dispatcher(ClosesOnExit):
         """End the dispatcher. Jobs run on, or are handed over, as the operator has configured it;
         then ``handed_over`` is their number. Our own Ray ends if no jobs run."""
         self._over.set()
-        self._waker.wake()
+        self._woken.set()
         if self._thread.is_alive():
             self._thread.join()
         if self._hands_over:
-            environment, processes = self._job_environment, [*self._begun.values()]
-            self.handed_over = hand_jobs_over(
-                self._database, self._host, environment, processes, replica=self._replica
-            )
-        for process in self._begun.values():
-            process.let_go()
+            self.handed_over = self._hand_over()
         if self._ray_head is not None and not self._any_running():
             self._ray_head.stop()
-        self._waker.close()
 
     def _is_here(self, row: JobRow) -> bool:
         return row.host == self._host.name and row.replica == self._replica
@@ -166,6 +166,43 @@ class Dispatcher(ClosesOnExit):
             return any(row.replica == self._replica for row in self._store.running())
         except DATABASE_AWAY:
             return True
+
+    # -- handing over ------------------------------------------------------------------------------
+
+    def _hand_over(self) -> int:
+        """End the processes of this replica's jobs; returns the number of jobs that wait in the
+        queue then. A process that receives SIGTERM puts its job there and releases its lease;
+        where it has no time for that, the job is put there here, and its lease lapses."""
+        try:
+            rows = [row for row in self._store.running() if self._is_here(row)]
+        except DATABASE_AWAY as error:
+            log.warning("jobs cannot be handed over, and are missed in 30 s: %s", error)
+            rows = []
+        for number, seconds_max in ((signal.SIGTERM, LEAVE_S_MAX), (signal.SIGKILL, KILL_S_MAX)):
+            for pid in self._living(rows):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            until_s = time.monotonic() + seconds_max
+            while self._living(rows) and time.monotonic() < until_s:
+                time.sleep(LOOK_S)
+        reason, waiting = "the service that ran it has ended", 0
+        with contextlib.suppress(*DATABASE_AWAY):
+            for row in rows:
+                hand_over(self._database, *key_of(row), now_s=time.time(), reason=reason)
+                found = self._store.get(row.job_id)
+                waiting += found is not None and not found.ended
+        return waiting
+
+    def _living(self, rows: Iterable[JobRow]) -> list[int]:
+        """The processes of jobs of this replica that run."""
+        begun = [each.popen.pid for each in self._begun.values() if each.exit_code is None]
+        return begun + [
+            row.pid
+            for row in rows
+            if key_of(row) not in self._begun
+            and row.pid is not None
+            and self._host.is_alive(row.pid, row.pid_started)
+        ]
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -186,7 +223,8 @@ class Dispatcher(ClosesOnExit):
             except Exception:
                 log.exception("no jobs can be begun")
                 away = False
-            self._waker.wait(self._timing.look_s)
+            self._woken.wait(self._timing.look_s)
+            self._woken.clear()
             self._over.wait(self._timing.rest_s)  # so that many wake-ups at once cause one turn
 
     def _turn(self) -> None:
@@ -195,18 +233,19 @@ class Dispatcher(ClosesOnExit):
 
     def _see_after(self) -> None:
         running = self._store.running()
-        keys = {(row.job_id, row.attempt) for row in running}
-        self._watch.keep_only(keys)
-        self._asked = {key: asked_s for key, asked_s in self._asked.items() if key in keys}
         ended = {
             key: code
             for key, process in self._begun.items()
             if (code := process.exit_code) is not None
         }
+        deaths = self._watch.deaths(row for row in running if key_of(row) not in self._begun)
+        deaths |= {key: how_it_died(self._begun[key], code) for key, code in ended.items()}
+        asked = self._asked
+        self._asked = {key_of(row): asked[key_of(row)] for row in running if key_of(row) in asked}
         for row in running:
             if row.replica == self._replica:
                 self._note_hosted(row)
-            death = self._death(row, ended)
+            death = deaths.get(key_of(row))
             if death is not None:
                 self._recover(row, death)
             elif row.stop_asked_at is not None:
@@ -217,19 +256,10 @@ class Dispatcher(ClosesOnExit):
             log.debug("job %s, attempt %d: its process ended with code %d", *key, code)
             del self._begun[key]
 
-    def _death(self, row: JobRow, ended: dict[tuple[str, int], int]) -> ExitReason | None:
-        key = (row.job_id, row.attempt)
-        process = self._begun.get(key)
-        if process is None:
-            return self._watch.death(row)
-        return how_it_died(process, ended[key]) if key in ended else None
-
     def _recover(self, row: JobRow, death: ExitReason) -> None:
         """Resume a job that has no process any more, or let it fail."""
         state_dir = self._job_environment.state_dir
         log_end = log_event(log_path(state_dir, row.job_id, row.attempt))
-        if left_path(state_dir, row.job_id, row.attempt).exists():
-            death = replace(death, died=False)
         if death.died and row.deaths + 1 >= DEATHS_MAX:
             log.warning("job %s: %s; it is given up", row.job_id, death.reason)
             self._give_up(row, death, log_end)
@@ -240,7 +270,7 @@ class Dispatcher(ClosesOnExit):
             row.attempt,
             host=self._host.name,
             replica=self._replica,
-            limits=None if death.ours else self._limits,
+            limits=self._limits,
             now_s=time.time(),
             reason=death.reason,
             died=death.died,
@@ -288,7 +318,7 @@ class Dispatcher(ClosesOnExit):
     def _stop_by_force(self, row: JobRow) -> None:
         """Kill the process of a job whose stop was requested long ago. The next attempt cleans up,
         and has ten times as long for that."""
-        key, now_s = (row.job_id, row.attempt), time.monotonic()
+        key, now_s = key_of(row), time.monotonic()
         asked_s = now_s - self._asked.setdefault(key, now_s)
         if (
             not self._is_here(row)
@@ -327,19 +357,22 @@ class Dispatcher(ClosesOnExit):
         """Start a process for the attempt. If that fails (no memory, a full disk) the job goes back
         into the queue: it is not the cause, and another replica may be able to run it."""
         self._note_hosted(row)
-        key = (row.job_id, row.attempt)
         try:
-            process = JobProcess.begin(row, self._job_environment, self._host)
+            process = JobProcess.begin(row, self._job_environment)
         except OSError as error:
             log.error("job %s: its process cannot be begun: %s", row.job_id, error)
             self._none_before_s = time.monotonic() + self._timing.unborn_s
             reason = f"its process could not be begun: {error.strerror or error}"
             release(self._database, row.job_id, row.attempt, now_s=time.time(), reason=reason)
             return False
-        log.info("job %s, attempt %d: process %d", row.job_id, row.attempt, process.pid)
-        self._begun[key] = process
-        self._waker.watch(process.pid)
+        log.info("job %s, attempt %d: process %d", row.job_id, row.attempt, process.popen.pid)
+        self._begun[key_of(row)] = process
+        threading.Thread(target=self._await_end, args=(process,), daemon=True).start()
         return True
+
+    def _await_end(self, process: JobProcess) -> None:
+        process.popen.wait()
+        self._woken.set()
 
     def _note_hosted(self, row: JobRow) -> None:
         self._hosted[row.job_id] = None
@@ -354,56 +387,3 @@ def _words_of(seconds: float) -> str:
         if seconds >= unit_s and seconds % unit_s == 0:
             return f"{seconds / unit_s:.0f} {unit}"
     return f"{seconds:g} s"
-
-
-READ_BYTES = 4096
-
-
-class Wakeup(ClosesOnExit):
-    """One thread calls ``wait``, all others ``wake``.
-
-    With a kernel that has no descriptors for processes (Linux before 5.3) the end of a process does
-    not wake the thread: it is noticed when the time is up.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._closed = False
-        self._selector = selectors.DefaultSelector()
-        self._read_fd, self._write_fd = os.pipe()
-        os.set_blocking(self._read_fd, False)
-        os.set_blocking(self._write_fd, False)
-        self._selector.register(self._read_fd, selectors.EVENT_READ)
-
-    def wake(self) -> None:
-        """Make ``wait`` return, now or when it is called next; no effect once it is closed."""
-        # The pipe is full: one more byte changes nothing.
-        with self._lock, contextlib.suppress(BlockingIOError):
-            if not self._closed:
-                os.write(self._write_fd, b"\0")
-
-    def watch(self, pid: int) -> None:
-        """Make ``wait`` return once that process has ended."""
-        with contextlib.suppress(OSError, AttributeError):
-            self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ)
-
-    def wait(self, seconds_max: float) -> None:
-        """Return when there is something to do, or the time is up."""
-        for key, _ in self._selector.select(seconds_max):
-            if key.fd == self._read_fd:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._read_fd, READ_BYTES)
-            else:
-                self._selector.unregister(key.fd)
-                os.close(key.fd)
-
-    def close(self) -> None:
-        """Close all descriptors. No thread may wait any more."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            for key in list(self._selector.get_map().values()):
-                os.close(key.fd)
-            self._selector.close()
-            os.close(self._write_fd)

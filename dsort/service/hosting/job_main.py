@@ -4,9 +4,9 @@ It reads its job from the database, runs it, and writes the outcome to the datab
 once the job has ended, whatever the outcome. With any other code the job still counts as running,
 and the next process resumes it.
 
-SIGTERM and SIGINT are meant for the process and not for the job (a machine shuts down). The process
-exits at once and leaves everything in place, as if it had been killed. If a user stops the job, the
-process reads that in the job's row.
+SIGTERM and SIGINT are meant for the process and not for the job (a machine shuts down). The engine
+keeps what is done and releases the job's lease, and the job goes back into the queue. If a user
+stops the job, the process reads that in the job's row.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -37,13 +37,7 @@ from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.attempt import JobAttempt, claims_of_keymap
 from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.hosting.logs import log_event, log_path
-from dsort.service.hosting.process import (
-    LEFT_ALONE,
-    SILENT_S_MAX,
-    Host,
-    left_path,
-    offer_to_oom_killer,
-)
+from dsort.service.hosting.process import SILENT_S_MAX, Host, offer_to_oom_killer
 from dsort.service.hosting.reporter import Reporter, retry_while_database_is_away
 from dsort.service.jobs.outputs import policy_of_job
 from dsort.service.jobs.queue import Ending, claim_outputs, note_process
@@ -72,62 +66,74 @@ def main(arguments: list[str]) -> int:
     offer_to_oom_killer()
     job_id, attempt = arguments[0], int(arguments[1])
     job_environment = JobEnvironment.from_environment()
-    left = left_path(job_environment.state_dir, job_id, attempt)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, partial(_leave, left))
     url = job_environment.database_url  # the service has already updated the tables
     with (
+        StopFlag() as stop,
         log_to_stderr(job_environment.log_level, "info", LineFormatter(is_of_attempt=True)),
         open_database(
             url, connections_max=2, migrate=False, silence_s_max=SILENCE_S_MAX
         ) as database,
     ):
+        received: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, partial(_leave, stop, received))
         pid, started = Host().this_process()
 
         def begin() -> JobRow | None:
-            if note_process(database, job_id, attempt, pid=pid, started=started):
-                return JobStore(database).get(job_id)
-            return None
+            is_ours = note_process(database, job_id, attempt, pid=pid, started=started)
+            found = JobStore(database).get(job_id) if is_ours else None
+            return found if found is not None and found.attempt == attempt else None
 
         row = retry_while_database_is_away(begin)
         if row is None:
             log.warning("attempt %d of job %s is not the one that counts", attempt, job_id)
             return NOT_OURS
         log.info("job %s, attempt %d, process %d", job_id, attempt, pid)
-        return _attempt(database, row, attempt, job_environment)
+        return _attempt(database, row, job_environment, stop, received)
 
 
-def _attempt(database: Database, row: JobRow, attempt: int, job_environment: JobEnvironment) -> int:
-    with StopFlag() as stop:
-        reporter = Reporter(database, row.job_id, attempt, stop, _lost)
-        # A stop that an earlier process of the job did not carry out.
-        if row.stop_asked_at is not None:
-            why = f"a request: {row.stop_reason or ''}".rstrip(": ")
-            stop.request(signal.SIGTERM, why, discards=True)
-        reporter.start()
-        result: dict[str, Any] | None = None
-        ended_with: Exception | None = None
-        try:
-            result = _do(database, row, attempt, job_environment, reporter, stop)
-        except SQLAlchemyError as error:  # retries for ten minutes have failed
-            log.error("the job is left for another process to go on with: %s", error)
-            return NOT_RECORDED
-        except Exception as error:  # noqa: BLE001 - the row says how it ended, whatever it was
-            ended_with = error
+def _attempt(
+    database: Database,
+    row: JobRow,
+    job_environment: JobEnvironment,
+    stop: StopFlag,
+    received: Sequence[int],
+) -> int:
+    reporter = Reporter(database, row.job_id, row.attempt, stop, _lost)
+    # A stop that an earlier process of the job did not carry out.
+    if row.stop_asked_at is not None:
+        why = f"a request: {row.stop_reason or ''}".rstrip(": ")
+        stop.request(signal.SIGTERM, why, discards=True)
+    reporter.start()
+    result: dict[str, Any] | None = None
+    ended_with: Exception | None = None
+    try:
+        result = _do(database, row, job_environment, reporter, stop)
+    except SQLAlchemyError as error:  # retries for ten minutes have failed
+        log.error("the job is left for another process to resume: %s", error)
+        return NOT_RECORDED
+    except Exception as error:  # noqa: BLE001 - the row says how it ended, whatever it was
+        ended_with = error
+    ending = None
+    if received and isinstance(ended_with, JobStoppedError):
+        log.info("the job goes back into the queue: %s", ended_with)
+    else:
         ending = _ending(row.job_id, ended_with, result)
         log.info("the job has %s", ending.state if ending.state != "stopped" else "been stopped")
-        for stream in (sys.stderr, sys.stdout):
-            # The job does not fail if its log cannot be written (full disk).
-            with contextlib.suppress(OSError):
-                stream.flush()
-        reporter.note_log(log_event(log_path(job_environment.state_dir, row.job_id, attempt)))
-        return 0 if reporter.end(ending) else NOT_RECORDED
+    for stream in (sys.stderr, sys.stdout):
+        # The job does not fail if its log cannot be written (full disk).
+        with contextlib.suppress(OSError):
+            stream.flush()
+    reporter.note_log(log_event(log_path(job_environment.state_dir, row.job_id, row.attempt)))
+    if ending is None:
+        name = signal.Signals(received[0]).name
+        return 0 if reporter.leave(f"its process {os.getpid()} received {name}") else NOT_RECORDED
+    return 0 if reporter.end(ending) else NOT_RECORDED
 
 
 def _do(
     database: Database,
     row: JobRow,
-    attempt: int,
     job_environment: JobEnvironment,
     reporter: Reporter,
     stop: StopFlag,
@@ -143,9 +149,9 @@ def _do(
     if row.claims is None:
         claims = claims_of_keymap(job)
         if not retry_while_database_is_away(
-            lambda: claim_outputs(database, row.job_id, attempt, claims)
+            lambda: claim_outputs(database, row.job_id, row.attempt, claims)
         ):
-            raise JobConflictError(f"attempt {attempt} of job {row.job_id} is not the last one")
+            raise JobConflictError(f"attempt {row.attempt} of job {row.job_id} is not the last one")
     result = job.run().to_dict()
     if row.after_commit is not None:
         warnings = retry_while_database_is_away(
@@ -202,21 +208,13 @@ def _ending(job_id: str, error: Exception | None, result: dict[str, Any] | None)
     return Ending(state, problem["exit_code"], error=problem, reason=one_sentence(str(error)))
 
 
-def _leave(left: Path, number: int, frame: FrameType | None) -> None:
-    """The workers are killed with this process, the journal stays: the next attempt resumes the
-    job."""
-    with contextlib.suppress(OSError):  # a full disk: the death counts against the job
-        left.touch()
-    _last_words("told to end: the job is left for another process to go on with")
-    os._exit(LEFT_ALONE)
+def _leave(stop: StopFlag, received: list[int], number: int, frame: FrameType | None) -> None:
+    if stop.request(number):  # else the job is being stopped already
+        received.append(number)
 
 
 def _lost() -> None:
     """Another process has the job now: everything that is stored belongs to it."""
-    _last_words("another process has the job: nothing is done to it from here any more")
-    os._exit(NOT_OURS)
-
-
-def _last_words(text: str) -> None:
     with contextlib.suppress(OSError):  # the process ends even if the disk is full
-        os.write(2, f"{text}\n".encode())
+        os.write(2, b"another process has the job: this one does nothing more to it\n")
+    os._exit(NOT_OURS)

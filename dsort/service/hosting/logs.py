@@ -39,9 +39,8 @@ def read_logs(state_dir: Path, job_id: str, *, bytes_max: int = 1 << 20) -> str:
 def remove_logs(state_dir: Path, job_id: str) -> None:
     """Remove a job's logs from this machine."""
     for path in _paths(state_dir, job_id):
-        for each in (path, path.with_suffix(".left")):
-            with contextlib.suppress(OSError):
-                each.unlink()
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -21,18 +21,27 @@ from dsort.service.jobs.rows import JobRow
 
 __all__ = [
     "BEGIN_S_MAX",
-    "LEFT_ALONE",
     "SILENT_S_MAX",
+    "AttemptKey",
     "ExitReason",
     "Host",
     "JobProcess",
     "Watch",
     "for_us_only",
     "how_it_died",
-    "left_path",
+    "key_of",
     "offer_to_oom_killer",
     "oom_kills",
 ]
+
+AttemptKey = tuple[str, int]
+"""The id of a job and the number of its attempt."""
+
+
+def key_of(row: JobRow) -> AttemptKey:
+    """The attempt that ``row`` is in."""
+    return row.job_id, row.attempt
+
 
 OOM_SCORE = 500
 """Higher than the score of all processes that have not set theirs, which is 0: the service among
@@ -91,30 +100,17 @@ def oom_kills() -> int | None:
 
 
 MODULE = "dsort.service.hosting.job_start"
-LEFT_ALONE = 128 + signal.SIGTERM
-"""The exit code of a job process that was ended by a signal, not by its job's owner: it leaves the
-job unchanged, for another process to resume."""
-
-
-def left_path(state_dir: Path, job_id: str, attempt: int) -> Path:
-    """The file that a process creates when it leaves its attempt: a service that did not start the
-    process cannot read its exit code, and checks for this file instead."""
-    return log_path(state_dir, job_id, attempt).with_suffix(".left")
 
 
 class JobProcess(Struct):
     """The process of an attempt, started by this service. ``oom_kills``: of the machine, at the
     start of the process."""
 
-    job_id: str
-    attempt: int
-    pid: int
-    started: float
-    oom_kills: int | None
     popen: subprocess.Popen[bytes]
+    oom_kills: int | None
 
     @classmethod
-    def begin(cls, row: JobRow, job_environment: JobEnvironment, host: Host) -> JobProcess:
+    def begin(cls, row: JobRow, job_environment: JobEnvironment) -> JobProcess:
         """Start a process for the attempt that ``row`` is in. ``OSError``."""
         path = log_path(job_environment.state_dir, row.job_id, row.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,19 +125,13 @@ class JobProcess(Struct):
                 # So that a signal that ends the service's session does not end its jobs.
                 start_new_session=True,
             )
-        started = host.start_of(popen.pid) or 0.0
-        return cls(row.job_id, row.attempt, popen.pid, started, kills, popen)
+        return cls(popen, kills)
 
     @property
     def exit_code(self) -> int | None:
         """None while the process runs; minus the number of the signal that ended it. Leaves no
         zombie."""
         return self.popen.poll()
-
-    def let_go(self) -> None:
-        """Stop managing the process, and leave it running."""
-        if self.popen.poll() is None:
-            self.popen.returncode = 0  # else Popen warns when it is garbage collected
 
 
 def for_us_only(path: str, flags: int) -> int:
@@ -150,32 +140,27 @@ def for_us_only(path: str, flags: int) -> int:
 
 
 SILENT_S_MAX = 30.0
-"""A process on another machine that has sent no heartbeat for so many seconds is dead."""
+"""An attempt of another replica that has sent no heartbeat for so many seconds is dead."""
 BEGIN_S_MAX = 120.0
 """An attempt without any heartbeat for so many seconds has no process. Twenty that begin at once on
 two busy cores need half a minute for their first report."""
-NEIGHBOUR_S = 5.0
-"""The death of a process that another replica on this machine started is visible here, too. That
-replica handles it first, within this time, because it may have more information."""
 
 
 class ExitReason(Struct, frozen=True):
-    """``died``: whether the death counts against the job. ``ours``: the process belonged to this
-    replica. ``out_of_memory``: the kernel has probably killed the process because memory ran
-    out."""
+    """``died``: whether the death counts against the job. ``out_of_memory``: the kernel has
+    probably killed the process because memory ran out."""
 
     reason: str
     died: bool = True
-    ours: bool = True
     out_of_memory: bool = False
 
 
 class Watch:
-    """The processes that are alive, as far as this replica can see.
+    """Finds the dead among the attempts that this service has not started.
 
-    Of processes on other machines only heartbeats are visible. The time without a heartbeat is
-    measured here, from when the previous one was first seen: clocks of two machines are not
-    compared.
+    The attempts of this replica, which an earlier service started, are judged by their processes;
+    those of other replicas by their heartbeats alone. The time without a heartbeat is measured
+    here, from when the previous one was first seen: clocks of two machines are not compared.
     """
 
     def __init__(
@@ -184,59 +169,55 @@ class Watch:
         self._host = host
         self._replica = replica
         self._clock = clock
-        self._seen: dict[tuple[str, int], tuple[object, float]] = {}
+        self._seen: dict[AttemptKey, tuple[float | None, float]] = {}
 
     def forget(self) -> None:
         """Restart all measurements: for a while no heartbeat could be read."""
         self._seen.clear()
 
-    def keep_only(self, running: set[tuple[str, int]]) -> None:
-        """Drop the measurements of all attempts but these."""
-        self._seen = {key: seen for key, seen in self._seen.items() if key in running}
+    def deaths(self, rows: Iterable[JobRow]) -> dict[AttemptKey, ExitReason]:
+        """The exit reasons of those that are dead among ``rows``, which are all attempts to
+        watch."""
+        seen, now_s = self._seen, self._clock()
+        self._seen = {}
+        found: dict[AttemptKey, ExitReason] = {}
+        for row in rows:
+            beat, since_s = seen.get(key_of(row), (row.heartbeat_at, now_s))
+            since_s = since_s if beat == row.heartbeat_at else now_s
+            self._seen[key_of(row)] = row.heartbeat_at, since_s
+            is_ours = (row.host, row.replica) == (self._host.name, self._replica)
+            death = self._end(row) if is_ours else _silence(row, now_s - since_s)
+            if death is not None:
+                found[key_of(row)] = death
+        return found
 
-    def death(self, row: JobRow) -> ExitReason | None:
-        """Why an attempt that this process has not started is dead; None while it may be alive."""
-        if row.host != self._host.name:
-            silent_s = self._unchanged_s(row, row.heartbeat_at)
-            if silent_s < (BEGIN_S_MAX if row.pid is None else SILENT_S_MAX):
-                return None
-            machine = (row.host or "").partition("/")[0]
-            reason = f"{machine} has not been heard of for {silent_s:.0f} s"
-            # Where there was no process, the job cannot have killed it.
-            return ExitReason(reason, died=row.pid is not None, ours=False)
-        ours = row.replica == self._replica
+    def _end(self, row: JobRow) -> ExitReason | None:
         if row.pid is None:
-            if ours:  # begun before this service was started: there may be no process
-                return ExitReason("the service ended before its process was there", died=False)
-            late = self._unchanged_s(row, row.heartbeat_at) >= BEGIN_S_MAX
-            return ExitReason("its process never began", died=False, ours=False) if late else None
+            return ExitReason("the service ended before its process was there", died=False)
         if self._host.is_alive(row.pid, row.pid_started):
-            self._seen.pop((row.job_id, row.attempt), None)
             return None
-        if not ours and self._unchanged_s(row, "gone") < NEIGHBOUR_S:
-            return None
-        return ExitReason(f"its process {row.pid} is gone", ours=ours)
+        return ExitReason(f"its process {row.pid} is gone")
 
-    def _unchanged_s(self, row: JobRow, sign: object) -> float:
-        """The seconds for which ``sign`` of an attempt has not changed."""
-        key, now_s = (row.job_id, row.attempt), self._clock()
-        known = self._seen.get(key)
-        if known is None or known[0] != sign:
-            self._seen[key] = known = (sign, now_s)
-        return now_s - known[1]
+
+def _silence(row: JobRow, silent_s: float) -> ExitReason | None:
+    if silent_s < (BEGIN_S_MAX if row.pid is None else SILENT_S_MAX):
+        return None
+    machine = (row.host or "").partition("/")[0]
+    # Where there was no process, the job cannot have killed it.
+    reason = f"{machine} has sent no heartbeat for {silent_s:.0f} s"
+    return ExitReason(reason, died=row.pid is not None)
 
 
 def how_it_died(process: JobProcess, code: int) -> ExitReason:
     """The exit reason of a process that this service started and that left its job unfinished."""
-    if code == LEFT_ALONE:
-        return ExitReason(f"its process {process.pid} was told to end", died=False)
+    pid = process.popen.pid
     if code >= 0:
-        return ExitReason(f"its process {process.pid} ended with code {code}")
+        return ExitReason(f"its process {pid} ended with code {code}")
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    reason = f"its process {process.pid} was killed by {name}"
+    reason = f"its process {pid} was killed by {name}"
     kills = oom_kills()
     if -code == signal.SIGKILL and kills is not None and kills > (process.oom_kills or 0):
         return ExitReason(f"{reason}, probably because memory ran out", out_of_memory=True)

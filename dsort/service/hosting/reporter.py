@@ -21,7 +21,15 @@ from dsort.log_lines import logger_of
 from dsort.results.events import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.retry import RetryPolicy
 from dsort.service.database.engine import Database
-from dsort.service.jobs.queue import Ending, NewEvent, ProgressUpdate, finish, record, thin_progress
+from dsort.service.jobs.queue import (
+    Ending,
+    NewEvent,
+    ProgressUpdate,
+    finish,
+    hand_over,
+    record,
+    thin_progress,
+)
 from dsort.stop_flag import StopFlag
 
 __all__ = ["DATABASE_AWAY", "Reporter", "progress_data", "retry_while_database_is_away"]
@@ -125,8 +133,20 @@ class Reporter(ClosesOnExit):
             )
         )
 
+    def leave(self, reason: str) -> bool:
+        """Report the rest, and put the job back into the queue. False: the job no longer belongs to
+        this process."""
+        self.close()
+        job_id, attempt, latest = self._job_id, self._attempt, self._take()
+        retry_while_database_is_away(
+            lambda: record(self._database, job_id, attempt, latest, now_s=self._clock())
+        )
+        return retry_while_database_is_away(
+            lambda: hand_over(self._database, job_id, attempt, now_s=self._clock(), reason=reason)
+        )
+
     def close(self) -> None:
-        """End the thread; what was not reported yet is left to ``end``."""
+        """End the thread; ``end`` and ``leave`` report what was not reported yet."""
         self._over.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
