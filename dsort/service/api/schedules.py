@@ -16,9 +16,8 @@ from dsort.service.api.dependencies import Caller, Submitting, address_of, numbe
 from dsort.service.api.models import problems, shown
 from dsort.service.database import tables
 from dsort.service.jobs.rows import as_model, validated
-from dsort.service.schedules.create import SAMPLE, parse_timing
+from dsort.service.schedules.create import SAMPLE, parse_timing, warnings_of_inputs
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.inputs import warnings_of_inputs
 from dsort.service.schedules.render import render
 from dsort.service.schedules.rows import ScheduleRow, next_times, run_view, schedule_view
 from dsort.service.security.guard import TextLimits, parse_text

@@ -107,7 +107,7 @@ def _kept(row: ScheduleRow, results: ScheduleResults) -> dict[str, Any]:
         "results": [
             {
                 "job_id": each.job_id,
-                "due_at": rfc3339(each.due_s),
+                "due_at": rfc3339(each.due_at),
                 "goes_next": retain is not None and newer + 1 >= retain,
             }
             for newer, each in enumerate(found)

@@ -6,6 +6,7 @@ due time become a job for the queue."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -14,8 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from dsort.errors import ForbiddenError, SpecError, SpecProblem
+from dsort.data.json_values import to_json
+from dsort.errors import DsortError, ForbiddenError, SpecError, SpecProblem
+from dsort.job.setup.inputs import absent_inputs
 from dsort.naming.names import closest
+from dsort.options import RunOptions
 from dsort.order.algorithms import takes_seed
 from dsort.service.jobs.rows import NewJob
 from dsort.service.jobs.submit import Asked, allow, allowed_priority
@@ -30,9 +34,16 @@ from dsort.service.schedules.render import (
     with_shared_buckets,
 )
 from dsort.service.schedules.rows import ScheduleRow
+from dsort.service.security.guard import place_of
 from dsort.service.security.tokens import SUBMITTER
+from dsort.settings import resolve_ref
 from dsort.spec.hints import describe, plain_problems
 from dsort.spec.load import LoadedSpec, parse_spec
+from dsort.storage.addresses import parse_address
+from dsort.storage.bucket import Bucket
+from dsort.storage.network_policy import FetchPolicy
+from dsort.storage.open import open_bucket
+from dsort.storage.routed import BucketPlace, open_inputs
 
 if TYPE_CHECKING:
     from dsort.service.security.tokens import Identity
@@ -45,6 +56,7 @@ __all__ = [
     "Preparing",
     "parse_definition",
     "parse_timing",
+    "warnings_of_inputs",
 ]
 
 
@@ -189,7 +201,7 @@ def parse_definition(
                 replace(each, path=_path_of(each.path, definition)) for each in error.problems
             ]
     if loaded is not None and loaded.spec.keep_shards and definition and definition.retain:
-        text = "cannot be combined with keep_shards: nobody could tell whose a shard of any name is"
+        text = "cannot be combined with keep_shards: any schedule may have made a shard of any name"
         problems.append(SpecProblem("retain", text, "give outputs a template: output_format"))
     if problems or definition is None or loaded is None:
         raise SpecError(list(dict.fromkeys(problems)))
@@ -233,7 +245,7 @@ def _when(mapping: Mapping[str, Any], definition: ScheduleDefinition | None) -> 
     if not given:
         problems.append(SpecProblem("cron", "is required, or every", CRON_HINT))
     elif len(given) == 2:
-        problems.append(SpecProblem("every", "there is a cron, too: only one of them says when"))
+        problems.append(SpecProblem("every", "there is a cron, too: only one of them can be given"))
     if definition is not None:
         start_s, end_s = definition.start_s, definition.end_s
         if start_s is not None and end_s is not None and end_s < start_s:
@@ -255,12 +267,14 @@ def _try_out(
 ) -> LoadedSpec:
     given = [name for name in HOOKS if spec.get(name) is not None]
     if given:
-        hint = "a schedule says whom to tell beside its spec, not in it"
+        hint = "write it beside the spec of the schedule, not in the spec"
         raise SpecError([SpecProblem(name, "belongs to the schedule", hint) for name in given])
     loaded = check({**render(spec, SAMPLE), **hooks})
     with_shared_buckets(spec)
     if loaded.spec.dry_run:
-        raise SpecError([SpecProblem("dry_run", "a schedule's jobs make something: leave it out")])
+        raise SpecError(
+            [SpecProblem("dry_run", "a schedule runs jobs and makes no plans: leave it out")]
+        )
     return loaded
 
 
@@ -290,3 +304,46 @@ def _warnings(definition: ScheduleDefinition) -> list[str]:
                 break
             named[names] = run_id
     return warnings
+
+
+LOOK_S_MAX: Final = 5.0
+_INPUT_FIELDS: Final = ("input_bck", "bck", "input_format", "inputs")
+
+
+class _TookTooLongError(Exception):
+    """The check took too long: nothing is known of the inputs."""
+
+
+def warnings_of_inputs(
+    written: Mapping[str, Any], spec: JobSpec, run: RunOptions, policy: FetchPolicy
+) -> tuple[str, ...]:
+    """The problems of a schedule's inputs today, such as a prefix without any shard. Empty if each
+    run has other inputs, or if the check takes too long. ``written``: the spec with its
+    placeholders. ``spec``: the same, rendered for any run."""
+    if has_placeholder(to_json([written.get(name) for name in _INPUT_FIELDS])):
+        return ()
+    if spec.ingest is not None or spec.amend is not None:
+        return ()
+    ends_at = time.monotonic() + LOOK_S_MAX
+
+    def check() -> None:
+        if time.monotonic() > ends_at:
+            raise _TookTooLongError
+
+    def opened(place: BucketPlace) -> Bucket:
+        ref = resolve_ref(place.ref, run.settings)
+        limits = replace(run.settings.limits(ref), retry_seconds_max=LOOK_S_MAX)
+        fetch = policy
+        if ref.is_directory:  # tokens were checked against this path, so no link may lead out of it
+            roots = (parse_address(place_of(ref, run.root)).path,)
+            fetch = replace(policy, roots=roots, patterns=())
+        return open_bucket(ref, root=run.root, limits=limits, policy=fetch)
+
+    try:
+        places = [BucketPlace(each.name, each.bucket) for each in spec.sources]
+        absent = absent_inputs(spec, open_inputs(places, opened), check=check)
+    except _TookTooLongError:
+        return ()
+    except DsortError as error:
+        return (f"a run would fail today: {error.message}",)
+    return (f"{absent}: a run fails until there is one",) if absent else ()

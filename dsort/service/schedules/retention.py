@@ -1,36 +1,8 @@
-"""Retention of a schedule's results, and its ``latest`` pointer.
+"""What the job of a schedule does after its commit: it moves the ``latest`` pointer, then removes
+the results that ``retain`` no longer keeps.
 
-``retain``: results that are older than the newest few are removed. Only objects that a manifest
-lists as outputs are removed, and of those never
-
-- names that the job does not make by its spec: anyone who can write to a bucket could write a
-  manifest;
-- inputs of the same result, or of a result that is kept;
-- objects for which a newer result of the schedule has an output of the same name;
-- objects that differ from the manifest, or were written after it.
-
-Outputs are removed first, the manifest last: after an interruption the next attempt finds the rest
-by the manifest.
-
-``latest.json`` names the newest result of a schedule. It is a small object in the output bucket,
-written after the manifest of the result that it names. It only moves forward: a run that was due
-earlier and ends later does not change it.
-
-==================  ==============================================================================
-``schedule``        the schedule's name
-``job_id``          the job
-``output_uri``      the bucket of the result
-``manifest``        the name of its manifest there
-``prefix``          what the names of its shards share, in whole parts; may be empty
-``output_format``   the template of its shards' names; null if there are several
-``run_id``, ``date``, ``epoch``  of the run, the values of its placeholders
-``committed_at``    when its manifest was stored, RFC 3339, UTC
-==================  ==============================================================================
-
-After the commit, the job of a schedule moves the ``latest`` pointer, then applies retention. The
-result is safe by then: any error here becomes a warning of the job. The steps can be repeated
-without harm, so if an attempt dies in between, the next attempt continues.
-"""
+Any error here becomes a warning, for the result is safe. The steps can be repeated without harm: if
+an attempt dies in between, the next one continues."""
 
 from __future__ import annotations
 
@@ -63,16 +35,7 @@ from dsort.storage.directory.bucket import remove_if_empty
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
-__all__ = [
-    "Opener",
-    "Result",
-    "ScheduleResults",
-    "apply_retention",
-    "move_pointer",
-    "places_of",
-    "pointer_content",
-    "run_after_commit",
-]
+__all__ = ["ScheduleResults", "apply_retention", "move_pointer", "places_of", "run_after_commit"]
 
 Opener = Callable[[BucketRef], Bucket]
 """Opens a bucket with the addresses and limits from the settings of the process."""
@@ -85,7 +48,7 @@ class Result(Struct, frozen=True):
     number: int
     job_id: str
     state: str
-    due_s: float
+    due_at: float
     spec: Mapping[str, Any]
     after_commit: Mapping[str, Any]
     claims: Sequence[Sequence[str]] | None
@@ -107,7 +70,7 @@ class Result(Struct, frozen=True):
     @property
     def order(self) -> tuple[float, int]:
         """The sort key of results: newer results are due later, or else were submitted later."""
-        return self.due_s, self.number
+        return self.due_at, self.number
 
     def manifest_info(self, bucket: Bucket) -> ObjectInfo | None:
         """The manifest of the job in its output bucket; None if there is none. A manifest means
@@ -169,23 +132,12 @@ class ScheduleResults:
             )
 
     def _read(self, *conditions: ColumnElement[bool]) -> list[Result]:
-        columns = (
-            "number",
-            "job_id",
-            "state",
-            "due_at",
-            "spec",
-            "after_commit",
-            "claims",
-            "attempt",
-        )
-        query = select(*(jobs.c[name] for name in columns)).where(
+        query = select(*(jobs.c[name] for name in Result.__struct_fields__)).where(
             jobs.c.after_commit.is_not(None), jobs.c.due_at.is_not(None), *conditions
         )
         with self._database.reading() as connection:
-            found = [
-                Result(*row) for row in connection.execute(query) if row.after_commit is not None
-            ]
+            rows = connection.execute(query).all()
+        found = [Result(*row) for row in rows if row.after_commit is not None]  # nor JSON's null
         return sorted(found, key=lambda each: each.order, reverse=True)
 
 
@@ -226,7 +178,14 @@ def apply_retention(
     result: Result, results: ScheduleResults, open_bucket: Opener, *, now_s: float
 ) -> list[str]:
     """Remove the results that the schedule of ``result``, which has just been committed, no longer
-    keeps. Returns what could not be removed, and why, as texts; no error is raised for that."""
+    keeps. Returns what could not be removed, and why, as texts; no error is raised for that.
+
+    Only objects that a manifest lists as outputs are removed. Never removed are names that the job
+    does not make by its spec, because a stranger who can write to a bucket could write a manifest;
+    inputs of the same result, or of a result that is kept; objects of a newer result of the
+    schedule; and objects that differ from the manifest, or were written after it. The manifest is
+    removed last: after an interruption the next attempt finds the rest by it.
+    """
     keep = result.after_commit["retain"]
     schedule_id = result.after_commit["schedule_id"]
     if any(each.job_id != result.job_id for each in results.unfinished(schedule_id)):
@@ -252,8 +211,14 @@ def _remove_old(
     open_bucket: Opener,
     now_s: float,
 ) -> list[str]:
-    keep = result.after_commit["retain"]
-    kept, old = _split(newest_first, keep, open_bucket, results, now_s)
+    kept: list[_Stored] = []
+    old: list[_Stored] = []
+    for each in newest_first:
+        stored = _load(each, open_bucket)
+        if stored is None:  # a result whose manifest is gone does not count
+            results.mark_removed(each, now_s=now_s)
+        else:
+            (kept if len(kept) < result.after_commit["retain"] else old).append(stored)
     warnings: list[str] = []
     for at in reversed(range(len(old))):  # from the oldest on
         if old[at].result.job_id == result.job_id:
@@ -289,28 +254,6 @@ def places_of(bucket: Bucket, names: Iterable[str]) -> frozenset[str]:
     return frozenset(places)
 
 
-def _split(
-    newest_first: Sequence[Result],
-    keep: int,
-    open_bucket: Opener,
-    results: ScheduleResults,
-    now_s: float,
-) -> tuple[list[_Stored], list[_Stored]]:
-    """(the results that are kept, those that are not), newest first. A result whose manifest is
-    gone does not count."""
-    kept: list[_Stored] = []
-    old: list[_Stored] = []
-    for each in newest_first:
-        stored = _load(each, open_bucket)
-        if stored is None:
-            results.mark_removed(each, now_s=now_s)
-        elif len(kept) < keep:
-            kept.append(stored)
-        else:
-            old.append(stored)
-    return kept, old
-
-
 def _load(result: Result, open_bucket: Opener) -> _Stored | None:
     bucket = open_bucket(result.output_bck)
     name = manifest_name(result.job_id)
@@ -325,7 +268,7 @@ def _load(result: Result, open_bucket: Opener) -> _Stored | None:
         manifest=manifest,
         info=info,
         inputs=_input_places(result, manifest, open_bucket),
-        outputs=places_of(bucket, _output_names(manifest)),
+        outputs=places_of(bucket, manifest.stored_names),
     )
 
 
@@ -339,10 +282,6 @@ def _input_places(result: Result, manifest: Manifest, open_bucket: Opener) -> fr
     return places
 
 
-def _output_names(manifest: Manifest) -> list[str]:
-    return manifest.stored_names
-
-
 def _remove(
     old: _Stored,
     kept: Sequence[_Stored],
@@ -354,7 +293,8 @@ def _remove(
     inputs = old.inputs.union(*(each.inputs for each in kept))
     outputs = frozenset[str]().union(*(each.outputs for each in newer))
     fate = _fate(old, inputs, outputs)
-    _each(bucket, fate.remove, bucket.delete)
+    with ThreadPoolExecutor(REMOVED_AT_ONCE_MAX if bucket.seals_on_finish else 1) as threads:
+        list(threads.map(bucket.delete, fate.remove))
     _remove_empty_directories(bucket, fate.remove)
     if fate.inputs:
         # One day they will no longer be inputs, and then the manifest lists what is left to remove.
@@ -380,7 +320,7 @@ def _fate(old: _Stored, inputs: frozenset[str], outputs: frozenset[str]) -> _Fat
     sizes = {each.name: each.file_bytes for each in old.manifest.outputs}
     sizes |= {each.name: each.file_bytes for each in old.manifest.sidecars}
     late_ns = old.info.mtime_ns + (STORE_CLOCK_NS if old.bucket.seals_on_finish else 0)
-    names = _output_names(old.manifest)
+    names = old.manifest.stored_names
     templates = [template for _, template in old.result.claims or ()]
     own = {index_name(old.result.job_id), *names_made(templates, names)}
     shards = [each.name for each in old.manifest.outputs if each.name in own]
@@ -414,16 +354,6 @@ def _is_behind_a_link(bucket: Bucket, name: str) -> bool:
     return Path(os.path.realpath(path.parent)) != Path(os.path.realpath(top), *directories)
 
 
-def _each(bucket: Bucket, names: Sequence[str], do: Callable[[str], None]) -> None:
-    if not bucket.seals_on_finish:
-        for name in names:
-            do(name)
-        return
-    with ThreadPoolExecutor(REMOVED_AT_ONCE_MAX) as threads:
-        for _ in threads.map(do, names):
-            pass
-
-
 def _remove_empty_directories(bucket: Bucket, names: Iterable[str]) -> None:
     """Remove those directories of a directory bucket that held the objects and are empty now."""
     parents = {name.rpartition("/")[0] for name in names}
@@ -451,7 +381,8 @@ def move_pointer(
     result: Result, results: ScheduleResults, open_bucket: Opener, *, tries_max: int = 10
 ) -> str:
     """Make the schedule's pointer name ``result``, which has been committed, or a newer committed
-    result. Returns the reason if that fails, else ""."""
+    result. It only moves forward: a run that was due earlier and ends later does not change it.
+    Returns the reason if that fails, else ""."""
     place = result.after_commit["pointer"]
     bucket = open_bucket(parse_bucket(place["bucket"]))
     name: str = place["name"]
@@ -477,7 +408,8 @@ def move_pointer(
 
 
 def pointer_content(result: Result, manifest: ObjectInfo, output_uri: str) -> bytes:
-    """The pointer that names ``result``, whose ``manifest`` is in the bucket ``output_uri``."""
+    """The pointer that names ``result``, whose ``manifest`` is in the bucket ``output_uri``. Its
+    ``output_format`` is null if shards have several templates."""
     template = None if result.spec.get("outputs") else result.spec.get("output_format")
     committed = datetime.fromtimestamp(manifest.mtime_ns / 1e9, UTC)
     run = result.after_commit
