@@ -1,4 +1,4 @@
-"""``dsort/web/static/examples.js``: the specs of ``specs/`` as what the page's form begins with."""
+"""``dsort/web/static/examples.js``: the specs of ``specs/`` as what the editor begins with."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 from typing import Final
-
-import yaml
 
 __all__ = ["TEMPLATES_SCRIPT", "templates_script"]
 
@@ -19,8 +17,7 @@ _LEFT_OUT: Final = ("annotate", "image-folder", "blog-post")
 names of older versions."""
 _HEAD: Final = """\
 "use strict";
-/* Specs to start from: those of specs/, written by `make docs`. Each has a title, its text, and its
-   fields. */
+/* Specs to start from: those of specs/, written by `make docs`. Each has a title and its text. */
 (() => {
   const dsort = (window.dsort = window.dsort || {});
 
@@ -29,7 +26,7 @@ _HEAD: Final = """\
 
 
 def templates_script() -> str:
-    """The script: [title, text, fields] of each spec that needs no file beside it."""
+    """The script: [title, text] of each spec that needs no file beside it."""
     beside = [
         each.name
         for each in SPECS.iterdir()
@@ -40,9 +37,8 @@ def templates_script() -> str:
         text = (SPECS / name).read_text("utf-8")
         if name.startswith(_LEFT_OUT) or any(other in text for other in beside):
             continue
-        fields = json.loads(text) if name.endswith(".json") else yaml.safe_load(text)
         title = f"{name.partition('.')[0]}: {_title(shows)}"
-        lines.append(f"    {json.dumps([title, text, fields], ensure_ascii=False)},\n")
+        lines.append(f"    {json.dumps([title, text], ensure_ascii=False)},\n")
     return f"{_HEAD}{''.join(lines)}  ];\n}})();\n"
 
 

@@ -349,19 +349,6 @@ def test_a_schedule_that_is_changed_on_the_page_keeps_its_hooks(place: Place, pa
     place.rest("DELETE", "/v1/schedules/hooked")
 
 
-def test_transforms_are_listed_with_their_steps(place: Place, page: Page) -> None:
-    with DsortClient(place.service.url, token=place.tokens["ada"]) as client:
-        for fraction in (0.25, 0.5):
-            client.transforms.put("some", {"steps": [{"sample": {"fraction": fraction}}]})
-    go(page, "#/transforms")
-    page.locator("[data-transform]").first.wait_for()
-    newest, first = page.locator("[data-transform]").all()
-    assert newest.get_attribute("data-transform") == "some@2"
-    assert "ada" in first.inner_text()
-    newest.get_by_text("sample").click()
-    await_text(page, "[data-transform='some@2'] pre", '"fraction": 0.5')
-
-
 def test_the_picture_can_be_read_without_a_mouse(page: Page, seen_job: dict[str, Any]) -> None:
     go(page, f"#/jobs/{seen_job['job']['job_id']}")
     mixing = seen_job["mixing"]
@@ -406,7 +393,6 @@ def test_every_page_fits_on_a_phone(
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     job = f"#/jobs/{seen_job['job']['job_id']}"
     looks = {"jobs": ("#/jobs", "tr[data-job]"), "job": (job, ".mixing canvas")}
-    looks |= {"transforms": ("#/transforms", ".empty p, [data-transform]")}
     looks |= {"schedules": ("#/schedules", ".empty p"), "submit": ("#/submit", ".state.ok")}
     for width, height in (WIDE, PHONE) if scheme == "dark" else (PHONE,):
         page.set_viewport_size({"width": width, "height": height})

@@ -9,13 +9,11 @@ import tarfile
 import wave
 import zlib
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-__all__ = ["HOSTILE_KEY", "LONG_SOUND_BYTES", "write_data"]
+__all__ = ["HOSTILE_KEY", "write_data"]
 
 RECORDS: Final = 70
-LONG_SOUND_BYTES: Final = 24 << 20
-"""Of a second each 8,000."""
 HOSTILE_KEY: Final = "<img src=x onerror=alert(1)>"
 HTML: Final = b"<!doctype html><title>owned</title><script>document.title='owned'</script>"
 SVG: Final = (
@@ -24,7 +22,7 @@ SVG: Final = (
 
 
 def write_data(bucket: Path) -> None:
-    """Two shards of records of all kinds, one of hostile ones, and one of a long sound."""
+    """Two shards of records of all kinds, and one of hostile ones."""
     bucket.mkdir()
     for shard in range(2):
         files = {}
@@ -48,21 +46,6 @@ def write_data(bucket: Path) -> None:
     }
     (bucket / "odd").mkdir()
     (bucket / "odd" / "hostile.tar").write_bytes(_tar(hostile))
-    with (bucket / "odd" / "long.tar").open("wb") as shard:
-        _write_long_sound(shard)
-
-
-def _write_long_sound(shard: BinaryIO) -> None:
-    """A tar of one file, nearly all of it a hole."""
-    entry = tarfile.TarInfo("long.wav")
-    entry.size = LONG_SOUND_BYTES
-    shard.write(entry.tobuf())
-    short = _wav()
-    sizes = LONG_SOUND_BYTES - 8, LONG_SOUND_BYTES - 44
-    for at, size in zip((4, 40), sizes, strict=True):
-        short = short[:at] + struct.pack("<I", size) + short[at + 4 :]
-    shard.write(short)
-    shard.truncate(512 + LONG_SOUND_BYTES + 1024)
 
 
 def _tar(files: dict[str, bytes]) -> bytes:

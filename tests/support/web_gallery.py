@@ -38,7 +38,6 @@ INPUTS, RECORDS, A_SHARD = 12, 80, 60
 PHASES: Final = ("resolve", "extract", "plan", "create", "commit")
 SECONDS: Final = {"resolve": 1.2, "extract": 16.0, "plan": 1.9, "create": 31.0, "commit": 0.8}
 GIB: Final = 1 << 30
-HALF: Final = {"sample": {"fraction": 0.5}}
 SCHEDULE: Final = {
     "name": "nightly",
     "description": "All images, in a new order each night",
@@ -87,7 +86,6 @@ def gallery(root: Path) -> Iterator[Gallery]:
         jobs = _Jobs(root, service).all()
         with _served(service) as url:
             found = Gallery(url, service, tokens, jobs)
-            found.rest("ada", "PUT", "/v1/transforms/some", {"steps": [HALF]})
             found.rest("alice", "POST", "/v1/schedules", SCHEDULE)
             found.rest("alice", "POST", "/v1/schedules/nightly/run-now")
             yield found

@@ -12,10 +12,8 @@
     [/^\/jobs\/([^/]+)$/, "job", "Job"],
     [/^\/schedules$/, "schedules", "Schedules"],
     [/^\/schedules\/([^/]+)$/, "schedule", "Schedule"],
-    [/^\/transforms$/, "transforms", "Transforms"],
     [/^\/submit$/, "submit", "Submit"],
-    [/^\/compare$/, "compare", "Compare"],
-    [/^\/admin\/([^/]+)$/, "admin", "Admin"],
+    [/^\/tokens$/, "tokens", "Tokens"],
     [/^\/data$/, "data", "Data"],
     [/^\/data\/([^/]+)$/, "bucket", "Data"],
   ];
@@ -40,7 +38,7 @@
     })).find(({ match }) => match);
     document.title = `${found ? found.title : "Not found"} · dsort`;
     for (const link of document.querySelectorAll(".top nav a")) {
-      const part = link.hash.slice(1).replace(/^(\/admin)\/.*/, "$1");
+      const part = link.hash.slice(1);
       const here = path.startsWith(part) || (path === "/" && part === "/jobs");
       if (here) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");

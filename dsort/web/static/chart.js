@@ -86,16 +86,8 @@
     return found;
   }
 
-  /** {top, end} of axes on which all these timelines fit. */
-  dsort.throughputScale = (timelines) => {
-    const drawn = timelines.map(steady).filter((points) => points.length > 1);
-    const largest = (of) => Math.max(1e-9, ...drawn.map(of));
-    return { top: largest(topOf), end: largest((points) => points[points.length - 1].at) };
-  };
-
-  /** Throughput over time: `timeline` is [[elapsed_s, phase, bytes_done, bytes_per_s], ...].
-      `scale`: of the axes, if not its own. */
-  dsort.throughputChart = (timeline, scale) => {
+  /** Throughput over time: `timeline` is [[elapsed_s, phase, bytes_done, bytes_per_s], ...]. */
+  dsort.throughputChart = (timeline) => {
     const points = steady(timeline);
     if (points.length < 2 || points[points.length - 1].at <= 0) {
       return el("p", { class: "quiet" }, "Too short to draw: the job took no time worth a curve.");
@@ -103,12 +95,12 @@
     if (points.every((point) => !point.rate))
       return el("p", { class: "quiet" }, "No bytes have moved yet.");
     const peak = Math.max(...points.map((point) => point.rate), 1);
-    const own = points[points.length - 1].at;
-    const { top, end } = scale || { top: topOf(points), end: own };
+    const end = points[points.length - 1].at;
+    const top = topOf(points);
     const mean = meanWhileMoving(points);
     const words =
       `Up to ${dsort.rate(peak)}, ${dsort.rate(mean)} on average while bytes moved; ` +
-      `${dsort.duration(own)} in all.`;
+      `${dsort.duration(end)} in all.`;
     const box = el("div", { class: "chart-box" });
     const readout = el("p", { class: "readout quiet" }, words);
     dsort.onWidth(box, (width) =>

@@ -118,20 +118,6 @@
       );
     });
 
-  /** The same for a form: each leads to its field. */
-  dsort.fieldItems = (form, problems) =>
-    problems.map((problem) =>
-      el(
-        "li",
-        null,
-        problem.path && [el("code", null, problem.path), ": "],
-        dsort.ownTerms(problem.message),
-        form.at(problem.path) &&
-          el("button", { type: "button", onclick: () => form.goTo(problem.path) }, "Go to the field"),
-        problem.hint && el("span", { class: "hint" }, dsort.ownTerms(problem.hint)),
-      ),
-    );
-
   /** The problems that a refusal tells of: those of a spec, or the one there is. */
   dsort.problemsOf = (error) => {
     const { problem } = error;

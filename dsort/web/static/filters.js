@@ -15,18 +15,6 @@
     ["label", "Label", "Only jobs with this label"],
   ];
 
-  /** One of a few, as buttons side by side: {element, draw(name)}. */
-  dsort.segments = (label, names, chosen) => {
-    const buttons = names.map((name) =>
-      el("button", { type: "button", onclick: () => chosen(name) }, name),
-    );
-    const draw = (now) =>
-      buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(names[i] === now)));
-    draw(names[0]);
-    const all = { class: "segments", role: "group", "aria-label": label };
-    return { element: el("div", all, buttons), draw };
-  };
-
   /** The bar of filters: {element, draw()}. `changed({name: value})` is called for each change. */
   dsort.jobFilters = (filter, changed) => {
     const states = STATES.map((state) =>

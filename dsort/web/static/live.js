@@ -208,7 +208,6 @@
       wrote &&
         outputBucket(job) &&
         el("a", { class: "button", href: dsort.bucketLink(outputBucket(job)) }, "Look at the data"),
-      el("a", { class: "button", href: dsort.compareLink(job.job_id) }, "Compare with another"),
       el("span", { class: "quiet" }, "Save:"),
       wrote && save("manifest", "/manifest", "manifest.json", "application/json"),
       dsort.ended(job) && save("report", "/report", "report.json", "application/json"),

@@ -1,5 +1,5 @@
 "use strict";
-/* One member of a record, shown: pictures and sounds decoded by the browser, JSON and text folded,
+/* One member of a record, shown: pictures decoded by the browser, JSON and text folded,
    the rest as bytes. Whatever a shard holds comes in as text, or as pixels: nothing of it is HTML. */
 (() => {
   const dsort = (window.dsort = window.dsort || {});
@@ -18,8 +18,7 @@
     return `/v1/${kind}/${encodeURIComponent(bucket)}${name}`;
   };
 
-  /** A record with all its members. `where`: {bucket, shard}; null if its bytes are nowhere (it was
-      just made). */
+  /** A record with all its members. `where`: {bucket, shard}. */
   dsort.recordCard = (record, where, more) => {
     const left = record.members_total - record.members.length;
     return el(
@@ -32,9 +31,9 @@
         el(
           "span",
           { class: "quiet" },
-          where && `number ${dsort.number(record.number)} of `,
-          where && el("a", { href: dsort.shardLink(where.bucket, where.shard) }, where.shard),
-          where && ", ",
+          `number ${dsort.number(record.number)} of `,
+          el("a", { href: dsort.shardLink(where.bucket, where.shard) }, where.shard),
+          ", ",
           dsort.bytes(record.size_bytes),
         ),
         more,
@@ -42,7 +41,7 @@
       el(
         "div",
         { class: "members" },
-        record.members.map((member, i) => shownMember(member, where && { ...where, record, i })),
+        record.members.map((member, i) => shownMember(member, { ...where, record, i })),
       ),
       left > 0 && el("p", { class: "quiet" }, `${dsort.count(left, "more member")}.`),
     );
@@ -59,7 +58,7 @@
         { class: "about" },
         el("code", { title: member.name }, member.extension || member.name),
         el("span", { class: "quiet" }, facts.join(", ")),
-        at && saving(member, at),
+        saving(member, at),
       ),
       member.problem ? el("p", { class: "quiet" }, member.problem) : content(member, at),
     );
@@ -67,7 +66,7 @@
 
   function content(member, at) {
     if (member.kind === "image") return picture(member, at);
-    if (member.kind === "audio") return at ? sound(member, at) : note("A sound.");
+    if (member.kind === "audio") return note("A sound: save it to hear it.");
     if (member.kind === "json") return asJson(member);
     if (member.kind === "text") return asText(member.text || "", member.size_bytes, "text");
     return asBytes(member);
@@ -96,7 +95,7 @@
     return el("button", { type: "button", class: "small", "aria-label": label, onclick: run }, "Save");
   }
 
-  // --- pictures and sounds
+  // --- pictures
 
   function fromBase64(text, type) {
     const raw = atob(text);
@@ -118,11 +117,11 @@
         dsort.put(place, note(error.problem ? error.message : "The browser cannot decode it."));
       }
     };
-    if (blob || (at && member.size_bytes <= LOADED_MAX)) draw();
-    else if (at) {
+    if (blob || member.size_bytes <= LOADED_MAX) draw();
+    else {
       const words = `Load the picture (${dsort.bytes(member.size_bytes)})`;
       dsort.put(place, el("button", { type: "button", onclick: draw }, words));
-    } else dsort.put(place, note("A picture that is too large to be shown here."));
+    }
     return place;
   }
 
@@ -160,47 +159,6 @@
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
-  }
-
-  /** Where a player finds a sound: it asks for ranges itself, and has no token. */
-  const ticketFor = async ({ bucket, shard, record, i }) => {
-    const path = dsort.dataPath("members", bucket, shard);
-    return (await dsort.api.post(path, undefined, { number: record.number, member: i })).url;
-  };
-
-  /** A ticket ends after a while, and then there is another one; where none is heeded (by another
-      replica of the service, say), the sound is loaded whole. */
-  function sound(member, at) {
-    const place = el("div");
-    const sources = [
-      () => ticketFor(at),
-      () => ticketFor(at),
-      async () => URL.createObjectURL(await bytesOf(member, at)),
-    ];
-    let tried = 0;
-    const player = el("audio", { controls: true, preload: "metadata", "aria-label": member.name });
-    const next = async () => {
-      const from = player.currentTime;
-      try {
-        if (tried === sources.length) throw new Error("The browser cannot decode it.");
-        player.src = await sources[tried++]();
-        player.currentTime = from;
-      } catch (error) {
-        if (error.problem) dsort.noteError(error);
-        else dsort.put(place, note(error.message));
-      }
-    };
-    player.addEventListener("error", next);
-    player.addEventListener("playing", () => (tried = Math.min(tried, 1)));
-    const load = async () => {
-      await next();
-      if (!player.src) return; // and an error was told
-      dsort.put(place, player);
-      player.focus();
-    };
-    const words = `Load the sound (${dsort.bytes(member.size_bytes)})`;
-    dsort.put(place, el("button", { type: "button", onclick: load }, words));
-    return place;
   }
 
   // --- JSON, text, bytes

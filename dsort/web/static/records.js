@@ -1,5 +1,5 @@
 "use strict";
-/* The records of one shard: listed, one of them shown, and shown as a transform would make it. */
+/* The records of one shard: listed, and one of them shown. */
 (() => {
   const dsort = (window.dsort = window.dsort || {});
   const { el } = dsort;
@@ -171,14 +171,12 @@
           step(number - 1, "← Before"),
           step(number + 1, "Next →"),
         );
-        const tried = dsort.maySubmit() && (await this.trying(number));
         dsort.put(
           this.one,
           el(
             "section",
             { class: "card", "aria-label": "record" },
             dsort.recordCard(records[0], { bucket, shard }, buttons),
-            tried,
           ),
         );
         this.one.scrollIntoView({ block: "nearest" });
@@ -187,56 +185,5 @@
         dsort.put(this.one, dsort.problemBox(error.problem));
       }
     }
-
-    /** What a named transform would make of the record: before, and after. */
-    async trying(number) {
-      const { transforms } = await dsort.api.get("/v1/transforms", { limit: 100 }, this.signal);
-      if (!transforms.length) return null;
-      const uses = transforms.map(({ name, version }) => `${name}@${version}`);
-      const choice = el(
-        "select",
-        { name: "transform" },
-        uses.map((use) => el("option", { value: use }, use)),
-      );
-      const place = el("div", { "aria-live": "polite" });
-      const run = async (event) => {
-        event.preventDefault();
-        dsort.put(place, dsort.waiting("Trying it on this record …"));
-        try {
-          const path = dsort.dataPath("changed", this.bucket, this.shard);
-          const query = { number, transform: choice.value };
-          dsort.put(place, beforeAndAfter(await dsort.api.get(path, query, this.signal)));
-        } catch (error) {
-          if (!error.problem) throw error;
-          dsort.put(place, dsort.problemBox(error.problem));
-        }
-      };
-      return el(
-        "form",
-        { class: "trying", onsubmit: run },
-        el(
-          "div",
-          { class: "bar-above" },
-          dsort.field("Try a transform on this record", choice),
-          el("button", { type: "submit" }, "Show before and after"),
-        ),
-        place,
-      );
-    }
   }
-
-  const beforeAndAfter = ({ before, after }) =>
-    el(
-      "div",
-      { class: "two" },
-      el("div", null, el("h3", null, "Before"), dsort.recordCard(before, null)),
-      el(
-        "div",
-        null,
-        el("h3", null, "After"),
-        after.length
-          ? after.map((record) => dsort.recordCard(record, null))
-          : el("p", { class: "quiet" }, "The transform drops this record."),
-      ),
-    );
 })();

@@ -15,17 +15,7 @@
     const form = new SubmitForm(schema, signal);
     form.put(root);
     form.set(text);
-    if (query.get("as") === "Form") await form.show("Form");
   };
-
-  /** Fields that say the same as if they were left out say nothing. */
-  function withoutDefaults(spec, schema) {
-    const says = ([name, value]) => {
-      const preset = schema.properties[name]?.default;
-      return value !== null && JSON.stringify(value) !== JSON.stringify(preset);
-    };
-    return Object.fromEntries(Object.entries(spec).filter(says));
-  }
 
   const typeOf = (text) => (dsort.isJson(text) ? "application/json" : "application/yaml");
 
@@ -38,7 +28,7 @@
 
   class SubmitForm {
     constructor(schema, signal) {
-      Object.assign(this, { signal, schema });
+      this.signal = signal;
       this.help = dsort.fieldHelp(schema);
       this.editor = dsort.specEditor({
         id: "spec",
@@ -54,13 +44,6 @@
         tabindex: 0,
         "aria-label": "spec with every default",
       });
-      this.form = dsort.specForm({
-        schema,
-        onchange: (spec) => this.typed(`${JSON.stringify(spec, null, 2)}\n`),
-        onfield: this.help.show,
-      });
-      this.form.element.hidden = true;
-      this.modes = dsort.segments("as", ["Text", "Form"], (mode) => this.show(mode));
       this.options = optionFields();
       this.plan = el("div", { class: "preview", "aria-live": "polite" });
       this.preview = this.button("Preview the plan", () => this.showPlan());
@@ -77,7 +60,7 @@
         el("summary", null, "The spec with every default"),
         this.whole,
       );
-      const examples = exampleChoice((text, fields) => this.begin(text, fields));
+      const examples = exampleChoice((text) => this.set(text, true));
       dsort.put(
         root,
         el("div", { class: "page-head" }, el("h1", null, "Submit a job")),
@@ -95,9 +78,8 @@
             { class: "column" },
             card(
               "spec",
-              el("div", { class: "bar-above" }, this.modes.element, examples, this.status),
+              el("div", { class: "bar-above" }, examples, this.status),
               this.editor.element,
-              this.form.element,
               this.problems,
               details,
             ),
@@ -139,53 +121,6 @@
       this.editor.area.setSelectionRange(0, 0);
     }
 
-    /** Begin with an example. */
-    begin(text, fields) {
-      this.set(text, !this.inForm);
-      if (this.inForm) this.form.set(fields);
-    }
-
-    get inForm() {
-      return !this.form.element.hidden;
-    }
-
-    /** The form has written another text. */
-    typed(text) {
-      this.editor.set(text);
-      this.changed(text);
-    }
-
-    /** Show the spec as text, or as a form. */
-    async show(mode) {
-      if (mode === "Form") {
-        const fields = await this.fields();
-        if (!fields) {
-          dsort.note("The form needs a text that can be read: put right what is wrong first.");
-          mode = "Text";
-        } else this.form.set(fields);
-      }
-      this.form.element.hidden = mode !== "Form";
-      this.editor.element.hidden = mode === "Form";
-      this.modes.draw(mode);
-      if (this.found) this.tellProblems(this.found);
-    }
-
-    /** The fields of the text; null if it cannot be read. */
-    async fields() {
-      const text = this.editor.area.value;
-      const example = dsort.EXAMPLES.find((each) => each[1] === text);
-      if (example) return example[2];
-      try {
-        if (dsort.isJson(text)) return JSON.parse(text);
-        const options = { type: typeOf(text), signal: this.signal };
-        const { spec } = await dsort.api.sendText("POST", "/v1/validate", text, options);
-        return withoutDefaults(spec, this.schema);
-      } catch (error) {
-        if (!error.problem && !(error instanceof SyntaxError)) throw error;
-        return null;
-      }
-    }
-
     changed(text) {
       sessionStorage.setItem(DRAFT, text);
       this.key = newKey();
@@ -211,8 +146,6 @@
           ? `✓ Valid, with ${dsort.count(warnings.length, "warning")}`
           : "✓ Valid";
         this.editor.mark([]);
-        this.form.mark([]);
-        this.found = null;
         this.tell(
           true,
           words,
@@ -227,18 +160,11 @@
     }
 
     refused(error) {
-      this.found = dsort.problemsOf(error);
-      this.tellProblems(this.found);
-      this.whole.textContent = "";
-    }
-
-    tellProblems(found) {
+      const found = dsort.problemsOf(error);
       this.editor.mark(found);
-      this.form.mark(found);
-      const items = this.inForm
-        ? dsort.fieldItems(this.form, found)
-        : dsort.problemItems(this.editor, found);
+      const items = dsort.problemItems(this.editor, found);
       this.tell(false, `✕ ${dsort.count(found.length, "problem")}`, items);
+      this.whole.textContent = "";
     }
 
     post(more, key) {
@@ -270,7 +196,7 @@
       dsort.EXAMPLES.map(([name], i) => el("option", { value: i }, name)),
     );
     choice.addEventListener("change", () => {
-      if (choice.value !== "") chosen(...dsort.EXAMPLES[Number(choice.value)].slice(1));
+      if (choice.value !== "") chosen(dsort.EXAMPLES[Number(choice.value)][1]);
       choice.value = "";
     });
     return choice;

@@ -13,7 +13,6 @@
     [/`?dsort show ([\w-]+)`?/g, "the page of job $1"],
     [/`dsort show`/g, "the list of jobs"],
     [/`dsort schedule ls`/g, "the list of schedules"],
-    [/`dsort transforms ls`/g, "the list of transforms"],
   ];
   const OPTION = /(?:^|\s)--[a-z]/;
   const OPERATOR = /operator|dsort serve/;

@@ -1,38 +1,17 @@
 "use strict";
-/* What admins see: tokens, the audit trail, storage. */
+/* Tokens, for admins. */
 (() => {
   const dsort = (window.dsort = window.dsort || {});
   const { el } = dsort;
-  const PAGE = 100;
   const DAY_S = 86400;
-  const AUDIT_HEADS = ["When", "Who", "From", "Did", "What", "Details"];
-  const PARTS = [
-    ["Tokens", "#/admin/tokens"],
-    ["Audit trail", "#/admin/audit"],
-    ["Storage", "#/admin/storage"],
-  ];
 
   dsort.views = dsort.views || {};
 
-  dsort.views.admin = async (root, { name: part, query, signal }) => {
+  dsort.views.tokens = async (root, { signal }) => {
     const place = el("div");
-    const links = PARTS.map(([title, href]) =>
-      el("a", { href, "aria-current": href.endsWith(part) ? "page" : null }, title),
-    );
-    dsort.put(
-      root,
-      el("div", { class: "page-head" }, el("h1", null, titleOf(part))),
-      el("nav", { class: "tabs", "aria-label": "for admins" }, links),
-      place,
-    );
-    if (part === "tokens") await tokens(place, signal);
-    else if (part === "audit") await audit(place, query, signal);
-    else if (part === "storage") await dsort.showStorage(place, query, signal);
-    else dsort.put(place, el("p", null, "There is no such page."));
+    dsort.put(root, el("div", { class: "page-head" }, el("h1", null, "Tokens")), place);
+    await tokens(place, signal);
   };
-
-  const titleOf = (part) =>
-    (PARTS.find(([, href]) => href.endsWith(`/${part}`)) || ["Administration"])[0];
 
   /** A table of figures; `right`: the columns of numbers. On a phone each row is a list, unless
       `kind` is another. */
@@ -56,8 +35,6 @@
     [...row.children].forEach((cell, i) => (cell.dataset.head = heads[i]));
     return row;
   };
-
-  // --- tokens
 
   async function tokens(place, signal) {
     const list = el("div");
@@ -172,77 +149,5 @@
       el("p", { class: "buttons submit-buttons" }, el("button", { type: "submit", class: "primary" }, "Add")),
     );
     return form;
-  }
-
-  // --- the audit trail
-
-  async function audit(place, query, signal) {
-    const body = el("tbody");
-    const more = el("button", { type: "button", hidden: true }, "Older ones");
-    const said = el("span", { class: "quiet", role: "status" });
-    const search = el("input", {
-      type: "search",
-      placeholder: "Who, what, where",
-      "aria-label": "Only lines with this in them",
-      autocomplete: "off",
-      value: query.get("text") || "",
-    });
-    const draw = () => {
-      const wanted = search.value.trim().toLowerCase();
-      let shown = 0;
-      for (const line of body.children) {
-        line.hidden = Boolean(wanted) && !line.textContent.toLowerCase().includes(wanted);
-        shown += line.hidden ? 0 : 1;
-      }
-      said.textContent = `${dsort.count(shown, "line")} of the newest ${dsort.number(body.children.length)}`;
-    };
-    search.addEventListener("input", draw);
-    let cursor = "";
-    const look = async () => {
-      const page = await dsort.api.get("/v1/audit", { limit: PAGE, cursor }, signal);
-      body.append(...page.entries.map((entry) => dsort.named(line(entry), AUDIT_HEADS)));
-      cursor = page.next_cursor || "";
-      more.hidden = !cursor;
-      draw();
-    };
-    more.addEventListener("click", () => look().catch(dsort.noteError));
-    dsort.put(
-      place,
-      el("search", { class: "filters" }, search, said),
-      el(
-        "section",
-        { class: "card", "aria-label": "audit trail" },
-        el(
-          "div",
-          { class: "scroll", tabindex: 0, role: "region", "aria-label": "lines" },
-          el(
-            "table",
-            { class: "figures audit stacked" },
-            el("caption", { class: "sr" }, "Who did what, newest first"),
-            dsort.tableHead(AUDIT_HEADS),
-            body,
-          ),
-        ),
-        el("p", { class: "more" }, more),
-      ),
-    );
-    await look();
-  }
-
-  function line(entry) {
-    const details = Object.entries(entry.details || {}).map(([name, value]) => {
-      const text = typeof value === "object" ? JSON.stringify(value) : String(value);
-      return `${name}: ${text}`;
-    });
-    return el(
-      "tr",
-      null,
-      el("td", { class: "num" }, dsort.localTime(entry.at)),
-      el("th", { scope: "row" }, entry.who),
-      el("td", null, entry.address || "–"),
-      el("td", null, entry.action),
-      el("td", null, el("code", null, entry.target)),
-      el("td", null, details.join("; ")),
-    );
   }
 })();
