@@ -13,14 +13,14 @@ __all__ = ["rest_page", "schedule_page"]
 TITLES = {
     "jobs": "Jobs",
     "schedules": "Schedules",
-    "transforms": "Transforms",
-    "objects": "Objects",
-    "data": "Data: shards, records and members",
+    "data": "Data: buckets, shards, records and members",
     "storage": "Storage",
     "specs": "Specs",
     "access": "Tokens and the audit trail",
     "service": "The service itself",
-    "aistore": "AIStore's routes",
+    "transforms": "Named transforms, with `--aistore`",
+    "objects": "Objects, with `--aistore`",
+    "aistore": "AIStore's routes, with `--aistore`",
 }
 INTRODUCTION = """
 `dsort serve` answers here; `/openapi.json` is the document that this page is made of.

@@ -202,7 +202,8 @@ Aistore = Annotated[
     bool,
     Option(
         "--aistore",
-        help="Also answer AIStore's clients, and let requests write objects and buckets.",
+        help="Also answer AIStore's clients, let requests read and write objects and buckets, and "
+        "keep named transforms.",
     ),
 ]
 MaxObjectSize = Annotated[

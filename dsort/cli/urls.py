@@ -51,7 +51,7 @@ def urls(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Print the URLs of shards at a service, one a line. The URLs contain no token.
+    """Print the URLs of shards at a service with --aistore, one a line. The URLs contain no token.
 
     \b
     Examples:
@@ -59,19 +59,19 @@ def urls(
       dsort urls "s3://data/train-{000..099}.tar" --pipe --braces
     """
     bucket, names = shards_there(template, "TEMPLATE")
-    with connected(context) as client:
-        base = f"{client.url}/v1/objects/{quote(bucket, safe='')}"
-        query = ""
-        if transform is not None:
-            found = client.transforms.get(transform)
-            query = f"?transform={found['name']}@{found['version']}"
     if braces and "{" not in names:
         text = "has no range in braces, as {000..099}"
         raise SpecError([SpecProblem("TEMPLATE", text, "leave --braces out")])
-    made = [
-        f"{base}/{quote(name, safe='/{}')}{query}"
-        for name in ([names] if braces else _expanded(names))
-    ]
+    listed = [names] if braces else _expanded(names)
+    with connected(context) as client:
+        base = f"{client.url}/v1/objects/{quote(bucket, safe='')}"
+        query = ""
+        if transform is None:
+            next(client.transforms.list(), None)  # fails at a service without the routes of objects
+        else:
+            found = client.transforms.get(transform)
+            query = f"?transform={found['name']}@{found['version']}"
+    made = [f"{base}/{quote(name, safe='/{}')}{query}" for name in listed]
     if pipe:
         made = [f"{_CURL}{shlex.quote(url)}" for url in made]
     if as_json:

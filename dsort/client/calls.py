@@ -434,17 +434,16 @@ def list_shards(bucket: str, text: str, cursor: str = "") -> Call[Page[Row]]:
     return _get(data_path("shards", bucket), read, query)
 
 
-def list_objects(bucket: str, prefix: str, after: Query = ()) -> Call[Page[Row]]:
+def list_objects(bucket: str, prefix: str, cursor: str = "") -> Call[Page[Row]]:
     """All objects of a bucket, in byte order of their names."""
 
     def read(document: Any) -> Page[Row]:
-        found = _rows("entries", document)
-        rows = [{"name": each["name"], "size_bytes": int(each["size"])} for each in found]
-        token = document.get("continuation_token")
-        after = [("continuation_token", token), ("uuid", document.get("uuid", ""))]
-        return Page(rows, list_objects(bucket, prefix, after) if token else None)
+        rows, after = _rows("objects", document), document.get("next_cursor")
+        return Page(rows, list_objects(bucket, prefix, after) if after else None)
 
-    return _get(data_path("buckets", bucket), read, [("prefix", prefix), *after])
+    given = (("prefix", prefix), ("cursor", cursor))
+    query = [(name, value) for name, value in given if value]
+    return _get(data_path("listings", bucket), read, query)
 
 
 def find_garbage(bucket: str, older_than_s: float) -> Call[Sequence[Row]]:

@@ -147,7 +147,7 @@ class Data:
         return self._transport.pages(calls.list_objects(bucket, prefix))
 
     def whole(self, bucket: str, name: str) -> Iterator[bytes]:
-        """The bytes of an object, in pieces."""
+        """The bytes of an object, in pieces, from a service with ``--aistore``."""
         path = calls.data_path("objects", bucket, name)
         try:
             with self._transport.stream(path, headers={"Accept": "*/*"}) as answer:

@@ -34,6 +34,8 @@ READ_STREAM_TIMEOUT_S = 50.0
 """A stream that sends nothing for so many seconds is dead: the service sends a comment each 15
 s."""
 SHOWN_CHARS_MAX = 200
+NO_ROUTE = "urn:dsort:problem:no_route"
+GUESTS_ROUTE = re.compile(r"/v1/(transforms|objects|changed)\b")
 
 log = logger_of("client")
 
@@ -241,6 +243,8 @@ class Transport(ClosesOnExit):
         except ValueError:
             document = None
         if isinstance(document, dict) and ("type" in document or "detail" in document):
+            if document.get("type") == NO_ROUTE and GUESTS_ROUTE.search(answer.url.path):
+                document["hint"] = "a service has this with `dsort serve --aistore`"
             return error_of({"status": answer.status_code, **document})
         if answer.is_redirect:
             there = answer.headers.get("location", "elsewhere")

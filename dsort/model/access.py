@@ -26,6 +26,9 @@ class Me(Model):
         description="False: the service needs no token.",
         examples=[True],
     )
+    named_transforms: bool = Field(
+        default=False, description="Whether specs may name transforms here.", examples=[True]
+    )
 
 
 class TokenView(Model):

@@ -9,6 +9,29 @@ from pydantic import Field
 from dsort.model.base import Model, Time
 
 
+class BucketList(Model):
+    """Buckets that a token may read."""
+
+    buckets: list[str] = Field(
+        description="Each as a spec names it.", examples=[["images", "s3://data/images"]]
+    )
+
+
+class ObjectRow(Model):
+    """One object."""
+
+    name: str = Field(examples=["train-000007.tar"])
+    size_bytes: int = Field(examples=[104857600])
+
+
+class ObjectList(Model):
+    """Objects of a bucket, in byte order of their names."""
+
+    bucket: str = Field(description="Its URI.", examples=["s3://data/images"])
+    objects: list[ObjectRow]
+    next_cursor: str | None = Field(default=None, examples=[None])
+
+
 class ShardRow(Model):
     """One shard."""
 
@@ -98,10 +121,3 @@ class ShownRecords(Model):
 
     total: int = Field(description="How many the shard has.", examples=[1000])
     records: list[ShownRecord]
-
-
-class ChangedRecord(Model):
-    """A record, and what a transform makes of it."""
-
-    before: ShownRecord
-    after: list[ShownRecord] = Field(description="Empty: the transform drops it.")

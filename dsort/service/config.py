@@ -42,7 +42,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     write besides that, as patterns of URIs: ``s3://team-*``, ``file:///data/*``; ``*`` is any text.
     ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
     ``webhook_allow_hosts``: hosts that webhooks may be on, likewise. ``reactions``: fields of
-    ``Config`` for specs that do not set them, named as in AIStore's cluster configuration.
+    ``Config`` for specs that do not set them, with the names that they have there.
     """
 
     run: RunOptions

@@ -107,7 +107,7 @@ def run_service(
         _sigterm_like_ctrl_c(),
         _alone(config.state_dir),
         _socket(config) as listening,
-        Service(config) as service,
+        Service(config, guest.transforms if guest else None) as service,
     ):
         _refuse_without_tokens(config, service, say)
         url = _url(config, listening)

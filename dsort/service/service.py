@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from dsort.closing import ClosesOnExit
 from dsort.service.api.metrics import Metrics
@@ -15,9 +16,7 @@ from dsort.service.jobs.notices import NoticeStore
 from dsort.service.jobs.rows import ENDED, EventRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
-from dsort.service.objects.inline import InlineTransforms
 from dsort.service.objects.listing import Listings
-from dsort.service.objects.members import ShardMembers
 from dsort.service.objects.processes import ShardProcesses
 from dsort.service.objects.records import ShardRecords
 from dsort.service.schedules.create import JobMaker
@@ -27,26 +26,27 @@ from dsort.service.security.audit import Audit
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tickets import MemberTickets
 from dsort.service.security.tokens import ANYONE, Identity, TokenStore
-from dsort.service.transforms.store import TransformStore
+from dsort.spec.named import Lookup
 
 __all__ = ["Service"]
 
 
 class Service(ClosesOnExit):
     """All parts of one replica. ``start`` begins to run jobs and to watch the clock; ``close`` ends
-    that, and leaves running jobs running."""
+    that, and leaves running jobs running. ``transforms``: finds transforms that specs name; without
+    it they name none."""
 
-    def __init__(self, config: ServiceConfig) -> None:
+    def __init__(
+        self, config: ServiceConfig, transforms: Callable[[Database], Lookup] | None = None
+    ) -> None:
         with contextlib.ExitStack() as stack:
             self.config = config
             self.database: Database = stack.enter_context(open_database(config.database_url))
             self.store = JobStore(self.database, max_queued_per_owner=config.queued_per_owner_max)
-            self.transforms = TransformStore(self.database)
+            self.transforms = None if transforms is None else transforms(self.database)
             self.submitter = Submitter(config, self.store, self.transforms)
             self.shard_processes = stack.enter_context(ShardProcesses(config))
-            self.inline = InlineTransforms(self.shard_processes, self.submitter)
-            self.members = ShardMembers(self.shard_processes, config)
-            self.records = ShardRecords(self.shard_processes)
+            self.records = ShardRecords(self.shard_processes, self.submitter.policy)
             self.listings = Listings()
             self.tokens = TokenStore(self.database)
             self.tickets = MemberTickets()

@@ -26,6 +26,7 @@ __all__ = [
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 VERSION_MAX: Final = 10**9 - 1
 _USE: Final = rf"({NAME_PATTERN})(?:@([1-9][0-9]{{0,8}}))?"
+_NO_NAMES_HINT: Final = "give the steps; a service has names with `dsort serve --aistore`"
 _NAME_HINT: Final = "letters, digits and . _ -, at most 64, and a version: resize, resize@3"
 
 
@@ -69,7 +70,7 @@ def resolve_use(transform: object, lookup: Lookup | None) -> tuple[object, list[
     try:
         name, version = parse_use(transform["use"])
         if lookup is None:
-            raise NotFoundError("names of transforms mean nothing here", hint="give the steps")
+            raise NotFoundError("names of transforms mean nothing here", hint=_NO_NAMES_HINT)
         found = lookup(name, version)
     except (NotFoundError, SpecError) as error:
         return None, [SpecProblem("transform.use", error.message, error.hint)]

@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import Response
 
+from dsort.service.aistore.transforms import TransformStore
 from dsort.service.jobs.submit import Asked
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER, Identity
@@ -104,7 +105,7 @@ class Matrix:
     def transform(self, bucket: str) -> str:
         name = f"half-{next(_numbers)}"
         fields = {"steps": [{"sample": {"fraction": 0.5}}]}
-        return self.service.transforms.put(name, fields, "ada")[0].use
+        return TransformStore(self.service.database).put(name, fields, "ada")[0].use
 
     def request(self, route: str, row: Row, bucket: str, caller: str) -> Response:
         """Send the request of a row, about something new if it may change it."""
@@ -280,6 +281,7 @@ def test_who_one_is_and_may_do_can_be_asked(matrix: Matrix) -> None:
         "input_buckets": [f"file://{matrix.root}/images"],
         "output_buckets": [f"file://{matrix.root}/shuffled"],
         "authenticated": True,
+        "named_transforms": True,
     }
 
 

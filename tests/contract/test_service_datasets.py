@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dsort.service.aistore.transforms import TransformStore
 from dsort.service.objects.previews import preview_of
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import VIEWER
@@ -215,12 +216,14 @@ def test_what_cannot_be_shown_is_an_error(
 
 def test_a_transform_is_tried_on_one_record(here: ServiceHere) -> None:
     steps = [{"fields": {"drop": ["json"]}}]
-    here.service.transforms.put("pictures", {"steps": steps}, "ada")
+    TransformStore(here.service.database).put("pictures", {"steps": steps}, "ada")
     tried = ask(here, "/v1/changed/images/s-0.tar", number=0, transform="pictures")
     assert [each["name"] for each in tried["before"]["members"]] == ["0001.png", "0001.json"]
     (after,) = tried["after"]
     assert [each["name"] for each in after["members"]] == ["0001.png"]
-    here.service.transforms.put("nobody", {"steps": [{"filter": 'key == "x"'}]}, "ada")
+    TransformStore(here.service.database).put(
+        "nobody", {"steps": [{"filter": 'key == "x"'}]}, "ada"
+    )
     assert ask(here, "/v1/changed/images/s-0.tar", number=0, transform="nobody")["after"] == []
     scratch = here.service.config.scratch_dir
     assert scratch is not None

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from dsort.service.aistore.uploads import SMALL_BYTES_MAX
+from dsort.service.aistore.object_writes import SMALL_BYTES_MAX
 from dsort.service.database.tables import jobs
 from tests.support.service_here import SPEC, ServiceHere, service_here
 

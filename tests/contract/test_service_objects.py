@@ -10,8 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from dsort.service.objects import inline, processes
-from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
+from dsort.service.aistore import shards
+from dsort.service.aistore.shards import InlineTransforms
+from dsort.service.aistore.transforms import TransformStore
+from dsort.service.objects import processes
+from dsort.service.objects.shard_looks import UnsatisfiableRangeError, parse_range
 from dsort.service.security.tokens import SUBMITTER, VIEWER
 from tests.support.datasets import Member, Shard, read_shard, write_shards
 from tests.support.service_here import ServiceHere, service_here
@@ -167,14 +170,14 @@ def test_a_shard_that_changes_meanwhile_is_not_sent_as_what_it_was(
     here: ServiceHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.client.put("/v1/transforms/slim", json=STEPS)
-    images, run = here.service.config.run.root / "images", here.service.inline.run
+    images, run = here.service.config.run.root / "images", InlineTransforms.run
 
     async def run_late(*asked: Any) -> Any:
         write_shards(images, {"s-0.tar": Shard(SHARD.members[:2])})
         return await run(*asked)
 
     with monkeypatch.context() as patched:
-        patched.setattr(here.service.inline, "run", run_late)
+        patched.setattr(InlineTransforms, "run", run_late)
         changed = get(here, "images/s-0.tar?transform=slim")
     assert (changed.status_code, "changed" in changed.json()["detail"]) == (422, True)
     assert get(here, "images/s-0.tar?transform=slim").status_code == 200
@@ -184,9 +187,9 @@ def test_shards_that_are_too_large_or_too_many_are_for_jobs(
     here: ServiceHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.client.put("/v1/transforms/slim", json=STEPS)
-    monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 10)
+    monkeypatch.setattr(shards, "INLINE_BYTES_MAX", 10)
     assert get(here, "images/s-0.tar?transform=slim").status_code == 413
-    monkeypatch.setattr(inline, "INLINE_BYTES_MAX", 1 << 30)
+    monkeypatch.setattr(shards, "INLINE_BYTES_MAX", 1 << 30)
     monkeypatch.setattr(processes, "RUNNING_MAX", 0)
     monkeypatch.setattr(processes, "WAIT_S_MAX", 0.01)
     busy = get(here, "images/s-0.tar?transform=slim")
@@ -223,7 +226,7 @@ def test_tokens_say_who_reads_and_who_transforms(tmp_path: Path) -> None:
             "vera": tokens.add("vera", VIEWER, [f"{root}/images"]),
             "ann": tokens.add("ann", SUBMITTER, [f"{root}/images"]),
         }
-        here.service.transforms.put("slim", STEPS, "ada")
+        TransformStore(here.service.database).put("slim", STEPS, "ada")
 
         def status(who: str, path: str) -> Any:
             headers = {"Authorization": f"Bearer {texts[who]}"}

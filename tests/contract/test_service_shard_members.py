@@ -15,7 +15,7 @@ import httpx
 import msgpack
 import pytest
 
-from dsort.service.api import buckets
+from dsort.service.aistore import bucket_reads
 from dsort.service.objects import shard_main
 from dsort.service.security.tokens import VIEWER
 from tests.support.service_here import ServiceHere, service_here
@@ -141,7 +141,7 @@ def test_a_page_of_files_ends_with_a_shard_and_the_next_goes_on(
     here: ServiceHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = [each["name"] for each in listed(here)["entries"]]
-    monkeypatch.setattr(buckets, "_ENTRIES_MAX", 3)
+    monkeypatch.setattr(bucket_reads, "_ENTRIES_MAX", 3)
     found: list[str] = []
     value: dict[str, Any] = {}
     pages = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.service.aistore.uploads import SMALL_BYTES_MAX
+from dsort.service.aistore.object_writes import SMALL_BYTES_MAX
 from dsort.settings import Settings, StoreSettings
 from dsort.storage.s3.bucket import S3Bucket
 from tests.support.object_stores import new_s3_bucket, waiting

@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]
         text = TokenStore(database).add("root", "admin", ["*"], ["*"])
     (root / "token").write_text(text, encoding="utf-8")
     arguments = ["--root", str(root), "--state-dir", str(root / "state"), "--database", url]
-    with running_service(root, *arguments, "--workers", "1") as service:
+    with running_service(root, *arguments, "--workers", "1", "--aistore") as service:
         yield root, service.url
 
 
@@ -140,6 +140,47 @@ def test_named_transforms_are_json(there: CommandLine) -> None:
     ]
     removed = json.loads(there("transforms", "rm", "short", "--json").out)
     assert removed == [{"transform": "short", "removed": True}]
+
+
+def test_urls_are_of_buckets_as_specs_name_them(
+    there: CommandLine, place: tuple[Path, str]
+) -> None:
+    for template, urls in {
+        "images/a b/x-{0..1}.tar": ["images/a%20b/x-0.tar", "images/a%20b/x-1.tar"],
+        "s3://data/deep/x.tar": ["s3%3A%2F%2Fdata/deep/x.tar"],
+        "file:///data/images/x-{8..9}": [
+            "file%3A%2F%2F%2Fdata%2Fimages/x-8.tar",
+            "file%3A%2F%2F%2Fdata%2Fimages/x-9.tar",
+        ],
+    }.items():
+        found = there("urls", template).out.split()
+        assert found == [f"{place[1]}/v1/objects/{each}" for each in urls]
+
+
+def test_without_the_guest_commands_name_the_option_and_others_work(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, steps = tmp_path / "data", '{"steps": [{"filter": "has(\\"jpg\\")"}]}'
+    write_shards(data / "in", small_dataset("alone", shards=1, records=2))
+    arguments = ("--root", str(data), "--state-dir", str(tmp_path / "state"), "--no-auth")
+    with running_service(tmp_path, *arguments) as service:
+        monkeypatch.setenv("DSORT_SERVER", service.url)
+        shard = first_shard(cli)
+        for command in (
+            ("urls", "in/{0..1}.tar"),
+            ("urls", "in/{0..1}.tar", "--use", "short"),
+            ("cat", shard),
+            ("transforms", "ls"),
+            ("transforms", "show", "short"),
+            ("transforms", "add", "short", "-f", steps),
+            ("transforms", "rm", "short"),
+            ("transform", "in", "out", "--use", "short"),
+        ):
+            ended = cli(*command)
+            assert ended.code in (2, 6), command
+            assert "dsort serve --aistore" in ended.err, command
+        assert cli("cat", shard, "--index", "1", "-o", str(tmp_path / "one")).code == 0
+        assert json.loads(cli("inspect", shard, "--json").out)["members"] > 0
 
 
 def test_the_schema_is_that_of_the_service(there: CommandLine) -> None:

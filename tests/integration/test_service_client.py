@@ -56,7 +56,7 @@ class Place:
         self.faults.mkdir()
         write_shards(root / "in", small_dataset("client", shards=3, records=12))
         self.arguments = ["--root", str(root), "--state-dir", str(root / "state"), "--no-auth"]
-        self.arguments += ["--workers", "1"]
+        self.arguments += ["--workers", "1", "--aistore"]
         self.env = points_environment(self.faults)
         self.made = 0
 

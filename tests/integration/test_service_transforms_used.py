@@ -44,7 +44,7 @@ def test_webdataset_and_jobs_get_what_an_admin_has_registered(
     for name, role in (("ada", "admin"), ("ann", "submitter")):
         tokens[name] = cli("token", "add", name, "--role", role, *state).out.strip()
     secret = {"DSORT_TOKEN": "not for code", "AWS_SECRET_ACCESS_KEY": "not for code"}
-    arguments = ("--root", str(tmp_path / "data"), *state)
+    arguments = ("--aistore", "--root", str(tmp_path / "data"), *state)
     with running_service(tmp_path, *arguments, env=secret) as service:
         monkeypatch.setenv("DSORT_SERVER", service.url)
         monkeypatch.setenv("DSORT_TOKEN", tokens["ann"])
@@ -137,19 +137,3 @@ def test_templates_that_name_nothing_are_refused(
     ended = cli("urls", *args)
     assert ended.code == 2
     assert words in ended.err
-
-
-def test_urls_are_of_buckets_as_specs_name_them(
-    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DSORT_SERVER", "http://127.0.0.1:9")
-    base = "http://127.0.0.1:9/v1/objects"
-    for template, urls in {
-        "images/a b/x-{0..1}.tar": ["images/a%20b/x-0.tar", "images/a%20b/x-1.tar"],
-        "s3://data/deep/x.tar": ["s3%3A%2F%2Fdata/deep/x.tar"],
-        "file:///data/images/x-{8..9}": [
-            "file%3A%2F%2F%2Fdata%2Fimages/x-8.tar",
-            "file%3A%2F%2F%2Fdata%2Fimages/x-9.tar",
-        ],
-    }.items():
-        assert cli("urls", template).out.split() == [f"{base}/{each}" for each in urls]

@@ -13,9 +13,7 @@ from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.option_fields import Check, OptionError, option
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
-from dsort.service.database.engine import Database
 from dsort.service.jobs.submit import Submitter
-from dsort.service.transforms.store import TransformStore
 from dsort.spec.load import parse_spec
 from dsort.spec.schema import schema
 from dsort.transforms.base import Step
@@ -122,8 +120,7 @@ def test_a_service_takes_no_step_that_is_not_safe_from_the_network(
         replica="one",
     )
     # To check a spec needs no store.
-    transforms = TransformStore(cast(Database, None))
-    submitter = Submitter(config, cast("JobStore", None), transforms)
+    submitter = Submitter(config, cast("JobStore", None))
     assert steps_of(submitter.check(spec).spec)
     monkeypatch.setattr(EveryNth, "is_safe_from_network", False)
     with pytest.raises(ForbiddenError, match=r"transform\.steps has every_nth: no spec"):

@@ -111,6 +111,8 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "HEAD /v1/objects/{bucket}/{name:path}": (Row("read"),),
     "PUT /v1/objects/{bucket}/{name:path}": (Row("submit"),),
     "DELETE /v1/objects/{bucket}/{name:path}": (Row("submit"),),
+    "GET /v1/listings": (Row("token"),),
+    "GET /v1/listings/{bucket:path}": (Row("read"),),
     "GET /v1/shards/{bucket:path}": (Row("read"),),
     "GET /v1/records/{bucket}/{name:path}": (Row("read", 400),),  # the object is no shard
     "GET /v1/samples/{bucket}/{name:path}": (Row("read", 400, "number=0"),),

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from dsort.options import RunOptions
+from dsort.service.aistore.transforms import TransformStore
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs
@@ -22,7 +23,6 @@ from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.rows import RunRow, ScheduleRow
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.tokens import ANYONE, Identity
-from dsort.service.transforms.store import TransformStore
 from tests.support.fake_clock import FakeClock
 
 __all__ = ["NIGHTLY", "Nights", "at", "definition", "short", "spec"]
@@ -75,7 +75,7 @@ class Nights:
         self.clock = clock
         self.database = database
         self.jobs = JobStore(database, clock=clock.now)
-        submitter = Submitter(config, self.jobs, TransformStore(database))
+        submitter = Submitter(config, self.jobs, TransformStore(database).find)
         maker = JobMaker(submitter, identity_of)
         self.store = ScheduleStore(database, maker, clock=clock.now)
         self.keeper = ScheduleKeeper(self.store)

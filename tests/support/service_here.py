@@ -97,7 +97,10 @@ def config_for(
 @contextlib.contextmanager
 def service_here(directory: Path, *, start: bool = False, **more: Any) -> Iterator[ServiceHere]:
     """A service of its own, over a database in ``directory`` unless ``database_url`` is given."""
-    with forked_jobs(), Service(config_for(directory, **more)) as service:
+    with (
+        forked_jobs(),
+        Service(config_for(directory, **more), AistoreGuest().transforms) as service,
+    ):
         if start:
             service.start()
         with _app_of(service) as app:

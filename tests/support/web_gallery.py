@@ -19,6 +19,7 @@ import numpy as np
 import uvicorn
 
 from dsort.errors import DsortError, JobStoppedError
+from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.api.app import create_app
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish, record
 from dsort.service.jobs.rows import NewJob
@@ -79,7 +80,7 @@ class Gallery:
 def gallery(root: Path) -> Iterator[Gallery]:
     """The service, over the data root ``root``. Jobs of this process must not begin processes."""
     config = config_for(root, root=root, no_auth=False)
-    with Service(config) as service:
+    with Service(config, AistoreGuest().transforms) as service:
         roles = {"alice": "submitter", "ada": "admin"}
         tokens = {name: service.tokens.add(name, role) for name, role in roles.items()}
         tokens["stranger"] = service.tokens.add("stranger", "submitter", ["s3://no"], ["s3://no"])
@@ -95,7 +96,10 @@ def gallery(root: Path) -> Iterator[Gallery]:
 def _served(service: Service) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
-            create_app(service), log_config=None, lifespan="off", timeout_graceful_shutdown=1
+            create_app(service, AistoreGuest()),
+            log_config=None,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

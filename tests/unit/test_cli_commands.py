@@ -35,7 +35,7 @@ ROUTES: Final = {
     "resume": "POST /v1/jobs/{job_id}/resume",
     "rm": "DELETE /v1/jobs/{job_id}",
     "gc": "GET /v1/garbage/{bucket}",
-    "ls": "GET /v1/buckets/{bucket}",
+    "ls": "GET /v1/listings/{bucket}",
     "inspect": "GET /v1/records/{bucket}/{name}",
     "cat": "GET /v1/objects/{bucket}/{name}",
     "urls": "GET /v1/objects/{bucket}/{name}",

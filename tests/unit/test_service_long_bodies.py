@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsort.errors import NotFoundError
 from dsort.service import server
-from dsort.service.api.object_places import ObjectRoute
+from dsort.service.aistore.places import ObjectRoute
 from dsort.service.security import limits
 from dsort.service.security.limits import BodyLimit
 from dsort.service.server import HeadTimer

@@ -11,16 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
+from dsort.errors import SpecError
 from dsort.service.jobs.rows import NOT_READ, JobRow
-from dsort.service.objects.buckets import BucketModel, bucket_model
 from dsort.service.security.uris import split_uris
+from dsort.spec.buckets import parse_bucket
+from dsort.storage.registry import provider_of
 
 __all__ = [
     "KEY_MAP",
@@ -28,7 +30,9 @@ __all__ = [
     "PEER_JOB",
     "TARGET",
     "ZERO_TIME",
+    "BucketModel",
     "JobInfo",
+    "bucket_model",
     "go_time",
     "job_info",
     "job_snap",
@@ -54,6 +58,14 @@ class JobMetrics(_View):
     errors: list[str]
     aborted: bool
     archived: bool
+
+
+class BucketModel(BaseModel):
+    """A bucket as AIStore's clients know it: a directory under the data root is one of theirs."""
+
+    name: str
+    provider: str = Field(examples=["ais", "aws"])
+    namespace: dict[str, str]
 
 
 class JobInfo(_View):
@@ -184,6 +196,20 @@ def peer_id(job_id: str) -> str:
 def own_id(job_id: str) -> str:
     """The id of a job in this service, from that id or AIStore's id for the job."""
     return job_id.removeprefix(_PREFIX)
+
+
+def bucket_model(uri: str, root: Path | None = None) -> dict[str, Any]:
+    """The ``BucketModel`` of ``uri``. A directory under ``root`` has its name in specs, any other
+    directory its path; a prefix stays a part of the name."""
+    try:
+        ref = parse_bucket(uri)
+    except SpecError:  # the service that wrote the row could parse it
+        return {"name": uri, "provider": "", "namespace": {"uuid": "", "name": ""}}
+    name = ref.uri if ref.scheme in ("http", "https") else ref.path
+    provider = provider_of(ref.scheme)
+    if ref.scheme == "file" and root is not None and PurePath(name).is_relative_to(root):
+        name, provider = str(PurePath(name).relative_to(root)), "ais"
+    return {"name": name, "provider": provider, "namespace": {"uuid": "", "name": ""}}
 
 
 def job_info(

@@ -1,35 +1,71 @@
 """``POST`` and ``DELETE`` of ``/v1/buckets/BUCKET``: buckets that requests make and remove, and
-several objects that one request removes. The messages are those of AIStore's clients."""
+several objects that one request removes: by their names, a template, or a prefix.
+
+Only directories under the data root are made and removed. All names are checked before the first
+object is removed: if a request includes an object that a running job needs, or a name that requests
+may not change, nothing is removed. The job would notice the change and fail; with this check the
+writer gets an error, and the job continues. A job that begins meanwhile notices the change itself.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+from pathlib import Path
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from msgspec import Struct
+from sqlalchemy import select
 
-from dsort.errors import ForbiddenError, ObjectNotFoundError, SpecError, SpecProblem
-from dsort.service.aistore.bucket_changes import (
-    RemovalAsked,
-    create_bucket,
-    remove_bucket,
-    remove_objects,
+from dsort.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotSupportedError,
+    ObjectNotFoundError,
+    SpecError,
+    SpecProblem,
 )
-from dsort.service.aistore.removals import REMOVAL, removal_id
+from dsort.naming.inputs import parse_input_template
+from dsort.naming.names import check_object_name, check_output_name, is_internal
+from dsort.naming.overlap import claim_on, is_within
+from dsort.service.aistore.cluster import REMOVAL, removal_id
+from dsort.service.aistore.messages import action_message, fields_of, text_in
+from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, bucket_place
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.buckets import BucketPath, absent, action_message, bucket_place
 from dsort.service.api.dependencies import Submitting, address_of, require
 from dsort.service.api.models import problems
-from dsort.service.api.object_places import ObjectRoute, Provider
-from dsort.service.objects.listing import TEXT_BYTES_MAX
-from dsort.service.objects.messages import fields_of, text_in
-from dsort.service.objects.places import ObjectPlace
+from dsort.service.config import ServiceConfig
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import jobs
+from dsort.service.objects.listing import TEXT_BYTES_MAX, PageAsked
+from dsort.service.objects.places import ObjectPlace, check_changed_name, missing
+from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.tokens import ADMIN, Identity
+from dsort.service.security.uris import split_uris
 from dsort.service.service import Service
+from dsort.storage.addresses import parse_address
+from dsort.storage.bucket import Bucket
 
-__all__ = ["refuse_to_change", "router"]
+__all__ = ["refuse_in_use", "refuse_to_change", "router"]
+
+REMOVED_MAX: Final = 100_000
+_RANGE_SIGNS: Final = "{}@%"
+
+
+class RemovalAsked(Struct, frozen=True):
+    """The objects to remove: ``names``, or those that ``template`` stands for. Without a range the
+    template is a prefix; an empty one means all objects that are not hidden. ``flat``: False leaves
+    out objects below a ``/`` behind the prefix."""
+
+    names: Sequence[str] = ()
+    template: str = ""
+    flat: bool = True
 
 
 def router(service: Service) -> APIRouter:
@@ -73,7 +109,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         await action_message(request, "create-bck")
 
         def create() -> None:
-            create_bucket(place, service.config, service.submitter.policy)
+            _create_bucket(place, service.config, service.submitter.policy)
             _note(service, request, identity, "bucket.create", place)
 
         await run_in_threadpool(create)
@@ -109,10 +145,8 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         require(ADMIN)(identity)
 
         def remove() -> None:
-            try:
-                remove_bucket(place, service.database, service.config, service.submitter.policy)
-            except ObjectNotFoundError:
-                raise absent(place) from None
+            with missing(place):
+                _remove_bucket(place, service.database, service.config, service.submitter.policy)
             _note(service, request, identity, "bucket.remove", place)
 
         await run_in_threadpool(remove)
@@ -131,9 +165,10 @@ def _remove(
     service: Service, request: Request, identity: Identity, place: ObjectPlace, asked: RemovalAsked
 ) -> Response:
     bucket = place.opened(service.config, service.submitter.policy)
-    if place.ref.is_directory and not bucket.exists():
-        raise absent(place)
-    count = remove_objects(bucket, place.uri, service.database, asked)
+    with missing(place):
+        if place.ref.is_directory and not bucket.exists():
+            raise ObjectNotFoundError(place.shown)
+    count = _remove_objects(bucket, place.uri, service.database, asked)
     _note(service, request, identity, "objects.remove", place, objects=count)
     return TextAnswer(removal_id(time.time_ns()))
 
@@ -157,3 +192,152 @@ def _note(
     **more: int,
 ) -> None:
     service.audit.note(None, identity.name, address_of(request), action, place.uri, more)
+
+
+def _remove_objects(bucket: Bucket, uri: str, database: Database, asked: RemovalAsked) -> int:
+    """Remove those of the objects that exist; returns their number. ``SpecError`` for more than
+    ``REMOVED_MAX`` and for names that requests may not change, ``ConflictError`` for objects that a
+    running job needs, ``StorageError``."""
+    names = [*islice(_names(bucket, asked), REMOVED_MAX + 1)]
+    if len(names) > REMOVED_MAX:
+        hint = "remove them in several requests, or the bucket with all that is in it"
+        text = f"more than {REMOVED_MAX:,} objects"
+        raise SpecError([SpecProblem("template" if not asked.names else "objnames", text, hint)])
+    refuse_in_use(database, uri, names, lambda name: True)
+    for name in names:
+        bucket.delete(name)
+    return len(names)
+
+
+def _names(bucket: Bucket, asked: RemovalAsked) -> Iterator[str]:
+    template = "" if asked.template == "*" else asked.template
+    if not asked.names and not any(sign in template for sign in _RANGE_SIGNS):
+        yield from _listed(bucket, template.removesuffix("*"), flat=asked.flat)
+        return
+    try:
+        named = asked.names or islice(parse_input_template(template), REMOVED_MAX + 1)
+        wanted = dict.fromkeys(named)
+        for name in wanted:
+            check_object_name(name)
+            check_changed_name(name)
+    except ValueError as error:
+        raise SpecError(
+            [SpecProblem("objnames" if asked.names else "template", str(error))]
+        ) from None
+    if len(wanted) > REMOVED_MAX:
+        yield from wanted
+        return
+    there = bucket.stat_many([*wanted])
+    yield from (name for name in wanted if name in there)
+
+
+def _listed(bucket: Bucket, prefix: str, *, flat: bool) -> Iterator[str]:
+    PageAsked(prefix=prefix).check()
+    for info in bucket.list(prefix):
+        rest = info.name.removeprefix(prefix)
+        is_hidden = any(part.startswith(".") for part in info.name.split("/"))
+        if not is_internal(info.name) and not is_hidden and (flat or "/" not in rest):
+            yield info.name
+
+
+def _create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy) -> None:
+    """Make the directory ``place``. ``ConflictError`` if it exists, ``SpecError`` for an invalid
+    name, ``NotSupportedError`` in a store."""
+    _refuse_store(place)
+    for each in place.ref.path.strip("/").split("/"):
+        try:
+            check_output_name(each)
+        except ValueError as error:
+            raise SpecError(f"bucket {error}") from None
+    bucket = place.opened(config, policy)
+    if bucket.exists():
+        raise ConflictError(f'bucket "{place.shown_bucket}" already exists')
+    try:
+        bucket.create()
+    except ObjectNotFoundError as error:  # an object is in the way
+        raise ConflictError(error.message) from None
+
+
+def _remove_bucket(
+    place: ObjectPlace, database: Database, config: ServiceConfig, policy: SpecPolicy
+) -> None:
+    """Remove the directory ``place`` with everything in it, as AIStore's ``destroy-bck`` does.
+    ``ConflictError`` if a job uses it,
+    ``ForbiddenError`` outside the data root and where the service keeps files of its own in it,
+    ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
+    _refuse_store(place)
+    directory = Path(parse_address(place.uri).path)
+    root = Path(os.path.realpath(config.run.root))
+    written = root / place.ref.path if not place.ref.scheme else Path(place.ref.path)
+    if root not in directory.parents or Path(os.path.normpath(written)) != directory:
+        raise ForbiddenError(
+            f"{place.uri} is no directory of its own under the data root",
+            hint="its operator can remove it",
+        )
+    if any(directory in Path(own).parents for own in policy.fetch_policy().denied):
+        raise ForbiddenError(
+            f"the service keeps files of its own in {place.uri}",
+            hint="its operator can remove the bucket",
+        )
+    _refuse_bucket_in_use(database, place.uri)
+    if not place.opened(config, policy).exists():
+        raise ObjectNotFoundError(f"there is no bucket {place.shown_bucket}")
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:  # a file was created there meanwhile, or belongs to another user
+        raise ConflictError(
+            f"the bucket {place.asked} could not be removed whole: {error.strerror}",
+            hint="see what is left in it, and remove it again",
+        ) from None
+
+
+def _refuse_store(place: ObjectPlace) -> None:
+    if not place.ref.is_directory:
+        raise NotSupportedError(
+            f"{place.uri} is a bucket of a store", hint="make and remove it in the store itself"
+        )
+
+
+def refuse_in_use(
+    database: Database, uri: str, names: Iterable[str], is_there: Callable[[str], bool]
+) -> None:
+    """``ConflictError`` if a running job may write one of ``names`` in the bucket ``uri``, or reads
+    its bucket and the object exists. A new object in a bucket that is read does no harm."""
+    query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
+    with database.reading() as connection:
+        rows = connection.execute(query).all()
+    for name, (job_id, input_uri, claims) in product(names if rows else (), rows):
+        if _may_write(claims, uri, name):
+            raise ConflictError(
+                f"job {job_id}, which runs, may write {name}", hint="wait for it, or stop it"
+            )
+        if any(is_within(uri, name, each) for each in split_uris(input_uri)) and is_there(name):
+            raise ConflictError(
+                f"job {job_id}, which runs, reads the bucket that has {name}",
+                hint="wait for it, stop it, or choose another name",
+            )
+
+
+def _refuse_bucket_in_use(database: Database, uri: str) -> None:
+    """``ConflictError`` if a job that has not ended reads or writes in the bucket ``uri``, in a
+    bucket that contains it, or in a bucket inside it."""
+    query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.output_uri).where(
+        jobs.c.state.in_(("queued", "running"))
+    )
+    with database.reading() as connection:
+        rows = connection.execute(query).all()
+    for job_id, *texts in rows:
+        for other in (each for text in texts for each in split_uris(text)):
+            if is_within(uri, "", other) or is_within(other, "", uri):
+                raise ConflictError(
+                    f"job {job_id}, which is not over, uses the bucket",
+                    hint="wait for it, or stop it",
+                )
+
+
+def _may_write(claims: Sequence[Sequence[str]] | None, uri: str, name: str) -> bool:
+    """Whether one of ``claims`` may be ``name`` in the bucket ``uri``. Texts that are not templates
+    match nothing: the engine refuses them."""
+    with contextlib.suppress(ValueError):
+        return claim_on(claims or (), uri, name) is not None
+    return False

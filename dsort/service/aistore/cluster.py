@@ -3,11 +3,16 @@ stop a job.
 
 Its command line sends them in addition to those of ``/v1/sort``, and its SDK uses them to wait for
 a job of any kind. They have a JSON body even where the method is GET.
+
+AIStore removes several objects by a job, for which its clients wait. Here the objects are removed
+before the request is answered. The id of the job contains the time of the removal, so no state is
+kept.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -16,20 +21,25 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from dsort.errors import NotFoundError, NotSupportedError
-from dsort.service.aistore.answers import TARGET, job_snap, job_status, peer_id
+from dsort.service.aistore.answers import TARGET, go_time, job_snap, job_status, peer_id
 from dsort.service.aistore.lookups import all_jobs, find_job, seen_job, stop_job
-from dsort.service.aistore.removals import removal_snap, removal_status
+from dsort.service.aistore.messages import fields_of, message_of, text_in
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobFilter
-from dsort.service.objects.messages import fields_of, message_of, text_in
 from dsort.service.security.tokens import Identity, visible
 from dsort.service.service import Service
 
-__all__ = ["SNAPS_MAX", "add_cluster", "declined"]
+__all__ = ["REMOVAL", "SNAPS_MAX", "add_cluster", "declined", "removal_id"]
+
+REMOVAL: Final = "delete-listrange"
+"""AIStore's name for the action, and for a job of that kind."""
 
 SNAPS_MAX: Final = 1000
+_REMOVAL_ID: Final = re.compile("rmo-([0-9a-f]{16})")
+_NS: Final = 10**9
+_NO_BUCKET: Final = {"name": "", "provider": "", "namespace": {"uuid": "", "name": ""}}
 _KINDS: Final = ("", "dsort")
 _ACTIVE: Final = ("queued", "running")
 
@@ -139,7 +149,7 @@ class _Asked:
 
 
 def _snaps(service: Service, identity: Identity, asked: _Asked) -> dict[str, list[dict[str, Any]]]:
-    removal = removal_snap(asked.uuid)
+    removal = _removal_snap(asked.uuid)
     if removal is not None:
         return {} if asked.only_active else {TARGET: [removal]}
     root = service.config.run.root.resolve()
@@ -161,12 +171,50 @@ def _running(service: Service, identity: Identity, asked: _Asked) -> list[str]:
 
 
 def _status(service: Service, identity: Identity, asked: _Asked) -> dict[str, Any]:
-    return removal_status(asked.uuid) or job_status(seen_job(service, identity, asked.uuid))
+    return _removal_status(asked.uuid) or job_status(seen_job(service, identity, asked.uuid))
 
 
 def _statuses(service: Service, identity: Identity, asked: _Asked) -> list[dict[str, Any]]:
     rows = asked.rows(service, identity, active=asked.only_active)
     return [job_status(row) for row in rows]
+
+
+def removal_id(now_ns: int) -> str:
+    """The id of a removal that has ended now."""
+    return f"rmo-{now_ns:016x}"
+
+
+def _ended_ns(uuid: str) -> int | None:
+    match = _REMOVAL_ID.fullmatch(uuid)
+    return None if match is None else int(match[1], 16) & (1 << 62) - 1
+
+
+def _removal_status(uuid: str) -> dict[str, Any] | None:
+    """The status of a removal for a client that waits for it; None for the id of another job."""
+    ended_ns = _ended_ns(uuid)
+    if ended_ns is None:
+        return None
+    return {"kind": REMOVAL, "uuid": uuid, "err": "", "end_time": ended_ns, "aborted": False}
+
+
+def _removal_snap(uuid: str) -> dict[str, Any] | None:
+    """The removal as one of AIStore's jobs of any kind; see ``answers.job_snap``."""
+    ended_ns = _ended_ns(uuid)
+    if ended_ns is None:
+        return None
+    counts = ("loc-objs", "loc-bytes", "out-objs", "out-bytes", "in-objs", "in-bytes")
+    return {
+        "id": uuid,
+        "kind": REMOVAL,
+        **dict.fromkeys(("bck", "src-bck", "dst-bck"), _NO_BUCKET),
+        "start-time": go_time(ended_ns / _NS),
+        "end-time": go_time(ended_ns / _NS),
+        "stats": dict.fromkeys(counts, "0"),
+        "aborted": False,
+        "is_idle": True,
+        "abort-err": "",
+        "ext": None,
+    }
 
 
 _LOOKS: Final = {

@@ -1,5 +1,5 @@
-"""The guest that ``dsort serve --aistore`` adds to the service: AIStore's dSort and cluster, and
-requests that write objects and buckets."""
+"""The guest that ``dsort serve --aistore`` adds to the service: AIStore's dSort and cluster, whole
+objects and buckets, and named transforms."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from collections.abc import Sequence
 from fastapi import APIRouter
 from starlette.types import Scope
 
-from dsort.service.aistore import bucket_writes, object_writes, routes
+from dsort.service.aistore import (
+    bucket_reads,
+    bucket_writes,
+    object_reads,
+    object_writes,
+    routes,
+    transforms,
+)
 from dsort.service.aistore.answers import own_id
 from dsort.service.aistore.key_maps import KEY_MAP_NAME
+from dsort.service.aistore.transforms import TransformStore
 from dsort.service.config import ServiceConfig
+from dsort.service.database.engine import Database
 from dsort.service.service import Service
+from dsort.spec.named import Lookup
 
 __all__ = ["AistoreGuest"]
 
@@ -24,7 +34,12 @@ class AistoreGuest:
 
     def routers(self, service: Service) -> Sequence[APIRouter]:
         """AIStore's routes first: a key map must not become an object."""
-        return [each.router(service) for each in (routes, object_writes, bucket_writes)]
+        objects = (bucket_reads, bucket_writes, object_reads, object_writes)
+        return [each.router(service) for each in (routes, *objects, transforms)]
+
+    def transforms(self, database: Database) -> Lookup:
+        """Finds the transforms that admins have registered."""
+        return TransformStore(database).find
 
     def own_id(self, job_id: str) -> str:
         """The id of a job from AIStore's id for it: users who started the job with AIStore's

@@ -18,12 +18,11 @@ from fastapi import Request
 
 from dsort.errors import DsortError, ForbiddenError, NotFoundError, SpecError
 from dsort.results.layout import reactions_name
-from dsort.service.aistore.answers import kinds_to_name, own_id
+from dsort.service.aistore.answers import bucket_model, kinds_to_name, own_id
 from dsort.service.api.dependencies import address_of
 from dsort.service.jobs.outputs import open_output
 from dsort.service.jobs.rows import NOT_READ, JobRow, NewJob
 from dsort.service.jobs.store import JobFilter
-from dsort.service.objects.buckets import bucket_model
 from dsort.service.security.tokens import Identity
 from dsort.service.security.uris import split_uris
 from dsort.service.service import Service

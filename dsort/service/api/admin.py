@@ -70,6 +70,7 @@ def router(service: Service) -> APIRouter:
                 "input_buckets": caller.input_buckets,
                 "output_buckets": caller.output_buckets,
                 "authenticated": not service.config.no_auth,
+                "named_transforms": service.transforms is not None,
             }
         )
 

@@ -30,25 +30,25 @@ from dsort.log_lines import logger_of
 from dsort.model.base import Problem
 from dsort.service.api import (
     admin,
-    buckets,
     datasets,
     jobs,
     meta,
     metrics,
-    objects,
     pages,
     results,
     schedules,
     storage,
-    transforms,
 )
 from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
 from dsort.service.config import ServiceConfig
+from dsort.service.database.engine import Database
+from dsort.service.objects.processes import ShardProblemError
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit
 from dsort.service.security.spec_text import why_no_text
 from dsort.service.service import Service
+from dsort.spec.named import Lookup
 from dsort.version import dsort_version
 
 __all__ = [
@@ -107,11 +107,14 @@ def _problems(query: bytes) -> list[SpecProblem]:
 
 _SPECS = frozenset(("/v1/jobs", "/v1/schedules", "/v1/validate"))
 _NOT_FOUND_HINT = "/openapi.json lists what there is"
-_KINDS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+_KINDS = {404: "no_route", 405: "method_not_allowed", 413: "too_large"}
 
 
 class Guest(Protocol):
     """Another API beside the service's own, for the same jobs and buckets."""
+
+    def transforms(self, database: Database) -> Lookup:
+        """Finds the transforms that specs name, for ``Service``."""
 
     def routers(self, service: Service) -> Sequence[APIRouter]:
         """Its routes."""
@@ -143,9 +146,6 @@ def create_app(service: Service, guest: Guest | None = None) -> FastAPI:
         jobs,
         results,
         schedules,
-        transforms,
-        buckets,
-        objects,
         datasets,
         meta,
         admin,
@@ -194,6 +194,10 @@ def _tell_errors(app: FastAPI) -> None:
     @app.exception_handler(DsortError)
     def tell(request: Request, error: DsortError) -> Response:
         return problem_answer(error)
+
+    @app.exception_handler(ShardProblemError)
+    def tell_shard(request: Request, error: ShardProblemError) -> Response:
+        return _json(error.document)
 
     @app.exception_handler(RequestValidationError)
     def tell_invalid(request: Request, error: RequestValidationError) -> Response:

@@ -1,5 +1,5 @@
-"""``/v1/shards``, ``/v1/records``, ``/v1/samples`` and ``/v1/members``: what is in a bucket's
-shards, for users who inspect data. A caller who may read an object may also inspect its content.
+"""``/v1/listings``, ``/v1/shards``, ``/v1/records``, ``/v1/samples`` and ``/v1/members``: which
+buckets there are, and what is in them. A caller who may read an object may inspect its content.
 
 No content of a shard is sent in a form that a browser would show: answers are JSON, or bytes to be
 saved.
@@ -8,7 +8,6 @@ saved.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
@@ -16,33 +15,38 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from msgspec import Struct
 
-from dsort.errors import (
-    ChangedInputError,
-    ForbiddenError,
-    NotFoundError,
-    ObjectNotFoundError,
-    SpecError,
-    SpecProblem,
-    UnauthorizedError,
-)
+from dsort.errors import ChangedInputError, SpecError, SpecProblem, UnauthorizedError
 from dsort.model.base import example_of
-from dsort.model.dataset import ChangedRecord, MemberTicket, RecordPage, ShardPage, ShownRecords
+from dsort.model.dataset import (
+    BucketList,
+    MemberTicket,
+    ObjectList,
+    RecordPage,
+    ShardPage,
+    ShownRecords,
+)
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Credentials, address_of
 from dsort.service.api.dependencies import identity as caller
 from dsort.service.api.models import problems, shown
-from dsort.service.api.object_places import (
-    NamePath,
-    missing,
-    object_place,
-    sent_path,
-    shard_problem,
-)
 from dsort.service.jobs.rows import rfc3339, validated
 from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
-from dsort.service.objects.listing import Entry
-from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
-from dsort.service.objects.processes import MadeFile, ShardProblemError
+from dsort.service.objects.listing import (
+    PAGE_MAX,
+    Entry,
+    ListingPage,
+    PageAsked,
+    known_buckets,
+    name_in_specs,
+)
+from dsort.service.objects.places import (
+    Asking,
+    ObjectPlace,
+    bucket_of_path,
+    missing,
+    object_of_path,
+    sent_path,
+)
 from dsort.service.objects.records import (
     SHARDS_MAX,
     MemberPart,
@@ -51,16 +55,24 @@ from dsort.service.objects.records import (
     refuse_other_objects,
 )
 from dsort.service.security.tickets import TICKET_CHARACTERS_MAX
-from dsort.service.security.tokens import SUBMITTER, Identity
+from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.storage.bucket import ObjectInfo
 
-__all__ = ["router"]
+__all__ = [
+    "ASKED",
+    "BucketPart",
+    "Looks",
+    "NamePath",
+    "Number",
+    "WholeBucket",
+    "router",
+]
 
 RECORDS_MAX: Final = 500
 SHOWN_MAX: Final = 20
 NUMBER_MAX: Final = 2**53
-_ASKED: Final = problems(400, 401, 403, 404, 413, 422, 429, 502)
+ASKED: Final = problems(400, 401, 403, 404, 413, 422, 429, 502)
 BucketPart = Annotated[
     str,
     Path(description="A bucket as in a spec, as one part of the path: `s3%3A%2F%2Fdata%2Fimages`."),
@@ -68,6 +80,7 @@ BucketPart = Annotated[
 WholeBucket = Annotated[
     str, Path(description="A bucket as in a spec: `images`, `s3%3A%2F%2Fdata%2Fimages`.")
 ]
+NamePath = Annotated[str, Path(description="The object's name; it may have slashes.")]
 Number = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
 Seed = Annotated[str, Query(max_length=64, description="Another one draws others.")]
 MemberNumber = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
@@ -82,18 +95,18 @@ _MEMBER_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The bytes, to be saved.", "content": _BYTES},
     206: {"description": "Those that `Range` asks for, or the first of them.", "content": _BYTES},
     416: {"description": "It has none of the bytes that `Range` asks for."},
-    **_ASKED,
+    **ASKED,
 }
 
 
 def router(service: Service) -> APIRouter:
     """The routes of data."""
     routes = APIRouter(prefix="/v1", tags=["data"], default_response_class=JsonAnswer)
-    looks = _Looks(service)
+    looks = Looks(service)
+    _add_listings(routes, looks)
     _add_shards(routes, looks)
     _add_records(routes, looks)
     _add_samples(routes, looks)
-    _add_changed(routes, looks)
     _add_members(routes, looks)
     _add_tickets(routes, looks)
     return routes
@@ -132,7 +145,7 @@ def reader(
 Reader = Annotated[Identity, Depends(reader)]
 
 
-class _Looks:
+class Looks:
     """Shared by the routes: limits, audit log, and sending answers."""
 
     def __init__(self, service: Service) -> None:
@@ -152,8 +165,14 @@ class _Looks:
 
     def bucket(self, request: Request, identity: Identity, prefix: bytes) -> ObjectPlace:
         """The bucket that the path behind ``prefix`` names."""
-        asking = Asking(identity, self.service.config, self.service.submitter.policy)
-        return bucket_of_path(sent_path(request).removeprefix(prefix), asking)
+        return bucket_of_path(sent_path(request).removeprefix(prefix), self._asking(identity))
+
+    def shard(self, request: Request, identity: Identity, prefix: bytes) -> ObjectPlace:
+        """The object that the path behind ``prefix`` names."""
+        return object_of_path(sent_path(request).removeprefix(prefix), self._asking(identity))
+
+    def _asking(self, identity: Identity) -> Asking:
+        return Asking(identity, self.service.config, self.service.submitter.policy)
 
     async def note(
         self, request: Request, identity: Identity, action: str, place: ObjectPlace, **more: Any
@@ -168,14 +187,12 @@ class _Looks:
     ) -> Response:
         """What the process of the shard writes, as a JSON response."""
         info = await self.stat(place)
-        try:
-            made, ends = await self._made(request, identity, place, order)
-        except ShardProblemError as error:
-            return shard_problem(error)
+        made, ends = await self.service.records.look(
+            place, order, identity.name, request.is_disconnected
+        )
         headers = object_headers(info, entity_tag(info.etag, str(info.size_bytes), str(order)))
-        answer = BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
-        answer.headers["Content-Type"] = "application/json"
-        return answer
+        headers["Content-Type"] = "application/json"
+        return BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
 
     async def member(
         self,
@@ -189,10 +206,9 @@ class _Looks:
         info = await self.stat(place)
         tag = entity_tag(info.etag, str(info.size_bytes), str(numbers))
         order = {"look": "payload", **numbers, "range": asked.range_of(tag)}
-        try:
-            made, closing = await self._made(request, identity, place, order)
-        except ShardProblemError as error:
-            return shard_problem(error)
+        made, closing = await self.service.records.look(
+            place, order, identity.name, request.is_disconnected
+        )
         with closing as ends:
             now = await self.stat(place)
             if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
@@ -229,14 +245,6 @@ class _Looks:
         with missing(place):
             return await run_in_threadpool(lambda: place.opened(config, policy).stat(place.name))
 
-    async def _made(
-        self, request: Request, identity: Identity, place: ObjectPlace, order: dict[str, Any]
-    ) -> tuple[MadeFile, ExitStack]:
-        policy = self.service.submitter.policy
-        return await self.service.records.look(
-            place, policy, order, identity.name, request.is_disconnected
-        )
-
 
 class _Asked(Struct, frozen=True):
     """The options of a request for the bytes of a member. ``is_played``: it has a ticket."""
@@ -251,14 +259,62 @@ class _Asked(Struct, frozen=True):
         return None if is_another else self.range_
 
 
-def _add_shards(routes: APIRouter, looks: _Looks) -> None:
+def _add_listings(routes: APIRouter, looks: Looks) -> None:
+    service = looks.service
+
+    @routes.get(
+        "/listings",
+        response_model=BucketList,
+        responses=shown(200, example_of(BucketList)) | problems(401, 429),
+        summary="List buckets",
+    )
+    def list_buckets(identity: Caller) -> BucketList:
+        """The buckets that the token may read: directories in the data root, and what the operator
+        has allowed by its whole name. Those of a store that a pattern allows are not asked for."""
+        uris = known_buckets(identity, service.config, service.submitter.policy)
+        root = service.config.run.root.resolve()
+        return validated(BucketList, {"buckets": [name_in_specs(uri, root) for uri in uris]})
+
+    @routes.get(
+        "/listings/{bucket:path}",
+        dependencies=[Depends(looks.counted)],
+        response_model=ObjectList,
+        responses=shown(200, example_of(ObjectList)) | ASKED,
+        summary="List the objects of a bucket",
+    )
+    async def list_objects(
+        request: Request,
+        identity: Caller,
+        bucket: WholeBucket,
+        prefix: Annotated[str, Query(description="Only names that begin with it.")] = "",
+        limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most so many.")] = 1_000,
+        cursor: Annotated[
+            str, Query(max_length=9_000, description="`next_cursor` of the page before.")
+        ] = "",
+    ) -> ObjectList:
+        """A page of the objects of a bucket, in byte order of their names."""
+        place = looks.bucket(request, identity, b"/v1/listings/")
+        asked = PageAsked.at(cursor, size=limit, prefix=prefix)
+
+        def find() -> ListingPage:
+            opened = place.opened(service.config, service.submitter.policy)
+            return service.listings.page(opened, place.uri, identity.name, asked)
+
+        with missing(place):
+            page = await in_thread(find)
+        rows = [{"name": each.name, "size_bytes": each.size_bytes} for each in page.entries]
+        document = {"bucket": place.uri, "objects": rows, "next_cursor": page.cursor or None}
+        return validated(ObjectList, document)
+
+
+def _add_shards(routes: APIRouter, looks: Looks) -> None:
     service = looks.service
 
     @routes.get(
         "/shards/{bucket:path}",
         dependencies=[Depends(looks.counted)],
         response_model=ShardPage,
-        responses=shown(200, example_of(ShardPage)) | _ASKED,
+        responses=shown(200, example_of(ShardPage)) | ASKED,
         summary="List the shards of a bucket",
     )
     async def list_shards(
@@ -278,16 +334,12 @@ def _add_shards(routes: APIRouter, looks: _Looks) -> None:
         """The shards of a bucket with their sizes, and with the number of their records where a
         manifest in the bucket tells it. The token has to be for the bucket as an input."""
         place = looks.bucket(request, identity, b"/v1/shards/")
-        policy = service.submitter.policy
-        found: list[Entry] = []
-        after: list[str] = []
 
-        def find() -> None:
-            opened = place.opened(service.config, policy)
+        def find() -> tuple[list[Entry], str]:
+            opened = place.opened(service.config, service.submitter.policy)
             if random:
-                found.extend(random_shards(opened, random, seed))
-                return
-            more, goes_on = listed_shards(
+                return random_shards(opened, random, seed), ""
+            return listed_shards(
                 service.listings,
                 opened,
                 place.uri,
@@ -296,34 +348,29 @@ def _add_shards(routes: APIRouter, looks: _Looks) -> None:
                 cursor=cursor or "",
                 limit=limit,
             )
-            found.extend(more)
-            after.append(goes_on)
 
-        try:
-            await in_thread(find)
-        except ObjectNotFoundError:
-            raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist') from None
+        with missing(place):
+            found, goes_on = await in_thread(find)
         known: dict[str, int] = {}
         if found and not random:
             known = await service.records.counts(
-                place, policy, found, identity.name, request.is_disconnected
+                place, found, identity.name, request.is_disconnected
             )
         await looks.note(request, identity, "data.list", place)
         rows = [
             {"name": each.name, "size_bytes": each.size_bytes, "records": known.get(each.name)}
             for each in found
         ]
-        goes_on = after[0] if after else ""
         document = {"bucket": place.uri, "shards": rows, "next_cursor": goes_on or None}
         return validated(ShardPage, document)
 
 
-def _add_records(routes: APIRouter, looks: _Looks) -> None:
+def _add_records(routes: APIRouter, looks: Looks) -> None:
     @routes.get(
         "/records/{bucket}/{name:path}",
         dependencies=[Depends(looks.counted)],
         response_model=RecordPage,
-        responses=shown(200, example_of(RecordPage)) | _ASKED,
+        responses=shown(200, example_of(RecordPage)) | ASKED,
         summary="List the records of a shard",
     )
     async def list_records(
@@ -339,18 +386,18 @@ def _add_records(routes: APIRouter, looks: _Looks) -> None:
     ) -> Response:
         """Keys, and the names and sizes of members. Of a shard that is not compressed only headers
         are read."""
-        place = object_place(looks.service, request, identity, prefix=b"/v1/records/")
+        place = looks.shard(request, identity, b"/v1/records/")
         await looks.note(request, identity, "data.list", place)
         order = {"look": "records", "first": first, "limit": limit, "text": text}
         return await looks.answer(request, identity, place, order)
 
 
-def _add_samples(routes: APIRouter, looks: _Looks) -> None:
+def _add_samples(routes: APIRouter, looks: Looks) -> None:
     @routes.get(
         "/samples/{bucket}/{name:path}",
         dependencies=[Depends(looks.counted)],
         response_model=ShownRecords,
-        responses=shown(200, example_of(ShownRecords)) | _ASKED,
+        responses=shown(200, example_of(ShownRecords)) | ASKED,
         summary="Look at records",
     )
     async def show_records(
@@ -368,7 +415,7 @@ def _add_samples(routes: APIRouter, looks: _Looks) -> None:
     ) -> Response:
         """Records of a shard with what is to be seen of their members: small pictures whole, the
         beginning of texts and of everything else. At most 6 MiB."""
-        place = object_place(looks.service, request, identity, prefix=b"/v1/samples/")
+        place = looks.shard(request, identity, b"/v1/samples/")
         if bool(number) == bool(random):
             raise SpecError([SpecProblem("number", "either this, or random, says which records")])
         if any(not 0 <= each <= NUMBER_MAX for each in number):
@@ -379,44 +426,7 @@ def _add_samples(routes: APIRouter, looks: _Looks) -> None:
         return await looks.answer(request, identity, place, order)
 
 
-def _add_changed(routes: APIRouter, looks: _Looks) -> None:
-    @routes.get(
-        "/changed/{bucket}/{name:path}",
-        dependencies=[Depends(looks.counted)],
-        response_model=ChangedRecord,
-        responses=shown(200, example_of(ChangedRecord)) | _ASKED,
-        summary="Try a transform on a record",
-    )
-    async def show_changed(
-        request: Request,
-        identity: Caller,
-        bucket: BucketPart,
-        name: NamePath,
-        number: Number,
-        transform: Annotated[
-            str,
-            Query(max_length=80, description="`resize@3`, or `resize` for the newest version."),
-        ],
-    ) -> Response:
-        """A record as it is, and what a named transform makes of it: a job of this record alone,
-        which writes nothing to any bucket. For submitters."""
-        place = object_place(looks.service, request, identity, prefix=b"/v1/changed/")
-        if not identity.at_least(SUBMITTER):
-            raise ForbiddenError(
-                f"{identity.name} is a {identity.role}, and to try transforms is for a {SUBMITTER}",
-                hint=f"ask for a token with the role {SUBMITTER}",
-            )
-        inline = await run_in_threadpool(looks.service.inline.spec, place, transform, identity)
-        await looks.note(
-            request, identity, "data.change", place, number=number, transform=transform
-        )
-        order = {"look": "changed", "number": number, **inline.order()}
-        return await looks.answer(request, identity, place, order)
-
-
-def _add_members(routes: APIRouter, looks: _Looks) -> None:
-    service = looks.service
-
+def _add_members(routes: APIRouter, looks: Looks) -> None:
     @routes.get(
         "/members/{bucket}/{name:path}",
         dependencies=[Depends(looks.counted_reader)],
@@ -438,21 +448,21 @@ def _add_members(routes: APIRouter, looks: _Looks) -> None:
     ) -> Response:
         """The bytes of one member, up to 64 MiB, of a shard of any container; or a range of them,
         of which up to 4 MiB are sent. With a ticket, a sound has its media type."""
-        place = object_place(service, request, identity, prefix=_MEMBERS)
+        place = looks.shard(request, identity, _MEMBERS)
         numbers = {"number": number, "member": member}
         await looks.note(request, identity, "data.read", place, **numbers)
         asked = _Asked(range_, if_range, "ticket" in request.query_params)
         return await looks.member(request, identity, place, numbers, asked)
 
 
-def _add_tickets(routes: APIRouter, looks: _Looks) -> None:
+def _add_tickets(routes: APIRouter, looks: Looks) -> None:
     service = looks.service
 
     @routes.post(
         "/members/{bucket}/{name:path}",
         dependencies=[Depends(looks.counted)],
         response_model=MemberTicket,
-        responses=shown(200, example_of(MemberTicket)) | _ASKED,
+        responses=shown(200, example_of(MemberTicket)) | ASKED,
         summary="Have a ticket for a member",
     )
     async def ticket_for_member(
@@ -465,7 +475,7 @@ def _add_tickets(routes: APIRouter, looks: _Looks) -> None:
     ) -> MemberTicket:
         """An address by which a browser's player reads this member, for ten minutes: it sends no
         token. The address is good for nothing else."""
-        place = object_place(service, request, identity, prefix=_MEMBERS)
+        place = looks.shard(request, identity, _MEMBERS)
         refuse_other_objects(place.name)
         numbers = {"number": number, "member": member}
         await looks.note(request, identity, "data.ticket", place, **numbers)

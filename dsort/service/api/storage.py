@@ -17,11 +17,9 @@ from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.datasets import WholeBucket
 from dsort.service.api.dependencies import Admin, address_of
 from dsort.service.api.models import problems, shown
-from dsort.service.api.object_places import sent_path, shard_problem
 from dsort.service.jobs.rows import rfc3339, validated
 from dsort.service.objects.answers import BytesAnswer
-from dsort.service.objects.places import Asking, bucket_of_path
-from dsort.service.objects.processes import ShardProblemError
+from dsort.service.objects.places import Asking, bucket_of_path, sent_path
 from dsort.service.schedules.retention import ScheduleResults
 from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.service import Service
@@ -85,15 +83,9 @@ def _add_garbage(routes: APIRouter, service: Service) -> None:
         }
         note, address = service.audit.note, address_of(request)
         await run_in_threadpool(note, None, caller.name, address, "storage.look", place.uri)
-        try:
-            made, ends = await service.records.look_at_bucket(
-                place, policy, order, caller.name, request.is_disconnected
-            )
-        except ShardProblemError as error:
-            return shard_problem(error)
-        answer = BytesAnswer(made, 0, made.size_bytes, ends=ends, headers={})
-        answer.headers["Content-Type"] = "application/json"
-        return answer
+        made, ends = await service.records.look(place, order, caller.name, request.is_disconnected)
+        headers = {"Content-Type": "application/json"}
+        return BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
 
 
 def _kept(row: ScheduleRow, results: ScheduleResults) -> dict[str, Any]:

@@ -23,15 +23,19 @@ __all__ = ["permitted"]
 
 
 def permitted(
-    spec: JobSpec, identity: Identity | None, registered: Lookup, *, without_tokens: bool = False
+    spec: JobSpec,
+    identity: Identity | None,
+    registered: Lookup | None = None,
+    *,
+    without_tokens: bool = False,
 ) -> JobSpec:
     """``spec`` with the name of the admin who allowed its code in ``transform.allowed_by``, "" if
     it runs none, and in ``on_shard.allowed_by``. ``ForbiddenError`` if no admin allowed it, or if
     the spec amends a result and is not submitted by an admin.
 
-    ``registered``: finds the service's own transforms; if the steps of a spec differ from those of
-    the transform that it claims to use, the name of the transform is removed, because it would be
-    wrong. ``without_tokens``: the service has no tokens, so no one counts as an admin.
+    ``registered``: finds the transforms that admins have registered; if the steps of a spec differ
+    from those of the transform that it claims to use, the name of the transform is removed, because
+    it would be wrong. ``without_tokens``: the service has no tokens, so no one counts as an admin.
     """
     allowed_by = ""
     for field, value in (("on_shard", spec.on_shard), ("amend", spec.amend)):
@@ -54,9 +58,9 @@ def permitted(
     return spec.model_copy(update={"transform": transform.model_copy(update=changed)})
 
 
-def _found(transform: Transform, registered: Lookup) -> NamedTransform | None:
+def _found(transform: Transform, registered: Lookup | None) -> NamedTransform | None:
     """The registered version that the spec names, if its steps are those of the spec."""
-    if transform.use is None:
+    if transform.use is None or registered is None:
         return None
     try:
         found = registered(*parse_use(transform.use))

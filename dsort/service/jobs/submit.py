@@ -35,9 +35,9 @@ from dsort.service.security.guard import (
 from dsort.service.security.policy import policy_of
 from dsort.service.security.tokens import ADMIN, Identity
 from dsort.service.security.uris import split_uris
-from dsort.service.transforms.store import TransformStore
 from dsort.spec.load import LoadedSpec, parse_spec
 from dsort.spec.model import JobSpec
+from dsort.spec.named import Lookup
 
 __all__ = [
     "Asked",
@@ -69,9 +69,11 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Submitter:
-    """Accepts the jobs of all sources: REST, the peer's routes, schedules."""
+    """Accepts the jobs of all sources: REST, a guest's routes, schedules."""
 
-    def __init__(self, config: ServiceConfig, store: JobStore, transforms: TransformStore) -> None:
+    def __init__(
+        self, config: ServiceConfig, store: JobStore, transforms: Lookup | None = None
+    ) -> None:
         self._config = config
         self._store = store
         self._transforms = transforms
@@ -110,7 +112,7 @@ class Submitter:
 
     def _permitted(self, spec: JobSpec, identity: Identity | None) -> JobSpec:
         without_tokens = self._config.no_auth
-        return permitted(spec, identity, self._transforms.find, without_tokens=without_tokens)
+        return permitted(spec, identity, self._transforms, without_tokens=without_tokens)
 
     def check_for(self, identity: Identity, spec: Mapping[str, Any]) -> None:
         """Like ``check``; also raises if ``identity`` may not (or no longer) use something that the
@@ -125,7 +127,7 @@ class Submitter:
                 spec,
                 reactions=self._config.reactions,
                 ais_is_there=self._config.run.settings.ais_is_there,
-                transforms=self._transforms.find,
+                transforms=self._transforms,
             )
 
     def prepare(

@@ -1,18 +1,14 @@
-"""Bytes of an object as an HTTP response: read piece by piece in a few threads.
-
-A piece is read when the client has taken the one before it. The response ends if the client takes
-none for a while.
-"""
+"""Bytes of an object as an HTTP response: read piece by piece in a few threads. A piece is read
+when the client has taken the one before it."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack
 from email.utils import formatdate
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import anyio.to_thread
 from starlette.responses import StreamingResponse
@@ -23,7 +19,6 @@ from dsort.storage.bucket import ObjectInfo
 __all__ = ["PIECE_BYTES", "BytesAnswer", "entity_tag", "object_headers"]
 
 PIECE_BYTES: Final = 1 << 20
-TAKE_S_MAX: Final = 120.0
 THREADS_MAX: Final = 16
 """Of all streams together: slow stores must not delay other routes."""
 
@@ -35,6 +30,7 @@ _SAFE: Final = {
     "Cache-Control": "private, no-cache",
 }
 _limiter: anyio.CapacityLimiter | None = None
+Found = TypeVar("Found")
 
 
 class Readable(Protocol):
@@ -53,12 +49,7 @@ def entity_tag(*parts: str) -> str:
 def object_headers(info: ObjectInfo, tag: str) -> dict[str, str]:
     """The headers of an object, the same for each part of it."""
     modified = formatdate(max(info.mtime_ns, 0) // 10**9, usegmt=True)
-    # AIStore's clients require that an object is marked as present in the cluster: else they do not
-    # resume an interrupted read. Times of access are not stored: the time of the last change is
-    # sent.
-    changed = str(max(info.mtime_ns, 0))
-    aistore = {"Ais-Present": "true", "Ais-Atime": changed, "Ais-Version": changed}
-    return {**_SAFE, "ETag": tag, "Last-Modified": modified, **aistore}
+    return {**_SAFE, "ETag": tag, "Last-Modified": modified}
 
 
 class BytesAnswer(StreamingResponse):
@@ -87,13 +78,8 @@ class BytesAnswer(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, then close ``ends``."""
-
-        async def hurried(message: object) -> None:
-            async with asyncio.timeout(TAKE_S_MAX):
-                await send(message)  # type: ignore[arg-type]
-
         try:
-            await super().__call__(scope, receive, hurried)
+            await super().__call__(scope, receive, send)
         finally:
             # No piece is read after this: it waits for a thread that reads.
             await self._pieces.aclose()
@@ -109,9 +95,9 @@ async def _pieces(source: Readable, start: int, stop: int) -> AsyncGenerator[byt
         yield bytes(piece)
 
 
-async def in_thread(work: Callable[[], object]) -> None:
-    """Run ``work`` in one of the threads for objects."""
+async def in_thread(work: Callable[[], Found]) -> Found:
+    """The result of ``work``, which runs in one of the threads for objects."""
     global _limiter
     if _limiter is None:
         _limiter = anyio.CapacityLimiter(THREADS_MAX)
-    await anyio.to_thread.run_sync(work, limiter=_limiter)
+    return await anyio.to_thread.run_sync(work, limiter=_limiter)

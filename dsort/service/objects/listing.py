@@ -1,4 +1,4 @@
-"""The objects of a bucket, a page at a time.
+"""The buckets of a service, and the objects of a bucket, a page at a time.
 
 A page names the place where the next one begins. Until the next page is requested, the listing
 itself is held for a while: finding the same place again would cost as much as all pages before it.
@@ -6,21 +6,41 @@ itself is held for a while: finding the same place again would cost as much as a
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from msgspec import Struct, field
 
-from dsort.errors import SpecError, SpecProblem
+from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.naming.names import INTERNAL_PART, is_internal
+from dsort.naming.patterns import has_wildcard
+from dsort.service.config import ServiceConfig
+from dsort.service.security.guard import check_bucket
+from dsort.service.security.policy import SpecPolicy
+from dsort.service.security.tokens import Identity
+from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.ref import BucketRef
 
-__all__ = ["PAGE_MAX", "TEXT_BYTES_MAX", "Entry", "ListingPage", "Listings", "PageAsked"]
+__all__ = [
+    "PAGE_MAX",
+    "TEXT_BYTES_MAX",
+    "Entry",
+    "ListingPage",
+    "Listings",
+    "PageAsked",
+    "known_buckets",
+    "name_in_specs",
+]
 
+BUCKETS_MAX: Final = 10_000
 PAGE_MAX: Final = 10_000
 PAGE_S_MAX: Final = 10.0
 HELD_MAX: Final = 8  # the listing of a flat directory takes 300 bytes a name
@@ -38,6 +58,12 @@ class PageAsked(Struct, frozen=True):
     listing: str = ""
     size: int = PAGE_MAX
     flat: bool = True
+
+    @classmethod
+    def at(cls, cursor: str, *, size: int, prefix: str = "") -> PageAsked:
+        """The page that begins at the ``ListingPage.cursor`` of the page before; "": the first."""
+        listing, _, after = cursor.partition(":")
+        return cls(prefix=prefix, after=after, listing=listing if after else "", size=size)
 
     def check(self) -> None:
         """``SpecError`` for a prefix that no name can have, and for texts that are too long."""
@@ -89,6 +115,11 @@ class ListingPage(Struct):
     listing: str
     entries: list[Entry] = field(default_factory=list)
     after: str = ""
+
+    @property
+    def cursor(self) -> str:
+        """The listing and the place in it as one text; "" for the last page."""
+        return self.after and f"{self.listing}:{self.after}"
 
 
 class _Held(Struct, frozen=True):
@@ -159,3 +190,32 @@ def _behind(names: Iterator[ObjectInfo], after: str) -> Iterator[ObjectInfo]:
     """Those of ``names``, which are in byte order, that come after ``after``."""
     last = after.encode("utf-8", "surrogateescape")
     return (each for each in names if each.name.encode("utf-8", "surrogateescape") > last)
+
+
+def known_buckets(identity: Identity, config: ServiceConfig, policy: SpecPolicy) -> list[str]:
+    """The URIs of buckets that the caller may read: directories in the data root, and buckets that
+    the operator has allowed without a wildcard. Buckets of a store that match an allowed pattern
+    are not listed."""
+    found = (uri for uri in _all_buckets(config, policy) if identity.may_read(uri))
+    return [*islice(dict.fromkeys(found), BUCKETS_MAX)]
+
+
+def _all_buckets(config: ServiceConfig, policy: SpecPolicy) -> Iterator[str]:
+    root = config.run.root
+    names = sorted(each.name for each in os.scandir(root) if each.is_dir()) if root.is_dir() else ()
+    refs = [BucketRef("", name) for name in names if not name.startswith(".")]
+    for pattern in policy.allow:
+        if not has_wildcard(pattern):
+            refs.append(parse_address(pattern))
+    fetch = policy.fetch_policy()
+    for ref in refs:
+        try:
+            yield check_bucket(ref, policy, fetch)
+        except (ForbiddenError, SpecError):  # a directory of the service itself, or behind a link
+            continue
+
+
+def name_in_specs(uri: str, root: Path) -> str:
+    """The bucket ``uri`` as specs name it: a directory under ``root`` by its name there."""
+    path = PurePath(parse_address(uri).path) if uri.startswith("file://") else root
+    return str(path.relative_to(root)) if root in path.parents else uri

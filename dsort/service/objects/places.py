@@ -1,24 +1,27 @@
 """The bucket or object that a request names, and whether the caller may use it.
 
-A path is ``/v1/objects/BUCKET/NAME``. The bucket is one part of it: a name as in a spec, or a URI
-whose slashes are encoded (``s3%3A%2F%2Fdata%2Fimages``); AIStore's clients send a plain name and
-``provider``. The path that the web server decoded is not used, because encoded slashes look like
-others in it. In ``/v1/buckets/BUCKET`` the bucket is all that follows.
+A path is ``/v1/records/BUCKET/NAME``. The bucket is one part of it: a name as in a spec, or a URI
+whose slashes are encoded (``s3%3A%2F%2Fdata%2Fimages``). The path that the web server decoded is
+not used, because encoded slashes look like others in it. In ``/v1/shards/BUCKET`` the bucket is all
+that follows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from msgspec import Struct
 from msgspec.structs import replace
+from starlette.requests import HTTPConnection
 
 from dsort.errors import (
     ForbiddenError,
     NotFoundError,
     NotSupportedError,
+    ObjectNotFoundError,
     SpecError,
     SpecProblem,
 )
@@ -43,15 +46,23 @@ from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import store_of
 
-__all__ = ["Asking", "ObjectPlace", "bucket_of_path", "check_changed_name", "object_of_path"]
+__all__ = [
+    "Asking",
+    "ObjectPlace",
+    "bucket_of_path",
+    "check_changed_name",
+    "missing",
+    "object_of_path",
+    "sent_path",
+]
 
 PATH_BYTES_MAX: Final = 8192
 NAME_BYTES_MAX: Final = 1024  # the limit of object stores
 
 
 class Asking(Struct, frozen=True):
-    """The caller of a request for a place, and its terms. ``provider``: AIStore's, or "".
-    ``writes``: whether the request writes to the place."""
+    """The caller of a request for a place, and its terms. ``provider``: of the bucket, if the
+    request names one. ``writes``: whether the request writes to the place."""
 
     identity: Identity
     config: ServiceConfig
@@ -85,8 +96,8 @@ class ObjectPlace(Struct, frozen=True):
 
     @property
     def shown_bucket(self) -> str:
-        """The bucket for a message: in AIStore's terms if the caller used these, because AIStore's
-        clients read from the text what is missing."""
+        """The bucket for a message, in the terms of the caller: clients read from the text what is
+        missing."""
         return f"{self.provider}://{self.asked}" if self.provider else self.uri
 
     @property
@@ -101,11 +112,10 @@ def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     bucket, whether it exists or not, ``NotSupportedError`` if the place cannot be written to."""
     bucket, slash, name = path.partition(b"/")
     if not slash or not name:
-        raise SpecError("no object is named", hint="/v1/objects/BUCKET/NAME")
+        raise SpecError("no object is named", hint="the path ends in /BUCKET/NAME")
     ref, asked = _ref(path, bucket, asking)
     found = _text(name, "name")
-    # AIStore's command checks for a directory before it lists.
-    if found.endswith("/") and not asking.writes:
+    if found.endswith("/") and not asking.writes:  # a directory's name
         place = replace(bucket_of_path(bucket, asking), name=found)
         raise NotFoundError(f"there is no object {place.shown}")
     uri = check_object(ref, found, asking.policy)
@@ -174,3 +184,20 @@ def _text(part: bytes, field: str) -> str:
         return unquote_to_bytes(part).decode()
     except UnicodeDecodeError:
         raise SpecError([SpecProblem(field, "is not UTF-8")]) from None
+
+
+def sent_path(request: HTTPConnection) -> bytes:
+    """The path of a request as it was sent, without decoding."""
+    path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    return path.partition(b"?")[0]
+
+
+@contextmanager
+def missing(place: ObjectPlace) -> Iterator[None]:
+    """Turns the error of a missing object or bucket into a 404."""
+    try:
+        yield
+    except ObjectNotFoundError:
+        if not place.name:
+            raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist') from None
+        raise NotFoundError(f"there is no object {place.shown}") from None

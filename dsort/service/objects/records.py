@@ -62,21 +62,17 @@ def listed_shards(
 ) -> tuple[list[Entry], str]:
     """(at least ``limit`` shards whose names contain ``text``, where the next page begins, or "" at
     the end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
-    listing, _, after = cursor.partition(":")
     wanted, ends_at = text.lower(), clock() + LIST_S_MAX
     found: list[Entry] = []
     while True:
         size = NAMES_A_LISTING if wanted else max(limit - len(found), 1)
-        asked = PageAsked(after=after, listing=listing if after else "", size=size)
-        page = listings.page(bucket, uri, client, asked)
+        page = listings.page(bucket, uri, client, PageAsked.at(cursor, size=size))
         found += [
             each for each in page.entries if is_supported(each.name) and wanted in each.name.lower()
         ]
-        listing, after = page.listing, page.after
-        if not after:
-            return found, ""
-        if len(found) >= limit or clock() > ends_at:
-            return found, f"{listing}:{after}"
+        cursor = page.cursor
+        if not cursor or len(found) >= limit or clock() > ends_at:
+            return found, cursor
 
 
 def random_shards(
@@ -137,32 +133,39 @@ class MemberPart(Struct, frozen=True):
 class ShardRecords:
     """Reads shards for users who inspect data."""
 
-    def __init__(self, processes: ShardProcesses) -> None:
+    def __init__(self, processes: ShardProcesses, policy: SpecPolicy) -> None:
         self._processes = processes
+        self._policy = policy
         self._turns = Turns()
 
     async def look(
-        self, place: ObjectPlace, policy: SpecPolicy, order: dict[str, Any], client: str, gone: Gone
+        self,
+        place: ObjectPlace,
+        order: dict[str, Any],
+        client: str,
+        gone: Gone,
+        *,
+        seconds_max: float = LOOK_S_MAX,
     ) -> tuple[MadeFile, ExitStack]:
-        """What the process has written about the shard, and what to close once it is sent.
-        ``ShardProblemError``, ``DsortError``."""
-        refuse_other_objects(place.name)
-        return await self._made(place, policy, order, client, gone)
-
-    async def look_at_bucket(
-        self, place: ObjectPlace, policy: SpecPolicy, order: dict[str, Any], client: str, gone: Gone
-    ) -> tuple[MadeFile, ExitStack]:
-        """What the process has written about the bucket; else like ``look``."""
-        return await self._made(place, policy, {**order, "uri": place.uri}, client, gone)
+        """What the process has written about the shard, or about the bucket if the place is one,
+        and what to close once it is sent. ``ShardProblemError``, ``DsortError``."""
+        if place.name:
+            refuse_other_objects(place.name)
+        fetch = place.policy(self._policy).to_json()
+        bucket = {"bucket": bucket_value(place.ref), "uri": place.uri, "name": place.name}
+        async with self._turns.one(client):
+            return await self._processes.made(
+                {**bucket, "fetch": fetch, **order}, MEMBERS_FILE, gone, seconds_max=seconds_max
+            )
 
     async def counts(
-        self, place: ObjectPlace, policy: SpecPolicy, shards: list[Entry], client: str, gone: Gone
+        self, place: ObjectPlace, shards: list[Entry], client: str, gone: Gone
     ) -> dict[str, int]:
         """The numbers of records by name, of those of these shards for which they are known."""
         sizes = [each.size_bytes for each in shards]
         order = {"look": "counts", "names": [each.name for each in shards], "sizes": sizes}
         try:
-            made, ends = await self._made(place, policy, order, client, gone)
+            made, ends = await self.look(place, order, client, gone)
         except (ShardProblemError, DsortError):
             return {}  # the shards are shown without their counts
         with ends:
@@ -170,13 +173,3 @@ class ShardRecords:
             made.read_into(memoryview(text), 0)
         found: dict[str, int] = json.loads(text)["records"]
         return found
-
-    async def _made(
-        self, place: ObjectPlace, policy: SpecPolicy, order: dict[str, Any], client: str, gone: Gone
-    ) -> tuple[MadeFile, ExitStack]:
-        fetch = place.policy(policy).to_json()
-        where = {"bucket": bucket_value(place.ref), "name": place.name, "fetch": fetch}
-        async with self._turns.one(client):
-            return await self._processes.made(
-                {**where, **order}, MEMBERS_FILE, gone, seconds_max=LOOK_S_MAX
-            )

@@ -11,6 +11,7 @@ the shard contains.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -29,7 +30,6 @@ from dsort.results.journal import list_job_directories
 from dsort.results.layout import manifest_name
 from dsort.results.manifest import parse_manifest
 from dsort.service.objects.previews import SHOWN_BYTES_MAX, Preview, preview_of
-from dsort.service.objects.ranges import UnsatisfiableRangeError, parse_range
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
@@ -37,7 +37,16 @@ from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
-__all__ = ["changed", "counts", "garbage", "payload", "records", "shown"]
+__all__ = [
+    "UnsatisfiableRangeError",
+    "changed",
+    "counts",
+    "garbage",
+    "parse_range",
+    "payload",
+    "records",
+    "shown",
+]
 
 MEMBERS_LISTED_MAX: Final = 16  # of each record of a page: the others are only counted
 MEMBERS_SHOWN_MAX: Final = 64  # of a record with its content
@@ -52,6 +61,7 @@ MANIFEST_BYTES_MAX: Final = 32 << 20
 MANIFESTS_MAX: Final = 16
 GARBAGE_MAX: Final = 10_000
 ONE: Final = "one.tar"
+_RANGE: Final = re.compile(r"bytes=\s*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))\s*")
 
 Order = Mapping[str, Any]
 
@@ -243,3 +253,28 @@ def _shown(record: Record, left: int) -> tuple[dict[str, Any], int]:
         left -= sent_bytes
         member |= preview.to_json()
     return document, left
+
+
+class UnsatisfiableRangeError(ValueError):
+    """The object has none of the requested bytes."""
+
+
+def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
+    """(first byte, byte after the last) of ``size_bytes`` that the header ``Range`` requests (RFC
+    9110, section 14); None: all of them, because the header is missing, requests several ranges or
+    cannot be read. ``UnsatisfiableRangeError``."""
+    match = _RANGE.fullmatch(header.lower()) if header is not None else None
+    if match is None:
+        return None
+    if match[3] is not None:
+        count = min(int(match[3]), size_bytes)
+        if not count:
+            raise UnsatisfiableRangeError
+        return size_bytes - count, size_bytes
+    start = int(match[1])
+    stop = size_bytes if match[2] is None else min(int(match[2]) + 1, size_bytes)
+    if match[2] is not None and int(match[2]) < start:
+        return None
+    if start >= size_bytes:
+        raise UnsatisfiableRangeError
+    return start, stop

@@ -14,18 +14,9 @@
   dsort.shardLink = (bucket, shard, more = {}) =>
     `${dsort.bucketLink(bucket)}?${new URLSearchParams({ shard, ...more })}`;
 
-  /** A bucket as a spec names it, of what lists of buckets and jobs have. */
-  dsort.bucketOf = ({ name, provider }) => {
-    const schemes = { aws: "s3", gcp: "gs", azure: "az" };
-    if (name.startsWith("/")) return `file://${name}`;
-    if (name.includes("://") || !schemes[provider]) return name;
-    return `${schemes[provider]}://${name}`;
-  };
-
   dsort.views.data = async (root, { signal }) => {
     dsort.put(root, dsort.waiting("Asking for the buckets …"));
-    const buckets = await dsort.api.get("/v1/buckets", null, signal);
-    const names = buckets.map(dsort.bucketOf);
+    const { buckets: names } = await dsort.api.get("/v1/listings", null, signal);
     const address = el("input", {
       type: "text",
       name: "bucket",

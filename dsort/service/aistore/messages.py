@@ -4,12 +4,16 @@ GET."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from dsort.errors import SpecError, SpecProblem
+from fastapi import Request
+
+from dsort.errors import NotSupportedError, SpecError, SpecProblem
 from dsort.service.security.guard import parse_text
 
-__all__ = ["fields_of", "message_of", "number_in", "text_in"]
+__all__ = ["action_message", "fields_of", "message_of", "number_in", "text_in"]
+
+_DECLINED: Final = ("summary-bck",)
 
 
 def message_of(body: bytes) -> dict[str, Any]:
@@ -45,3 +49,17 @@ def number_in(fields: Mapping[str, Any], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise SpecError([SpecProblem(name, "is no whole number from 0 on")])
     return value
+
+
+async def action_message(request: Request, *actions: str) -> dict[str, Any]:
+    """The body of a request, which must have one of these actions; {} if there is no body, for a
+    list."""
+    message = message_of(await request.body())
+    found = text_in(message, "action")
+    if found in _DECLINED:
+        raise NotSupportedError(f"action: {found!r} is none that this service has")
+    if found not in actions and (found or actions != ("list",)):
+        text = f"{found[:80]!r} is none that this service has" if found else "is missing"
+        hint = " or ".join(f'{{"action": "{action}"}}' for action in actions)
+        raise SpecError([SpecProblem("action", text, f"send {hint}")])
+    return message

@@ -1,11 +1,11 @@
-"""Shared by the routes of buckets and objects: their parameters, the place that a request names,
-and errors in a form that AIStore's clients can read."""
+"""Shared by AIStore's routes of buckets and objects: their parameters, the place that a request
+names, and errors in a form that AIStore's clients can read."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -13,42 +13,30 @@ from fastapi import Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
-from dsort.errors import (
-    DsortError,
-    NotFoundError,
-    NotSupportedError,
-    ObjectNotFoundError,
-)
+from dsort.errors import DsortError, NotSupportedError
 from dsort.service.api.answers import JsonAnswer, problem_answer
-from dsort.service.objects.places import Asking, ObjectPlace, object_of_path
+from dsort.service.objects.places import (
+    Asking,
+    ObjectPlace,
+    bucket_of_path,
+    object_of_path,
+    sent_path,
+)
 from dsort.service.objects.processes import ShardProblemError
 from dsort.service.problems import PROBLEM_JSON
 from dsort.service.security import limits
 from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
+from dsort.storage.registry import store_of
 
-__all__ = [
-    "BucketPath",
-    "NamePath",
-    "ObjectRoute",
-    "Provider",
-    "missing",
-    "object_place",
-    "refuse_namespace",
-    "sent_path",
-    "shard_problem",
-]
+__all__ = ["BucketPath", "ObjectRoute", "Provider", "bucket_place", "object_place"]
 
-PREFIX: Final = b"/v1/objects/"
+_OBJECTS: Final = b"/v1/objects/"
+_BUCKETS: Final = b"/v1/buckets/"
 DRAINED_BYTES_MAX: Final = 1 << 20
 BucketPath = Annotated[
-    str,
-    Path(
-        description="A bucket as in a spec, as one part of the path: `images`, "
-        "`s3%3A%2F%2Fdata%2Fimages`.",
-    ),
+    str, Path(description="A bucket as in a spec: `images`, `s3%3A%2F%2Fdata%2Fimages`.")
 ]
-NamePath = Annotated[str, Path(description="The object's name; it may have slashes.")]
 Provider = Annotated[
     str, Query(max_length=20, description="As AIStore's clients send it: `ais`, `aws`, `gcp`.")
 ]
@@ -65,6 +53,9 @@ class ObjectRoute(APIRoute):
         async def handle(request: Request) -> Response:
             try:
                 return await inner(request)
+            except ShardProblemError as error:
+                document = {**error.document, "message": str(error)}
+                return JsonAnswer(document, int(document["status"]), media_type=PROBLEM_JSON)
             except DsortError as error:
                 if request.method == "PUT":
                     await _drain(request)
@@ -74,12 +65,6 @@ class ObjectRoute(APIRoute):
                 return answer
 
         return handle
-
-
-def shard_problem(error: ShardProblemError) -> Response:
-    """The problem that the process of a shard reported, as a response."""
-    document = {**error.document, "message": str(error)}
-    return JsonAnswer(document, int(document["status"]), media_type=PROBLEM_JSON)
 
 
 async def _drain(request: Request) -> None:
@@ -94,38 +79,31 @@ async def _drain(request: Request) -> None:
                     return
 
 
-def sent_path(request: Request) -> bytes:
-    """The path of a request as it was sent, without decoding."""
-    path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
-    return path.partition(b"?")[0]
-
-
 def object_place(
-    service: Service,
-    request: Request,
-    identity: Identity,
-    provider: str = "",
-    *,
-    writes: bool = False,
-    prefix: bytes = PREFIX,
+    service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
 ) -> ObjectPlace:
-    """The object that a request names, whose path begins with ``prefix``; errors as for
-    ``places.object_of_path``."""
-    refuse_namespace(request)
-    asking = Asking(identity, service.config, service.submitter.policy, provider, writes)
-    return object_of_path(sent_path(request).removeprefix(prefix), asking)
+    """The object that a request names; errors as for ``places.object_of_path``."""
+    asking = _asking(service, request, identity, provider, writes)
+    return object_of_path(sent_path(request).removeprefix(_OBJECTS), asking)
 
 
-def refuse_namespace(request: Request) -> None:
-    """``NotSupportedError`` for a bucket of another of AIStore's clusters or namespaces."""
+def bucket_place(
+    service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
+) -> ObjectPlace:
+    """The bucket that a request names; errors as for ``places.bucket_of_path``."""
+    asking = _asking(service, request, identity, provider, writes)
+    place = bucket_of_path(sent_path(request).removeprefix(_BUCKETS), asking)
+    store = store_of(place.ref.scheme)
+    if store is not None and store.is_read_only:
+        raise NotSupportedError(f"{place.uri} cannot be listed")
+    return place
+
+
+def _asking(
+    service: Service, request: Request, identity: Identity, provider: str, writes: bool
+) -> Asking:
+    """The terms of a request. ``NotSupportedError`` for a bucket of another of AIStore's clusters
+    or namespaces."""
     if request.query_params.get("namespace", "").strip("@#"):
         raise NotSupportedError("there are no namespaces here", hint="leave namespace out")
-
-
-@contextmanager
-def missing(place: ObjectPlace) -> Iterator[None]:
-    """Turns the error of a missing object or bucket into a 404."""
-    try:
-        yield
-    except ObjectNotFoundError:
-        raise NotFoundError(f"there is no object {place.shown}") from None
+    return Asking(identity, service.config, service.submitter.policy, provider, writes)

@@ -1,4 +1,4 @@
-"""``/v1/buckets``: list buckets and the objects in them.
+"""``GET`` and ``HEAD`` of ``/v1/buckets``: buckets, and the objects in them.
 
 The messages are those of AIStore's clients: an action in a JSON body, even where the method is GET;
 without a body, a list. AIStore's Go clients and its SDK request MessagePack.
@@ -13,46 +13,37 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
-from dsort.errors import (
-    NotFoundError,
-    NotSupportedError,
-    ObjectNotFoundError,
-    SpecError,
-    SpecProblem,
-    StorageError,
-)
+from dsort.data.json_values import encodable
+from dsort.errors import NotSupportedError, ObjectNotFoundError, StorageError
+from dsort.service.aistore.answers import BucketModel, bucket_model
+from dsort.service.aistore.checksums import content_checksum
+from dsort.service.aistore.messages import action_message, fields_of, number_in, text_in
+from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, bucket_place
+from dsort.service.aistore.shards import has_members, listed_members
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller
 from dsort.service.api.models import problems, shown
-from dsort.service.api.object_places import (
-    ObjectRoute,
-    Provider,
-    refuse_namespace,
-    sent_path,
-    shard_problem,
-)
 from dsort.service.objects.answers import in_thread
-from dsort.service.objects.buckets import BucketModel, bucket_model, known_buckets
-from dsort.service.objects.checksums import content_checksum
-from dsort.service.objects.listing import PAGE_MAX, TEXT_BYTES_MAX, Entry, ListingPage, PageAsked
-from dsort.service.objects.members import has_members
-from dsort.service.objects.messages import fields_of, message_of, number_in, text_in
-from dsort.service.objects.msgpack import packed
-from dsort.service.objects.places import Asking, ObjectPlace, bucket_of_path
-from dsort.service.objects.processes import ShardProblemError
+from dsort.service.objects.listing import (
+    PAGE_MAX,
+    TEXT_BYTES_MAX,
+    Entry,
+    ListingPage,
+    PageAsked,
+    known_buckets,
+)
+from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
-from dsort.storage.registry import store_of
 
-__all__ = ["PREFIX", "BucketPath", "absent", "action_message", "bucket_place", "router"]
+__all__ = ["router"]
 
-PREFIX: Final = b"/v1/buckets/"
-_DECLINED: Final = ("summary-bck",)
 MSGPACK: Final = "application/msgpack"
 _ARCHIVES: Final = 1 << 3
 _NAME_ONLY: Final = 1 << 4
@@ -76,13 +67,6 @@ _SHORT: Final = {
 _ARCHIVES_A_PAGE: Final = 64
 _ENTRIES_MAX: Final = 100_000
 _EXPANDING_S_MAX: Final = 10.0
-
-BucketPath = Annotated[
-    str,
-    Path(
-        description="A bucket as in a spec: `images`, `s3%3A%2F%2Fdata%2Fimages`.",
-    ),
-]
 
 
 class ListedObject(BaseModel):
@@ -199,15 +183,11 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
         }
         value = (await action_message(request, "list")).get("value")
         asked = _Asked(query if value is None else fields_of(value))
-        pages: list[ListingPage] = []
         with service.limits.download(identity.name):
-            await in_thread(lambda: pages.append(_page(service, place, identity, asked)))
-            (page,) = pages
+            with missing(place):
+                page = await in_thread(lambda: _page(service, place, identity, asked))
             if asked.with_members:
-                try:
-                    page = await _expanded(service, request, identity, place, page)
-                except ShardProblemError as error:
-                    return shard_problem(error)
+                page = await _expanded(service, request, identity, place, page)
             elif "checksum" in asked.props:
                 await in_thread(lambda: _add_checksums(service, place, page))
         return _page_answer(page, asked, request.headers.get("Accept", ""))
@@ -231,8 +211,9 @@ def _add_head(routes: APIRouter, service: Service) -> None:
         if "bsumm_remote" in request.query_params:
             raise NotSupportedError("buckets are not summed up here", hint="list the objects")
         place = bucket_place(service, request, identity, provider)
-        if not place.opened(service.config, service.submitter.policy).exists():
-            raise absent(place)
+        with missing(place):
+            if not place.opened(service.config, service.submitter.policy).exists():
+                raise ObjectNotFoundError(place.shown)
         model = bucket_model(place.uri, service.config.run.root.resolve())
         return Response(headers={"Ais-Bucket-Props": json.dumps({"provider": model["provider"]})})
 
@@ -263,10 +244,7 @@ class _Asked:
 
 def _page(service: Service, place: ObjectPlace, identity: Identity, asked: _Asked) -> ListingPage:
     bucket = place.opened(service.config, service.submitter.policy)
-    try:
-        return service.listings.page(bucket, place.uri, identity.name, asked.page)
-    except ObjectNotFoundError:
-        raise absent(place) from None
+    return service.listings.page(bucket, place.uri, identity.name, asked.page)
 
 
 async def _expanded(
@@ -284,11 +262,8 @@ async def _expanded(
         is_archive = entry.kind == "object" and has_members(entry.name)
         found.entries.append(replace(entry, kind="archive") if is_archive else entry)
         if is_archive:
-            found.entries += await service.members.listed(
-                replace(place, name=entry.name),
-                service.submitter.policy,
-                identity.name,
-                request.is_disconnected,
+            found.entries += await listed_members(
+                service, replace(place, name=entry.name), identity.name, request.is_disconnected
             )
         is_enough = len(found.entries) >= _ENTRIES_MAX or time.monotonic() > ends_at
         if is_enough and number + 1 < len(page.entries):
@@ -314,16 +289,14 @@ def _add_checksums(service: Service, place: ObjectPlace, page: ListingPage) -> N
 def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
     rows = [_row(each, asked) for each in page.entries]
     if MSGPACK in accept:
-        entries = [
-            {_SHORT[name]: value for name, value in row.items() if value != ""} for row in rows
-        ]
+        entries = [{_SHORT[name]: value for name, value in row.items()} for row in rows]
         document = {
             "UUID": page.listing,
-            "ContinuationToken": page.after,
+            "ContinuationToken": encodable(page.after),
             "Entries": entries,
             "Flags": 0,
         }
-        return Response(packed(document), headers={"Content-Type": MSGPACK})
+        return Response(msgspec.msgpack.encode(document), headers={"Content-Type": MSGPACK})
     return JsonAnswer(
         {
             "uuid": page.listing,
@@ -339,7 +312,7 @@ def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
 
 def _row(entry: Entry, asked: _Asked) -> dict[str, str | int]:
     """An entry with those of the requested properties that are known, by AIStore's names."""
-    row: dict[str, str | int] = {"name": entry.name, "flags": _FLAGS[entry.kind]}
+    row: dict[str, str | int] = {"name": encodable(entry.name), "flags": _FLAGS[entry.kind]}
     if asked.has_sizes and entry.size_bytes:
         row["size"] = entry.size_bytes
     if entry.checksum:
@@ -355,38 +328,3 @@ def _go_rfc822(time_ns: int) -> str:
     """A time in the format of AIStore's times of access, which are times of the last change
     here."""
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%d %b %y %H:%M UTC")
-
-
-def bucket_place(
-    service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
-) -> ObjectPlace:
-    """The bucket that a request names; errors as for ``places.bucket_of_path``."""
-    refuse_namespace(request)
-    asking = Asking(identity, service.config, service.submitter.policy, provider, writes)
-    place = bucket_of_path(sent_path(request).removeprefix(PREFIX), asking)
-    store = store_of(place.ref.scheme)
-    if store is not None and store.is_read_only:
-        raise NotSupportedError(f"{place.uri} cannot be listed")
-    return place
-
-
-def absent(place: ObjectPlace) -> NotFoundError:
-    """The error of a bucket that does not exist."""
-    return NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
-
-
-# --- messages ------------------------------------------------------------------------------------
-
-
-async def action_message(request: Request, *actions: str) -> dict[str, Any]:
-    """The body of a request, which must have one of these actions; {} if there is no body, for a
-    list."""
-    message = message_of(await request.body())
-    found = text_in(message, "action")
-    if found in _DECLINED:
-        raise NotSupportedError(f"action: {found!r} is none that this service has")
-    if found not in actions and (found or actions != ("list",)):
-        text = f"{found[:80]!r} is none that this service has" if found else "is missing"
-        hint = " or ".join(f'{{"action": "{action}"}}' for action in actions)
-        raise SpecError([SpecProblem("action", text, f"send {hint}")])
-    return message

@@ -1,0 +1,132 @@
+"""Shards that are transformed while they are read, and files of shards by their paths.
+
+Each request is one order for the process of shards. A transformed shard is a job of one shard: the
+result is what ``dsort transform`` would have written, byte for byte. It is complete before its
+first byte is sent: if a step fails at a record, the client gets an error, and not a shard that ends
+too soon.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any, Final
+
+from msgspec import Struct
+
+from dsort.errors import SpecError, SpecProblem, TooLargeError
+from dsort.job.output_names import kept_name
+from dsort.naming.names import archive_extension
+from dsort.service.objects.listing import Entry
+from dsort.service.objects.places import ObjectPlace
+from dsort.service.objects.processes import RUN_S_MAX, Gone, MadeFile, Turns
+from dsort.service.security.tokens import Identity
+from dsort.service.service import Service
+from dsort.sizes import format_bytes
+from dsort.spec.buckets import bucket_value
+from dsort.spec.model import JobSpec
+from dsort.storage.network_policy import FetchPolicy
+
+__all__ = [
+    "INLINE_BYTES_MAX",
+    "LIST_BYTES_MAX",
+    "InlineTransforms",
+    "has_members",
+    "listed_members",
+    "read_member",
+]
+
+INLINE_BYTES_MAX: Final = 4 << 30
+"""Larger shards need a job."""
+LIST_BYTES_MAX: Final = 64 << 20
+_CONTAINERS: Final = (".tar", ".tgz", ".zip")
+
+
+def has_members(name: str) -> bool:
+    """Whether an object of this name is an archive of files, and not a file of lines or rows."""
+    extension = archive_extension(name)
+    return extension is not None and extension.startswith(_CONTAINERS)
+
+
+async def listed_members(
+    service: Service, place: ObjectPlace, client: str, gone: Gone
+) -> list[Entry]:
+    """The files in a shard, in its order, with the names that a list shows. ``ShardProblemError``,
+    ``DsortError``."""
+    made, ends = await read_member(service, place, None, client, gone)
+    with ends:
+        if made.size_bytes > LIST_BYTES_MAX:
+            raise TooLargeError(
+                f"the names in {place.name} have more than {format_bytes(LIST_BYTES_MAX)}",
+                hint="`dsort inspect` lists them all",
+            )
+        text = bytearray(made.size_bytes)
+        made.read_into(memoryview(text), 0)
+    found = (json.loads(line) for line in text.splitlines())
+    return [Entry(f"{place.name}/{name}", size, "member") for name, size in found]
+
+
+async def read_member(
+    service: Service, place: ObjectPlace, path: str | None, client: str, gone: Gone
+) -> tuple[MadeFile, ExitStack]:
+    """The file ``path`` in a shard, or for None the list of its files, and what to close once it is
+    sent. Errors as for ``listed_members``."""
+    if not has_members(place.name):
+        raise SpecError([SpecProblem("name", "is not that of a tar or a zip")])
+    order = {"look": "list"} if path is None else {"look": "member", "member": path}
+    return await service.records.look(place, order, client, gone, seconds_max=RUN_S_MAX)
+
+
+class InlineSpec(Struct, frozen=True):
+    """The spec of such a job, and the places that the job may use."""
+
+    spec: JobSpec
+    fetch: FetchPolicy
+
+    def order(self) -> dict[str, Any]:
+        """The same as an order for the process that does the job."""
+        return {"spec": self.spec.canonical(), "fetch": self.fetch.to_json()}
+
+
+class InlineTransforms:
+    """Transforms shards for requests."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._turns = Turns()
+
+    def spec(self, place: ObjectPlace, use: str, identity: Identity) -> InlineSpec:
+        """The checked spec of the job, without the place that it writes to. ``SpecError`` if there
+        is no such transform, ``ForbiddenError`` if it may not run, or reads files that ``identity``
+        may not read."""
+        extension = archive_extension(place.name)
+        if extension is None:
+            problem = SpecProblem("name", "is not that of a shard: only shards have records")
+            raise SpecError([problem])
+        written = {
+            "input_bck": bucket_value(place.ref),
+            "input_format": {"objnames": [place.name]},
+            "input_extension": extension,
+            "output_bck": "file:///unknown",
+            "keep_shards": True,
+            "algorithm": {"kind": "none"},
+            "transform": {"use": use},
+        }
+        submitter = self._service.submitter
+        spec, file_uris = submitter.read_inline(written, identity)
+        return InlineSpec(spec, place.policy(submitter.policy, file_uris))
+
+    async def run(
+        self, inline: InlineSpec, size_bytes: int, client: str, gone: Gone
+    ) -> tuple[MadeFile, ExitStack]:
+        """The transformed shard, and what to close once it is sent. ``ShardProblemError``,
+        ``DsortError`` if it could not be made."""
+        if size_bytes > INLINE_BYTES_MAX:
+            raise TooLargeError(
+                f"the shard has {format_bytes(size_bytes)}, over {format_bytes(INLINE_BYTES_MAX)}",
+                hint="`dsort transform` makes all of a bucket's shards, of any size",
+            )
+        (shard,) = inline.spec.sources[0].format.objnames or ("",)
+        name = kept_name(shard, inline.spec.output_extension)
+        async with self._turns.one(client):
+            return await self._service.shard_processes.made(inline.order(), name, gone)
