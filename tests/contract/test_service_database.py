@@ -59,16 +59,16 @@ def noted(database: Database) -> list[str]:
 
 
 def job(job_id: str) -> dict[str, object]:
-    return {
-        "job_id": job_id,
-        "kind": "run",
-        "owner": "ann",
-        "spec": {},
-        "input_uri": "file:///a",
-        "output_uri": "file:///b",
-        "created_at": 1.0,
-        "state": "queued",
-    }
+    row = tables.JobRow(
+        job_id=job_id,
+        kind="run",
+        owner="ann",
+        spec={},
+        input_uri="file:///a",
+        output_uri="file:///b",
+        claims=None,
+    )
+    return row.values()
 
 
 def test_migrations_lead_from_nothing_to_the_tables_in_the_code(database: Database) -> None:

@@ -18,7 +18,7 @@ from dsort.service.database.tables import notices
 from dsort.service.hosting.notifier import Notifier
 from dsort.service.jobs.notices import FIRST_PAUSE_S, HELD_S, TRIES_MAX, NoticeStore
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
-from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.rows import schedule_view
 from dsort.settings import Settings
@@ -64,7 +64,7 @@ def begin_job(database: Database, now_s: float, **hooks: dict[str, str]) -> JobR
     """A job with these hooks that runs."""
     store = JobStore(database)
     more = {"input_uri": "file:///in", "output_uri": "file:///out", "claims": []}
-    new = NewJob(job_id="one", kind="run", owner="ann", spec={}, hooks=hooks or None, **more)
+    new = JobRow(job_id="one", kind="run", owner="ann", spec={}, hooks=hooks or None, **more)
     store.submit(new)
     row = claim_next(database, host="h", replica="r", limits=ROOM, now_s=now_s)
     assert row is not None

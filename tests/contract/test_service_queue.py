@@ -30,7 +30,7 @@ from dsort.service.jobs.queue import (
     take_over,
     thin_progress,
 )
-from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 
 WAIT_S = 120
@@ -66,7 +66,7 @@ def submit(
         "claims": [["file:///out", f"{job_id}-%d.tar"]],
         **more,
     }
-    row, new = store.submit(NewJob(job_id=job_id, **values), before=before)
+    row, new = store.submit(JobRow(job_id=job_id, **values), before=before)
     assert new
     assert row.job_id == job_id
 
@@ -402,13 +402,13 @@ def test_a_long_jobs_progress_is_thinned_evenly(database: Database, store: JobSt
 def test_a_job_that_can_never_be_stored_is_refused_in_the_end(store: JobStore) -> None:
     tries = []
 
-    def refuse(connection: Connection, new: NewJob) -> None:
+    def refuse(connection: Connection, new: JobRow) -> None:
         tries.append(new.job_id)
         raise IntegrityError("INSERT", None, Exception("NOT NULL constraint failed"))
 
     values = {"kind": "run", "owner": "ann", "spec": {}, "input_uri": "", "output_uri": ""}
     with pytest.raises(IntegrityError):
-        store.submit(NewJob(job_id="a", claims=[], **values), on_insert=refuse)
+        store.submit(JobRow(job_id="a", claims=[], **values), on_insert=refuse)
     assert len(set(tries)) == len(tries) <= 10
 
 

@@ -11,7 +11,7 @@ from dsort.errors import JobConflictError
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import jobs
 from dsort.service.jobs.queue import Limits, claim_next
-from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.retention import ScheduleResults
 
@@ -26,7 +26,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 def submit(database: Database, job_id: str, template: str) -> None:
     JobStore(database).submit(
-        NewJob(
+        JobRow(
             job_id=job_id,
             kind="run",
             owner="ann",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dsort.service.database.engine import Database, open_database
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
-from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from tests.support.sampling import examples
 
@@ -36,7 +36,7 @@ class Queue:
 
     def submit(self, owner: str, priority: int) -> None:
         job_id = f"job{next(self.numbers)}"
-        new = NewJob(
+        new = JobRow(
             job_id=job_id,
             kind="run",
             owner=owner,

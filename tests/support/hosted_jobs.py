@@ -17,7 +17,7 @@ from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.dispatcher import Dispatcher, Timing
-from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.spec.load import parse_spec
 from tests.support.children import children_here
@@ -70,7 +70,7 @@ class Hosting:
             "output_uri": (self.root / "out").as_uri(),
             "claims": [],
         }
-        row, _ = self.store.submit(NewJob(**{**values, **more}))
+        row, _ = self.store.submit(JobRow(**{**values, **more}))
         if self.dispatcher is not None:
             self.dispatcher.wake()
         return row.job_id

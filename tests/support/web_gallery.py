@@ -22,7 +22,7 @@ from dsort.errors import DsortError, JobStoppedError
 from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.api.app import create_app
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish, record
-from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import insert_job
 from dsort.service.problems import problem_of
 from dsort.service.service import Service
@@ -145,7 +145,7 @@ class _Jobs:
         self.now_s += 600
         number = int(self.now_s)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.now_s))
-        new = NewJob(
+        new = JobRow(
             job_id=job_id or f"{stamp}-{number % 0xFFFFFF:06x}",
             kind=more.pop("kind", "run"),
             owner="alice",

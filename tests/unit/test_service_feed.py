@@ -14,7 +14,7 @@ from dsort.service import change_feed as feed
 from dsort.service.change_feed import ChangeFeed
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import events
-from dsort.service.jobs.rows import EventRow, NewJob
+from dsort.service.jobs.rows import EventRow, JobRow
 from dsort.service.jobs.store import JobStore
 
 
@@ -23,7 +23,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
     with open_database(f"sqlite:///{tmp_path}/service.db") as opened:
         store = JobStore(opened)
         for job_id in ("a", "b"):
-            new = NewJob(
+            new = JobRow(
                 job_id=job_id,
                 kind="run",
                 owner="me",

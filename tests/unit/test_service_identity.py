@@ -129,16 +129,15 @@ def test_a_query_finds_what_may_be_seen(
     one = Identity("ann", VIEWER, tuple(buckets), ("s3://out",))
     with database.writing() as connection:
         rows = [
-            {
-                "job_id": str(number),
-                "kind": "run",
-                "owner": "ann",
-                "spec": {},
-                "input_uri": uri,
-                "output_uri": output,
-                "created_at": 0.0,
-                "state": "queued",
-            }
+            tables.JobRow(
+                job_id=str(number),
+                kind="run",
+                owner="ann",
+                spec={},
+                input_uri=uri,
+                output_uri=output,
+                claims=None,
+            ).values()
             for number, (uri, output) in enumerate(
                 (uri, output) for uri in uris for output in ("s3://out", "s3://OUT")
             )

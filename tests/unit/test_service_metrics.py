@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from dsort.service.api.metrics import Metrics, RequestMetrics
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import jobs
-from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.security.tokens import VIEWER, Identity
 
@@ -57,7 +57,7 @@ def counted(tmp_path: Path) -> Iterator[Counted]:
         found = Counted(database, Metrics(store, replica="r1"))
         for job_id, replica in (("job-1", "r1"), ("job-2", "r2")):
             store.submit(
-                NewJob(
+                JobRow(
                     job_id=job_id,
                     kind="run",
                     owner="ann",

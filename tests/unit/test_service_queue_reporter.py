@@ -17,7 +17,7 @@ from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting import reporter as reporter_module
 from dsort.service.hosting.reporter import Reporter, progress_data
 from dsort.service.jobs.queue import Ending, Limits, claim_next, take_over
-from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.stop_flag import StopFlag
 from tests.support.internals import JobStarted, JobWarning, PhaseDone, Progress
@@ -51,7 +51,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Away]:
         away = Away(opened.engine)
         away.refused = threading.Event()
         values: dict[str, Any] = {"spec": {}, "input_uri": "file:///a", "output_uri": "file:///b"}
-        JobStore(away).submit(NewJob(job_id="a", kind="run", owner="ann", claims=[], **values))
+        JobStore(away).submit(JobRow(job_id="a", kind="run", owner="ann", claims=[], **values))
         assert claim_next(away, host="h", replica="one", limits=ROOM, now_s=1.0) is not None
         yield away
 

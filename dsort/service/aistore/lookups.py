@@ -21,7 +21,7 @@ from dsort.results.layout import reactions_name
 from dsort.service.aistore.answers import bucket_model, kinds_to_name, own_id
 from dsort.service.api.dependencies import address_of
 from dsort.service.jobs.outputs import open_output
-from dsort.service.jobs.rows import NOT_READ, JobRow, NewJob
+from dsort.service.jobs.rows import NOT_READ, JobRow
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.tokens import Identity
 from dsort.service.security.uris import split_uris
@@ -69,7 +69,7 @@ def own_job(service: Service, identity: Identity, uuid: str) -> JobRow:
     return row
 
 
-def refuse_absent(service: Service, new: NewJob) -> None:
+def refuse_absent(service: Service, new: JobRow) -> None:
     """``NotFoundError`` for an input bucket whose directory does not exist. AIStore reports that at
     once; here a job usually fails when it runs, because its inputs may be made until then. Buckets
     of an object store are not checked: that would take a request to the store for each job."""

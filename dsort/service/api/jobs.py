@@ -20,7 +20,7 @@ from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
 from dsort.service.hosting.logs import remove_logs
-from dsort.service.jobs.rows import JobRow, NewJob, as_model, job_view
+from dsort.service.jobs.rows import JobRow, as_model, job_view
 from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submit import Asked, allowed_priority
 from dsort.service.security.spec_text import check_text
@@ -143,7 +143,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
             idempotency_key=idempotency_key,
         )
 
-        def note(connection: Connection, new: NewJob) -> None:
+        def note(connection: Connection, new: JobRow) -> None:
             where = {"input": shown_uris(new.input_uri), "output": shown_uris(new.output_uri)}
             details = {**where, "kind": new.kind, **_for_admins(new.spec)}
             address = address_of(request)

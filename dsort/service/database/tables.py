@@ -11,8 +11,11 @@ JSON columns pass through the serializer that ``engine.py`` gives to SQLAlchemy.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
+from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
+from msgspec import Struct
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -33,9 +36,13 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from dsort.data.json_values import encodable
+from dsort.service.jobs.states import ENDED, QUEUED, RUNNING
 
 __all__ = [
     "AnyText",
+    "Claims",
+    "JobRow",
+    "Json",
     "audit",
     "events",
     "jobs",
@@ -78,56 +85,102 @@ metadata = MetaData(
     }
 )
 
+Json: TypeAlias = Mapping[str, Any]
+Claims: TypeAlias = Sequence[Sequence[str]]
+
 _Json = JSON(none_as_null=True)
 # SQLite numbers rows by itself only where the key is INTEGER, and avoids numbers that were used
 # before only with sqlite_autoincrement.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 
+
+class JobRow(Struct, frozen=True, kw_only=True):
+    """A job: a row of ``jobs``, from before it is in the queue to its end. The fields with a
+    column are the columns of the table, in this order; the others come from other tables."""
+
+    # -- the request --
+    number: Annotated[int, Column(_Serial, primary_key=True, autoincrement=True)] = 0
+    """The order of submission."""
+    job_id: Annotated[str, Column(AnyText(64), unique=True)]
+    kind: Annotated[str, Column(AnyText(8))]  # run | plan
+    owner: Annotated[str, Column(AnyText(128))]
+    priority: Annotated[int, Column(Integer)] = 0  # higher runs first
+    description: Annotated[str, Column(AnyText())] = ""
+    spec: Annotated[Json, Column(_Json)]  # canonical, with its seed; it was checked
+    input_uri: Annotated[str, Column(AnyText())]  # as ``security.uris`` joins them
+    output_uri: Annotated[str, Column(AnyText())]
+    claims: Annotated[Claims | None, Column(_Json)]
+    """The names that the job writes: [[bucket URI, template], ...], as in ``naming.overlap``; None
+    if they are known only once its key map is read."""
+    file_uris: Annotated[Sequence[str] | None, Column(_Json)] = ()
+    """Files of this machine that the spec names, with links resolved; None: any that is allowed."""
+    schedule_id: Annotated[str | None, Column(AnyText(64))] = None
+    due_at: Annotated[float | None, Column(Double)] = None  # of a schedule's run
+    after_commit: Annotated[Json | None, Column(_Json)] = None
+    """What a schedule requires after the commit: pointer, retention."""
+    hooks: Annotated[Json | None, Column(_Json)] = None  # as in dsort.results.hooks.hooks_of
+    idempotency_key: Annotated[str | None, Column(AnyText(255))] = None
+    body_digest: Annotated[str | None, Column(AnyText(64))] = None
+    created_at: Annotated[float, Column(Double)] = 0.0
+    # -- progress --
+    state: Annotated[str, Column(AnyText(16))] = QUEUED
+    stop_asked_at: Annotated[float | None, Column(Double)] = None
+    stop_reason: Annotated[str | None, Column(AnyText())] = None
+    phase: Annotated[str | None, Column(AnyText(16))] = None
+    progress: Annotated[Json | None, Column(_Json)] = None
+    phases: Annotated[Sequence[Json] | None, Column(_Json)] = None
+    """[{phase, seconds, shards, records, bytes}, ...]"""
+    warning_count: Annotated[int, Column(Integer)] = 0
+    begun_at: Annotated[float | None, Column(Double)] = None
+    """When it was taken from the queue: it runs since then."""
+    started_at: Annotated[float | None, Column(Double)] = None
+    ended_at: Annotated[float | None, Column(Double)] = None
+    # -- the process that runs it --
+    attempt: Annotated[int, Column(Integer)] = 0  # of the service, not of the engine
+    deaths: Annotated[int, Column(Integer)] = 0  # attempts whose process died
+    host: Annotated[str | None, Column(AnyText(255))] = None
+    """Machine and boot, as hosting/process.py names it."""
+    replica: Annotated[str | None, Column(AnyText(64))] = None
+    pid: Annotated[int | None, Column(Integer)] = None
+    pid_started: Annotated[float | None, Column(Double)] = None
+    heartbeat_at: Annotated[float | None, Column(Double)] = None
+    # -- the outcome --
+    result: Annotated[Json | None, Column(_Json)] = None  # JobReport
+    error: Annotated[Json | None, Column(_Json)] = None  # problem document
+    exit_code: Annotated[int | None, Column(Integer)] = None
+    # -- from other tables --
+    labels: tuple[str, ...] = ()
+    schedule_name: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has ended; its state then changes only on request."""
+        return self.state in ENDED
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the job runs, and a stop was requested."""
+        return self.state == RUNNING and self.stop_asked_at is not None
+
+    def values(self) -> dict[str, Any]:
+        """The columns of a new row; the table gives it its number."""
+        return {name: getattr(self, name) for name in jobs.c.keys() if name != "number"}  # noqa: SIM118
+
+
+def _columns_of(row: type[Struct]) -> Iterator[Column[Any]]:
+    """The columns of a row's fields. SQLAlchemy's mapped classes do the same, but cannot be frozen,
+    and to import them takes every job process a tenth of its start."""
+    for name, hint in get_type_hints(row, include_extras=True).items():
+        for column in getattr(hint, "__metadata__", ()):
+            column.name = column.key = name
+            column.nullable = NoneType in get_args(hint.__origin__)
+            yield column
+
+
 jobs = Table(
     "jobs",
     metadata,
-    # -- the request --
-    Column("number", _Serial, primary_key=True, autoincrement=True),  # order of submission
-    Column("job_id", AnyText(64), nullable=False, unique=True),
-    Column("kind", AnyText(8), nullable=False),  # run | plan
-    Column("owner", AnyText(128), nullable=False),
-    Column("priority", Integer, nullable=False, default=0),  # higher runs first
-    Column("description", AnyText(), nullable=False, default=""),
-    Column("spec", _Json, nullable=False),  # canonical, with its seed
-    Column("input_uri", AnyText(), nullable=False),
-    Column("output_uri", AnyText(), nullable=False),
-    Column("claims", _Json),  # [[bucket URI, template], ...]; null = known once the key map is read
-    Column("file_uris", _Json),  # files that the spec names, with links resolved
-    Column("schedule_id", AnyText(64)),
-    Column("due_at", Double),  # of a schedule's run
-    Column("after_commit", _Json),  # what a schedule requires after the commit: pointer, retention
-    Column("hooks", _Json),  # {"on_success": {"webhook": ..., "command": ...}, "on_failure": ...}
-    Column("idempotency_key", AnyText(255)),
-    Column("body_digest", AnyText(64)),
-    Column("created_at", Double, nullable=False),
-    # -- progress --
-    Column("state", AnyText(16), nullable=False),  # queued|running|finished|failed|stopped
-    Column("stop_asked_at", Double),
-    Column("stop_reason", AnyText()),
-    Column("phase", AnyText(16)),
-    Column("progress", _Json),
-    Column("phases", _Json),  # [{phase, seconds, shards, records, bytes}, ...]
-    Column("warning_count", Integer, nullable=False, default=0),
-    Column("begun_at", Double),  # when it was taken from the queue: it runs since then
-    Column("started_at", Double),
-    Column("ended_at", Double),
-    # -- the process that runs it --
-    Column("attempt", Integer, nullable=False, default=0),  # of the service, not of the engine
-    Column("deaths", Integer, nullable=False, default=0),  # attempts whose process died
-    Column("host", AnyText(255)),  # machine and boot, as hosting/process.py names it
-    Column("replica", AnyText(64)),
-    Column("pid", Integer),
-    Column("pid_started", Double),
-    Column("heartbeat_at", Double),
-    # -- the outcome --
-    Column("result", _Json),  # JobReport
-    Column("error", _Json),  # problem document
-    Column("exit_code", Integer),
+    *_columns_of(JobRow),
     UniqueConstraint("owner", "idempotency_key"),
     Index("ix_jobs_state_priority", "state", "priority", "number"),
     Index("ix_jobs_owner_number", "owner", "number"),

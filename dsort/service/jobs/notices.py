@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from dsort.results.hooks import TEXT_CHARS_MAX
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, notices, schedules
-from dsort.service.jobs.store import add_event
+from dsort.service.jobs.rows import add_events
 from dsort.service.security.uris import shown_uris
 
 __all__ = ["TRIES_MAX", "Notice", "NoticeStore", "add_job_notices", "add_notices"]
@@ -148,4 +148,4 @@ class NoticeStore:
         )
         if warned.rowcount:  # else the job was removed meanwhile
             data = {"kind": "hook", "text": f"a hook was not told: {failure}"}
-            add_event(connection, job_id, "warning", data, now_s=self._clock())
+            add_events(connection, job_id, [(self._clock(), "warning", data)])

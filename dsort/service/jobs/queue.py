@@ -20,15 +20,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 
 from dsort.errors import JobConflictError
 from dsort.naming.overlap import first_conflict
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import events, jobs, turns
+from dsort.service.database.tables import Claims, events, jobs, turns
 from dsort.service.jobs.notices import add_job_notices
-from dsort.service.jobs.rows import JobRow
-from dsort.service.jobs.store import add_event, job_rows
+from dsort.service.jobs.rows import JobRow, NewEvent, add_events
+from dsort.service.jobs.store import job_rows
 from dsort.service.jobs.turns import fair_order, note_turn
 
 __all__ = [
@@ -56,8 +56,6 @@ ALONE = "dispatch"
 CANDIDATES_AT_A_TIME = 100
 
 _Row: TypeAlias = Row[*tuple[Any, ...]]
-NewEvent = tuple[float, str, Mapping[str, Any]]
-"""The time of the event (seconds since 1970), its kind, its data."""
 
 
 class Limits(Struct, frozen=True):
@@ -139,7 +137,7 @@ def claim_next(
             return None  # the job was stopped at this moment
         note_turn(connection, found.owner)
         data = {"state": "running", "attempt": attempt}
-        add_event(connection, found.job_id, "state", data, now_s=now_s)
+        add_events(connection, found.job_id, [(now_s, "state", data)])
         return _row(connection, found.job_id)
 
 
@@ -175,9 +173,9 @@ def take_over(
             )
         )
         if log is not None:
-            add_event(connection, job_id, "log", log, now_s=now_s)
+            add_events(connection, job_id, [(now_s, "log", log)])
         data = {"state": "running", "attempt": attempt + 1, "reason": reason}
-        add_event(connection, job_id, "state", data, now_s=now_s)
+        add_events(connection, job_id, [(now_s, "state", data)])
         return _row(connection, job_id)
 
 
@@ -196,7 +194,7 @@ def release(database: Database, job_id: str, attempt: int, *, now_s: float, reas
             )
             if changed.rowcount:
                 data = {"state": state, "attempt": attempt, "reason": reason}
-                add_event(connection, job_id, "state", data, now_s=now_s)
+                add_events(connection, job_id, [(now_s, "state", data)])
                 if state == "stopped":
                     add_job_notices(connection, job_id, state, {"detail": reason}, now_s=now_s)
                 return True
@@ -214,7 +212,7 @@ def hand_over(database: Database, job_id: str, attempt: int, *, now_s: float, re
         )
         if changed.rowcount:
             data = {"state": "queued", "attempt": attempt, "reason": reason}
-            add_event(connection, job_id, "state", data, now_s=now_s)
+            add_events(connection, job_id, [(now_s, "state", data)])
         return bool(changed.rowcount)
 
 
@@ -334,7 +332,7 @@ def record(
         )
         if not changed.rowcount:
             return Beat(ours=False)
-        _insert(connection, job_id, latest.events)
+        add_events(connection, job_id, latest.events)
         query = select(jobs.c.stop_asked_at, jobs.c.stop_reason).where(jobs.c.job_id == job_id)
         row = connection.execute(query).one()
         return Beat(True, row.stop_asked_at is not None, row.stop_reason or "")
@@ -369,13 +367,13 @@ def finish(
         )
         if not changed.rowcount:
             return False
-        _insert(connection, job_id, latest.events)
+        add_events(connection, job_id, latest.events)
         event: dict[str, Any] = {"state": ending.state, "attempt": attempt}
         if ending.reason:
             event["reason"] = ending.reason
         if ending.error is not None:
             event["error"] = ending.error
-        add_event(connection, job_id, "state", event, now_s=now_s)
+        add_events(connection, job_id, [(now_s, "state", event)])
         add_job_notices(connection, job_id, ending.state, ending.error, now_s=now_s)
         return True
 
@@ -399,15 +397,6 @@ def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
         connection.execute(delete(events).where(events.c.number.in_(surplus)))
 
 
-def _insert(connection: Connection, job_id: str, new_events: Sequence[NewEvent]) -> None:
-    if new_events:
-        rows = [
-            {"job_id": job_id, "at": at, "kind": kind, "data": dict(data)}
-            for at, kind, data in new_events
-        ]
-        connection.execute(insert(events), rows)
-
-
 def _held(job_id: str, attempt: int) -> tuple[ColumnElement[bool], ...]:
     return (jobs.c.job_id == job_id, jobs.c.attempt == attempt, jobs.c.state == "running")
 
@@ -427,8 +416,6 @@ def _row(connection: Connection, job_id: str) -> JobRow:
 
 
 KNOWN_MAX: Final = 20_000
-
-Claims = Sequence[Sequence[str]]
 
 _known: OrderedDict[tuple[bytes, bytes], str | None] = OrderedDict()
 _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Jobs and their events as rows: one frozen value for each row, and its view for REST.
+"""Jobs and their events as rows, and their views for REST.
 
 A view is JSON for the models of ``dsort.model``, with times in RFC 3339.
 """
@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 from pydantic import BaseModel, ValidationError
+from sqlalchemy import Connection, insert
 
 from dsort.data.json_values import to_json
 from dsort.model.base import rfc3339_text
 from dsort.results.hooks import redacted_hook
+from dsort.service.database.tables import JobRow, Json, events
+from dsort.service.jobs.states import ENDED, STATES
 from dsort.service.security.uris import main_uri, shown_uris
 
 __all__ = [
@@ -24,7 +27,8 @@ __all__ = [
     "STATES",
     "EventRow",
     "JobRow",
-    "NewJob",
+    "NewEvent",
+    "add_events",
     "as_model",
     "job_view",
     "progress_view",
@@ -33,91 +37,9 @@ __all__ = [
     "validated",
 ]
 
-STATES = ("queued", "running", "finished", "failed", "stopped")
-ENDED = frozenset(("finished", "failed", "stopped"))
-
-Json = Mapping[str, Any]
+NewEvent: TypeAlias = tuple[float, str, Json]
+"""The time of the event (seconds since 1970), its kind, its data."""
 Shown = TypeVar("Shown", bound=BaseModel)
-
-
-class NewJob(Struct, frozen=True, kw_only=True):
-    """A job as it is submitted. ``spec``: canonical, with its seed. ``claims``: the names that the
-    job will write, as in ``naming.overlap``; None if they are known only once its key map is
-    read."""
-
-    job_id: str
-    kind: str  # run | plan
-    owner: str
-    spec: Json
-    input_uri: str
-    output_uri: str
-    claims: Sequence[Sequence[str]] | None
-    priority: int = 0
-    description: str = ""
-    labels: tuple[str, ...] = ()
-    schedule_id: str | None = None
-    due_at: float | None = None
-    after_commit: Json | None = None
-    hooks: Json | None = None  # as in dsort.results.hooks.hooks_of
-    idempotency_key: str | None = None
-    body_digest: str | None = None
-    file_uris: Sequence[str] = ()  # files of this machine that the job reads as texts
-
-
-class JobRow(Struct, frozen=True, kw_only=True):
-    """One row of ``tables.jobs``, with the job's labels and its schedule's name. Times are seconds
-    since 1970."""
-
-    number: int
-    job_id: str
-    kind: str  # run | plan
-    owner: str
-    priority: int
-    description: str
-    spec: Json
-    input_uri: str
-    output_uri: str
-    claims: Sequence[Sequence[str]] | None
-    schedule_id: str | None
-    due_at: float | None
-    after_commit: Json | None
-    hooks: Json | None
-    idempotency_key: str | None
-    body_digest: str | None
-    created_at: float
-    state: str
-    stop_asked_at: float | None
-    stop_reason: str | None
-    phase: str | None
-    progress: Json | None
-    phases: Sequence[Json] | None
-    warning_count: int
-    started_at: float | None
-    ended_at: float | None
-    attempt: int
-    deaths: int
-    host: str | None
-    replica: str | None
-    pid: int | None
-    pid_started: float | None
-    heartbeat_at: float | None
-    result: Json | None
-    error: Json | None
-    exit_code: int | None
-    begun_at: float | None = None  # when it was taken from the queue: it runs since then
-    file_uris: Sequence[str] | None = None  # as in NewJob; None: a job of an earlier dsort
-    labels: tuple[str, ...] = ()
-    schedule_name: str | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the job has ended; its state then changes only on request."""
-        return self.state in ENDED
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the job runs, and a stop was requested."""
-        return self.state == "running" and self.stop_asked_at is not None
 
 
 class EventRow(Struct, frozen=True):
@@ -128,6 +50,16 @@ class EventRow(Struct, frozen=True):
     at: float
     kind: str  # state | started | phase | progress | warning | log
     data: Json
+
+
+def add_events(connection: Connection, job_id: str, new_events: Sequence[NewEvent]) -> None:
+    """Add events of a job, as part of a transaction."""
+    if new_events:
+        rows = [
+            {"job_id": job_id, "at": at, "kind": kind, "data": dict(data)}
+            for at, kind, data in new_events
+        ]
+        connection.execute(insert(events), rows)
 
 
 NOT_READ = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)

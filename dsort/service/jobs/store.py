@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -26,7 +26,8 @@ from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
 from dsort.results.job_ids import new_job_id
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import events, jobs, labels, schedules
-from dsort.service.jobs.rows import ENDED, EventRow, JobRow, NewJob
+from dsort.service.jobs.rows import EventRow, JobRow, add_events
+from dsort.service.jobs.states import ENDED
 from dsort.service.jobs.turns import queue_places
 
 __all__ = [
@@ -34,19 +35,17 @@ __all__ = [
     "JobPageOf",
     "JobStore",
     "OnInsert",
-    "add_event",
     "insert_job",
     "job_rows",
     "spec_hooks",
 ]
 
-OnInsert = Callable[[Connection, NewJob], None]
+OnInsert = Callable[[Connection, JobRow], None]
 EVENTS_PAGE = 500
 POSITIONS_MAX = 1000
 QUEUE_FULL_RETRY_S = 30.0
 TRIES_MAX = 10
-_COLUMNS = [jobs.c[name] for name in JobRow.__struct_fields__ if name in jobs.c]
-_SMALL = [column for column in _COLUMNS if column.name not in ("spec", "result", "claims")]
+_SMALL = [column for column in jobs.c if column.name not in ("spec", "result", "claims")]
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
@@ -72,29 +71,16 @@ class JobPageOf(Struct, frozen=True):
     next_number: int | None
 
 
-def add_event(
-    connection: Connection, job_id: str, kind: str, data: Mapping[str, Any], *, now_s: float
-) -> None:
-    """Add an event of a job, as part of a transaction."""
-    row = {"job_id": job_id, "at": now_s, "kind": kind, "data": dict(data)}
-    connection.execute(insert(events), row)
-
-
-def insert_job(connection: Connection, new: NewJob, *, now_s: float) -> JobRow:
+def insert_job(connection: Connection, new: JobRow, *, now_s: float) -> JobRow:
     """Put a job into the queue, as part of a transaction; returns its row."""
-    values = asdict(new)
-    names = values.pop("labels")
-    values |= {"state": "queued", "created_at": now_s, "attempt": 0, "deaths": 0}
-    key = connection.execute(insert(jobs), values).inserted_primary_key
+    row = replace(new, created_at=now_s, labels=tuple(sorted(set(new.labels))))
+    key = connection.execute(insert(jobs), row.values()).inserted_primary_key
     assert key is not None
-    number = key.number
-    names = tuple(sorted(set(names)))
-    if names:
-        rows = [{"job_id": new.job_id, "label": label} for label in names]
+    if row.labels:
+        rows = [{"job_id": row.job_id, "label": label} for label in row.labels]
         connection.execute(insert(labels), rows)
-    add_event(connection, new.job_id, "state", {"state": "queued", "attempt": 0}, now_s=now_s)
-    unset = dict.fromkeys(JobRow.__struct_fields__)
-    return JobRow(**{**unset, **values, "number": number, "labels": names, "warning_count": 0})
+    add_events(connection, row.job_id, [(now_s, "state", {"state": row.state, "attempt": 0})])
+    return replace(row, number=key.number)
 
 
 def job_rows(connection: Connection, query: Select[Any]) -> list[JobRow]:
@@ -140,7 +126,7 @@ class JobStore:
 
     def submit(
         self,
-        new: NewJob,
+        new: JobRow,
         *,
         before: Callable[[Connection], None] | None = None,
         on_insert: OnInsert | None = None,
@@ -174,10 +160,10 @@ class JobStore:
                 new = replace(new, job_id=new_job_id())
         raise AssertionError("the last try returns or raises")
 
-    def _known(self, new: NewJob) -> JobRow | None:
+    def _known(self, new: JobRow) -> JobRow | None:
         if new.idempotency_key is None:
             return None
-        query = select(*_COLUMNS).where(
+        query = select(jobs).where(
             jobs.c.owner == new.owner, jobs.c.idempotency_key == new.idempotency_key
         )
         with self._database.reading() as connection:
@@ -209,7 +195,7 @@ class JobStore:
     def get(self, job_id: str) -> JobRow | None:
         """The job, with all its columns."""
         with self._database.reading() as connection:
-            found = job_rows(connection, select(*_COLUMNS).where(jobs.c.job_id == job_id))
+            found = job_rows(connection, select(jobs).where(jobs.c.job_id == job_id))
         return found[0] if found else None
 
     def list(self, wanted: JobFilter, *, limit: int = 50, before: int | None = None) -> JobPageOf:
@@ -285,7 +271,7 @@ class JobStore:
             )
             if changed.rowcount:
                 data = {"state": "stopped", "attempt": 0, "reason": reason}
-                add_event(connection, job_id, "state", data, now_s=now_s)
+                add_events(connection, job_id, [(now_s, "state", data)])
             row = _one(connection, job_id)
             hooks = spec_hooks(row.hooks)
             if as_failure and "on_failure" in hooks:
@@ -339,7 +325,7 @@ class JobStore:
             )
             if changed.rowcount:
                 data = {"state": "queued", "attempt": row.attempt}
-                add_event(connection, job_id, "state", data, now_s=now_s)
+                add_events(connection, job_id, [(now_s, "state", data)])
             return _one(connection, job_id)
 
     def remove(self, job_id: str) -> None:
@@ -360,7 +346,7 @@ def spec_hooks(hooks: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _one(connection: Connection, job_id: str) -> JobRow:
-    found = job_rows(connection, select(*_COLUMNS).where(jobs.c.job_id == job_id))
+    found = job_rows(connection, select(jobs).where(jobs.c.job_id == job_id))
     if not found:
         raise NotFoundError(f"there is no job {job_id}")
     return found[0]

@@ -21,7 +21,7 @@ from dsort.service.config import ServiceConfig
 from dsort.service.database.tables import jobs
 from dsort.service.jobs.permitted import permitted
 from dsort.service.jobs.queue import conflict_of
-from dsort.service.jobs.rows import JobRow, NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore, OnInsert
 from dsort.service.security.guard import (
     SpecPlaces,
@@ -132,14 +132,14 @@ class Submitter:
 
     def prepare(
         self, spec: JobSpec, owner: str, asked: Asked, identity: Identity | None = None
-    ) -> NewJob:
+    ) -> JobRow:
         """The job of a spec, which is checked as in ``check``; its seed is drawn here, if it has
         none."""
         spec = self._permitted(with_seed(spec), identity)
         places = self._check(spec)
         dry = asked.dry_run or spec.dry_run
         hooks = asked.hooks or hooks_of(spec.on_success, spec.on_failure)
-        return NewJob(
+        return JobRow(
             job_id=new_job_id(),
             kind="plan" if dry else "run",
             owner=owner,
@@ -189,7 +189,7 @@ def allowed_priority(identity: Identity, priority: int) -> int:
     return priority if identity.at_least(ADMIN) else min(priority, PRIORITY_USUAL)
 
 
-def allow(identity: Identity, new: NewJob) -> None:
+def allow(identity: Identity, new: JobRow) -> None:
     """``ForbiddenError`` that names all buckets which this identity may not use, or reports that it
     may not use the priority."""
     if allowed_priority(identity, new.priority) != new.priority:
@@ -206,7 +206,7 @@ def allow(identity: Identity, new: NewJob) -> None:
         )
         if not allowed
     ]
-    _refuse(identity, [*wrong, *_forbidden_files(identity, new.file_uris)])
+    _refuse(identity, [*wrong, *_forbidden_files(identity, new.file_uris or ())])
 
 
 def _forbidden_files(identity: Identity, uris: Iterable[str]) -> list[str]:
@@ -227,7 +227,7 @@ def _refuse(identity: Identity, wrong: Sequence[str]) -> None:
         )
 
 
-def refuse_overlap(connection: Connection, new: NewJob) -> None:
+def refuse_overlap(connection: Connection, new: JobRow) -> None:
     """``ConflictError`` if a running job may write names that the new job may write. Jobs whose
     stop was requested are ignored: they are about to release their names, and the queue begins the
     new job afterwards."""

@@ -21,7 +21,7 @@ from dsort.job.setup.inputs import absent_inputs
 from dsort.naming.names import closest
 from dsort.options import RunOptions
 from dsort.order.algorithms import takes_seed
-from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.submit import Asked, allow, allowed_priority
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
 from dsort.service.schedules.due import due_times, run_id_of
@@ -68,7 +68,7 @@ class Preparing(Protocol):
 
     def prepare(
         self, spec: JobSpec, owner: str, asked: Asked, identity: Identity | None = None
-    ) -> NewJob:
+    ) -> JobRow:
         """The job of a spec, ready for the queue."""
 
 
@@ -99,7 +99,7 @@ class JobMaker:
         shared = self._allowed(render(with_shared_buckets(spec), SAMPLE), identity)
         return shared.input_uri, shared.output_uri
 
-    def make(self, row: ScheduleRow, due_s: float) -> NewJob:
+    def make(self, row: ScheduleRow, due_s: float) -> JobRow:
         """The job of the run that is due then. ``DsortError`` if the owner may not submit it, or
         the spec is not valid (any more)."""
         definition = row.definition
@@ -131,7 +131,7 @@ class JobMaker:
 
     def _allowed(
         self, rendered: Mapping[str, Any], identity: Identity, *, owner: str = "", **asked: Any
-    ) -> NewJob:
+    ) -> JobRow:
         spec = self._submitter.check(rendered, identity).spec
         for target in spec.targets:
             if target.bucket is not None:

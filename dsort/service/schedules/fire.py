@@ -28,7 +28,7 @@ from dsort.log_lines import logger_of
 from dsort.results.hooks import TEXT_CHARS_MAX
 from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.jobs.notices import add_notices
-from dsort.service.jobs.rows import NewJob
+from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore, insert_job
 from dsort.service.jobs.submit import refuse_overlap
 from dsort.service.schedules.due import missed, next_due, run_id_of
@@ -220,7 +220,7 @@ class Firing:
             row.check_readable()
         return row
 
-    def _make(self, row: ScheduleRow, due_s: float) -> NewJob | DsortError:
+    def _make(self, row: ScheduleRow, due_s: float) -> JobRow | DsortError:
         try:
             made = self._store.maker.make(row, due_s)
         except DsortError as error:
@@ -251,7 +251,7 @@ class Firing:
         connection: Connection,
         row: ScheduleRow,
         due_s: float,
-        made: NewJob | DsortError,
+        made: JobRow | DsortError,
         now_s: float,
         *,
         by_hand: bool,
@@ -281,7 +281,7 @@ class Firing:
         return number, busy if replaces else ()
 
     def _take_in(
-        self, connection: Connection, row: ScheduleRow, made: NewJob | DsortError, now_s: float
+        self, connection: Connection, row: ScheduleRow, made: JobRow | DsortError, now_s: float
     ) -> tuple[str, str, str | None]:
         """(outcome, reason, job id) of a job for the queue; the job is counted only if the queue
         takes it."""

@@ -1,0 +1,71 @@
+"""The states of a job: which event leads where, for every pair of a state and an event."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from dsort.errors import ConflictError
+from dsort.service.database.tables import JobRow
+from dsort.service.jobs.states import ENDED, QUEUED, STATES, Event, transition
+
+EVENTS: tuple[Event, ...] = get_args(Event)
+LEADS = {
+    "queued": {"begun": "running", "stop_asked": "stopped"},
+    "running": {
+        "reported": "running",
+        "taken_over": "running",
+        "put_back": "queued",
+        "stop_asked": "running",
+        "finished": "finished",
+        "failed": "failed",
+        "stopped": "stopped",
+    },
+    "finished": {},
+    "failed": {"resumed": "queued"},
+    "stopped": {"resumed": "queued"},
+}
+
+
+def job(state: str) -> JobRow:
+    return JobRow(
+        job_id="a",
+        kind="run",
+        owner="ann",
+        spec={},
+        input_uri="file:///in",
+        output_uri="file:///out",
+        claims=[],
+        state=state,
+    )
+
+
+@pytest.mark.parametrize(("state", "event"), [*product(STATES, EVENTS)])
+def test_an_event_leads_from_each_state_to_one_other_or_is_refused(
+    state: str, event: Event
+) -> None:
+    after = LEADS[state].get(event)
+    if after is not None:
+        assert transition(job(state), event) == after
+        return
+    with pytest.raises(ConflictError) as refused:
+        transition(job(state), event)
+    assert f"job a is {state}" in str(refused.value)
+
+
+def test_a_new_job_waits_and_can_come_to_every_state() -> None:
+    reached, left = set[str](), [QUEUED]
+    while left:
+        state = left.pop()
+        if state not in reached:
+            reached.add(state)
+            left += LEADS[state].values()
+    assert reached == set(STATES)
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_a_job_that_has_ended_changes_on_request_alone(state: str) -> None:
+    assert set(LEADS[state]) <= {"resumed"}
+    assert job(state).ended
