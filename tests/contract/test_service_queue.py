@@ -10,11 +10,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import JobConflictError, TooManyRequestsError
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import jobs
+from dsort.service.jobs import queue
 from dsort.service.jobs.queue import (
     Beat,
     Ending,
@@ -57,7 +59,7 @@ def submit(
     **more: Any,
 ) -> None:
     """A job that writes ``<job id>-0``, ``-1``, ... into a bucket of its owner."""
-    values = {
+    values: dict[str, Any] = {
         "kind": "run",
         "owner": "ann",
         "spec": {},
@@ -340,6 +342,39 @@ def test_a_job_taken_over_goes_on_with_its_next_attempt(
     spared = again(database, taken, died=False)
     assert spared is not None
     assert (spared.attempt, spared.deaths) == (3, 1)
+
+
+def test_a_job_that_ends_at_the_moment_of_a_take_over_stays_ended(
+    database: Database, store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL may commit its end between the two statements of the take-over."""
+    submit(store, "a")
+    row = claim(database)
+    assert row is not None
+
+    def room_after_the_end(connection: Connection, *others: Any) -> bool:
+        ended = update(jobs).where(jobs.c.job_id == "a").values(state="finished", exit_code=0)
+        return bool(connection.execute(ended).rowcount)
+
+    monkeypatch.setattr(queue, "_room", room_after_the_end)
+    assert again(database, row, limits=ROOM) is None
+    after = store.get("a")
+    assert after is not None
+    assert (after.state, after.attempt, after.deaths) == ("finished", 1, 0)
+    assert events(store, "a")[-1] == ("state", {"state": "running", "attempt": 1})
+
+
+def test_a_job_that_is_stopped_in_the_queue_says_of_which_attempt_it_was(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    claim(database)
+    assert release(database, "a", 1, now_s=2001.0, reason="no memory")
+    store.ask_stop("a", "not wanted")
+    assert events(store, "a")[-2:] == [
+        ("state", {"state": "queued", "attempt": 1, "reason": "no memory"}),
+        ("state", {"state": "stopped", "attempt": 1, "reason": "not wanted"}),
+    ]
 
 
 def test_a_replica_without_room_does_not_take_over(database: Database, store: JobStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from itertools import product
 from typing import get_args
 
@@ -10,7 +11,9 @@ import pytest
 from dsort.errors import ConflictError
 from dsort.service.database.tables import JobRow
 from dsort.service.jobs.states import ENDED, QUEUED, STATES, Event, transition
+from tests.test_architecture import PACKAGE, named, nodes, none_of, sources
 
+CHANGES = PACKAGE / "service/jobs/changes.py"
 EVENTS: tuple[Event, ...] = get_args(Event)
 LEADS = {
     "queued": {"begun": "running", "stop_asked": "stopped"},
@@ -69,3 +72,23 @@ def test_a_new_job_waits_and_can_come_to_every_state() -> None:
 def test_a_job_that_has_ended_changes_on_request_alone(state: str) -> None:
     assert set(LEADS[state]) <= {"resumed"}
     assert job(state).ended
+
+
+def test_one_statement_alone_changes_the_state_of_a_job() -> None:
+    """``transition`` gives the state, and ``change`` stores it: no other code updates the column,
+    or makes a row with another state than that of a new job."""
+    wrong, changes = [], 0
+    for path in sources("dsort"):
+        for call in nodes(path, ast.Call):
+            text = ast.unparse(call.func)
+            columns = {each.arg for each in call.keywords}
+            if text.endswith(".values") and "update(jobs)" in text:
+                if path == CHANGES:
+                    changes += 1
+                elif call.args or columns & {"state", None}:  # None: a mapping
+                    wrong.append(f"{named(path)}:{call.lineno}: update(jobs)")
+            makes_rows = text == "JobRow" or (text == "replace" and path.parent == CHANGES.parent)
+            if makes_rows and "state" in columns:
+                wrong.append(f"{named(path)}:{call.lineno}: {text}")
+    none_of(wrong)
+    assert changes == 1

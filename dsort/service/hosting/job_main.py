@@ -204,8 +204,12 @@ def _ending(job_id: str, error: Exception | None, result: dict[str, Any] | None)
             hint="this is a bug of dsort: please report it, with what the job's log on disk says",
         )
     problem = problem_of(error, job_id=job_id)
-    state = "stopped" if isinstance(error, JobStoppedError) else "failed"
-    return Ending(state, problem["exit_code"], error=problem, reason=one_sentence(str(error)))
+    return Ending(
+        "stopped" if isinstance(error, JobStoppedError) else "failed",
+        problem["exit_code"],
+        error=problem,
+        reason=one_sentence(str(error)),
+    )
 
 
 def _leave(stop: StopFlag, received: list[int], number: int, frame: FrameType | None) -> None:

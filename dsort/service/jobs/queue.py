@@ -17,17 +17,18 @@ import json
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
+from sqlalchemy import Connection, Row, delete, select
 
 from dsort.errors import JobConflictError
 from dsort.naming.overlap import first_conflict
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import Claims, events, jobs, turns
-from dsort.service.jobs.notices import add_job_notices
-from dsort.service.jobs.rows import JobRow, NewEvent, add_events
+from dsort.service.jobs.changes import Attempt, change
+from dsort.service.jobs.rows import JobRow, NewEvent
+from dsort.service.jobs.states import EXIT_STOPPED, QUEUED, RUNNING
 from dsort.service.jobs.store import job_rows
 from dsort.service.jobs.turns import fair_order, note_turn
 
@@ -54,6 +55,7 @@ __all__ = [
 
 ALONE = "dispatch"
 CANDIDATES_AT_A_TIME = 100
+NO_PROCESS: Final = {"host": None, "heartbeat_at": None}
 
 _Row: TypeAlias = Row[*tuple[Any, ...]]
 
@@ -95,7 +97,7 @@ class ProgressUpdate(Struct, frozen=True):
 class Ending(Struct, frozen=True):
     """The outcome of a job. ``error``: a problem document."""
 
-    state: str  # finished | failed | stopped
+    state: Literal["finished", "failed", "stopped"]
     exit_code: int
     result: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
@@ -121,23 +123,21 @@ def claim_next(
         found = _next(connection, replica, limits, at_once=True)
         if found is None:
             return None
-        attempt = found.attempt + 1
-        changed = connection.execute(
-            update(jobs)
-            .where(jobs.c.job_id == found.job_id, jobs.c.state == "queued")
-            .values(
-                state="running",
-                attempt=attempt,
-                started_at=found.started_at or now_s,
-                begun_at=now_s,
+        begins = change(
+            connection,
+            Attempt(found.job_id, found.attempt, QUEUED),
+            "begun",
+            {
+                "attempt": found.attempt + 1,
+                "started_at": found.started_at or now_s,
+                "begun_at": now_s,
                 **_held_by(host, replica, now_s),
-            )
+            },
+            now_s=now_s,
         )
-        if not changed.rowcount:
+        if not begins:
             return None  # the job was stopped at this moment
         note_turn(connection, found.owner)
-        data = {"state": "running", "attempt": attempt}
-        add_events(connection, found.job_id, [(now_s, "state", data)])
         return _row(connection, found.job_id)
 
 
@@ -160,60 +160,45 @@ def take_over(
     ``died``: whether that counts as a death. ``log``: the end of its log, as the data of an event.
     """
     with database.writing(alone=ALONE) as connection:
-        found = connection.execute(select(jobs).where(*_held(job_id, attempt))).one_or_none()
+        found = _held(connection, job_id, attempt)
         if found is None or (limits is not None and not _room(connection, replica, limits, found)):
             return None
-        connection.execute(
-            update(jobs)
-            .where(*_held(job_id, attempt))
-            .values(
-                attempt=attempt + 1,
-                deaths=found.deaths + died,
+        taken = change(
+            connection,
+            Attempt(job_id, attempt),
+            "taken_over",
+            {
+                "attempt": attempt + 1,
+                "deaths": found.deaths + died,
                 **_held_by(host, replica, now_s),
-            )
+            },
+            now_s=now_s,
+            events=[] if log is None else [(now_s, "log", log)],
+            reason=reason,
         )
-        if log is not None:
-            add_events(connection, job_id, [(now_s, "log", log)])
-        data = {"state": "running", "attempt": attempt + 1, "reason": reason}
-        add_events(connection, job_id, [(now_s, "state", data)])
-        return _row(connection, job_id)
+        return _row(connection, job_id) if taken else None
 
 
 def release(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
     """Put a job whose process could not be started back into the queue. If its stop was requested
     meanwhile, the job is stopped."""
-    nobodys = {"host": None, "heartbeat_at": None}
-    asked = jobs.c.stop_asked_at.is_not(None)
     with database.writing() as connection:
-        for state, condition, values in (
-            ("queued", ~asked, nobodys),
-            ("stopped", asked, {**nobodys, "ended_at": now_s, "exit_code": 143}),
-        ):
-            changed = connection.execute(
-                update(jobs).where(*_held(job_id, attempt), condition).values(state=state, **values)
-            )
-            if changed.rowcount:
-                data = {"state": state, "attempt": attempt, "reason": reason}
-                add_events(connection, job_id, [(now_s, "state", data)])
-                if state == "stopped":
-                    add_job_notices(connection, job_id, state, {"detail": reason}, now_s=now_s)
-                return True
-    return False
+        found = _held(connection, job_id, attempt)
+        if found is None:
+            return False
+        job = Attempt(job_id, attempt)
+        if found.stop_asked_at is None:
+            return change(connection, job, "put_back", NO_PROCESS, now_s=now_s, reason=reason)
+        end = {**NO_PROCESS, "ended_at": now_s, "exit_code": EXIT_STOPPED}
+        return change(connection, job, "stopped", end, now_s=now_s, reason=reason)
 
 
 def hand_over(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
     """Put a job whose process was ordered to leave it back into the queue: the next process resumes
     it, or cleans up if its stop was requested."""
     with database.writing() as connection:
-        changed = connection.execute(
-            update(jobs)
-            .where(*_held(job_id, attempt))
-            .values(state="queued", host=None, heartbeat_at=None)
-        )
-        if changed.rowcount:
-            data = {"state": "queued", "attempt": attempt, "reason": reason}
-            add_events(connection, job_id, [(now_s, "state", data)])
-        return bool(changed.rowcount)
+        job = Attempt(job_id, attempt)
+        return change(connection, job, "put_back", NO_PROCESS, now_s=now_s, reason=reason)
 
 
 def claim_outputs(
@@ -231,12 +216,8 @@ def claim_outputs(
                     f"job {other.job_id} of {other.owner} runs and may write the same names",
                     hint="resume this job once that one has ended, or give it other names",
                 )
-        changed = connection.execute(
-            update(jobs)
-            .where(*_held(job_id, attempt))
-            .values(claims=[list(claim) for claim in claims])
-        )
-        return bool(changed.rowcount)
+        kept = {"claims": [list(claim) for claim in claims]}
+        return change(connection, Attempt(job_id, attempt), "reported", kept)
 
 
 def _next(
@@ -259,7 +240,7 @@ def _next(
         )
         .select_from(jobs.outerjoin(turns, turns.c.owner == jobs.c.owner))
         .where(
-            jobs.c.state == "queued",
+            jobs.c.state == QUEUED,
             jobs.c.kind.in_(kinds),
             jobs.c.owner.not_in(_full_owners(running, limits)),
         )
@@ -278,7 +259,7 @@ def _next(
 
 def _running(connection: Connection) -> Sequence[_Row]:
     query = select(jobs.c.job_id, jobs.c.kind, jobs.c.owner, jobs.c.replica, jobs.c.claims)
-    return connection.execute(query.where(jobs.c.state == "running")).all()
+    return connection.execute(query.where(jobs.c.state == RUNNING)).all()
 
 
 def _has_room(running: Iterable[_Row], replica: str, limits: Limits, kind: str) -> bool:
@@ -309,10 +290,8 @@ def note_process(
 ) -> bool:
     """Store the process of the attempt."""
     with database.writing() as connection:
-        changed = connection.execute(
-            update(jobs).where(*_held(job_id, attempt)).values(pid=pid, pid_started=started)
-        )
-        return bool(changed.rowcount)
+        process = {"pid": pid, "pid_started": started}
+        return change(connection, Attempt(job_id, attempt), "reported", process)
 
 
 def beat(database: Database, job_id: str, attempt: int, *, now_s: float) -> Beat:
@@ -325,14 +304,15 @@ def record(
 ) -> Beat:
     """Store a report of the attempt, which also counts as a heartbeat."""
     with database.writing() as connection:
-        changed = connection.execute(
-            update(jobs)
-            .where(*_held(job_id, attempt))
-            .values(heartbeat_at=now_s, **latest.values())
+        is_ours = change(
+            connection,
+            Attempt(job_id, attempt),
+            "reported",
+            {"heartbeat_at": now_s, **latest.values()},
+            events=latest.events,
         )
-        if not changed.rowcount:
+        if not is_ours:
             return Beat(ours=False)
-        add_events(connection, job_id, latest.events)
         query = select(jobs.c.stop_asked_at, jobs.c.stop_reason).where(jobs.c.job_id == job_id)
         row = connection.execute(query).one()
         return Beat(True, row.stop_asked_at is not None, row.stop_reason or "")
@@ -350,32 +330,26 @@ def finish(
 ) -> bool:
     """End the job, and store its last report."""
     latest = latest or ProgressUpdate()
-    values = latest.values() if deaths is None else {**latest.values(), "deaths": deaths}
+    values = {
+        **latest.values(),
+        "result": ending.result,
+        "error": ending.error,
+        "exit_code": ending.exit_code,
+        "ended_at": now_s,
+        "heartbeat_at": now_s,
+    }
+    if deaths is not None:
+        values["deaths"] = deaths
     with database.writing() as connection:
-        changed = connection.execute(
-            update(jobs)
-            .where(*_held(job_id, attempt))
-            .values(
-                state=ending.state,
-                result=ending.result,
-                error=ending.error,
-                exit_code=ending.exit_code,
-                ended_at=now_s,
-                heartbeat_at=now_s,
-                **values,
-            )
+        return change(
+            connection,
+            Attempt(job_id, attempt),
+            ending.state,
+            values,
+            now_s=now_s,
+            events=latest.events,
+            reason=ending.reason,
         )
-        if not changed.rowcount:
-            return False
-        add_events(connection, job_id, latest.events)
-        event: dict[str, Any] = {"state": ending.state, "attempt": attempt}
-        if ending.reason:
-            event["reason"] = ending.reason
-        if ending.error is not None:
-            event["error"] = ending.error
-        add_events(connection, job_id, [(now_s, "state", event)])
-        add_job_notices(connection, job_id, ending.state, ending.error, now_s=now_s)
-        return True
 
 
 def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
@@ -397,8 +371,12 @@ def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
         connection.execute(delete(events).where(events.c.number.in_(surplus)))
 
 
-def _held(job_id: str, attempt: int) -> tuple[ColumnElement[bool], ...]:
-    return (jobs.c.job_id == job_id, jobs.c.attempt == attempt, jobs.c.state == "running")
+def _held(connection: Connection, job_id: str, attempt: int) -> _Row | None:
+    """The running job of the attempt, which nothing else changes before the transaction ends."""
+    query = select(jobs.c.job_id, jobs.c.kind, jobs.c.deaths, jobs.c.stop_asked_at).where(
+        jobs.c.job_id == job_id, jobs.c.attempt == attempt, jobs.c.state == RUNNING
+    )
+    return connection.execute(query.with_for_update()).one_or_none()
 
 
 def _held_by(host: str, replica: str, now_s: float) -> dict[str, Any]:

@@ -11,12 +11,23 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from dsort.errors import ConflictError
 
-__all__ = ["ENDED", "QUEUED", "RUNNING", "STATES", "Event", "Standing", "transition"]
+__all__ = [
+    "ENDED",
+    "EXIT_STOPPED",
+    "QUEUED",
+    "RUNNING",
+    "STATES",
+    "Event",
+    "Standing",
+    "transition",
+]
 
 QUEUED: Final = "queued"
 RUNNING: Final = "running"
 STATES: Final = (QUEUED, RUNNING, "finished", "failed", "stopped")
 ENDED: Final = frozenset(("finished", "failed", "stopped"))
+EXIT_STOPPED: Final = 143
+"""The exit code of a job that was stopped before a process had to stop it: as by SIGTERM."""
 
 Event: TypeAlias = Literal[
     "begun",  # a replica takes the job from the queue: its next attempt

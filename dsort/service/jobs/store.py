@@ -18,7 +18,6 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    update,
 )
 from sqlalchemy.exc import IntegrityError
 
@@ -26,8 +25,9 @@ from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
 from dsort.results.job_ids import new_job_id
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import events, jobs, labels, schedules
+from dsort.service.jobs.changes import change
 from dsort.service.jobs.rows import EventRow, JobRow, add_events
-from dsort.service.jobs.states import ENDED
+from dsort.service.jobs.states import ENDED, EXIT_STOPPED, QUEUED, RUNNING, transition
 from dsort.service.jobs.turns import queue_places
 
 __all__ = [
@@ -45,6 +45,11 @@ EVENTS_PAGE = 500
 POSITIONS_MAX = 1000
 QUEUE_FULL_RETRY_S = 30.0
 TRIES_MAX = 10
+_OF_AN_ATTEMPT = (
+    *("stop_asked_at", "stop_reason", "phase", "progress", "ended_at", "error", "exit_code"),
+    *("result", "pid", "pid_started", "heartbeat_at", "host"),
+)
+"""The columns that a job does not have before its next attempt."""
 _SMALL = [column for column in jobs.c if column.name not in ("spec", "result", "claims")]
 
 
@@ -183,7 +188,7 @@ class JobStore:
             # Other transactions of the owner wait here until this one has ended: what they count
             # includes its job. Under SQLite any two that write exclude each other.
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(owner))))
-        count = select(func.count()).where(jobs.c.owner == owner, jobs.c.state == "queued")
+        count = select(func.count()).where(jobs.c.owner == owner, jobs.c.state == QUEUED)
         if connection.execute(count).scalar_one() >= self._max_queued:
             raise TooManyRequestsError(
                 f"{owner} has {self._max_queued} jobs in the queue, as many as anyone may have",
@@ -213,7 +218,7 @@ class JobStore:
     def position(self, row: JobRow) -> int | None:
         """The place of one job in the queue, from 1; None if the job does not wait, or is far
         behind."""
-        return self.positions([row.number]).get(row.number) if row.state == "queued" else None
+        return self.positions([row.number]).get(row.number) if row.state == QUEUED else None
 
     def positions(self, numbers: Iterable[int]) -> dict[int, int]:
         """The places in the queue, from 1, of those jobs that are among the first thousand, in the
@@ -221,7 +226,7 @@ class JobStore:
         wanted = set(numbers)
         if not wanted:
             return {}
-        running = select(jobs.c.owner).where(jobs.c.state == "running")
+        running = select(jobs.c.owner).where(jobs.c.state == RUNNING)
         with self._database.reading() as connection:
             places = queue_places(connection.execute(running).scalars()).subquery()
             query = select(places).where(places.c.place <= POSITIONS_MAX)
@@ -237,7 +242,7 @@ class JobStore:
     def running(self) -> Sequence[JobRow]:
         """All running jobs, on all replicas."""
         with self._database.reading() as connection:
-            return job_rows(connection, select(*_SMALL).where(jobs.c.state == "running"))
+            return job_rows(connection, select(*_SMALL).where(jobs.c.state == RUNNING))
 
     def events_after(
         self, number: int, *, job_id: str | None = None, limit: int = EVENTS_PAGE
@@ -262,70 +267,36 @@ class JobStore:
         unchanged. ``as_failure``: the stop counts as a failure, so the job's ``on_failure`` is
         called. ``NotFoundError``."""
         with self._database.writing() as connection:
-            now_s = self._clock()
-            asked = {"stop_asked_at": func.coalesce(jobs.c.stop_asked_at, now_s)}
-            changed = connection.execute(
-                update(jobs)
-                .where(jobs.c.job_id == job_id, jobs.c.state == "queued")
-                .values(**asked, stop_reason=reason, state="stopped", ended_at=now_s, exit_code=143)
-            )
-            if changed.rowcount:
-                data = {"state": "stopped", "attempt": 0, "reason": reason}
-                add_events(connection, job_id, [(now_s, "state", data)])
-            row = _one(connection, job_id)
-            hooks = spec_hooks(row.hooks)
-            if as_failure and "on_failure" in hooks:
-                hooks["on_stop"] = hooks["on_failure"]
-            connection.execute(
-                update(jobs)
-                .where(
-                    jobs.c.job_id == job_id,
-                    jobs.c.state == "running",
-                    jobs.c.stop_asked_at.is_(None),
-                )
-                .values(**asked, stop_reason=reason, hooks=hooks or None)
-            )
+            row, now_s = _locked(connection, job_id), self._clock()
+            asked: dict[str, Any] = {
+                "stop_asked_at": row.stop_asked_at or now_s,
+                "stop_reason": reason,
+            }
+            if row.state == QUEUED:
+                asked |= {"ended_at": now_s, "exit_code": EXIT_STOPPED}
+            elif row.ended or row.stopping:
+                return row
+            else:
+                hooks = spec_hooks(row.hooks)
+                if as_failure and "on_failure" in hooks:
+                    hooks["on_stop"] = hooks["on_failure"]
+                asked["hooks"] = hooks or None
+            change(connection, row, "stop_asked", asked, now_s=now_s, reason=reason)
             return _one(connection, job_id)
 
     def requeue(self, job_id: str) -> JobRow:
         """Put a failed or stopped job into the queue again, to be resumed from what is left of it.
         ``ConflictError`` in any other state; ``TooManyRequestsError`` as for ``submit``."""
         with self._database.writing() as connection:
-            row, now_s = _one(connection, job_id), self._clock()
-            if row.state not in ("failed", "stopped"):
-                raise ConflictError(
-                    f"job {job_id} is {row.state}",
-                    hint="only a failed or stopped job can be resumed",
-                )
+            row = _locked(connection, job_id)
+            transition(row, "resumed")  # or raises, whatever is in the queue
             self._refuse_many(connection, row.owner)
-            changed = connection.execute(
-                update(jobs)
-                .where(jobs.c.job_id == job_id, jobs.c.state == row.state)
-                .values(
-                    state="queued",
-                    deaths=0,
-                    hooks=spec_hooks(row.hooks) or None,
-                    **dict.fromkeys(
-                        (
-                            "stop_asked_at",
-                            "stop_reason",
-                            "phase",
-                            "progress",
-                            "ended_at",
-                            "error",
-                            "exit_code",
-                            "result",
-                            "pid",
-                            "pid_started",
-                            "heartbeat_at",
-                            "host",
-                        )
-                    ),
-                )
-            )
-            if changed.rowcount:
-                data = {"state": "queued", "attempt": row.attempt}
-                add_events(connection, job_id, [(now_s, "state", data)])
+            anew = {
+                **dict.fromkeys(_OF_AN_ATTEMPT),
+                "deaths": 0,
+                "hooks": spec_hooks(row.hooks) or None,
+            }
+            change(connection, row, "resumed", anew, now_s=self._clock())
             return _one(connection, job_id)
 
     def remove(self, job_id: str) -> None:
@@ -343,6 +314,12 @@ class JobStore:
 def spec_hooks(hooks: Mapping[str, Any] | None) -> dict[str, Any]:
     """The hooks of the spec, without the one that a limit added (see ``JobStore.ask_stop``)."""
     return {name: hook for name, hook in (hooks or {}).items() if name != "on_stop"}
+
+
+def _locked(connection: Connection, job_id: str) -> JobRow:
+    """The job, which nothing else changes before the transaction ends."""
+    connection.execute(select(jobs.c.number).where(jobs.c.job_id == job_id).with_for_update())
+    return _one(connection, job_id)
 
 
 def _one(connection: Connection, job_id: str) -> JobRow:
