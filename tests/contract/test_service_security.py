@@ -46,9 +46,17 @@ def database(database_url: str) -> Iterator[Database]:
 
 
 def job(input_uri: str, output_uri: str) -> dict[str, object]:
-    buckets = {"input_uri": input_uri, "output_uri": output_uri}
-    row = {"job_id": f"{input_uri} {output_uri}", "kind": "run", "owner": "ann", "spec": {}}
-    return row | buckets | {"created_at": 0.0, "state": "queued"}
+    row = tables.JobRow(
+        job_id=f"{input_uri} {output_uri}",
+        kind="run",
+        owner="ann",
+        spec={},
+        input_uri=input_uri,
+        output_uri=output_uri,
+        claims=[],
+    )
+    names = tables.jobs.columns.keys()
+    return {name: getattr(row, name) for name in names if name != "number"}
 
 
 def schedule(input_uri: str, output_uri: str) -> dict[str, object]:
