@@ -26,6 +26,7 @@ _SPARE_SHARE = 4
 many bytes."""
 _ADDED_MAX = 8
 """Runs of equal length up to this are added column by column: 1 ns a value, not 6."""
+_TIED_SHARE: Final = 64
 _NARROWED_MIN: Final = 1 << 15
 """With fewer rows, all of a column is in the processor's cache even if it is not narrowed."""
 
@@ -267,3 +268,84 @@ def runs_that_fit(sizes: Int64s, size_bytes: int) -> Int64s:
         bounds.append(max(until, bounds[-1] + 1))
         before = int(ends[bounds[-1] - 1])
     return np.array(bounds, np.int64)
+
+
+def stable_argsort(words: UInt64s) -> Int64s:
+    """A stable argsort of unsigned words.
+
+    Widely spread words are sorted by the 32 bits below the highest one that differs, in two passes
+    of NumPy's 16-bit radix sort. The few rows that are equal in these bits are sorted afterwards:
+    25 ns a row of 500,000, where a sort of words takes 50 (on a processor whose AVX-512 is slow at
+    it; 14 on others) and one of row numbers 130. If too many are equal, row numbers are put behind
+    as many high bits of the words as fit in 64 bits, and sorted with them. If words differ only in
+    lower bits, they are sorted whole, unstably, and rows that tie are sorted afterwards. Small
+    ranges need only the radix sort.
+    """
+    if len(words) < 2:
+        return np.arange(len(words), dtype=np.int64)
+    low, high = int(words.min()), int(words.max())
+    if low == high:
+        return np.arange(len(words), dtype=np.int64)
+    if high - low < 1 << 16:
+        small = (words - np.uint64(low)).astype(np.uint16)
+        return np.argsort(small, kind="stable").astype(np.int64, copy=False)
+    for quick in (_order_by_digits, _order_by_high_bits):
+        order = quick(words, low, high)
+        if len(order):
+            return order
+    order = np.argsort(words, kind="quicksort").astype(np.int64, copy=False)
+    ordered = words[order]
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(tied) == 0:
+        return order
+    if len(tied) > len(words) // 8:
+        return np.argsort(words, kind="stable").astype(np.int64, copy=False)
+    return _tied_rows_in_order(order, tied, words)
+
+
+def _order_by_digits(words: UInt64s, low: int, high: int) -> Int64s:
+    """A stable argsort of words from ``low`` to ``high``; empty if too many have the same high
+    bits."""
+    dropped_bits = max((high - low).bit_length() - 32, 0)
+    digits = words - np.uint64(low)
+    digits >>= np.uint64(dropped_bits)
+    shown = digits.astype(np.uint32)
+    order = np.argsort(shown.astype(np.uint16), kind="stable")
+    order = order[np.argsort((shown >> np.uint32(16)).astype(np.uint16)[order], kind="stable")]
+    if not dropped_bits:
+        return order
+    ordered = shown[order]
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(tied) > len(words) // _TIED_SHARE:
+        return order[:0]
+    return _tied_rows_in_order(order, tied, words) if len(tied) else order
+
+
+def _order_by_high_bits(words: UInt64s, low: int, high: int) -> Int64s:
+    """A stable argsort of words from ``low`` to ``high``; empty if words differ in lower bits than
+    fit in front of the row numbers."""
+    row_bits = (len(words) - 1).bit_length()
+    dropped_bits = max((high - low).bit_length() + row_bits - 64, 0)
+    numbered = words - np.uint64(low)
+    numbered >>= np.uint64(dropped_bits)
+    numbered <<= np.uint64(row_bits)
+    numbered |= np.arange(len(words), dtype=np.uint64)
+    numbered.sort()
+    numbered &= np.uint64((1 << row_bits) - 1)
+    order = numbered.view(np.int64)
+    if dropped_bits:
+        ordered = words[order]
+        if bool((ordered[1:] < ordered[:-1]).any()):
+            return order[:0]
+    return order
+
+
+def _tied_rows_in_order(order: Int64s, tied: NDArray[np.intp], words: UInt64s) -> Int64s:
+    """Sort each run of rows that tie (``tied``: positions equal to their next) by ``words`` and by
+    row number."""
+    run_starts = np.flatnonzero(np.diff(tied, prepend=-2) > 1)
+    touched = np.unique(np.concatenate([tied, tied + 1]))
+    run_of = np.searchsorted(tied[run_starts], touched, side="right")
+    rows = order[touched]
+    order[touched] = rows[np.lexsort((rows, words[rows], run_of))]
+    return order

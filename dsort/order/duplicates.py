@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, equal_ranges, stable_argsort
 from dsort.data.hashes import hash_keys
 from dsort.data.records import STRAY_SALT
-from dsort.order.sort import stable_argsort
 
 
 class Duplicates(Struct, frozen=True, eq=False):

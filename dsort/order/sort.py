@@ -12,13 +12,12 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s, stable_argsort
 from dsort.data.index import SortKeys
 from dsort.data.row_bytes import side_by_side
 
 _SIGN = np.uint64(1 << 63)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-_TIED_SHARE = 64
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _COMPLEMENT = bytes(range(255, -1, -1))
 PADDED_BYTES_MAX = 128
@@ -108,89 +107,6 @@ def _shared_prefix_bytes(text: BytesColumn) -> int:
         if (column != column[0]).any():
             return byte
     return shortest
-
-
-def stable_argsort(words: UInt64s) -> Int64s:
-    """A stable argsort of unsigned words.
-
-    Widely spread words are sorted by the 32 bits below the highest one that differs, in two passes
-    of NumPy's 16-bit radix sort. The few rows that are equal in these bits are sorted afterwards:
-    25 ns a row of 500,000, where a sort of words takes 50 (on a processor whose AVX-512 is slow at
-    it; 14 on others) and one of row numbers 130. If too many are equal, row numbers are put behind
-    as many high bits of the words as fit in 64 bits, and sorted with them. If words differ only in
-    lower bits, they are sorted whole, unstably, and rows that tie are sorted afterwards. Small
-    ranges need only the radix sort.
-    """
-    if len(words) < 2:
-        return np.arange(len(words), dtype=np.int64)
-    low, high = int(words.min()), int(words.max())
-    if low == high:
-        return np.arange(len(words), dtype=np.int64)
-    if high - low < 1 << 16:
-        small = (words - np.uint64(low)).astype(np.uint16)
-        return np.argsort(small, kind="stable").astype(np.int64, copy=False)
-    quick = _order_by_digits(words, low, high)
-    if quick is None:
-        quick = _order_by_high_bits(words, low, high)
-    if quick is not None:
-        return quick
-    order = np.argsort(words, kind="quicksort").astype(np.int64, copy=False)
-    ordered = words[order]
-    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(tied) == 0:
-        return order
-    if len(tied) > len(words) // 8:
-        return np.argsort(words, kind="stable").astype(np.int64, copy=False)
-    return _tied_rows_in_order(order, tied, None)
-
-
-def _order_by_digits(words: UInt64s, low: int, high: int) -> Int64s | None:
-    """A stable argsort of words from ``low`` to ``high``; None if too many have the same high
-    bits."""
-    dropped_bits = max((high - low).bit_length() - 32, 0)
-    digits = words - np.uint64(low)
-    digits >>= np.uint64(dropped_bits)
-    shown = digits.astype(np.uint32)
-    order = np.argsort(shown.astype(np.uint16), kind="stable")
-    order = order[np.argsort((shown >> np.uint32(16)).astype(np.uint16)[order], kind="stable")]
-    if not dropped_bits:
-        return order
-    ordered = shown[order]
-    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(tied) > len(words) // _TIED_SHARE:
-        return None
-    return _tied_rows_in_order(order, tied, words) if len(tied) else order
-
-
-def _order_by_high_bits(words: UInt64s, low: int, high: int) -> Int64s | None:
-    """A stable argsort of words from ``low`` to ``high``; None if words differ in lower bits than
-    fit in front of the row numbers."""
-    row_bits = (len(words) - 1).bit_length()
-    dropped_bits = max((high - low).bit_length() + row_bits - 64, 0)
-    numbered = words - np.uint64(low)
-    numbered >>= np.uint64(dropped_bits)
-    numbered <<= np.uint64(row_bits)
-    numbered |= np.arange(len(words), dtype=np.uint64)
-    numbered.sort()
-    numbered &= np.uint64((1 << row_bits) - 1)
-    order = numbered.view(np.int64)
-    if dropped_bits:
-        ordered = words[order]
-        if bool((ordered[1:] < ordered[:-1]).any()):
-            return None
-    return order
-
-
-def _tied_rows_in_order(order: Int64s, tied: NDArray[np.intp], words: UInt64s | None) -> Int64s:
-    """Sort each run of rows that tie (``tied``: positions equal to their next) by ``words``, if
-    given, and by row number."""
-    run_starts = np.flatnonzero(np.diff(tied, prepend=-2) > 1)
-    touched = np.unique(np.concatenate([tied, tied + 1]))
-    run_of = np.searchsorted(tied[run_starts], touched, side="right")
-    rows = order[touched]
-    columns = (rows, run_of) if words is None else (rows, words[rows], run_of)
-    order[touched] = rows[np.lexsort(columns)]
-    return order
 
 
 def int_words(values: Int64s) -> UInt64s:

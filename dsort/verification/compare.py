@@ -13,12 +13,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, stable_argsort
 from dsort.data.hashes import mix
 from dsort.keymap.match import KeyMap
 from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
-from dsort.order.sort import stable_argsort
 from dsort.spec.model import JobSpec
 from dsort.verification.cuts import ShardFacts
 from dsort.verification.findings import Findings

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
-from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, stable_argsort
 from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords
@@ -19,7 +19,6 @@ from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
 from dsort.order.joining import JoinRule
-from dsort.order.sort import stable_argsort
 from dsort.verification.order import PlaceFacts
 from dsort.verification.read import RecordSizes
 

@@ -12,7 +12,7 @@ MODULES = {
     "dsort.data.arrow_arrays": "arrow_bytes arrow_numbers arrow_structs",
     "dsort.data.columns": (
         "are_all_rows Bools BytesColumn cut_rows equal_ranges Int32s Int64s numbers_at "
-        "row_numbers run_sums runs_that_fit UInt32s UInt64s UInt8s"
+        "row_numbers run_sums runs_that_fit stable_argsort UInt32s UInt64s UInt8s"
     ),
     "dsort.data.entries": "entries_bytes packed_entries placed_entries PlacedEntries",
     "dsort.data.hashes": "any_twice hash_keys md5_digests mix permuted shard_seed shuffle_words",
@@ -115,7 +115,7 @@ MODULES = {
     "dsort.order.output_shards": "AT_ONCE merge_pieces OutputShards Pieces",
     "dsort.order.sort": (
         "big_int_words float_words int_words joined_keys natural_keys order_rows Partitioning "
-        "pick_splitters Splitters stable_argsort"
+        "pick_splitters Splitters"
     ),
     "dsort.pipeline": "movement",
     "dsort.pipeline.compile": "compile_pipeline steps_of",
