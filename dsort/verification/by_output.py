@@ -45,7 +45,7 @@ def combined(
     other: ShardRecords,
     compared: Sequence[ComparedBytes],
     way: ComparedBytes,
-    group: Int32s | None,
+    group: Int32s,
 ) -> ShardRecords:
     """``one``, with the digests of ``other`` for the records whose output is compared in that
     ``way``. Both have the same members. ``compared``: how each output is compared; ``group``: the
@@ -59,7 +59,7 @@ def combined(
 
 
 def digests_by_output(
-    compared: Sequence[ComparedBytes], digests: UInt64s, bounds: Int64s, group: Int32s | None
+    compared: Sequence[ComparedBytes], digests: UInt64s, bounds: Int64s, group: Int32s
 ) -> UInt64s:
     """The digest of each record in the way in which its output is compared. The members of record
     ``i`` have ``digests[bounds[i]:bounds[i + 1]]``. ``group``: the output of each record."""
@@ -71,9 +71,6 @@ def digests_by_output(
     return found
 
 
-def _compared_so(
-    compared: Sequence[ComparedBytes], way: ComparedBytes, group: Int32s | None
-) -> Bools:
-    assert group is not None, "only several outputs are compared in several ways"
+def _compared_so(compared: Sequence[ComparedBytes], way: ComparedBytes, group: Int32s) -> Bools:
     found: Bools = np.array([each == way for each in compared])[np.maximum(group, 0)]
     return found

@@ -7,7 +7,7 @@ side are lost, doubled or changed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -15,26 +15,26 @@ from msgspec.structs import replace
 
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, stable_argsort
 from dsort.data.hashes import mix
-from dsort.keymap.match import KeyMap
 from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
+from dsort.pipeline.pipeline import Pipeline
 from dsort.spec.model import JobSpec
 from dsort.verification.cuts import ShardFacts
 from dsort.verification.findings import Findings
-from dsort.verification.input_table import InputTable, Pieces, later_duplicates
+from dsort.verification.input_table import InputTable, Rows, later_duplicates
 from dsort.verification.inputs import InputReader
 from dsort.verification.outputs import OutputReader, OutputTable
 from dsort.verification.read import ShardRecords
 
 
 def match_records(
-    inputs: InputTable, digests: UInt64s, words: UInt64s | None, group: Int32s | None = None
+    inputs: InputTable, digests: UInt64s, words: UInt64s | None, group: Int32s
 ) -> Int64s:
     """For each output record (``digests``, shape ``(n, 2)``) the row of the matching expected input
     record, or -1. No input row appears twice.
 
     Several records may be equal to the last byte. Of equal input records, those that belong to the
-    output of the record at hand (``group``, where there are several outputs) are taken first. Equal
+    output of the record at hand (``group``) are taken first. Equal
     output rows, in output order, get input rows in the order in which these should be written (by
     ``words``, the sort keys of a shuffle, then by input row): if any assignment is in order, this
     one is.
@@ -43,7 +43,7 @@ def match_records(
     if words is not None:
         rows = rows[stable_argsort(words[rows])]
     source = np.full(len(digests), -1, np.int64)
-    if group is not None and inputs.group is not None:
+    if inputs.group.any() or group.any():
         there = np.column_stack([inputs.digests[rows], inputs.group[rows].astype(np.uint64)])
         here = np.column_stack([digests, group.astype(np.uint64)])
         at = _partners(there, here)
@@ -159,13 +159,17 @@ class Comparison(Struct, frozen=True):
     the records of a problem."""
 
     spec: JobSpec
+    pipeline: Pipeline
     algorithm: Algorithm
-    keymap: KeyMap | None
     inputs: InputTable
-    outputs: OutputTable
     input_reader: InputReader
-    output_reader: OutputReader
+    named: NamedOutputs
     findings: Findings
+
+    @property
+    def outputs(self) -> OutputTable:
+        """All records of the outputs."""
+        return self.named.outputs
 
     def check(self) -> None:
         """Check everything about the outputs that follows from the inputs."""
@@ -176,8 +180,7 @@ class Comparison(Struct, frozen=True):
         return self._check(words)
 
     def _check(self, words: UInt64s | None) -> None:
-        group = None if self.inputs.group is None else self.outputs.group
-        source = match_records(self.inputs, self.outputs.digests, words, group)
+        source = match_records(self.inputs, self.outputs.digests, words, self.outputs.group)
         if self.spec.equalize is not None and not (
             words is not None or self.algorithm.decided_by_inputs
         ):
@@ -191,30 +194,25 @@ class Comparison(Struct, frozen=True):
         self._check_places(source)
         self._check_order(source, words)
         if self.spec.keys_are_unique:
-            check_unique_keys(
-                self.outputs, np.flatnonzero(source >= 0), self.output_reader, self.findings
-            )
+            self.named.check_unique_keys(np.flatnonzero(source >= 0))
 
     # -- every record once -----------------------------------------------------------------------
 
     def _tell_leftovers(self, left: Leftovers) -> None:
         partners = dict(zip(left.changed.tolist(), left.changed_from.tolist(), strict=True))
-        pieces = self.inputs.pieces
+        shards, read = self.inputs.shards, self.input_reader.shard
         inputs = _NamedRows(
-            self.inputs.first_rows if pieces is None else pieces.first_rows,
-            lambda at: self.input_reader.shard(at, self._input(at))[0],
-            pieces,
+            self.inputs.rows, shards, lambda at: read(at, shards[at])[0], self.findings
         )
         inputs.prepare(left.changed_from[: self.findings.room])
-        outputs = self._named_outputs()
+        outputs = self.named
 
         def changed(row: int) -> str:
             partner = partners[row]
             here, there = outputs.record(row), inputs.record(partner)
-            shard = self._input(int(self.inputs.shard_of(np.array([partner]))[0]))
-            return f"{_difference(here, there)} in the input shard {shard}"
+            return f"{_difference(here, there)} in the input shard {inputs.shard_of(partner)}"
 
-        outputs.tell(left.changed, "changed_bytes", self._output, self.findings, changed)
+        outputs.tell(left.changed, "changed_bytes", changed)
         for rows, kind, text in (
             (left.split, "split_record", "a piece of a record: its members are not side by side"),
             (left.doubled, "doubled_record", "the same record is in the result already"),
@@ -226,7 +224,7 @@ class Comparison(Struct, frozen=True):
             ),
             (left.foreign, "foreign_record", "no input shard has such a record"),
         ):
-            outputs.tell(rows, kind, self._output, self.findings, text)
+            outputs.tell(rows, kind, text)
         self._tell_missing(left.missing, inputs)
 
     def _tell_missing(self, missing: Int64s, inputs: _NamedRows) -> None:
@@ -241,7 +239,7 @@ class Comparison(Struct, frozen=True):
                 self.findings.problem("missing_record", "", "", text)
             return
         text = "input: this record is in no output shard"
-        inputs.tell(missing, "missing_record", self._input, self.findings, text)
+        inputs.tell(missing, "missing_record", text)
 
     # -- where they belong -----------------------------------------------------------------------
 
@@ -250,32 +248,29 @@ class Comparison(Struct, frozen=True):
         rows = np.flatnonzero(source >= 0)
         if self.spec.keep_shards:
             self._check_shards(source, rows)
-        if self.inputs.group is None:
-            return
         wrong = rows[self.inputs.group[source[rows]] != self.outputs.group[rows]]
-        outputs = [target.name for target in self.spec.targets]
-        if self.keymap is not None:
-            outputs = list(self.keymap.templates)
-        who = "the external key map, as it is now," if self.keymap is not None else "the spec"
-        inputs_group = self.inputs.group
+        who, outputs = "the spec", [target.name for target in self.spec.targets]
+        if self.pipeline.keymap is not None:
+            outputs = list(self.pipeline.keymap.templates)
+            who = "the external key map, as it is now,"
 
         def text(row: int) -> str:
-            group = int(inputs_group[source[row]])
+            group = int(self.inputs.group[source[row]])
             place = outputs[group] if group >= 0 else "no template"
             return f"{who} gives it {place}"
 
-        self._named_outputs().tell(wrong, "misplaced_record", self._output, self.findings, text)
+        self.named.tell(wrong, "misplaced_record", text)
 
     def _check_shards(self, source: Int64s, rows: Int64s) -> None:
         """Check that every record is in the output shard of its input shard."""
         shards = self.inputs.shard_of(source[rows])
-        wrong = rows[shards != self.outputs.shard_of(rows)]
+        wrong = rows[shards != self.outputs.rows.shard_of(rows)]
 
         def text(row: int) -> str:
             (shard,) = self.inputs.shard_of(source[row : row + 1]).tolist()
             return f"it is of input {self.inputs.shards[shard]}, and shards keep their records"
 
-        self._named_outputs().tell(wrong, "misplaced_record", self._output, self.findings, text)
+        self.named.tell(wrong, "misplaced_record", text)
 
     def _check_order(self, source: Int64s, words: UInt64s | None) -> None:
         """Check that records are in the order of the inputs, or of the shuffle. Records with equal
@@ -292,57 +287,11 @@ class Comparison(Struct, frozen=True):
         elif self.algorithm.decided_by_inputs:
             text = "it comes before the record before it in the inputs"
         if not self.algorithm.decided_by_inputs:
-            if self.inputs.pieces is not None and self.algorithm.joins:
+            if self.inputs.rows.are_joined and self.algorithm.joins:
                 return  # their keys are all different: none tie
             behind &= self.outputs.ties[after] & (after == before + 1)
         wrong = after[behind & same_group]
-        self._named_outputs().tell(wrong, "order", self._output, self.findings, text)
-
-    # -- names -----------------------------------------------------------------------------------
-
-    def _named_outputs(self) -> _NamedRows:
-        return _named_outputs(self.outputs, self.output_reader)
-
-    def _input(self, ordinal: int) -> str:
-        return self.inputs.shards[ordinal]
-
-    def _output(self, ordinal: int) -> str:
-        return self.outputs.facts[ordinal].name
-
-
-def check_unique_keys(
-    outputs: OutputTable, rows: Int64s, reader: OutputReader, findings: Findings
-) -> None:
-    """Check that no two of the output ``rows`` have the same key."""
-    again = rows[later_duplicates(outputs.key_hash[rows])[0]]
-    text = "an earlier record of the result has its key"
-    named = _named_outputs(outputs, reader)
-    named.tell(again, "duplicate_key", lambda at: outputs.facts[at].name, findings, text)
-
-
-def check_known_keys(
-    outputs: OutputTable, known: UInt64s, reader: OutputReader, findings: Findings
-) -> None:
-    """Check that no output record has a key that the result had before. ``known``: the hashes of
-    these keys."""
-    again = np.flatnonzero(np.isin(outputs.key_hash, known))
-    text = "a record of the result had its key before it was added"
-    named = _named_outputs(outputs, reader)
-    names = [shard.name for shard in outputs.facts]
-    named.tell(again, "duplicate_key", names.__getitem__, findings, text)
-
-
-def check_removed(
-    outputs: OutputTable, rows: Int64s, reader: OutputReader, findings: Findings
-) -> None:
-    """Report the output ``rows``, whose keys were removed."""
-    named = _named_outputs(outputs, reader)
-    names = [shard.name for shard in outputs.facts]
-    named.tell(rows, "undropped_record", names.__getitem__, findings, "its key was removed")
-
-
-def _named_outputs(outputs: OutputTable, reader: OutputReader) -> _NamedRows:
-    return _NamedRows(outputs.first_rows, lambda at: reader.records(outputs.facts[at].name))
+        self.named.tell(wrong, "order", text)
 
 
 class _Detail(Struct, frozen=True):
@@ -357,58 +306,76 @@ class _NamedRows:
 
     def __init__(
         self,
-        first_rows: Int64s,
+        rows: Rows,
+        shards: Sequence[str],
         read: Callable[[int], ShardRecords],
-        pieces: Pieces | None = None,
+        findings: Findings,
     ) -> None:
-        """``pieces``: the pieces of each row, where rows are joined records; ``first_rows`` counts
-        pieces then."""
-        self._first_rows = first_rows
+        """``shards``: the names of the shards of ``rows``; ``read`` reads one, by its ordinal."""
+        self._rows = rows
+        self._shards = shards
         self._read = read
-        self._pieces = pieces
+        self._findings = findings
         self._details: dict[int, _Detail] = {}
 
     def prepare(self, rows: Int64s) -> None:
         """Read the shards that are needed to name ``rows``, each once."""
-        if self._pieces is not None:
-            rows = np.array([each for row in rows.tolist() for each in self._pieces.of(row)], int)
+        pieces = [each for row in rows.tolist() for each in self._rows.pieces_of(row)]
         by_shard: dict[int, list[int]] = defaultdict(list)
-        shards = np.searchsorted(self._first_rows, rows, side="right") - 1
-        for row, shard in zip(rows.tolist(), shards.tolist(), strict=True):
+        shards = self._rows.shard_of(np.array(pieces, np.int64))
+        for row, shard in zip(pieces, shards.tolist(), strict=True):
             if row not in self._details:
                 by_shard[shard].append(row)
         for shard, wanted in sorted(by_shard.items()):
             records = self._read(shard)
-            first = int(self._first_rows[shard])
+            first = int(self._rows.first_rows[shard])
             self._details.update((row, _detail(records, row - first)) for row in wanted)
 
     def record(self, row: int) -> _Detail:
         """The details of a row that ``prepare`` has read."""
-        if self._pieces is None:
-            return self._details[row]
-        parts = [self._details[each] for each in self._pieces.of(row)]
+        parts = [self._details[each] for each in self._rows.pieces_of(row)]
         return _Detail(parts[0].key, tuple(each for part in parts for each in part.members))
 
-    def tell(
-        self,
-        rows: Int64s,
-        kind: str,
-        shard_name: Callable[[int], str],
-        findings: Findings,
-        text: str | Callable[[int], str],
-    ) -> None:
+    def shard_of(self, row: int) -> str:
+        """The name of the shard in which a row begins."""
+        first = np.array(self._rows.pieces_of(row)[:1])
+        return self._shards[int(self._rows.shard_of(first)[0])]
+
+    def tell(self, rows: Int64s, kind: str, text: str | Callable[[int], str]) -> None:
         """Report a problem for each of ``rows``. Where there is no room for more, they are only
         counted."""
-        shown = rows[: findings.room]
+        shown = rows[: self._findings.room]
         self.prepare(shown)
-        first = shown
-        if self._pieces is not None:
-            first = self._pieces.rows[self._pieces.offsets[shown]]
-        shards = np.searchsorted(self._first_rows, first, side="right") - 1
-        for row, shard in zip(shown.tolist(), shards.tolist(), strict=True):
+        for row in shown.tolist():
             said = text if isinstance(text, str) else text(row)
-            findings.problem(kind, shard_name(shard), self.record(row).key, said)
-        findings.unnamed(len(rows) - len(shown))
+            self._findings.problem(kind, self.shard_of(row), self.record(row).key, said)
+        self._findings.unnamed(len(rows) - len(shown))
+
+
+class NamedOutputs(_NamedRows):
+    """The records of the outputs, named where something is wrong with them."""
+
+    def __init__(self, outputs: OutputTable, reader: OutputReader, findings: Findings) -> None:
+        names = [shard.name for shard in outputs.facts]
+        super().__init__(outputs.rows, names, lambda at: reader.records(names[at]), findings)
+        self.outputs = outputs
+
+    def check_unique_keys(self, rows: Int64s) -> None:
+        """Check that no two of the output ``rows`` have the same key."""
+        again = rows[later_duplicates(self.outputs.key_hash[rows])[0]]
+        self.tell(again, "duplicate_key", "an earlier record of the result has its key")
+
+    def check_known_keys(self, known: UInt64s) -> None:
+        """Check that no record has a key that the result had before. ``known``: the hashes of
+        these keys."""
+        again = np.flatnonzero(np.isin(self.outputs.key_hash, known))
+        text = "a record of the result had its key before it was added"
+        self.tell(again, "duplicate_key", text)
+
+    def check_removed(self, removed: UInt64s) -> None:
+        """Check that no record has a key that was removed (``removed``: their hashes)."""
+        rows = np.flatnonzero(np.isin(self.outputs.key_hash, removed))
+        self.tell(rows, "undropped_record", "its key was removed")
 
 
 def _detail(records: ShardRecords, record: int) -> _Detail:
@@ -434,9 +401,7 @@ def _groups(inputs: InputTable, outputs: OutputTable) -> list[tuple[int, Int64s,
     """For each output: (its number, the input rows that belong there, its shards)."""
     found = []
     for group in sorted({shard.place.group for shard in outputs.facts}):
-        is_own = inputs.expected
-        if inputs.group is not None:
-            is_own = is_own & (inputs.group == group)
+        is_own = inputs.expected & (inputs.group == group)
         own = [shard for shard in outputs.facts if shard.place.group == group]
         found.append((group, np.flatnonzero(is_own), own))
     return found

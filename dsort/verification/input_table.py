@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import xxhash
@@ -30,22 +31,27 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
     """
 
     shards: tuple[str, ...]
-    first_rows: Int64s  # row of each shard's first record, and n at the end
+    rows: Rows
     key_hash: UInt64s  # of the new key, where a record was renamed
     digests: UInt64s  # shape (n, 2): of the bytes that the record takes in an output shard
     members: Int32s
-    group: Int32s | None  # the output, or the template by the key map; -1: none
+    group: Int32s  # the output, or the template by the key map; -1: none
     expected: Bools  # False: the spec drops the record
-    pieces: Pieces | None = None  # set where inputs are joined: then a row is a joined record
     facts: PlaceFacts | None = None  # set where records are placed by their numbers
     are_distinct: tuple[bool, ...] = ()  # for each shard: certainly no two records have one key
 
     def __len__(self) -> int:
         return len(self.key_hash)
 
+    @property
+    def first_rows(self) -> Int64s:
+        """The row of each shard's first record (of joined records, of its first piece), and the
+        number of rows at the end."""
+        return self.rows.first_rows
+
     def shard_of(self, rows: Int64s) -> Int64s:
         """The input ordinals of ``rows``."""
-        return np.searchsorted(self.first_rows, rows, side="right") - 1
+        return self.rows.shard_of(self.rows.first_of(rows))
 
     @cached_property
     def repeated(self) -> UInt64s:
@@ -76,7 +82,7 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
     def hashes(self, algorithm: Algorithm) -> UInt64s | None:
         """The hash by which each record is ordered; None if the algorithm does not order by
         hashes."""
-        if self.pieces is not None:  # a joined record comes from several shards
+        if self.rows.are_joined:  # a joined record comes from several shards
             return algorithm.hashes("", self.key_hash)
         words = np.empty(len(self), np.uint64)
         for ordinal, name in enumerate(self.shards):
@@ -162,23 +168,56 @@ def _any_taken(keys: list[bytes], taken: UInt64s) -> Bools:
     return np.isin(hashes, taken) | np.isin(hashes ^ STRAY_SALT, taken)
 
 
-class Pieces(Struct, frozen=True, eq=False):
-    """The pieces (records of inputs) of each joined record: record ``i`` consists of the pieces
-    ``rows[j]`` for ``j`` from ``offsets[i]`` to ``offsets[i + 1] - 1``, in the order of the inputs.
-    Pieces are numbered in input order. ``expected``: which joined records have to be in the result,
-    shape ``(n,)``. ``first_rows``: the first piece of each shard, and the number of pieces at the
-    end."""
+class Rows(Struct, frozen=True, eq=False):
+    """The rows of a table of records, by shard: a row is a record of one shard. ``first_rows``: the
+    first row of each shard, and the number of rows at the end."""
 
-    rows: Int64s
+    first_rows: Int64s
+    are_joined: ClassVar[bool] = False
+
+    def shard_of(self, pieces: Int64s) -> Int64s:
+        """The ordinals of the shards of ``pieces``."""
+        return np.searchsorted(self.first_rows, pieces, side="right") - 1
+
+    def pieces_of(self, row: int) -> list[int]:
+        """The records of shards that a row consists of."""
+        return [row]
+
+    def first_of(self, rows: Int64s) -> Int64s:
+        """The first piece of each of ``rows``."""
+        return rows
+
+
+class Pieces(Rows, frozen=True, eq=False):
+    """Rows that are joined records, of pieces (records of inputs): row ``i`` consists of the pieces
+    ``numbers[j]`` for ``j`` from ``offsets[i]`` to ``offsets[i + 1] - 1``, in the order of the
+    inputs. Pieces are numbered in input order; ``first_rows`` counts pieces. ``expected``: which
+    joined records have to be in the result, shape ``(n,)``."""
+
+    numbers: Int64s
     offsets: Int64s
     expected: Bools
-    first_rows: Int64s
+    are_joined: ClassVar[bool] = True
 
-    def of(self, record: int) -> list[int]:
-        """The pieces of one record."""
-        first, last = self.offsets[record : record + 2].tolist()
-        found: list[int] = self.rows[first:last].tolist()
+    def pieces_of(self, row: int) -> list[int]:
+        first, last = self.offsets[row : row + 2].tolist()
+        found: list[int] = self.numbers[first:last].tolist()
         return found
+
+    def first_of(self, rows: Int64s) -> Int64s:
+        return self.numbers[self.offsets[rows]]
+
+
+NOT_COMPARED = InputTable(
+    shards=(),
+    rows=Rows(np.zeros(1, np.int64)),
+    key_hash=np.zeros(0, np.uint64),
+    digests=np.zeros((0, 2), np.uint64),
+    members=np.zeros(0, np.int32),
+    group=np.zeros(0, np.int32),
+    expected=np.zeros(0, np.bool_),
+)
+"""Stands for inputs that cannot be compared."""
 
 
 def join_pieces(
@@ -207,7 +246,7 @@ def join_pieces(
     by_record = np.argsort(place[record], kind="stable")
     counts = np.bincount(place[record], minlength=count)
     offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
-    return Pieces(order[by_record], offsets, expected[by_first], first_rows)
+    return Pieces(first_rows, order[by_record], offsets, expected[by_first])
 
 
 def members_that_stay(conflict: str, record: Int64s, extensions: UInt64s) -> Bools:

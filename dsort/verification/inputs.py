@@ -5,11 +5,10 @@ Worked out from the shards alone. Decisions of the job are not read, so that a w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dsort.containers.base import refusal
 from dsort.containers.codecs.decoding import DecodingRules
@@ -22,20 +21,21 @@ from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.expressions.expression import text_of_value
 from dsort.job.setup.user_code import CodeAgain
-from dsort.keymap.match import KeyMap
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.joining import JoinRule
-from dsort.pipeline.compile import compile_pipeline
+from dsort.pipeline.pipeline import Pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import ManifestInput
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import input_of
-from dsort.transforms.base import Step, apply_steps
+from dsort.transforms.base import apply_steps
 from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.input_table import (
+    NOT_COMPARED,
     InputTable,
+    Rows,
     contents_of,
     free_keys,
     join_pieces,
@@ -59,16 +59,9 @@ Renames = dict[int, dict[int, bytes]]
 
 
 _NONE = np.zeros(0, np.int64)
-_NO_RECORDS = ShardRecords(
-    members=MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), _NONE, _NONE, _NONE, _NONE),
-    member_digests=np.zeros((0, 2), np.uint64),
-    member_rows=_NONE,
-    member_offsets=np.zeros(1, np.int64),
-    key_bytes=_NONE,
-    keys=BytesColumn.of([]),
-    key_hash=np.zeros(0, np.uint64),
-    digests=np.zeros((0, 2), np.uint64),
-)
+_NO_HASHES = np.zeros(0, np.uint64)
+_NO_DIGESTS = np.zeros((0, 2), np.uint64)
+_NO_MEMBERS = MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), _NONE, _NONE, _NONE, _NONE)
 
 
 class _Part(Struct, frozen=True, eq=False):
@@ -79,10 +72,10 @@ class _Part(Struct, frozen=True, eq=False):
     key_hash: UInt64s
     digests: UInt64s
     members: Int32s
-    group: Int32s | None
-    of_members: UInt64s | None = None
-    extensions: UInt64s | None = None
-    are_distinct: bool = False
+    group: Int32s
+    are_distinct: bool
+    of_members: UInt64s = _NO_DIGESTS
+    extensions: UInt64s = _NO_HASHES
 
 
 class InputReader:
@@ -91,37 +84,34 @@ class InputReader:
     def __init__(
         self,
         spec: JobSpec,
-        keymap: KeyMap | None,
-        steps: Sequence[Step],
+        pipeline: Pipeline,
         bucket: Bucket,
         reader: ShardReader,
         compared: Sequence[ComparedBytes],
         *,
-        code: CodeAgain | None = None,
-        rows: RowsAgain | None = None,
-        max_expansion: float | None = None,
-        known: UInt64s | None = None,
+        code: CodeAgain | None,
+        rows: RowsAgain | None,
+        max_expansion: float | None,
+        known: UInt64s,
     ) -> None:
         """``compared``: what is compared of the records of each output. ``code``: the runner of the
         steps, where some of them run code; ``rows``: set where these steps make rows from rows.
-        ``known``: the hashes of the keys of the result to which the records were added; None if
-        these records are the first of the result."""
+        ``known``: the hashes of the keys of the result to which the records were added."""
         self._rows = rows
         self._spec = spec
         self._known = known
         self._code = code
-        self._keymap = keymap
-        self._pipeline = pipeline = compile_pipeline(spec)
+        self._keymap = pipeline.keymap
+        self._pipeline = pipeline
         self._division = pipeline.division
         self._bucket = bucket
         self._reader = reader
         self._renames: Renames = {}
         self._compared = compared
-        self._steps = steps
-        self._reached = (0,) * sum(step.needs_positions for step in steps)
+        self._reached = (0,) * sum(step.needs_positions for step in pipeline.steps)
         self._firsts: dict[int, tuple[int, ...]] = {}
         self._decoding = DecodingRules(max_expansion or spec.max_expansion, pipeline.reading.codec)
-        self._copies: dict[str, Int64s] | None = None
+        self._copies: dict[str, Int64s] = {}
         self._contents: dict[int, UInt64s] = {}
         self._outputs: dict[int, Int32s] = {}
         placement = spec.algorithm.build().placement
@@ -132,20 +122,16 @@ class InputReader:
         """How often the inputs are read. New keys, the number of copies of each record and exact
         numbers of outputs need a pass of their own before bytes are compared."""
         renames = self._spec.config.duplicate_keys == "rename"
-        return 1 + renames + self._spec.weighs_inputs + self._counts_outputs
-
-    @property
-    def _counts_outputs(self) -> bool:
-        return self._division.is_counted
+        return 1 + renames + self._spec.weighs_inputs + self._division.is_counted
 
     def read(
         self, inputs: Sequence[ManifestInput], findings: Findings, progress: ProgressTeller
-    ) -> InputTable | None:
-        """The records of ``inputs``; None if one of them cannot be read, which is reported as a
-        problem."""
+    ) -> InputTable:
+        """The records of ``inputs``; ``NOT_COMPARED`` if one of them cannot be read, which is
+        reported as a problem."""
         if self._spec.weighs_inputs:
             self._choose_copies(inputs, progress)
-        if self._counts_outputs:
+        if self._division.is_counted:
             self._choose_outputs(inputs, progress)
         if self._spec.config.duplicate_keys == "rename":
             self._choose_new_keys(inputs, progress)
@@ -163,64 +149,59 @@ class InputReader:
                     _tell_unreadable(shard.name, error, findings)
                 progress.advance(shards=1, records=0, bytes_done=self._reader.bytes_read - before)
                 continue
-            placed = len(records) if group is None else int((group >= 0).sum())
+            placed = int((group >= 0).sum())
             rule = self._pipeline.join
             if placed != shard.records and not rule.is_settled_first:
                 text = f"input: {placed:,} records, the manifest says {shard.records:,}"
                 findings.problem("counts", shard.name, "", text)
             members = np.diff(records.member_offsets).astype(np.int32)
             distinct = are_positions(records.keys)
-            part = _Part(records.key_hash, records.digests, members, group, are_distinct=distinct)
-            if self._spec.join is not None:
+            own = (records.key_hash, records.digests, members, group, distinct)
+            if rule:
                 of_members = records.member_digests[records.member_rows]
-                part = replace(part, of_members=of_members, extensions=_extensions(records))
-            parts.append(part)
+                parts.append(_Part(*own, of_members, _extensions(records)))
+            else:
+                parts.append(_Part(*own))
             done = self._reader.bytes_read - before
             progress.advance(shards=1, records=len(records), bytes_done=done)
-        return self._table([shard.name for shard in inputs], parts) if readable else None
+        return self._table([shard.name for shard in inputs], parts) if readable else NOT_COMPARED
 
-    def shard(self, ordinal: int, name: str) -> tuple[ShardRecords, Int32s | None]:
+    def shard(self, ordinal: int, name: str) -> tuple[ShardRecords, Int32s]:
         """(records, their outputs or templates by the key map) of one input shard.
 
         ``CorruptShardError`` if it is corrupt, unless the spec skips such shards: then it has no
         records. ``ShardEndError`` if it does not end as the spec requires.
         """
-        found: ShardRecords | None = None
-        group: Int32s | None = None
+        each_way: list[tuple[ComparedBytes, ShardRecords]] = []
         for ways in ways_of(self._compared):
             with self._reader.open(self._bucket, name, self._decoding) as shard:
                 formed = self._formed(ordinal, shard, ways[0])
-                if formed is None:
-                    return _NO_RECORDS, np.zeros(0, np.int32) if self._has_groups else None
                 records, members, group = self._with_copies(shard, *formed)
-                group = self._outputs.get(ordinal, group)
-                if self._pipeline.compared is not None and found is None:
-                    self._contents[ordinal] = self._compared_as(shard, records, members)
+                if not each_way:
+                    self._note_contents(ordinal, shard, records, members)
                 new_keys = self._renames.get(ordinal, {})
                 members, records = with_new_keys(shard, members, records, new_keys)
-                for compared in ways:
-                    own = as_compared(shard, members, records, compared)
-                    if found is not None:
-                        found = combined(found, own, self._compared, compared, group)
-                        continue
-                    found = own
-                    if self._facts is not None:
-                        self._facts.look(ordinal, records_read(shard, found, self._pipeline))
-        assert found is not None
+                own = [(way, as_compared(shard, members, records, way)) for way in ways]
+                if not each_way and self._facts is not None:
+                    self._facts.look(ordinal, records_read(shard, own[0][1], self._pipeline))
+                each_way += own
+        group = self._outputs.get(ordinal, group)
+        (_, found), *others = each_way
+        for way, other in others:
+            found = combined(found, other, self._compared, way, group)
         return found, group
 
     def _formed(
-        self, ordinal: int, shard: ShardBytes, compared: ComparedBytes | None = None
-    ) -> tuple[FormedRecords, MemberTable] | None:
-        """(records, members) of an opened shard; None if it is corrupt and to be skipped.
-        ``compared``: what is compared of them; None: as for the first output. ``ShardEndError`` if
-        the shard may not be whole and the spec says to abort."""
-        compared = compared or self._compared[0]
+        self, ordinal: int, shard: ShardBytes, compared: ComparedBytes
+    ) -> tuple[FormedRecords, MemberTable]:
+        """(records, members) of an opened shard, none if it is corrupt and to be skipped.
+        ``compared``: what is compared of them. ``ShardEndError`` if the shard may not be whole and
+        the spec says to abort."""
         try:
             members = shard.members()
         except CorruptShardError:
             if self._spec.config.corrupt_shards == "skip":
-                return None
+                return _no_records()
             raise
         config = self._spec.config
         refused = refusal(
@@ -237,7 +218,7 @@ class InputReader:
         records = form_records(
             members, config.stray_members, keep_last=config.duplicated_records in LAST_IS_KEPT
         )
-        if self._steps:
+        if self._pipeline.steps:
             left = self._transformed(ordinal, shard, members, records)
             records = left.records
             members = with_names_of_steps(shard, members, left.members, records.member_rows)
@@ -257,7 +238,7 @@ class InputReader:
             left = self._code.run(shard, members, records, input_name=table.input, firsts=firsts)
             counts, table = left.counts, self._records_of(shard, left.named, left.records)
         else:
-            applied = apply_steps(self._steps, table, firsts)
+            applied = apply_steps(self._pipeline.steps, table, firsts)
             counts, table = applied.counts, applied.records
         if ordinal not in self._firsts:
             self._firsts[ordinal] = firsts
@@ -274,21 +255,17 @@ class InputReader:
             shard.name, members, records, shard.content, input=named, are_rows=are_rows
         )
 
-    @property
-    def _has_groups(self) -> bool:
-        """Whether each record has an output or a template of its own."""
-        return self._keymap is not None or bool(self._division)
+    def _groups(self, shard: ShardBytes, records: FormedRecords, members: MemberTable) -> Int32s:
+        """The output or the template of each record; exact numbers of outputs depend on all
+        records: see ``_choose_outputs``."""
+        if self._division and not self._division.is_counted:
+            return self._division.numbers(self._records_of(shard, members, records))
+        return self._templates(records, members)
 
-    def _groups(
-        self, shard: ShardBytes, records: FormedRecords, members: MemberTable
-    ) -> Int32s | None:
-        if self._division:
-            if self._division.is_counted:
-                return None  # exact numbers depend on all records: see _choose_outputs
-            table = self._records_of(shard, members, records)
-            return self._division.numbers(table)
+    def _templates(self, records: FormedRecords, members: MemberTable) -> Int32s:
+        """The template that the key map gives each record, -1 for none; 0 without a key map."""
         if self._keymap is None:
-            return None
+            return np.zeros(len(records), np.int32)
         own, offsets = members.names.take(records.member_rows), records.member_offsets
         if self._spec.join is not None:
             own, offsets = records.keys, np.arange(len(records) + 1)
@@ -296,15 +273,13 @@ class InputReader:
 
     def _table(self, shards: Sequence[str], parts: list[_Part]) -> InputTable:
         counts = [len(part.key_hash) for part in parts]
-        key_hash = np.concatenate([np.zeros(0, np.uint64), *(part.key_hash for part in parts)])
-        groups = [part.group for part in parts if part.group is not None]
-        group = np.concatenate([np.zeros(0, np.int32), *groups]) if self._has_groups else None
-        no_digests = np.zeros((0, 2), np.uint64)
+        key_hash = np.concatenate([_NO_HASHES, *(part.key_hash for part in parts)])
+        group = np.concatenate([np.zeros(0, np.int32), *(part.group for part in parts)])
         table = InputTable(
             shards=tuple(shards),
-            first_rows=np.cumsum([0, *counts]),
+            rows=Rows(np.cumsum([0, *counts])),
             key_hash=key_hash,
-            digests=np.concatenate([no_digests, *(part.digests for part in parts)]),
+            digests=np.concatenate([_NO_DIGESTS, *(part.digests for part in parts)]),
             members=np.concatenate([np.zeros(0, np.int32), *(part.members for part in parts)]),
             group=group,
             expected=self._expected(key_hash, group),
@@ -314,10 +289,9 @@ class InputReader:
         rule = self._pipeline.join
         if not rule:
             return table
-        of_members = [part.of_members for part in parts if part.of_members is not None]
-        named = [part.extensions for part in parts if part.extensions is not None]
-        extensions = np.concatenate([np.zeros(0, np.uint64), *named])
-        return self._joined(rule, table, np.concatenate([no_digests, *of_members]), extensions)
+        of_members = np.concatenate([_NO_DIGESTS, *(part.of_members for part in parts)])
+        extensions = np.concatenate([_NO_HASHES, *(part.extensions for part in parts)])
+        return self._joined(rule, table, of_members, extensions)
 
     def _joined(
         self, rule: JoinRule, table: InputTable, digests: UInt64s, extensions: UInt64s
@@ -327,42 +301,39 @@ class InputReader:
         numbers = {name: number for number, name in enumerate(rule.inputs)}
         inputs = np.array([numbers[input_of(name, rule.inputs)] for name in table.shards], np.int32)
         of_rows = np.repeat(inputs, np.diff(table.first_rows))
-        pieces = join_pieces(
-            rule, table.key_hash, of_rows, table.expected, np.asarray(table.first_rows)
-        )
+        pieces = join_pieces(rule, table.key_hash, of_rows, table.expected, table.first_rows)
         ends = np.append(0, np.cumsum(table.members, dtype=np.int64))
-        counts = table.members[pieces.rows].astype(np.int64)
+        counts = table.members[pieces.numbers].astype(np.int64)
         offsets = np.append(0, np.cumsum(counts))
-        picked = np.arange(offsets[-1]) + np.repeat(ends[pieces.rows] - offsets[:-1], counts)
+        picked = np.arange(offsets[-1]) + np.repeat(ends[pieces.numbers] - offsets[:-1], counts)
         bounds = offsets[pieces.offsets]
         record = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         stays = members_that_stay(rule.conflict, record, extensions[picked])
         picked = picked[stays]
         bounds = np.append(0, np.cumsum(np.bincount(record[stays], minlength=len(bounds) - 1)))
-        first = pieces.rows[pieces.offsets[:-1]]
-        group = None if table.group is None else table.group[first]
+        first = pieces.numbers[pieces.offsets[:-1]]
+        group = table.group[first]
         return InputTable(
             shards=table.shards,
-            first_rows=np.searchsorted(first, table.first_rows),
+            rows=pieces,
             key_hash=table.key_hash[first],
             digests=digests_by_output(self._compared, digests[picked], bounds, group),
             members=np.diff(bounds).astype(np.int32),
             group=group,
             expected=pieces.expected,
-            pieces=pieces,
         )
 
-    def _expected(self, key_hash: UInt64s, group: Int32s | None) -> Bools:
+    def _expected(self, key_hash: UInt64s, group: Int32s) -> Bools:
         """Which records have to be in the result after the reactions of the spec."""
         config = self._spec.config
         expected = np.ones(len(key_hash), np.bool_)
-        if group is not None and config.ekm_missing_key != "abort":
+        if config.ekm_missing_key != "abort":
             expected &= group >= 0
         self._leave_out_equal(key_hash, expected)
         if config.duplicate_keys == "drop" and self._spec.join is None:
             placed = np.flatnonzero(expected)
             expected[placed[later_duplicates(key_hash[placed])[0]]] = False
-        if self._known is not None and config.duplicate_keys == "drop":
+        if config.duplicate_keys == "drop":
             expected &= ~np.isin(key_hash, self._known)
         return expected
 
@@ -374,9 +345,9 @@ class InputReader:
         same = key_hash
         if wanted.by != "key":
             parts = [self._contents[at] for at in sorted(self._contents)]
-            same = np.concatenate([np.zeros(0, np.uint64), *parts])
+            same = np.concatenate([_NO_HASHES, *parts])
         expected[others_of(same, expected, keep_last=wanted.keep == "last")] = False
-        if self._known is not None and wanted.by == "key":
+        if wanted.by == "key":
             expected &= ~np.isin(key_hash, self._known)
 
     # -- new keys --------------------------------------------------------------------------------
@@ -384,16 +355,15 @@ class InputReader:
     def _choose_new_keys(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
         """Choose new keys for ``duplicate_keys: rename``, in input order: the second record of a
         key becomes ``key-1``, and so on; numbers that are taken are passed over."""
-        keys, hashes, shards, ordinals = [], [], [], []
-        for ordinal, shard in enumerate(inputs):
-            found = self._placed_keys(ordinal, shard.name)
-            progress.advance(shards=1, records=len(found[0]), bytes_done=0)
-            keys.append(found[0])
-            hashes.append(found[1])
-            ordinals.append(found[2])
-            shards.append(np.full(len(found[0]), ordinal, np.int64))
-        if not keys:
-            return
+        keys, hashes, shards, ordinals = [_NO_MEMBERS.names], [_NO_HASHES], [_NONE], [_NONE]
+        for ordinal, shard, formed, unplaced in self._each(inputs):
+            records, _, group = self._with_copies(shard, formed, unplaced)
+            placed = np.flatnonzero(group >= 0)  # of the others, the key map drops some
+            progress.advance(shards=1, records=len(placed), bytes_done=0)
+            keys.append(records.keys.take(placed))
+            hashes.append(records.key_hash[placed])
+            ordinals.append(placed)
+            shards.append(np.full(len(placed), ordinal, np.int64))
         key_hash = np.concatenate(hashes)
         rows, nth = later_duplicates(key_hash)
         old = BytesColumn.concat(keys).take(rows).tolist()
@@ -402,41 +372,30 @@ class InputReader:
         for at, record, key in zip(shard_of.tolist(), ordinal_of.tolist(), new, strict=True):
             self._renames.setdefault(at, {})[record] = key
 
-    def _placed_keys(self, ordinal: int, name: str) -> tuple[BytesColumn, UInt64s, Int64s]:
-        """(keys, their hashes, ordinals) of a shard's records that the key map does not drop."""
-        with self._reader.open(self._bucket, name, self._decoding) as shard:
-            formed = self._formed_or_none(ordinal, shard)
-            if formed is None:
-                return _NO_RECORDS.keys, _NO_RECORDS.key_hash, np.zeros(0, np.int64)
-            records, _, group = self._with_copies(shard, *formed)
-        rows = np.arange(len(records)) if group is None else np.flatnonzero(group >= 0)
-        return records.keys.take(rows), records.key_hash[rows], rows
-
-    def _formed_or_none(
-        self, ordinal: int, shard: ShardBytes
-    ) -> tuple[FormedRecords, MemberTable] | None:
-        """The result of ``_formed``; None also if it fails: the pass that compares bytes meets the
-        error again and reports it."""
-        try:
-            return self._formed(ordinal, shard)
-        except (CorruptShardError, ShardEndError, TransformError):
-            return None
+    def _each(
+        self, inputs: Sequence[ManifestInput]
+    ) -> Iterator[tuple[int, ShardBytes, FormedRecords, MemberTable]]:
+        """(ordinal, opened shard, records, members) of each input, for the passes before the one
+        that compares bytes. That one meets the error of a shard that cannot be read, and reports
+        it: here the shard has no records."""
+        for ordinal, each in enumerate(inputs):
+            with self._reader.open(self._bucket, each.name, self._decoding) as shard:
+                try:
+                    formed = self._formed(ordinal, shard, self._compared[0])
+                except (CorruptShardError, ShardEndError, TransformError):
+                    formed = _no_records()
+                yield ordinal, shard, *formed
 
     # -- weights ---------------------------------------------------------------------------------
 
     def _choose_copies(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
         """Set how often each record of each shard is written, by the spec: of those that have a
         place in an output, and that ``deduplicate`` leaves."""
-        hashes, placed = [_NO_RECORDS.key_hash], [np.zeros(0, np.bool_)]
-        for ordinal, each in enumerate(inputs):
-            with self._reader.open(self._bucket, each.name, self._decoding) as shard:
-                formed, group = self._formed_or_none(ordinal, shard), None
-                if formed is not None and self._keymap is not None:
-                    group = self._groups(shard, *formed)
-                if formed is not None and self._pipeline.compared is not None:
-                    self._contents[ordinal] = self._compared_as(shard, *formed)
-            hashes.append(_NO_RECORDS.key_hash if formed is None else formed[0].key_hash)
-            placed.append(np.ones(len(hashes[-1]), np.bool_) if group is None else group >= 0)
+        hashes, placed = [_NO_HASHES], [np.zeros(0, np.bool_)]
+        for ordinal, shard, records, members in self._each(inputs):
+            self._note_contents(ordinal, shard, records, members)
+            hashes.append(records.key_hash)
+            placed.append(self._templates(records, members) >= 0)
             progress.advance(shards=1, records=len(hashes[-1]), bytes_done=0)
         key_hash, left = np.concatenate(hashes), np.concatenate(placed)
         self._leave_out_equal(key_hash, left)
@@ -450,18 +409,14 @@ class InputReader:
     def _choose_outputs(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
         """Set the output of each record of each shard. (A lot is a random number that a record
         draws.)"""
-        lots, hashes = [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.uint64)]
-        for ordinal, each in enumerate(inputs):
-            with self._reader.open(self._bucket, each.name, self._decoding) as shard:
-                formed = self._formed_or_none(ordinal, shard)
-                if formed is None:
-                    found, own = lots[0], hashes[0]
-                else:
-                    found, own = self._drawn(ordinal, shard, *formed)
+        lots, hashes = [_NO_DIGESTS], [_NO_HASHES]
+        for ordinal, shard, records, members in self._each(inputs):
+            found, own = self._drawn(ordinal, shard, records, members)
             lots.append(found)
             hashes.append(own)
             progress.advance(shards=1, records=len(own), bytes_done=0)
-        counting = self._expected(np.concatenate(hashes), None)
+        key_hash = np.concatenate(hashes)
+        counting = self._expected(key_hash, np.zeros(len(key_hash), np.int32))
         outputs = outputs_asked_for(self._division, np.concatenate(lots), counting)
         parts = np.split(outputs, np.cumsum([len(own) for own in hashes[1:]])[:-1])
         self._outputs = dict(enumerate(parts))
@@ -473,35 +428,42 @@ class InputReader:
         are_rows = self._pipeline.moves_rows
         table = self._records_of(shard, members, records)
         found = self._division.lots(table, are_rows=are_rows)
-        if self._copies is not None:
+        if self._copies:
             found = np.repeat(found, self._copies[shard.name], axis=0)
         records, members, _ = self._with_copies(shard, records, members)
-        if self._pipeline.compared is not None:
-            self._contents[ordinal] = self._compared_as(shard, records, members)
+        self._note_contents(ordinal, shard, records, members)
         return found, records.key_hash
 
-    def _compared_as(
-        self, shard: ShardBytes, records: FormedRecords, members: MemberTable
-    ) -> UInt64s:
-        """For each record the number by which deduplication compares it."""
+    def _note_contents(
+        self, ordinal: int, shard: ShardBytes, records: FormedRecords, members: MemberTable
+    ) -> None:
+        """Keep for each record the number by which deduplication compares it, if it compares more
+        than keys."""
         compared = self._pipeline.compared
-        assert compared is not None
+        if compared is None:
+            return
         if compared.value is None:
-            return contents_of(shard, records, members, compared.extensions)
-        table = self._records_of(shard, members, records)
-        values = compared.value.values_of(table, "deduplicate: by")
-        return hash_keys(map(text_of_value, values), len(values))
+            found = contents_of(shard, records, members, compared.extensions)
+        else:
+            table = self._records_of(shard, members, records)
+            values = compared.value.values_of(table, "deduplicate: by")
+            found = hash_keys(map(text_of_value, values), len(values))
+        self._contents[ordinal] = found
 
     def _with_copies(
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable
-    ) -> tuple[FormedRecords, MemberTable, Int32s | None]:
+    ) -> tuple[FormedRecords, MemberTable, Int32s]:
         """(records, members, outputs or templates) with each record as often as it is written."""
         group = self._groups(shard, records, members)
-        if self._copies is not None:
+        if self._copies:
             counts = self._copies[shard.name]
             members, records = copied(shard, members, records, counts)
-            group = None if group is None else np.repeat(group, counts)
+            group = np.repeat(group, counts)
         return records, members, group
+
+
+def _no_records() -> tuple[FormedRecords, MemberTable]:
+    return form_records(_NO_MEMBERS, "keep"), _NO_MEMBERS
 
 
 def _extensions(records: ShardRecords) -> UInt64s:

@@ -78,7 +78,7 @@ class OrderSeen(Struct, frozen=True, eq=False):
 class OrderWatch:
     """Checks the order of the records of all outputs, shard by shard, each template by itself."""
 
-    def __init__(self, pipeline: Pipeline, algorithm: Algorithm, *, has_keys: bool = True) -> None:
+    def __init__(self, pipeline: Pipeline, algorithm: Algorithm, *, has_keys: bool) -> None:
         """``has_keys``: whether the outputs hold the keys of their records."""
         self._pipeline = pipeline
         self._algorithm = algorithm
@@ -124,12 +124,11 @@ class PlaceFacts(Struct):
             values.append(found.value if isinstance(found.value, (int, float)) else 0.0)
         self._classes[shard], self._ranks[shard], self._values[shard] = classes, ranks, values
 
-    def places(self, group: Int32s | None, hashes: UInt64s, seed: str) -> UInt64s:
+    def places(self, group: Int32s, hashes: UInt64s, seed: str) -> UInt64s:
         """A number for each record, in input order, by which the records of each output are
         ordered. ``group``: the output of each record; ``hashes``: its hash in the shuffle."""
-        rows = range(len(hashes))
         classes = [each for shard in sorted(self._classes) for each in self._classes[shard]]
-        groups = [0] * len(rows) if group is None else group.tolist()
+        groups = group.tolist()
         place, total = self._drawn([*zip(groups, classes, strict=True)], seed)
         if not isinstance(self.placement, Batches):
             step = np.uint64(WORDS) // total.astype(np.uint64)

@@ -16,19 +16,20 @@ from msgspec.structs import replace
 from dsort.containers.base import Container
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.registry import container_of
-from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools, Int32s, UInt64s
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.output_names import OutputNames
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable, shortened
 from dsort.naming.patterns import LinearRegex
+from dsort.pipeline.pipeline import OutputForm
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import Manifest, ManifestOutput, wids_index_bytes
 from dsort.storage.bucket import Bucket
 from dsort.verification.cuts import FirstRecord, Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller
-from dsort.verification.input_table import InputTable
+from dsort.verification.input_table import InputTable, Rows
 from dsort.verification.order import OrderWatch
 from dsort.verification.read import (
     Checksums,
@@ -135,7 +136,7 @@ class OutputTable(Struct, frozen=True, eq=False):
 
     facts: tuple[ShardFacts, ...]
     md5: Mapping[str, str]  # of each shard that was read, if it was wanted
-    first_rows: Int64s  # row of each shard's first record, and n at the end
+    rows: Rows
     key_hash: UInt64s
     digests: UInt64s  # shape (n, 2)
     ties: Bools  # its sort key equals that of the record before it
@@ -144,33 +145,26 @@ class OutputTable(Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(self.key_hash)
 
-    def shard_of(self, rows: Int64s) -> Int64s:
-        """The output ordinals of ``rows``."""
-        return np.searchsorted(self.first_rows, rows, side="right") - 1
-
 
 class OutputReader:
-    """Reads the outputs of one job again. ``inputs``: its inputs, if they can be compared."""
+    """Reads the outputs of one job again. ``inputs``: its inputs."""
 
     def __init__(
         self,
         bucket: Bucket,
         reader: ShardReader,
-        inputs: InputTable | None,
+        inputs: InputTable,
         findings: Findings,
         compared: Sequence[ComparedBytes],
+        forms: Sequence[OutputForm],
         *,
         want_md5: bool,
-        containers: Sequence[Container],
-        late: Sequence[bool],
-        max_expansion: float | None = None,
+        max_expansion: float | None,
     ) -> None:
-        """``compared``, ``containers``, ``late``: for each output, what is compared of its records,
-        its container, and whether records were converted only when they were written. One of each
-        if there is only one output."""
+        """``compared``, ``forms``: for each output, what is compared of its records, and how its
+        shards are written. One of each if there is only one output."""
         self._compared = compared
-        self._late = late
-        self._containers = containers
+        self._forms = forms
         self._groups: dict[str, int] = {}
         self._bucket = bucket
         self._reader = reader
@@ -206,7 +200,7 @@ class OutputReader:
                 parts.append(_NOTHING)
             else:
                 records, ties, stored = found
-                if self._late[self._output_of(shard.name)]:
+                if self._forms[self._output_of(shard.name)].is_late:
                     # The job measured these records before it converted them.
                     stored = replace(stored, record_bytes=None)
                 facts.append(_facts(shard.name, place, records, stored))
@@ -221,7 +215,7 @@ class OutputReader:
         return OutputTable(
             facts=tuple(facts),
             md5=md5,
-            first_rows=np.cumsum([0, *counts]),
+            rows=Rows(np.cumsum([0, *counts])),
             key_hash=np.concatenate([part[0] for part in parts]),
             digests=np.concatenate([part[1] for part in parts]),
             ties=np.concatenate([part[2] for part in parts]),
@@ -243,7 +237,7 @@ class OutputReader:
 
     def records(self, name: str) -> ShardRecords:
         """The records of one output shard that was read before without an error."""
-        container = self._containers[self._output_of(name)]
+        container = self._forms[self._output_of(name)].container
         with self._reader.open(self._bucket, name, DecodingRules(math.inf), container) as shard:
             return self._records(shard, shard.members())
 
@@ -265,7 +259,7 @@ class OutputReader:
         it cannot be read."""
         name = listed.name
         try:
-            container = self._containers[self._output_of(name)]
+            container = self._forms[self._output_of(name)].container
             decoding = self._decoding(listed)
             with self._reader.open(self._bucket, name, decoding, container) as shard:
                 checksums = Checksums(shard, want_md5=self._want_md5)

@@ -84,23 +84,19 @@ class Checksums:
 def member_digests(
     shard: ShardBytes,
     members: MemberTable,
-    rows: Int64s | None = None,
     *,
-    names: Sequence[bytes] | None = None,
+    names: Sequence[bytes] = (),
     seen: Callable[[memoryview, int], None] = lambda view, base: None,
 ) -> UInt64s:
-    """XXH3-128 of the bytes that each of ``rows`` (None: every member) takes in an output shard:
-    headers, payload and padding; shape ``(n, 2)``. ``names``: a name for each row, to be part of
-    its digest. ``seen`` is called with the bytes that were read, and the byte they begin at."""
-    rows = np.arange(len(members), dtype=np.int64) if rows is None else rows
-    ranges = Segments(
-        np.arange(len(rows) + 1, dtype=np.int64),
-        members.range_start[rows],
-        members.range_length[rows],
-        np.zeros(0, np.uint8),
-    )
-    heads = _heads(members, rows, names)
-    tails = [members.tails.get(row, b"") for row in rows.tolist()] if members.tails else []
+    """XXH3-128 of the bytes that each member takes in an output shard: headers, payload and
+    padding; shape ``(n, 2)``. ``names``: a name for each, to be part of its digest. ``seen`` is
+    called with the bytes that were read, and the byte they begin at."""
+    count = len(members)
+    offsets = np.arange(count + 1, dtype=np.int64)
+    no_bytes = np.zeros(0, np.uint8)
+    ranges = Segments(offsets, members.range_start, members.range_length, no_bytes)
+    heads = _heads(members, names)
+    tails = [members.tails.get(row, b"") for row in range(count)] if members.tails else []
     found: list[bytes] = []
     for window in shard.windows(ranges):
         if window.stop == window.row:
@@ -199,7 +195,7 @@ class ComparedBytes(Struct, frozen=True):
     ) -> UInt64s:
         """The digest of each member, shape ``(n, 2)``. ``key_bytes``: the length of the key of its
         record, with which its name begins."""
-        names = None
+        names: list[bytes] = []
         if self.converted:
             names = members.names.tolist()
             if not self.keyed:
@@ -230,13 +226,13 @@ def digest_of(digests: UInt64s, compared: ComparedBytes = STORED_BYTES) -> tuple
     return high, low
 
 
-def _heads(members: MemberTable, rows: Int64s, names: Sequence[bytes] | None) -> list[bytes]:
-    """The bytes before the range of each of ``rows``; [] if there are none."""
+def _heads(members: MemberTable, names: Sequence[bytes]) -> list[bytes]:
+    """The bytes before the range of each member; [] if there are none."""
     literals = members.literals
-    if names is not None:
-        pairs = zip(rows.tolist(), names, strict=True)
+    if names:
+        pairs = enumerate(names)
         return [b"%d/%b" % (len(name), name) + literals.get(row, b"") for row, name in pairs]
-    return [literals.get(row, b"") for row in rows.tolist()] if literals else []
+    return [literals.get(row, b"") for row in range(len(members))] if literals else []
 
 
 def _digest_between(head: bytes, piece: memoryview, tail: bytes) -> bytes:
@@ -311,11 +307,11 @@ def output_key_bytes(members: MemberTable) -> tuple[Int64s, Bools]:
 def output_records(
     members: MemberTable,
     member_digests: UInt64s,
-    known: KnownRecords | None,
+    known: KnownRecords,
     compared: ComparedBytes = STORED_BYTES,
 ) -> ShardRecords:
-    """The records of an output shard, in the order in which they are stored. ``known``: the inputs,
-    if they can be compared."""
+    """The records of an output shard, in the order in which they are stored. ``known``: the
+    inputs."""
     names = members.names.tolist()
     key_bytes, stray = output_key_bytes(members)
     keys = [name[:length] for name, length in zip(names, key_bytes.tolist(), strict=True)]
@@ -328,7 +324,7 @@ def output_records(
         starts[1:] = key_hash[1:] != key_hash[:-1]
         runs = starts.copy()
         _cut_where_names_come_again(starts, hash_keys(names, len(names)))
-        if known is not None and len(known.repeated):
+        if len(known.repeated):
             _cut_as_known(starts, runs, key_hash, member_digests, known, compared)
     offsets = _bounds(starts)
     return ShardRecords(

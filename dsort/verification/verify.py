@@ -66,14 +66,10 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import BucketPlace, bucket_named, open_inputs, routed_inputs
 from dsort.storage.small_objects import read_small
-from dsort.verification.compare import (
-    Comparison,
-    check_known_keys,
-    check_removed,
-    check_unique_keys,
-)
+from dsort.verification.compare import Comparison, NamedOutputs
 from dsort.verification.cuts import Place, check_cuts
 from dsort.verification.findings import Findings, ProgressTeller, VerifyProblem, VerifyReport
+from dsort.verification.input_table import NOT_COMPARED
 from dsort.verification.inputs import InputReader
 from dsort.verification.order import OrderWatch
 from dsort.verification.outputs import (
@@ -227,25 +223,21 @@ class _Verification:
             container_options(manifest.spec),
             memory_max_bytes=options.memory_max_bytes if options else None,
         )
-        self._keymap = load_keymap(manifest.spec, Tally())
-        self._steps = load_steps(manifest.spec, options)
+        keymap = load_keymap(manifest.spec, Tally())
         self._names = output_names(
-            manifest.spec, self._keymap, [shard.name for shard in manifest.inputs]
+            manifest.spec, keymap, [shard.name for shard in manifest.inputs]
         ).counted_in([shard.name for shard in manifest.outputs])
-        self.pipeline = compile_pipeline(manifest.spec, steps=self._steps, keymap=self._keymap)
-        self._algorithm = manifest.spec.algorithm.build()
+        steps = load_steps(manifest.spec, options)
+        self.pipeline = compile_pipeline(manifest.spec, steps=steps, keymap=keymap)
         self._code: CodeAgain | None = None
         self._known = self._known_keys()
 
-    def _known_keys(self) -> UInt64s | None:
-        """The hashes of the earlier keys of the result, if the job compared its keys with them;
-        else None."""
-        spec = self._manifest.spec
-        if not self._shared.key_hashes or spec.join is not None:
-            return None
-        if all(form.container.numbers_records for form in self.pipeline.outputs):
-            return None
-        return np.unique(np.concatenate(self._shared.key_hashes))
+    def _known_keys(self) -> UInt64s:
+        """The hashes of the earlier keys of the result, if the job compared its keys with them."""
+        are_numbered = all(form.container.numbers_records for form in self.pipeline.outputs)
+        if self.pipeline.join or are_numbered:
+            return np.zeros(0, np.uint64)
+        return np.unique(np.concatenate([np.zeros(0, np.uint64), *self._shared.key_hashes]))
 
     def _open_inputs(self, options: RunOptions) -> Bucket:
         spec = self._manifest.spec
@@ -262,10 +254,11 @@ class _Verification:
     def run_code_again(self, options: RunOptions, stack: contextlib.ExitStack) -> None:
         """Prepare the steps to run the code that the manifest names. ``stack`` ends the code.
         ``TransformError`` if it cannot be loaded."""
-        self._steps = described_steps(self._steps, replace(options, runs_code=True))
-        self._code = CodeAgain(self.pipeline.failures, self._steps)
+        steps = described_steps(self.pipeline.steps, replace(options, runs_code=True))
+        self.pipeline = replace(self.pipeline, steps=tuple(steps))
+        self._code = CodeAgain(self.pipeline.failures, steps)
         stack.callback(self._code.close)
-        tell_changed_code(self._steps, self._manifest.code, self._findings)
+        tell_changed_code(steps, self._manifest.code, self._findings)
 
     def run(self) -> VerifyReport:
         """Verify the part and return its report."""
@@ -288,8 +281,11 @@ class _Verification:
         if comparable:
             check_classes(manifest, self._inputs_bucket, findings)
         self._expect(input_reader.passes if comparable else 0)
-        inputs = input_reader.read(manifest.inputs, findings, progress) if comparable else None
-        if inputs is not None and len(self._removed):
+        inputs = NOT_COMPARED
+        if comparable:
+            inputs = input_reader.read(manifest.inputs, findings, progress)
+        is_compared = inputs is not NOT_COMPARED
+        if is_compared and len(self._removed):
             is_removed = np.isin(inputs.key_hash, self._removed)
             inputs = replace(inputs, expected=inputs.expected & ~is_removed)
         output_reader = OutputReader(
@@ -298,38 +294,31 @@ class _Verification:
             inputs,
             findings,
             compared,
+            self.pipeline.outputs,
             want_md5=manifest.index is not None,
-            containers=[form.container for form in self.pipeline.outputs],
-            late=[form.is_late for form in self.pipeline.outputs],
             max_expansion=self._max_expansion,
         )
         repeats_allowed = not manifest.spec.keys_are_unique
-        has_keys = all(each.keyed for each in compared)
-        watch = OrderWatch(self.pipeline, self._algorithm, has_keys=has_keys)
-        may_merge = inputs is None and repeats_allowed
+        has_keys, algorithm = all(each.keyed for each in compared), manifest.spec.algorithm.build()
+        watch = OrderWatch(self.pipeline, algorithm, has_keys=has_keys)
+        may_merge = repeats_allowed and not is_compared
         outputs = self._read_outputs(output_reader, places, watch, may_merge=may_merge)
-        if len(self._removed):  # shards end where they ended before records were removed
-            self._refuse_removed(outputs, output_reader, is_compared=inputs is not None)
-        else:
+        named = NamedOutputs(outputs, output_reader, findings)
+        if not len(self._removed):  # else shards end where they ended before
             check_cuts(outputs.facts, manifest.spec, self._names, findings)
+        elif not is_compared:  # the comparison with the inputs reports such records, too
+            named.check_removed(self._removed)
         self._shared.md5 |= outputs.md5
         self._shared.key_hashes.append(outputs.key_hash)
-        if self._known is not None and not repeats_allowed:
-            check_known_keys(outputs, self._known, output_reader, findings)
+        if not repeats_allowed:
+            named.check_known_keys(self._known)
         self._check_index()
-        if inputs is not None:
+        if is_compared:
             Comparison(
-                manifest.spec,
-                self._algorithm,
-                self._keymap,
-                inputs,
-                outputs,
-                input_reader,
-                output_reader,
-                findings,
+                manifest.spec, self.pipeline, algorithm, inputs, input_reader, named, findings
             ).check()
         elif not repeats_allowed:
-            check_unique_keys(outputs, np.arange(len(outputs)), output_reader, findings)
+            named.check_unique_keys(np.arange(len(outputs)))
         progress.done()
         return self._report(outputs)
 
@@ -361,15 +350,6 @@ class _Verification:
         sidecars.check_rest()
         return outputs
 
-    def _refuse_removed(
-        self, outputs: OutputTable, reader: OutputReader, *, is_compared: bool
-    ) -> None:
-        """Check that no record has a key that was removed. The comparison with the inputs reports
-        such records, too; so they are only looked for where there is none."""
-        if not is_compared:
-            rows = np.flatnonzero(np.isin(outputs.key_hash, self._removed))
-            check_removed(outputs, rows, reader, self._findings)
-
     # -- inputs ----------------------------------------------------------------------------------
 
     def _compared(self) -> list[ComparedBytes]:
@@ -391,8 +371,9 @@ class _Verification:
             return None
         for shard in inputs:
             with contextlib.suppress(CorruptShardError):
+                steps = self.pipeline.steps
                 return RowsAgain.of(
-                    self._steps, spec.key_field, self._inputs_bucket, shard.name, self._code
+                    steps, spec.key_field, self._inputs_bucket, shard.name, self._code
                 )
         return None
 
@@ -401,8 +382,7 @@ class _Verification:
     ) -> InputReader:
         return InputReader(
             self._manifest.spec,
-            self._keymap,
-            self._steps,
+            self.pipeline,
             self._inputs_bucket,
             self._reader,
             compared,

@@ -47,7 +47,7 @@ def digests_of(count: int) -> UInt64s:
     return np.arange(2 * count, dtype=np.uint64).reshape(-1, 2)
 
 
-def records_in(names: list[str], known: Known | None = None) -> ShardRecords:
+def records_in(names: list[str], known: Known = Known({})) -> ShardRecords:
     members = scan("s.tar", Shard(tuple(Member(name, b"x") for name in names)).data)
     return output_records(members, digests_of(len(names)), known)
 
