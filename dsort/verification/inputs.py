@@ -30,29 +30,36 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import input_of
 from dsort.transforms.base import apply_steps
-from dsort.verification.by_output import as_compared, combined, digests_by_output, ways_of
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.input_table import (
     NOT_COMPARED,
     InputTable,
     Rows,
     contents_of,
+    copies_asked_for,
     free_keys,
     join_pieces,
     later_duplicates,
     members_that_stay,
     others_of,
+    outputs_asked_for,
 )
 from dsort.verification.order import PlaceFacts, records_read
 from dsort.verification.plain import (
+    RowsAgain,
     copied,
     with_names_of_steps,
     with_new_keys,
     with_safe_names,
 )
-from dsort.verification.read import ComparedBytes, ShardRecords
-from dsort.verification.rows_again import RowsAgain
-from dsort.verification.shares import copies_asked_for, outputs_asked_for
+from dsort.verification.read import (
+    ComparedBytes,
+    ShardRecords,
+    as_compared,
+    combined,
+    digests_by_output,
+    ways_of,
+)
 
 Renames = dict[int, dict[int, bytes]]
 """Input ordinal → record ordinal → the record's new key."""

@@ -81,8 +81,8 @@ from dsort.verification.outputs import (
     find_strangers,
     place_outputs,
 )
+from dsort.verification.plain import RowsAgain, rows_have_keys
 from dsort.verification.read import ComparedBytes
-from dsort.verification.rows_again import RowsAgain, rows_have_keys
 from dsort.verification.sidecars import SidecarCheck
 from dsort.verification.unchanged import (
     check_classes,
