@@ -79,7 +79,6 @@ PURE = (
     "keymap/text",
     "loader/check",
     "loader/order",
-    "loader/position",
     "naming",
     "option_fields",
     "order",

@@ -16,8 +16,7 @@ from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.errors import InputError, SpecError, SpecProblem
 from dsort.loader.check import LoaderCheck, check_batches
 from dsort.loader.decode import Decoder, Sample, decoder_of
-from dsort.loader.order import EpochOrder, OrderKind
-from dsort.loader.position import Position, Remainder, Steps
+from dsort.loader.order import EpochOrder, OrderKind, Position, Remainder, Steps
 from dsort.loader.sample_stream import PADDING, Budget, SampleStream
 from dsort.loader.samples import sample_of
 from dsort.loader.shard_file import ShardFile
@@ -58,7 +57,7 @@ class Loader:
     container and store. The order of an epoch depends on the dataset, ``seed``, ``epoch`` and
     ``order`` alone (``sequential``, ``shards``, ``window(k)``: see ``dsort.loader.order``). All
     ranks have the same number of steps, for any number of records: ``remainder`` sets what happens
-    to the last records (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.position``).
+    to the last records (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.order``).
 
     ``batch_size``: samples of one rank and step; None: single samples instead of lists. ``decode``:
     names of decoders (``"rgb json txt"``: see ``dsort.loader.decode``), or a function that takes

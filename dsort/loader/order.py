@@ -1,22 +1,10 @@
-"""The order of an epoch: a pure function of a dataset, a seed and the epoch's number.
-
-Places are numbered from 0 up to the number of records. An order returns the shard and the record at
-each of any places at once, and keeps only a number for each shard:
-
-- ``sequential``: shards in the order of the dataset, records in the order of their shard;
-- ``shards``: shards in a random order for each epoch, records in the order of their shard;
-- ``window(k)``: as ``shards``, but each ``k`` shards that follow one another are read side by side:
-  the shard of the next record is drawn uniformly, and each shard gives its records in their order.
-
-Within a shard the order never changes. dsort has shuffled the records: the first ones of a shard
-are a random choice already, and reading a shard forward reads each byte once.
-"""
+"""The order in which a loader reads, and its position in it."""
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import xxhash
@@ -26,7 +14,7 @@ from dsort.data.columns import Int64s
 from dsort.data.hashes import permuted
 from dsort.errors import SpecError, SpecProblem
 
-__all__ = ["EpochOrder", "OrderKind"]
+__all__ = ["EpochOrder", "OrderKind", "Position", "Remainder", "Steps"]
 
 _WINDOW: Final = re.compile(r"window\(([1-9][0-9]{0,5})\)")
 _WINDOWS_KEPT: Final = 4
@@ -121,3 +109,54 @@ class EpochOrder:
         seed = np.uint64(xxhash.xxh3_64_intdigest(text.encode()))
         places = np.arange(total, dtype=np.int64)
         return permuted(places, np.full(total, total), np.full(total, seed))
+
+
+Remainder = Literal["drop_last", "pad", "wrap"]
+
+
+class Position(Struct, frozen=True):
+    """How far a stream was read: ``records_seen`` records of ``epoch``, by all ranks together."""
+
+    epoch: int
+    records_seen: int
+
+
+class Steps(Struct, frozen=True):
+    """The steps of the rest of an epoch of ``records`` records, from ``begin`` on. ``batch_size``:
+    samples of one rank and step."""
+
+    records: int
+    begin: Position
+    rank: int
+    world_size: int
+    batch_size: int
+    remainder: Remainder
+
+    @property
+    def global_batch(self) -> int:
+        """The number of places of one step."""
+        return self.world_size * self.batch_size
+
+    @property
+    def count(self) -> int:
+        """The number of steps: the same for all ranks."""
+        left = self.records - self.begin.records_seen
+        if self.remainder == "drop_last":
+            return left // self.global_batch
+        return -(-left // self.global_batch)
+
+    def places(self, first: int, stop: int, stride: int = 1) -> Int64s:
+        """The places that this rank reads in the steps ``range(first, stop, stride)``, in order,
+        shape ``(steps * batch_size,)``. Places from ``records`` on fill up the last step."""
+        steps = np.arange(first, stop, stride, dtype=np.int64)
+        begins = self.begin.records_seen + steps * self.global_batch + self.rank * self.batch_size
+        return (begins[:, np.newaxis] + np.arange(self.batch_size)).reshape(-1)
+
+    def after(self, steps: int) -> Position:
+        """The position after ``steps`` steps."""
+        seen = self.begin.records_seen + steps * self.global_batch
+        if steps < self.count:
+            return Position(self.begin.epoch, seen)
+        if self.remainder == "wrap":
+            return Position(self.begin.epoch + seen // self.records, seen % self.records)
+        return Position(self.begin.epoch + 1, 0)

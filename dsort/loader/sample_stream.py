@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from dsort.data.columns import Int64s
 from dsort.loader.decode import Decoder, Sample
-from dsort.loader.order import EpochOrder
-from dsort.loader.position import Steps
+from dsort.loader.order import EpochOrder, Steps
 from dsort.loader.samples import bytes_of
 from dsort.loader.shard_source import ShardSource
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from dsort.order.base import Algorithm
-from dsort.order.by_key import Alphanumeric, InputOrder, Md5
+from dsort.order.by_key import Alphanumeric, InputOrder, Keys, Md5
 from dsort.order.content import Content
-from dsort.order.keys import Keys
 from dsort.order.shuffle import Shuffle
 from dsort.order.value import Value
 from dsort.registry import Registry

@@ -7,14 +7,16 @@ read, whatever other workers read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from msgspec.structs import replace
 
-from dsort.naming.names import shortened
-from dsort.option_fields import OptionError, OptionGroup
+from dsort.errors import ContentKeyError
+from dsort.naming.names import readable, shortened
+from dsort.option_fields import OptionError, OptionGroup, option
 from dsort.order.base import Record, SortValue
-from dsort.order.content import Content
+from dsort.order.content import SCALAR, Content
 from dsort.order.value import PlacedBy, checked_expression
 
 if TYPE_CHECKING:
@@ -135,3 +137,206 @@ def field_content(
         content_key_type=key_type,
         content_key_missing=missing,
     )
+
+
+CLASS_BYTES_MAX: Final = 4096
+"""A longer value is no label."""
+
+
+class _Class(Named, frozen=True):
+    """The class of a record: any text, number or truth value."""
+
+    noun: ClassVar[str] = "class"
+    missing_hint: ClassVar[str] = "interleave.missing: keep makes them a class of their own"
+    wrong_hint: ClassVar[str] = "interleave.by names a member or a field with a text or a number"
+
+
+# In each stretch of a shuffle, classes have the same proportions as overall. A class with N records
+# is put in random order, and the n-th record gets a word somewhere in the n-th of N equal parts of
+# all words. So below any word, a class is off by at most one record from its even pace; and the sum
+# of the others, which moves the end of a stretch, by one for each of them. Of K classes, a class
+# with the share p of all records has p n of the first n records, plus or minus 1 + (K - 2) p at
+# most. Any stretch is the difference of two such, with twice that bound.
+class Interleave(Placement, frozen=True):
+    """Classes in proportion, everywhere."""
+
+    by_class: ClassVar[bool] = True
+
+    by: str = option(
+        str,
+        "What says the class of a record: a member (`cls`), a field of its JSON (`json.label`), "
+        "the column of a table or the field of a line (`label`), or an expression as of the step "
+        "filter. Up to 65,536 classes.",
+        examples=("cls", "json.label", "size(json.text) < 512"),
+        check=checked_field,
+        required="a member (cls) or a field of its JSON (json.label)",
+    )
+    json_field: str | None = option(
+        str | None,
+        "The field, where `by` is a member whose extension has a dot: `by: info.json`, "
+        "`json_field: label`.",
+        examples=("label",),
+    )
+    missing: str = option(
+        Literal["abort", "keep"],
+        "Where a record has no such member or field. abort: the job fails and names it. keep: "
+        "those are a class of their own, that of the empty text.",
+        default="abort",
+    )
+
+    @property
+    def content(self) -> Content | PlacedBy:
+        """The content with the class."""
+        missing = "first" if self.missing == "keep" else "abort"
+        return field_content(_Class, self.by, self.json_field, SCALAR, missing)
+
+    @property
+    def in_words(self) -> str:
+        """Its text in the summary of a job."""
+        return f"interleaved by {self.by}"
+
+    def classes(self, records: RecordTable) -> BytesColumn:
+        """The class of each record. ``ContentKeyError`` for one that is too long."""
+        import numpy as np
+
+        found = Placement.classes(self, records)
+        long = np.flatnonzero(found.lengths > CLASS_BYTES_MAX).tolist()
+        if long:
+            raise ContentKeyError(
+                f"{self.by} of record {readable(records.keys[long[0]])} of shard {records.shard} "
+                f"is no class: it has more than {CLASS_BYTES_MAX:,} bytes",
+                hint=_Class.wrong_hint,
+            )
+        return found
+
+    def sort_keys(self, records: RecordTable, found: ClassPlaces, hashes: UInt64s) -> SortKeys:
+        """Words that are spread evenly within each class."""
+        import numpy as np
+
+        from dsort.data.index import SortKeys
+
+        step = np.uint64(WORDS) // found.total.astype(np.uint64)
+        return SortKeys(len(records), words=found.place.astype(np.uint64) * step + hashes % step)
+
+
+def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
+    """The hash that orders the batches of one window: the window of the sort word ``word``, in one
+    output."""
+    import xxhash  # not loaded by help texts, which load this module
+
+    outer = xxhash.xxh3_64_intdigest(f"batches {seed}".encode("utf-8", "surrogateescape"))
+    return xxhash.xxh3_64_intdigest(b"%d %d %d" % (group, word, batch), seed=outer)
+
+
+class _Similar(Named, frozen=True):
+    """The number in which the records of a batch are similar."""
+
+    noun: ClassVar[str] = "number to sort by"
+    missing_hint: ClassVar[str] = "batches.missing: first or last keeps such records"
+    wrong_hint: ClassVar[str] = "batches.similar names a member or a field with a number"
+
+
+def _positive(value: int) -> int:
+    if value < 1:
+        raise OptionError("must be at least 1", names_value=True)
+    return value
+
+
+# A shuffle in windows, in which similar records are side by side: the records of one window of the
+# shuffled order are sorted by a number and cut into batches, and the batches are shuffled. Windows
+# have whole batches, except the last one of an output, whose last batch may be smaller and comes
+# last.
+class Batches(Placement, frozen=True):
+    """Records that are alike, together."""
+
+    records: int = option(
+        int,
+        "How many records a batch has.",
+        examples=(64,),
+        check=_positive,
+        required="how many records a batch has",
+    )
+    similar: str = option(
+        str,
+        "The number that the records of a batch have about the same of: a member (`length`), a "
+        "field of its JSON (`json.length`), the column of a table or the field of a line "
+        "(`length`), or an expression as of the step filter (`size(json.text)`).",
+        examples=("json.length", "size(json.text)"),
+        check=checked_field,
+        required="a member (length) or a field of its JSON (json.length)",
+    )
+    json_field: str | None = option(
+        str | None,
+        "The field, where `similar` is a member whose extension has a dot.",
+        examples=("length",),
+    )
+    window: int = option(
+        int,
+        "In so many records of the shuffled order batches are made and shuffled; rounded down to "
+        "whole batches. A window should fit in the memory of a worker.",
+        default=100_000,
+        check=_positive,
+    )
+    missing: str = option(
+        Literal["abort", "first", "last"],
+        "Where a record without the number goes: abort fails the job and names it; first and last: "
+        "before and behind all others of its window, before batches are shuffled.",
+        default="abort",
+    )
+
+    @property
+    def window_records(self) -> int:
+        """The number of records in a window."""
+        return self.window - self.window % self.records
+
+    @property
+    def content(self) -> Content | PlacedBy:
+        """The content with that number."""
+        return field_content(_Similar, self.similar, self.json_field, "float", self.missing)
+
+    @property
+    def in_words(self) -> str:
+        """Its text in the summary of a job."""
+        window = f"in windows of {self.window_records:,}"
+        return f"in batches of {self.records:,} with about the same {self.similar}, {window}"
+
+    def sort_keys(self, records: RecordTable, found: ClassPlaces, hashes: UInt64s) -> SortKeys:
+        """Words by window; texts with the number and the place within the window."""
+        import numpy as np
+
+        from dsort.data.index import SortKeys
+        from dsort.order.sort import joined_keys
+
+        count, window = len(records), self.window_records
+        step = np.uint64(WORDS) // (-(-found.total // window)).astype(np.uint64)
+        within = joined_keys(
+            [
+                self.content.sort_keys(records),
+                SortKeys(count, words=found.place.astype(np.uint64)),
+            ],
+            decreasing=[False, False],
+            has_texts=[False, False],
+            count=count,
+        )
+        words = (found.place // window).astype(np.uint64) * step
+        return SortKeys(count, words=words, text=within.text)
+
+    def arranged(self, keys: SortKeys, order: Int64s, seed: str) -> Int64s:
+        """``order`` with the batches of each window shuffled."""
+        import numpy as np
+
+        if not len(order):
+            return order
+        assert keys.words is not None, "windows are words"
+        words = keys.words[order]
+        group = np.zeros(len(order), np.int32) if keys.group is None else keys.group[order]
+        begins = np.flatnonzero((words[1:] != words[:-1]) | (group[1:] != group[:-1])) + 1
+        parts: list[Int64s] = []
+        for start, stop in pairwise([0, *begins.tolist(), len(order)]):
+            whole = (stop - start) // self.records
+            at = (int(group[start]), int(words[start]))
+            drawn = sorted(range(whole), key=lambda batch: batch_hash(seed, *at, batch))
+            end = start + whole * self.records
+            table = order[start:end].reshape(whole, self.records)
+            parts += [table[drawn].reshape(-1), order[end:stop]]
+        return np.concatenate(parts)

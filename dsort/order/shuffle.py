@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dsort.option_fields import Check, option
 from dsort.order.base import Algorithm, seed_option
-from dsort.order.batches import Batches
-from dsort.order.interleave import Interleave
-from dsort.order.placement import Placement, is_expression
+from dsort.order.placement import Batches, Interleave, Placement, is_expression
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int64s, UInt64s

@@ -24,7 +24,7 @@ from pydantic import (
 from dsort.option_fields import Option, OptionError, OptionGroup
 from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.order.keys import Keys
+from dsort.order.by_key import Keys
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.part import LATE, Late, Part
 

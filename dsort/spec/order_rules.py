@@ -10,7 +10,7 @@ from dsort.errors import SpecProblem
 from dsort.option_fields import Check, Option
 from dsort.order.algorithms import ALGORITHMS
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.order.batches import Batches
+from dsort.order.placement import Batches
 from dsort.order.shuffle import Shuffle
 from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
 from dsort.spec.part import Rules, usable

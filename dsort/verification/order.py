@@ -15,9 +15,8 @@ from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.hashes import permuted
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm, Record, SortValue
-from dsort.order.batches import Batches, batch_hash
 from dsort.order.class_numbers import class_seed
-from dsort.order.placement import WORDS, Placement
+from dsort.order.placement import WORDS, Batches, Placement, batch_hash
 from dsort.pipeline.pipeline import Pipeline
 from dsort.verification.read import ShardRecords
 

@@ -360,6 +360,6 @@ def test_what_is_no_class_is_refused(
     monkeypatch.setattr("dsort.job.surveys.partitions.CLASSES_MAX", 20)
     with pytest.raises(ContentKeyError, match="more than 20 classes to interleave"):
         run_inline(spec_of(by), tmp_path, MOVED[0])
-    monkeypatch.setattr("dsort.order.interleave.CLASS_BYTES_MAX", 100)
+    monkeypatch.setattr("dsort.order.placement.CLASS_BYTES_MAX", 100)
     with pytest.raises(ContentKeyError, match=r"jpg of record .* of shard in-\d.tar is no class"):
         run_inline(spec_of(by), tmp_path, MOVED[0])

@@ -49,7 +49,7 @@ MODULES = {
     "dsort.job.job": "Buckets Found Job JobAttempt Outcome",
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
     "dsort.job.plan": "OVERHEAD_TEXT",
-    "dsort.job.setup": "new_job probes worker_setup",
+    "dsort.job.setup.new_job": "new_job probes worker_setup",
     "dsort.job.setup.inputs": "refuse_unreadable resolve_inputs",
     "dsort.job.setup.new_job": "load_keymap load_steps output_names with_seed",
     "dsort.job.setup.probes": "_answers_quickly",
@@ -67,8 +67,7 @@ MODULES = {
     "dsort.keymap.match": "KeyMap",
     "dsort.keymap.text": "entries_of_mapping KeyMapEntries MalformedLine parse_keymap",
     "dsort.loader": "forward_tar loader shard_file shard_source",
-    "dsort.loader.order": "EpochOrder OrderKind",
-    "dsort.loader.position": "Position Remainder Steps",
+    "dsort.loader.order": "EpochOrder OrderKind Position Remainder Steps",
     "dsort.model.report": "PlanReportView RunReportView WayName",
     "dsort.moves": "payload_spill range_queue short_records spill",
     "dsort.moves.input_shard": "inputs_bytes INPUTS_FILE InputShard open_input ShardBytes",
@@ -105,7 +104,6 @@ MODULES = {
     "dsort.order.content": "content_value ContentValueError",
     "dsort.order.cut": "cut_partition CutRule OpenShard OutputShard Piece",
     "dsort.order.duplicates": "find_duplicates new_keys repeated_hashes",
-    "dsort.order.interleave": "Interleave",
     "dsort.order.joining": "conflicts_in join_order join_rows Joined JoinedKind JoinRule LeftOut",
     "dsort.order.mixing": "chi_squared_p_value Mixing mixing_line",
     "dsort.order.mixing_counts": (
@@ -113,6 +111,7 @@ MODULES = {
         "MixingGrid MixingPart MixingTally output_bin_shards OutputRuns"
     ),
     "dsort.order.output_shards": "AT_ONCE merge_pieces OutputShards Pieces",
+    "dsort.order.placement": "Interleave",
     "dsort.order.sort": (
         "big_int_words float_words int_words joined_keys natural_keys order_rows Partitioning "
         "pick_splitters Splitters"
@@ -199,8 +198,7 @@ MODULES = {
     "dsort.scratch.positions": "check_left_out POSITION_SHARD",
     "dsort.scratch.requests": "FreeBytes Indexed LineFiles SpillBlocksOf",
     "dsort.scratch.spill": (
-        "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile "
-        "SpillReader"
+        "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile SpillReader"
     ),
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "check_cuts FirstRecord Place ShardFacts",
@@ -208,8 +206,7 @@ MODULES = {
     "dsort.verification.input_table": "InputTable later_duplicates Rows",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.read": (
-        "Checksums digest_of joined_digests member_digests output_records RecordSizes "
-        "ShardRecords"
+        "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"
     ),
     "dsort.workers": "header_reader sidecars tasks",
     "dsort.workers.batch": "Batch Operator",
@@ -220,7 +217,7 @@ MODULES = {
     "dsort.workers.gpus": "GpuNeeds GpuPlace gpus_here",
     "dsort.workers.header_reader": "header_hops HeaderReader ReadAhead",
     "dsort.workers.lineage": "lineage_of",
-    "dsort.workers.operators": "all_operators member_names",
+    "dsort.workers.operators.all_operators": "all_operators member_names",
     "dsort.workers.operators.member_names": "with_names_written with_new_names",
     "dsort.workers.orderer": "Orderer",
     "dsort.workers.run_extractor": "RunExtractor",
