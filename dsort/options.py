@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["RunOptions", "default_options", "open_result", "open_with_settings"]
 
 
-class RunOptions(Struct, frozen=True):
+class RayOptions(Struct, frozen=True, kw_only=True):
+    """Where the workers of a job on Ray run."""
+
+    ray_address: str | None = None  # None = a Ray of its own on this machine
+    ray_resources: Mapping[str, float] = field(default_factory=dict)  # what a worker needs besides
+    ray_labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes to work on
+
+
+class RunOptions(RayOptions, frozen=True):
     """How to run a job: everything that must not change its result."""
 
     root: Path  # the directory that bare bucket names are under
@@ -35,9 +43,6 @@ class RunOptions(Struct, frozen=True):
     workers: int | None = None  # None = one a core
     overwrite: bool | None = None  # None = as the spec says
     runtime: str = "local"  # local | ray
-    ray_address: str | None = None  # None = a Ray of its own on this machine
-    ray_resources: Mapping[str, float] = field(default_factory=dict)  # what a worker needs besides
-    ray_labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes to work on
     bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
     settings: Settings = field(default_factory=Settings)  # how stores are reached
     forks: bool = False  # this process is dsort's own: workers may be forks of it
