@@ -185,7 +185,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.buckets.outputs, staged_prefix(job.job_id)
     whole = result_shards(job, outputs)
-    index = index_name(job.job_id) if "wids" in job.pipeline.sidecars else None
+    index = index_name(job.job_id) if "wids" in job.pipeline.result.sidecars else None
     before = noted_sidecars(bucket, job.job_id) if job.attempt.was_committing else []
     shards, named = _NamedShards(job, plan, created), list[Staged]()
     files = _directory_files(job, plan, outputs, whole)
@@ -240,7 +240,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
 
 
 def _stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
-    if job.pipeline.lineage is None or job.replaces_inputs:
+    if job.pipeline.result.lineage is None or job.replaces_inputs:
         return None  # a removal deletes the lineage: it names the removed records
     from dsort.job.companions.lineage import (
         stage_lineage,  # few jobs have a lineage, and it loads PyArrow
@@ -317,7 +317,7 @@ def rollback(job: Job) -> PutBack:
     done = transaction_of(job).roll_back(names, job.outcome.naming, notes_replaced=notes)
     if not done.gave_names:
         return done
-    if "wids" in job.pipeline.sidecars:
+    if "wids" in job.pipeline.result.sidecars:
         bucket.delete(index_name(job.job_id))
     for name in lineage_names(job.job_id):
         bucket.delete(name)

@@ -148,6 +148,7 @@ def _create_tasks(
     """Yields one task at a time: the pieces of a million shards would take as much memory as their
     receipts."""
     on_the_way, takes = _some_seal_on_finish(job), _take_pieces(job, plan)
+    result = job.pipeline.result
     for run in runs:
         pieces = tuple(piece for shard in plan.shards.at(run) for piece in takes(shard))
         weights: Counter[str] = Counter()
@@ -162,13 +163,13 @@ def _create_tasks(
             locations=ordering.locations,
             nodes=tuple(nodes.items()),
             node=best[0][0] if best else "",
-            want_md5=on_the_way and "wids" in job.pipeline.sidecars,
-            check_content=on_the_way and job.pipeline.checks_content,
+            want_md5=on_the_way and "wids" in result.sidecars,
+            check_content=on_the_way and result.checks_content,
             schema=plan.schema,
             late_schemas=plan.late_schemas,
             sidecars=(
-                *(each.kind for each in kinds_of(job.pipeline.sidecars) if each.has_shard_files),
-                *((LINEAGE,) if job.pipeline.keeps_lineage else ()),
+                *(each.kind for each in kinds_of(result.sidecars) if each.has_shard_files),
+                *((LINEAGE,) if result.keeps_lineage else ()),
             ),
             sidecars_prefix=sidecars_prefix(job.job_id),
         )
@@ -273,7 +274,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> M
     """
     bucket = job.buckets.outputs
     if bucket.seals_on_finish:
-        if "wids" not in job.pipeline.sidecars:
+        if "wids" not in job.pipeline.result.sidecars:
             return {}  # no index needs MD5
         return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
     md5 = _sealed_before(job, created)
@@ -282,7 +283,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> M
             if bucket_for(bucket, plan.names[ordinal]).seals_on_finish:
                 md5[ordinal] = shard.md5
     _advance(job, plan, md5)
-    if ordering is not None and job.pipeline.checks_content:
+    if ordering is not None and job.pipeline.result.checks_content:
         ordering.want_all()
         retry_after_lost_scratch(ordering, lambda: _seal_missing(job, plan, ordering, created, md5))
     else:
@@ -313,9 +314,9 @@ def _seal_missing(
     ]
     step = min(max(len(shards) // job.movement.workers, 1), SEALED_AT_ONCE_MAX)
     batches = (tuple(shards[at : at + step]) for at in range(0, len(shards), step))
+    want_md5 = "wids" in job.pipeline.result.sidecars
     tasks = (
-        SealTask(batch, _partition_nodes(ordering, batch), want_md5="wids" in job.pipeline.sidecars)
-        for batch in batches
+        SealTask(batch, _partition_nodes(ordering, batch), want_md5=want_md5) for batch in batches
     )
     for task, done in answers(job, tasks):
         assert isinstance(task, SealTask)

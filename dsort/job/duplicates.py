@@ -90,7 +90,7 @@ def equal_records(job: Job, survey: Extraction) -> bytes:
 def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     """``before``, and the records that ``duplicate_keys`` drops of the rest."""
     reaction = job.pipeline.reading.policies.duplicate_keys
-    indexed = not {"wids", "energon"}.isdisjoint(job.pipeline.sidecars)
+    indexed = not {"wids", "energon"}.isdisjoint(job.pipeline.result.sidecars)
     if reaction == "rename":  # keys were settled before the payload moved
         _refuse_known(job, extraction)
         return before

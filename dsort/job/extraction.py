@@ -399,7 +399,7 @@ def can_run(job: Job) -> bool:
         pipeline.steps,
         job.found.input_checksums,
         pipeline.reading.makes_shards,
-        pipeline.hashes_content,
+        pipeline.result.hashes_content,
         pipeline.compared is not None,
         pipeline.has_late_outputs,
     )

@@ -227,7 +227,7 @@ class _Cut:
 def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | None) -> CutRule:
     """The rule for where shards end, of records that are in order."""
     targets = job.pipeline.targets
-    if job.pipeline.keeps_shards:
+    if job.pipeline.result.keeps_shards:
         return CutRule(inputs=len(job.inputs))
     totals = _totals(ordered, len(targets))
     stored = np.cumsum([0, *totals[:, 2].tolist()])
@@ -239,7 +239,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
             bytes_total = int(measured[group])
         counted_bytes = bytes_total if target.counts_file else payload_bytes
         count = target.count_for(records_total, counted_bytes)
-        if job.pipeline.equalizes and count:
+        if job.pipeline.result.equalizes and count:
             records_total = equal_total(records_total, count, target.name)
         rule = job.outcome.names.cut_rule(
             group,

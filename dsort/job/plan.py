@@ -148,7 +148,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     rule = cut_rule(job, ordered, encoded)
     pieces, mixing = cut_partitions(job, ordering, rule, encoded)
     cut_shards = None
-    if job.pipeline.equalizes:
+    if job.pipeline.result.equalizes:
         cut_shards = len(merge_pieces(pieces, rule=rule))
         pieces, left_out = _equalize(job, extraction, ordering, pieces, rule)
         kept -= left_out
@@ -161,7 +161,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     outputs = with_ends(container, cut, late=late)
     if outputs.total("records") != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
-    if job.pipeline.equalizes:
+    if job.pipeline.result.equalizes:
         payload_total = outputs.total("payload_bytes")
     plan = Plan(
         shards=outputs,

@@ -230,7 +230,7 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
     names = [shard.name for shard in job.inputs]
     known = job.stop.wait_for(lambda: _known_outputs(job, names))
     compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
-    if job.pipeline.checks_content:
+    if job.pipeline.result.checks_content:
         job.found.input_checksums = checksums(job.inputs, known)
 
 

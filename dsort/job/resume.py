@@ -194,7 +194,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     data = job.attempt.retained(PLANNED_FILE)
     job.outcome.names = job.outcome.names.counted_in([row.name for row in known.shards])
     places = _places(job, [row.name for row in known.shards])
-    if data is None or places is None or job.pipeline.checks_content:
+    if data is None or places is None or job.pipeline.result.checks_content:
         return None
     carrier = job.pipeline.carrier
     if carrier.entries is not None or carrier.head is not None or job.pipeline.has_late_outputs:

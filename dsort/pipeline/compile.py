@@ -19,6 +19,7 @@ from dsort.pipeline.pipeline import (
     Pipeline,
     Policies,
     Reading,
+    ResultRules,
     StepFailures,
 )
 from dsort.spec.inputs import Input
@@ -52,11 +53,13 @@ def compile_pipeline(
         division=_division(spec),
         carrier=carrier,
         outputs=_outputs(spec, carrier),
-        checks_content=spec.verify == "content",
-        keeps_shards=spec.keep_shards,
-        equalizes=spec.equalize is not None,
-        sidecars=spec.index,
-        lineage=spec.lineage,
+        result=ResultRules(
+            checks_content=spec.verify == "content",
+            keeps_shards=spec.keep_shards,
+            equalizes=spec.equalize is not None,
+            sidecars=spec.index,
+            lineage=spec.lineage,
+        ),
     )
 
 

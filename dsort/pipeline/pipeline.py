@@ -141,12 +141,35 @@ class OutputForm(Struct, frozen=True):
         return self.target.is_measured
 
 
+class ResultRules(Struct, frozen=True):
+    """What the spec wants of the result as a whole. ``checks_content``: records are compared by
+    their content before the commit; ``keeps_shards``: each input shard becomes one output shard;
+    ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of files
+    beside the shards. ``lineage``: the form of the file that lists where each record was and is;
+    None: no such file."""
+
+    checks_content: bool = False
+    keeps_shards: bool = False
+    equalizes: bool = False
+    sidecars: tuple[str, ...] = ()
+    lineage: Literal["parquet", "jsonl"] | None = None
+
+    @property
+    def keeps_lineage(self) -> bool:
+        """Whether the index has the origin of each record."""
+        return self.lineage is not None
+
+    @property
+    def hashes_content(self) -> bool:
+        """Whether the index has the XXH3 of each record in the form in which it is stored."""
+        return self.checks_content or self.keeps_lineage
+
+
 class Pipeline(Struct, frozen=True, dict=True):
     """What a job does to its records. ``carrier``: the container that records travel in; outputs
     without a container of their own are written in it. ``outputs``: the only output, or each of
-    several. ``division``: how records are distributed over several outputs; false for one output.
-    ``sidecars``: the kinds of files beside the shards. ``lineage``: the form of the file that lists
-    where each record was and is; None: no such file."""
+    several. ``division``: how records are distributed over several outputs; false for one
+    output."""
 
     reading: Reading
     steps: tuple[Step, ...]
@@ -159,11 +182,7 @@ class Pipeline(Struct, frozen=True, dict=True):
     division: Division
     carrier: Container
     outputs: tuple[OutputForm, ...]
-    checks_content: bool = False
-    keeps_shards: bool = False
-    equalizes: bool = False
-    sidecars: tuple[str, ...] = ()
-    lineage: Literal["parquet", "jsonl"] | None = None
+    result: ResultRules
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -197,21 +216,11 @@ class Pipeline(Struct, frozen=True, dict=True):
         """Whether equal records are left out before a mix weighs the others."""
         return self.mix is not None and self.deduplication is not None
 
-    @property
-    def keeps_lineage(self) -> bool:
-        """Whether the index has the origin of each record."""
-        return self.lineage is not None
-
     @cached_property
     def makes_records(self) -> bool:
         """Whether some step makes new records: members with new headers, like the members that a
         conversion makes."""
         return any(step.needs == "payload" for step in self.steps)
-
-    @property
-    def hashes_content(self) -> bool:
-        """Whether the index has the XXH3 of each record in the form in which it is stored."""
-        return self.checks_content or self.keeps_lineage
 
     @property
     def reads_rows(self) -> bool:

@@ -103,7 +103,8 @@ class ConvertedSink:
         self._name = piece.name
         self._carrier = pipeline.carrier
         self._container = pipeline.outputs[piece.output].container
-        self._checks = pipeline.checks_content  # on records as carried: converted bytes lack hashes
+        # On records as carried: converted bytes lack hashes.
+        self._checks = pipeline.result.checks_content
         self._record_bytes_max = max(setup.movement.buffer_bytes, BATCH_BYTES)
         self._offset, head = 0, self._container.head
         self._shard_bytes_max = math.inf if head is None else head.shard_bytes_max

@@ -385,7 +385,7 @@ class Extractor:
             member_counts = np.diff(records.member_offsets).astype(np.int32)
         if not is_numbered:
             more[KEY_HASH.text] = records.key_hash
-        if self._pipeline.hashes_content and task.stage.name != "join":  # stores no records
+        if self._pipeline.result.hashes_content and task.stage.name != "join":  # stores no records
             more[CONTENT_HASH.text] = _content_hash(shard, ranges)
         if (entries := records.entries(members)) is not None:
             more[ENTRIES.text] = entries

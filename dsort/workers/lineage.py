@@ -49,7 +49,7 @@ class NoteOrigins(Operator):
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
         """Whether the job keeps lineage."""
-        return pipeline.keeps_lineage
+        return pipeline.result.keeps_lineage
 
     def apply(self, batch: Batch) -> None:
         """Note the origins of the records of a batch."""

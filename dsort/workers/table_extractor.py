@@ -225,7 +225,7 @@ class TableExtractor(Extractor):
 
     def _looked_into(self, plain: Any) -> Collection[str]:
         """The columns whose values are read, and not only moved."""
-        if self._pipeline.checks_content:
+        if self._pipeline.result.checks_content:
             return tuple(plain.names)
         sorted_by = (name.removeprefix(".") for name in self._pipeline.algorithm.extensions)
         asked = asked_columns(self._pipeline.steps, plain.names)
@@ -350,7 +350,7 @@ class TableExtractor(Extractor):
             PARTITION.text: partition[left],
             **sort_columns(sort),
         }
-        if self._pipeline.hashes_content:
+        if self._pipeline.result.hashes_content:
             hashes = np.concatenate([row_hashes(batch) for batch in light])
             part[CONTENT_HASH.text] = hashes[left]
         compared = self._pipeline.compared
@@ -387,7 +387,7 @@ class TableExtractor(Extractor):
         """Write the index, and return the facts."""
         index, partition = rows.index()
         rows.sort_keys.finish()
-        if self._pipeline.keeps_lineage and ORIGIN_START not in index:
+        if self._pipeline.result.keeps_lineage and ORIGIN_START not in index:
             # A row has no single place: its values are in several columns.
             nowhere = np.full(len(index), -1, np.int64)
             index = index.beside(origins_table(nowhere, index[PAYLOAD_BYTES]))

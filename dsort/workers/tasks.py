@@ -73,7 +73,7 @@ class WorkerSetup(Struct, frozen=True):
     def seals_later(self) -> bool:
         """Whether creators compute the seals of converted records. Spilled or hashed records need
         their seals at extraction."""
-        is_mapped = self.movement.way.keeps_mappings and not self.pipeline.hashes_content
+        is_mapped = self.movement.way.keeps_mappings and not self.pipeline.result.hashes_content
         return is_mapped and self.pipeline.carrier.seals is not None
 
 

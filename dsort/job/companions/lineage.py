@@ -71,7 +71,7 @@ class _LineageOfShard(NamedTuple):
 
 def stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
     """Stage the lineage of a job whose output shards are all written; None if the spec has none."""
-    kind = job.pipeline.lineage
+    kind = job.pipeline.result.lineage
     if kind is None:
         return None
     write = _write_parquet if kind == "parquet" else _write_lines

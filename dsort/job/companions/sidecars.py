@@ -86,7 +86,7 @@ def stage_sidecars(
     """Stage all sidecars that the job writes, numbered from ``first`` on, and store their list for
     later attempts. ``whole``: all shards of the result, with its own ``outputs``."""
     names = sidecars_written(
-        job, [shard.name for shard in outputs] if job.pipeline.sidecars else []
+        job, [shard.name for shard in outputs] if job.pipeline.result.sidecars else []
     )
     of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
 

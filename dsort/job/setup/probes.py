@@ -313,9 +313,9 @@ def row_bytes(job: Job) -> int:
     found = ROW_BYTES
     if not job.pipeline.algorithm.is_spread_evenly:
         found += SORTED_BYTES
-    if job.pipeline.checks_content:
+    if job.pipeline.result.checks_content:
         found += CHECKED_BYTES
-    if job.pipeline.keeps_lineage:
+    if job.pipeline.result.keeps_lineage:
         found += LINEAGE_BYTES
     return found + (KEYED_BYTES if job.pipeline.reading.key_field else 0)
 

@@ -198,7 +198,7 @@ def _why_no_range(job: Job, *, encoded: bool) -> str:
         return "it is done from tar to tar alone"
     if pipeline.has_late_outputs:
         return "outputs are converted as they are written"
-    if encoded or pipeline.hashes_content or pipeline.compared is not None:
+    if encoded or pipeline.result.hashes_content or pipeline.compared is not None:
         return "the job reads all payload before it is written"
     return ""
 

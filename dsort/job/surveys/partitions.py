@@ -41,7 +41,7 @@ class Partitions(Survey[list[TallyRow]]):
         self.renames = job.pipeline.reading.policies.duplicate_keys == "rename"
         self.classes = job.pipeline.algorithm.placement is not None
         uneven = not is_even(job)
-        self.stays = uneven and job.movement.way.spills and job.pipeline.keeps_shards
+        self.stays = uneven and job.movement.way.spills and job.pipeline.result.keeps_shards
         needs_splitters = job.movement.way.spills or self.renames or self.classes
         self.splitters = uneven and needs_splitters and not self.stays
         super().__init__(job)

@@ -120,7 +120,7 @@ class WriteNames(Operator):
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         super().__init__(setup, store)
-        self._hashes_content = setup.pipeline.hashes_content
+        self._hashes_content = setup.pipeline.result.hashes_content
         self._reads_ranges = setup.movement.way.reads_ranges
 
     def apply(self, batch: Batch) -> None:
