@@ -23,10 +23,9 @@ from dsort.containers.columnar.cells import (
     cell_contents,
     row_keys,
 )
-from dsort.containers.columnar.page_bounds import refuse_larger
+from dsort.containers.columnar.page_bounds import arrow_errors, refuse_larger
 from dsort.containers.columnar.reader import TableShard, open_table
 from dsort.containers.columnar.schema import batch_bytes, decoded, plain_schema
-from dsort.containers.columnar.table_errors import arrow_errors
 from dsort.containers.inspect import (
     DUPLICATE_KEYS,
     SAMPLES_MAX,

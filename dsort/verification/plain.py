@@ -14,9 +14,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.containers.columnar.cell_types import cell_decoders
 from dsort.containers.columnar.cells import cells_of_rows
-from dsort.containers.columnar.columns import batch_of_records, row_contents
+from dsort.containers.columnar.columns import batch_of_records, cell_decoders, row_contents
 from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_of
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.hashes import hash_keys

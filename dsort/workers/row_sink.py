@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from dsort.containers.columnar.blocks import GroupRows, RowGroup
+from dsort.containers.columnar.cells import row_hashes
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.plain_chunks import PlainColumn
 from dsort.containers.columnar.reader import open_table, plain_batches
-from dsort.containers.columnar.row_hashes import row_hashes
 from dsort.containers.columnar.schema import plain_schema, schema_of
 from dsort.containers.columnar.writer import GroupLimits, RowGroups, open_writer
 from dsort.data.index import CONTENT_HASH, ORDINAL, PAYLOAD_BYTES, SHARD

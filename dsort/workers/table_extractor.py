@@ -16,12 +16,10 @@ from msgspec.structs import replace
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.blocks import deal_out
-from dsort.containers.columnar.cell_types import cell_decoders
-from dsort.containers.columnar.cells import row_keys
-from dsort.containers.columnar.columns import batch_of_records, row_contents
+from dsort.containers.columnar.cells import row_hashes, row_keys
+from dsort.containers.columnar.columns import batch_of_records, cell_decoders, row_contents
 from dsort.containers.columnar.container import Columnar
 from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, light_batches, open_table
-from dsort.containers.columnar.row_hashes import row_hashes
 from dsort.containers.columnar.schema import (
     check_same,
     plain_schema,

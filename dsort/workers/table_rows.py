@@ -17,8 +17,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
-from dsort.containers.columnar.cell_types import typed_array, typed_value
 from dsort.containers.columnar.cells import cell_contents
+from dsort.containers.columnar.columns import typed_array, typed_value
 from dsort.containers.columnar.schema import is_media, is_varying, nulls_of
 from dsort.containers.columnar.values import Leaf, LightRows, light_schema
 from dsort.data.arrow_arrays import arrow_bytes

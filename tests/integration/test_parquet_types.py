@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsort import api
-from dsort.containers.columnar.parquet_end import footer_of
+from dsort.containers.columnar.plain_chunks import footer_of
 from dsort.containers.columnar.thrift import BINARY, I32, STRUCT, ThriftStruct, written
 from dsort.errors import InputError
 from dsort.options import RunOptions

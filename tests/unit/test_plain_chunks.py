@@ -10,7 +10,7 @@ import pytest
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.columnar.blocks import GroupRows
-from dsort.containers.columnar.parquet_end import footer_of
+from dsort.containers.columnar.plain_chunks import footer_of
 from dsort.containers.columnar.schema import plain_schema
 from dsort.containers.columnar.thrift import read_struct
 from dsort.containers.columnar.writer import open_writer

@@ -14,12 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from dsort.containers.columnar.arrow_messages import file_messages, inflated_bytes, message_places
-from dsort.containers.columnar.page_bounds import refuse_larger
+from dsort.containers.columnar.page_bounds import arrow_errors, refuse_larger
 from dsort.containers.columnar.parquet_types import without_types
-from dsort.containers.columnar.ranges import MessageFile, Source, SourceFile, arrow_file
+from dsort.containers.columnar.ranges import (
+    MessageFile,
+    Source,
+    SourceFile,
+    arrow_file,
+    file_messages,
+    inflated_bytes,
+    message_places,
+)
 from dsort.containers.columnar.schema import batch_bytes, is_view
-from dsort.containers.columnar.table_errors import arrow_errors
 from dsort.containers.columnar.values import ROWS_A_BATCH_MAX
 
 __all__ = ["STREAM_MARK", "ArrowFile", "ArrowStream"]

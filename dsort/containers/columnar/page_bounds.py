@@ -8,6 +8,7 @@ equal items.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from isal import isal_zlib
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from dsort.containers.columnar.footers import Chunk
 from dsort.containers.columnar.thrift import ThriftStruct, read_struct
-from dsort.errors import CorruptShardError
+from dsort.errors import CorruptShardError, UnsupportedShardError
 from dsort.sizes import format_bytes
 
 __all__ = [
@@ -25,12 +26,14 @@ __all__ = [
     "ColumnPages",
     "DecodedColumn",
     "Headers",
+    "arrow_errors",
     "column_kinds",
     "decoded_columns",
     "headers_in",
     "inflated_pages",
     "is_intact",
     "refuse_larger",
+    "refuse_unread",
     "torn_page",
 ]
 
@@ -277,3 +280,49 @@ def _exact(opened: Opened, number: int, path: str) -> int:
         lengths = pc.binary_length(leaf.dictionary).cast("int64")
         total += int(pc.sum(lengths.take(leaf.indices)).as_py() or 0)
     return total
+
+
+# --------------------------------------------------------------------------------------------------
+# Turns pyarrow's errors about a shard into errors of dsort: either the bytes of the shard are
+# invalid, or it has content that pyarrow or dsort cannot read.
+
+
+NOT_IMPLEMENTED = ("Not yet implemented", "Unknown encoding type")
+"""The beginnings of messages about features that pyarrow's Parquet reader lacks. The exception is
+an ``OSError``, as for invalid bytes."""
+UNREAD_MAGICS = {
+    b"PARE": "it is Parquet with an encrypted footer",
+    b"FEA1": "it is Feather of version 1, which is older than Arrow IPC",
+}
+
+
+@contextmanager
+def arrow_errors(shard: str) -> Iterator[None]:
+    """The body reads bytes of ``shard``. Its errors about invalid bytes become
+    ``CorruptShardError``, errors about content that it cannot read ``UnsupportedShardError``."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except NotImplementedError as error:
+        raise UnsupportedShardError(shard, _first_line(error)) from None
+    except MemoryError as error:  # the declared size was compared with its bound before
+        hint = "give the job more memory; if there is enough, the shard is corrupt"
+        raise UnsupportedShardError(shard, _first_line(error), hint=hint) from None
+    except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        reason = _first_line(error)
+        if reason.startswith(NOT_IMPLEMENTED):
+            raise UnsupportedShardError(shard, reason) from None
+        raise CorruptShardError(shard, 0, reason) from None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:300]
+
+
+def refuse_unread(shard: str, magic: bytes) -> None:
+    """``UnsupportedShardError`` for a shard whose first bytes are those of a table format that
+    dsort does not read."""
+    if magic in UNREAD_MAGICS:
+        raise UnsupportedShardError(shard, UNREAD_MAGICS[magic])

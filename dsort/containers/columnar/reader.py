@@ -13,29 +13,36 @@ from functools import partial
 from typing import Any, Protocol
 
 from dsort.containers.columnar.arrow_ipc import STREAM_MARK, ArrowFile, ArrowStream
-from dsort.containers.columnar.footers import Chunk, chunks_of, schema_elements
-from dsort.containers.columnar.inflated_pages import (
-    INFLATED_CODECS,
-    InflatedColumn,
-    IrregularPageError,
+from dsort.containers.columnar.footers import (
+    Chunk,
+    chunks_of,
+    int96_columns,
+    refuse_wrapped,
+    schema_elements,
 )
-from dsort.containers.columnar.old_timestamps import int96_columns, refuse_wrapped
 from dsort.containers.columnar.page_bounds import (
     UNSEEN_BYTES_MAX,
     ColumnKind,
     Headers,
+    arrow_errors,
     column_kinds,
     decoded_columns,
     headers_in,
     inflated_pages,
     refuse_larger,
+    refuse_unread,
     torn_page,
 )
 from dsort.containers.columnar.parquet_types import with_types_of
-from dsort.containers.columnar.plain_pages import PlacedPages, PlacedValues
+from dsort.containers.columnar.plain_pages import (
+    INFLATED_CODECS,
+    InflatedColumn,
+    IrregularPageError,
+    PlacedPages,
+    PlacedValues,
+)
 from dsort.containers.columnar.ranges import Source, SourceFile, arrow_file, ranged_headers
 from dsort.containers.columnar.schema import decoded
-from dsort.containers.columnar.table_errors import arrow_errors, refuse_unread
 from dsort.containers.columnar.values import (
     IN_SHARD_SHARE,
     LONG_BYTES,

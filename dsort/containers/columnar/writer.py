@@ -15,14 +15,20 @@ from msgspec import Struct
 
 from dsort.containers.base import ContainerOptions
 from dsort.containers.columnar.blocks import GroupRows, RowGroup
-from dsort.containers.columnar.parquet_end import MAGIC, GroupWritten, footer_of, stitched_end
 from dsort.containers.columnar.parquet_types import (
     has_types,
     refuse_types,
     with_types,
     without_types,
 )
-from dsort.containers.columnar.plain_chunks import CODECS, PlainColumn
+from dsort.containers.columnar.plain_chunks import (
+    CODECS,
+    MAGIC,
+    GroupWritten,
+    PlainColumn,
+    footer_of,
+    stitched_end,
+)
 from dsort.containers.columnar.schema import (
     encoded,
     for_parquet,

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dsort.containers.columnar.cell_types import changed_schema
-from dsort.containers.columnar.columns import ColumnKinds, schema_of_kinds
+from dsort.containers.columnar.columns import ColumnKinds, changed_schema, schema_of_kinds
 from dsort.containers.columnar.reader import TableShard, open_table
 from dsort.containers.columnar.schema import plain_schema, schema_bytes, schema_of, with_columns
 from dsort.containers.columnar.writer import check_types

@@ -91,7 +91,7 @@ class CodeAgain:
         self._transformer = Transformer(rules, CodeShare(gpus=room.gpus), scratch)
 
     def read_rows(self, decoders: Mapping[str, str]) -> None:
-        """From now on records are rows, whose cells are values (``columnar.cell_types``)."""
+        """From now on records are rows, whose cells are values (``columnar.columns``)."""
         self._transformer.cells = dict(decoders)
 
     def close(self) -> None:
