@@ -10,12 +10,73 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from dsort.data.columns import BytesColumn
+from dsort.data.columns import BytesColumn, Int64s, row_numbers
 from dsort.data.members import MemberTable
+from dsort.data.numbered import DIGITS, NumberedColumn
+from dsort.data.records import FormedRecords, split_names
 from dsort.errors import ConversionError
-from dsort.naming.names import readable, shortened
+from dsort.naming.names import position_key, readable, shortened
 
-__all__ = ["BareRows", "Value"]
+__all__ = [
+    "BareRows",
+    "Value",
+    "check_keys_in_names",
+    "joined_names",
+    "position_names",
+    "record_table",
+]
+
+
+# --------------------------------------------------------------------------------------------------
+# Records without names, whose key is in them, or else is their position in their shard
+# (``naming.names.position_key``).
+
+
+def position_names(shard: str, count: int, extension: bytes) -> tuple[BytesColumn, Int64s]:
+    """(names, length of the key in each) of the ``count`` records of a shard, in order. The bytes
+    of the names are made only when they are read. ``extension``: what follows the key, with its
+    dot."""
+    if count > 10**DIGITS:
+        keys = [position_key(shard, number) for number in range(count)]
+        return joined_names(keys, extension)
+    first = position_key(shard, 0)
+    names = NumberedColumn(first[:-DIGITS], row_numbers(count), extension)
+    return names, np.broadcast_to(np.int64(len(first)), (count,))
+
+
+def joined_names(keys: list[bytes], extension: bytes) -> tuple[BytesColumn, Int64s]:
+    """(names, length of the key in each) of records with ``keys``."""
+    key_bytes = np.fromiter(map(len, keys), np.int64, len(keys))
+    return BytesColumn.of([key + extension for key in keys]), key_bytes
+
+
+def record_table(
+    shard: str,
+    extension: bytes,
+    starts: Int64s,
+    lengths: Int64s,
+    keys: list[bytes] | None = None,
+    *,
+    schema: str = "",
+) -> MemberTable:
+    """The table of records of one member each, whose payload is all that is stored of them, at
+    ``starts``. ``keys``: None if records are numbered."""
+    if keys is None:
+        names, key_bytes = position_names(shard, len(starts), extension)
+    else:
+        names, key_bytes = joined_names(keys, extension)
+    return MemberTable(
+        names=names,
+        kind=np.zeros(len(starts), np.uint8),
+        payload_start=starts,
+        payload_bytes=lengths,
+        range_start=starts,
+        range_length=lengths,
+        key_bytes=key_bytes,
+        record_of=np.arange(len(starts), dtype=np.int64),
+        schema=schema,
+    )
+
 
 Value = bytes | tuple[int, int]
 """The payload of a member: a literal, or (its first byte in the shard, its length)."""
@@ -106,3 +167,44 @@ class BareRows:
             record_of=np.array(self._record_of),
             schema="",
         )
+
+
+# --------------------------------------------------------------------------------------------------
+# Checks for containers in which only the names of members separate records.
+
+
+def check_keys_in_names(members: MemberTable, records: FormedRecords, suffix: str) -> None:
+    """``ConversionError`` if the names of ``members`` would not separate these ``records`` in a
+    ``suffix`` shard, or would be read as other names."""
+    rows = records.member_rows
+    _check_names(members.names.take(rows), suffix)
+    if members.record_of is None:
+        return
+    wrong = np.flatnonzero(split_names(members.names).key_bytes[rows] != records.key_bytes[rows])
+    if len(wrong):
+        row = int(rows[wrong[0]])
+        key = members.names[row][: int(records.key_bytes[row])]
+        raise ConversionError(
+            f"the key {readable(key)} has a dot in its last part: in a {suffix} shard a key ends "
+            "at the first one",
+            hint="choose another key_field, or leave it out: then records are numbered",
+        )
+
+
+def _check_names(names: BytesColumn, suffix: str) -> None:
+    """``ConversionError`` for a name that would be cut off at a NUL, or is that of a directory."""
+    if not len(names):
+        return
+    ends = names.offsets[1:]
+    is_directory = names.blob[np.maximum(ends - 1, 0)] == ord("/")
+    nuls = np.flatnonzero(names.blob == 0)
+    for what, found in (
+        ("a NUL in it, where readers take it to end", np.searchsorted(ends, nuls, side="right")),
+        ("a slash at its end, as directories have", np.flatnonzero(is_directory)),
+    ):
+        if len(found):
+            raise ConversionError(
+                f"{readable(names[int(found[0])])} cannot be in a {suffix} shard: the name has "
+                f"{what}",
+                hint="choose another key_field, or leave it out: then records are numbered",
+            )

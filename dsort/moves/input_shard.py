@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from dsort.containers.base import Container, drive
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, DecodingRules
-from dsort.containers.misnamed import refuse_misnamed
-from dsort.containers.registry import codec_of, container_of
+from dsort.containers.registry import codec_of, container_of, refuse_misnamed
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.members import MemberTable, bare_table
 from dsort.data.segments import Segments

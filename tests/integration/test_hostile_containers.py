@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsort import api
-from dsort.containers.mds.container import MDS
+from dsort.containers.mds import MDS
 from dsort.containers.objects.container import CBOR, MSGPACK, Objects
 from dsort.errors import CorruptShardError, DsortError, InputError
 from dsort.options import RunOptions

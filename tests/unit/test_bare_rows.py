@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from dsort.containers.base import Container, ContainerOptions
-from dsort.containers.litdata.container import leaf_names
-from dsort.containers.mds.container import MDS
+from dsort.containers.litdata import leaf_names
+from dsort.containers.mds import MDS
 from dsort.containers.objects.container import CBOR, MSGPACK
 from dsort.containers.tfrecord.container import TFRECORD
 from dsort.errors import ConversionError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsort.containers.litdata.container import LITDATA, LitData, leaf_names
+from dsort.containers.litdata import LITDATA, LitData, leaf_names
 from dsort.errors import ConversionError, CorruptShardError
 from tests.support.internals import MemberTable
 from tests.support.litdata_reader import CONFIG, litdata_chunk

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from dsort.containers.base import ContainerOptions, Scan
-from dsort.containers.mds.columns import Columns
-from dsort.containers.mds.container import MDS
+from dsort.containers.mds import MDS, Columns
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
 from tests.support.internals import BytesColumn, MemberTable
 from tests.support.mds_by_the_text import samples_of_shard

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsort.containers.base import Container, ContainerOptions, Scan
-from dsort.containers.objects.container import CBOR, MSGPACK, Objects
+from dsort.containers.objects.container import CBOR, MSGPACK, Objects, ObjectScan
 from dsort.containers.objects.headers import Header
-from dsort.containers.objects.scan import ObjectScan
 from dsort.containers.objects.walk import ObjectWalk
 from dsort.errors import ContentKeyError, CorruptShardError
 from tests.support.sampling import examples

@@ -10,14 +10,13 @@ import pytest
 from tfrecord.tools.tfrecord2idx import create_index
 
 from dsort.containers.base import Container, ContainerOptions, Scan
-from dsort.containers.tfrecord.checksums import (
+from dsort.containers.tfrecord.container import KEYED_BYTES_MAX, TFRECORD
+from dsort.containers.tfrecord.frames import (
     ROW_BYTES_MAX,
     crc32c,
     length_checksums,
     row_checksums,
 )
-from dsort.containers.tfrecord.container import TFRECORD
-from dsort.containers.tfrecord.scan import KEYED_BYTES_MAX
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
 from dsort.sidecars.kinds import SIDECARS
 from tests.support.internals import BytesColumn, MemberTable

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from dsort.containers.zip.container import ZIP
-from dsort.containers.zip.oddities import ZipNotes
+from dsort.containers.zip.layout import ZipNotes
 from dsort.errors import CorruptShardError
 from tests.support.internals import MemberKind, MemberTable
 from tests.support.scanning import in_windows

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from dsort.containers.bare_rows import joined_names, position_names
 from dsort.containers.base import Need, Scanner
-from dsort.containers.positions import joined_names, position_names
 from dsort.data.columns import Bools, Int64s, UInt8s, UInt64s, row_numbers
 from dsort.data.json_pointer import JsonNumber, JsonPointer, JsonSyntaxError, is_json
 from dsort.data.members import MemberTable, ScanNotes

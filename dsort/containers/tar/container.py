@@ -15,9 +15,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from dsort.containers.bare_rows import check_keys_in_names
 from dsort.containers.base import Container, Scanner
 from dsort.containers.facets import Hops, Names, Overwriting, Packing, Payloads
-from dsort.containers.named import check_keys_in_names
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
     NAME_BYTES,

@@ -22,29 +22,189 @@ byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+import dataclasses
+import struct
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Final
 
-from dsort.containers.bare_rows import BareRows, Value
-from dsort.containers.base import Container, ContainerOptions, Scanner
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from dsort.containers.bare_rows import BareRows, Value, record_table
+from dsort.containers.base import Container, ContainerOptions, Need, Scanner
 from dsort.containers.facets import Packing, Seals
-from dsort.containers.tfrecord.checksums import crc32c
 from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
 from dsort.containers.tfrecord.frames import (
     HEAD_BYTES,
     KEY_FEATURE,
     TAIL_BYTES,
+    crc32c,
+    length_checksums,
+    masked,
+    masked_all,
     packed_frames,
     stored_checksums,
 )
-from dsort.containers.tfrecord.scan import FrameScan
+from dsort.data.columns import Int64s, UInt8s
 from dsort.data.members import MemberTable
-from dsort.errors import ContentKeyError, ConversionError
+from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
 from dsort.naming.names import readable
 
-__all__ = ["TFRECORD", "TFRecord"]
+__all__ = ["EXTENSION", "FRAME_BYTES", "HEAD_BYTES", "TFRECORD", "FrameScan", "TFRecord"]
+
+# --------------------------------------------------------------------------------------------------
+# Reads the frames of a TFRecord shard from windows on its bytes, and checks their checksums.
+#
+# A frame is ``u64 length | u32 masked CRC-32C of the length | record | u32 masked CRC-32C of the
+# record``, little-endian. Nothing follows the last frame: a shard that was cut between two frames
+# looks like a whole one.
+#
+# Hopping from length to length costs 0.2 µs a record; the checksums of all lengths in a window
+# are computed at once, those of records one by one.
+
+
+EXTENSION = b".tfrecord"
+"""The extension of the one member of a record, after its key."""
+FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
+KEYED_BYTES_MAX = 256 << 20
+"""The maximum size of a record with a key: it is read at once to find the key, and a larger one
+would not fit in a worker's memory."""
+
+_LENGTH, _SUM = struct.Struct("<Q"), struct.Struct("<I")
+
+KeyOf = Callable[[memoryview, int], bytes]
+"""Returns the key of a record, given its bytes and its number."""
+
+
+class FrameScan:
+    """The frames of one shard found so far. ``key_of``: None if records are numbered."""
+
+    def __init__(self, shard: str, size_bytes: int, key_of: KeyOf | None = None) -> None:
+        self._shard = shard
+        self._size = size_bytes
+        self._key_of = key_of
+        self._starts: list[Int64s] = []
+        self._lengths: list[Int64s] = []
+        self._keys: list[bytes] = []
+        self._count = 0
+
+    def scanner(self) -> Scanner:
+        """See ``Container.scanner``."""
+        at = 0
+        while at < self._size:
+            at += self._whole_frames((yield Need(at, min(HEAD_BYTES, self._size - at))), at)
+            if at == self._size:
+                break
+            if self._size - at < FRAME_BYTES:
+                raise self._cut_short(at)
+            length = self._length((yield Need(at, HEAD_BYTES)), at)
+            if self._key_of is None:
+                yield from self._large_frame(at, length)
+                at += length + FRAME_BYTES
+            else:
+                at += self._whole_frames((yield Need(at, length + FRAME_BYTES)), at)
+        return self._table()
+
+    def _table(self) -> MemberTable:
+        none = np.zeros(0, np.int64)
+        starts, lengths = (
+            np.concatenate([none, *self._starts]),
+            np.concatenate([none, *self._lengths]),
+        )
+        keys = None if self._key_of is None else self._keys
+        return replace(
+            record_table(self._shard, EXTENSION, starts, lengths + FRAME_BYTES, keys),
+            payload_start=starts + HEAD_BYTES,
+            payload_bytes=lengths,
+        )
+
+    def _whole_frames(self, view: memoryview, base: int) -> int:
+        """Read all frames that end in ``view``, which begins at byte ``base`` of the shard; return
+        where in it the next one begins."""
+        unpack, at, end = _LENGTH.unpack_from, 0, len(view) - FRAME_BYTES
+        starts: list[int] = []
+        add = starts.append
+        while at <= end:
+            add(at)
+            at += unpack(view, at)[0] + FRAME_BYTES
+        if at > len(view):
+            at = starts.pop()
+        if starts:
+            self._check(view, base, [*starts, at])
+        return at
+
+    def _check(self, view: memoryview, base: int, bounds: list[int]) -> None:
+        """Check both checksums of each frame. A wrong length leads to bytes that are not frames, so
+        the error is about the first frame that is wrong. ``bounds``: where frames begin, and where
+        the last one ends."""
+        data = np.frombuffer(view, np.uint8)
+        sums = [
+            crc32c(view[start + HEAD_BYTES : stop - TAIL_BYTES]) for start, stop in pairwise(bounds)
+        ]
+        ends = np.array(bounds, np.int64)
+        starts, lengths = ends[:-1], np.diff(ends) - FRAME_BYTES
+        found = masked_all(np.array(sums, np.uint32))
+        wrong_length = length_checksums(lengths) != _sums_at(data, starts + _LENGTH.size)
+        wrong = wrong_length | (found != _sums_at(data, starts + HEAD_BYTES + lengths))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise self._mismatch(base + int(starts[row]), of_length=bool(wrong_length[row]))
+        if self._key_of is not None:
+            for number, (start, stop) in enumerate(pairwise(bounds), self._count):
+                record = view[start + HEAD_BYTES : stop - TAIL_BYTES]
+                self._keys.append(self._key_of(record, number))
+        self._take(starts + base, lengths)
+
+    def _take(self, starts: Int64s, lengths: Int64s) -> None:
+        self._starts.append(starts)
+        self._lengths.append(lengths)
+        self._count += len(starts)
+
+    def _length(self, view: memoryview, start: int) -> int:
+        """The length of the record whose frame begins at byte ``start`` with ``view``."""
+        length: int = _LENGTH.unpack_from(view)[0]
+        (stored,) = _SUM.unpack_from(view, _LENGTH.size)
+        if masked(crc32c(view[: _LENGTH.size])) != stored:
+            raise self._mismatch(start, of_length=True)
+        if length + FRAME_BYTES > self._size - start:
+            raise self._cut_short(start)
+        if self._key_of is not None and length > KEYED_BYTES_MAX:
+            raise InputError(
+                f"record {self._count} of shard {self._shard} has {length:,} bytes: a key is "
+                f"looked for in records of up to {KEYED_BYTES_MAX:,}",
+                hint="leave out key_field: then records are numbered",
+            )
+        return length
+
+    def _large_frame(self, start: int, length: int) -> Generator[Need, memoryview, None]:
+        """Read a frame that is larger than a window piece by piece."""
+        at, stop, checksum = start + HEAD_BYTES, start + HEAD_BYTES + length, 0
+        while at < stop:
+            piece = (yield Need(at))[: stop - at]
+            checksum = crc32c(piece, checksum)
+            at += len(piece)
+            del piece
+        (stored,) = _SUM.unpack_from((yield Need(stop, TAIL_BYTES)))
+        if masked(checksum) != stored:
+            raise self._mismatch(start, of_length=False)
+        self._take(np.array([start]), np.array([length]))
+
+    def _mismatch(self, start: int, *, of_length: bool) -> CorruptShardError:
+        what = "the length of a record" if of_length else "a record"
+        return CorruptShardError(self._shard, start, f"{what} does not have its checksum")
+
+    def _cut_short(self, start: int) -> CorruptShardError:
+        return CorruptShardError(self._shard, start, "the shard ends within a record")
+
+
+def _sums_at(data: UInt8s, places: Int64s) -> NDArray[np.uint32]:
+    """The little-endian u32 at each of ``places``."""
+    rows = np.ascontiguousarray(data[places[:, None] + np.arange(_SUM.size)])
+    return rows.view("<u4").reshape(-1)
+
 
 _EXAMPLE_HINT: Final = (
     "only tf.train.Example can be converted; a job from .tfrecord to .tfrecord moves any record"
@@ -67,7 +227,7 @@ class TFRecord(Container):
     seals = Seals(TAIL_BYTES, HEAD_BYTES, crc32c, stored_checksums)
 
     def with_options(self, options: ContainerOptions) -> TFRecord:
-        return replace(self, key_field=options.key_field)
+        return dataclasses.replace(self, key_field=options.key_field)
 
     @property
     def numbers_records(self) -> bool:

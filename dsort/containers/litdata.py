@@ -27,7 +27,7 @@ import numpy as np
 import xxhash
 from msgspec import Raw, Struct
 
-from dsort.containers.bare_rows import BareRows, Value
+from dsort.containers.bare_rows import BareRows, Value, record_table
 from dsort.containers.base import Container, ContainerOptions, Scanner
 from dsort.containers.facets import (
     Head,
@@ -37,7 +37,6 @@ from dsort.containers.facets import (
     Schemas,
     ShardIndex,
 )
-from dsort.containers.positions import record_table
 from dsort.containers.samples import (
     SHARD_BYTES_MAX,
     offset_table,

@@ -1,0 +1,486 @@
+"""The MDS container (version 2): the interface of this folder to the rest of dsort.
+
+A record is a sample, and is moved unchanged, so all inputs must have the same columns. It has no
+name: its key is a column (``key_field``), or else its position. In a conversion the key is the
+column ``__key__``, if there is one and ``key_field`` names no other.
+
+Converted, a sample is a record whose members are its columns: a number of a fixed size becomes
+decimal text, all other values become members unchanged. Records become samples whose columns are
+``__key__`` and the extensions of their members; all must have the same. Values are kept byte for
+byte, and the encoding defines how a reader decodes them: ``txt`` is ``str``, ``json`` is ``json``,
+``cls`` is ``str_int`` (an integer as text), ``jpg`` and ``jpeg`` are ``jpeg``, ``png`` is ``png``,
+all others are ``bytes``. The columns of a sample are sorted by name, so members are read back in
+that order.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from dsort.containers.bare_rows import BareRows, Value, record_table
+from dsort.containers.base import Container, ContainerOptions, Need, Scanner
+from dsort.containers.facets import (
+    Head,
+    OutputFile,
+    Packing,
+    Payloads,
+    Schemas,
+    ShardIndex,
+)
+from dsort.containers.samples import (
+    SHARD_BYTES_MAX,
+    offset_table,
+    packed_samples,
+    read_offsets,
+    read_sizes,
+    table_bytes,
+)
+from dsort.data.columns import Int64s
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
+from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
+from dsort.naming.names import KEY_COLUMN, codec_extension, readable, without_numbers
+
+__all__ = [
+    "CONFIG_BYTES_MAX",
+    "EXTENSION",
+    "KEY_ENCODINGS",
+    "MDS",
+    "NO_COLUMNS",
+    "NUMBER_TYPES",
+    "Columns",
+    "Mds",
+    "number_text",
+    "scan_samples",
+]
+
+# --------------------------------------------------------------------------------------------------
+# The columns of an MDS shard, from its config, bounded and checked.
+
+
+# --------------------------------------------------------------------------------------------------
+# Reads an MDS shard from windows on its bytes: the table, the columns, the sizes in each sample,
+# and the keys if they are requested.
+
+
+CONFIG_BYTES_MAX: Final = 1 << 20
+COLUMNS_MAX: Final = 4096
+_SIZE_MAX: Final = (1 << 32) - 1
+
+NUMBER_TYPES: Final = {
+    "int": "<i8",
+    **{f"int{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+}
+"""The encodings that are one number of a fixed size, with their names in NumPy."""
+
+
+class Columns(Struct, frozen=True):
+    """Names, encodings and sizes of the columns, in the order of a sample's values. A size is None
+    if each sample has its own."""
+
+    names: tuple[str, ...] = ()
+    encodings: tuple[str, ...] = ()
+    sizes: tuple[int | None, ...] = ()
+
+    @property
+    def variable(self) -> int:
+        """How many columns have no fixed size."""
+        return sum(size is None for size in self.sizes)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """The number of bytes that the other columns take in a sample."""
+        return sum(size or 0 for size in self.sizes)
+
+    @classmethod
+    def of_config(cls, data: bytes) -> Columns:
+        """The columns in the config of a shard; ``ValueError`` if it is not such a config."""
+        try:
+            config = json.loads(data)
+        except (RecursionError, UnicodeDecodeError, ValueError):
+            raise ValueError("its config is no JSON") from None
+        if not isinstance(config, dict):
+            raise ValueError("its config is no object")
+        if config.get("format") != "mds" or config.get("version") != 2:
+            raise ValueError("its config is not that of MDS version 2")
+        return cls._checked(config)
+
+    @classmethod
+    def of_schema(cls, schema: str) -> Columns:
+        """The columns of a :attr:`schema`; none for ""."""
+        return cls._checked(json.loads(schema)) if schema else cls()
+
+    @classmethod
+    def _checked(cls, config: dict[str, Any]) -> Columns:
+        names, encodings, sizes = (
+            config.get(f"column_{what}") for what in ("names", "encodings", "sizes")
+        )
+        for values in (names, encodings, sizes):
+            if not isinstance(values, list) or len(values) > COLUMNS_MAX:
+                raise ValueError("its config has no columns, or too many")
+        assert isinstance(names, list)
+        assert isinstance(encodings, list)
+        assert isinstance(sizes, list)
+        texts = all(isinstance(text, str) for text in (*names, *encodings))
+        fits = all(size is None or (type(size) is int and 0 < size <= _SIZE_MAX) for size in sizes)
+        whole = len(names) == len(encodings) == len(sizes) == len(set(map(str, names)))
+        if not (texts and fits and whole):
+            raise ValueError("its config has columns that are none")
+        for encoding, size in zip(encodings, sizes, strict=True):
+            if encoding in NUMBER_TYPES and size != int(NUMBER_TYPES[encoding][2:]):
+                raise ValueError(f"its config has a column of {encoding} of another size")
+        return cls(tuple(names), tuple(encodings), tuple(sizes))
+
+    @property
+    def schema(self) -> str:
+        """The columns as text, the same for the same columns."""
+        return json.dumps(self.as_config(), sort_keys=True)
+
+    def as_config(self) -> dict[str, Any]:
+        """The description of the columns in a config, and in a shard's line of an index."""
+        return {
+            "column_encodings": list(self.encodings),
+            "column_names": list(self.names),
+            "column_sizes": list(self.sizes),
+        }
+
+    def difference(self, other: Columns) -> str:
+        """How ``other`` differs, in words that follow the name of its shard."""
+        for name in self.names:
+            if name not in other.names:
+                return f"has no column {name}"
+        for name in other.names:
+            if name not in self.names:
+                return f"has a column {name}"
+        for name, encoding, size in zip(self.names, self.encodings, self.sizes, strict=True):
+            at = other.names.index(name)
+            if other.encodings[at] != encoding:
+                return f"has column {name} as {other.encodings[at]}, not {encoding}"
+            if other.sizes[at] != size:
+                return f"has column {name} with a size of {other.sizes[at]}, not {size}"
+        return "has its columns in another order"
+
+
+NO_COLUMNS: Final = Columns()
+
+
+EXTENSION = b".mds"
+"""The extension of the one member of a record, after its key."""
+KEY_ENCODINGS = ("str", "bytes", "str_int", *(n for n in NUMBER_TYPES if not n.startswith("float")))
+KEY_BYTES_MAX = 1 << 16
+
+
+def scan_samples(shard: str, size_bytes: int, key_column: str) -> Scanner:
+    """See ``Container.scanner``. ``key_column``: "" if records are numbered."""
+    offsets = yield from read_offsets(shard, size_bytes, "MDS shard", "samples", has_head=True)
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    columns = yield from _read_columns(shard, offsets)
+    if key_column:
+        _check_key_column(shard, columns, key_column)
+    short = np.flatnonzero(lengths < 4 * columns.variable + columns.fixed_bytes)
+    if len(short):
+        text = "a sample is shorter than its columns"
+        raise CorruptShardError(shard, int(starts[short[0]]), text)
+    ranges = [np.zeros((2, 0), np.int64)]
+
+    def take(starts: Int64s, sizes: Int64s) -> None:
+        if key_column:
+            ranges.append(_key_ranges(columns, key_column, starts, sizes))
+
+    variable, fixed_bytes = columns.variable, columns.fixed_bytes
+    yield from read_sizes(shard, offsets, variable, fixed_bytes, "a sample", take)
+    keys = None
+    if key_column:
+        keys = yield from _read_keys(shard, columns, key_column, np.concatenate(ranges, axis=1))
+    return record_table(shard, EXTENSION, starts, lengths, keys, schema=columns.schema)
+
+
+def _read_columns(shard: str, offsets: Int64s) -> Generator[Need, memoryview, Columns]:
+    count = len(offsets) - 1
+    at = table_bytes(count)
+    size_bytes = int(offsets[0]) - at
+    if size_bytes > CONFIG_BYTES_MAX:
+        text = f"its config has more than {CONFIG_BYTES_MAX:,} bytes"
+        raise CorruptShardError(shard, 4, text)
+    config = bytes((yield Need(at, size_bytes))[:size_bytes])
+    try:
+        columns = Columns.of_config(config)
+    except ValueError as error:
+        raise CorruptShardError(shard, at, str(error)) from None
+    if count and not columns.names:
+        raise CorruptShardError(shard, at, "it has samples, but no columns")
+    return columns
+
+
+def _check_key_column(shard: str, columns: Columns, key_column: str) -> None:
+    if key_column not in columns.names:
+        raise ContentKeyError(
+            f"shard {shard} has no column {key_column}",
+            hint=f"key_field is one of {', '.join(columns.names)}; without it records are numbered",
+        )
+    encoding = columns.encodings[columns.names.index(key_column)]
+    if encoding not in KEY_ENCODINGS:
+        raise ContentKeyError(
+            f"column {key_column} of shard {shard} is {encoding}, which is no key",
+            hint=f"a key is one of {', '.join(KEY_ENCODINGS)}",
+        )
+
+
+def _key_ranges(columns: Columns, key_column: str, starts: Int64s, sizes: Int64s) -> Int64s:
+    """(where the key of each sample begins, its length), shape (2, n)."""
+    at = starts + 4 * columns.variable
+    variable = 0
+    for name, size in zip(columns.names, columns.sizes, strict=True):
+        own = sizes[:, variable] if size is None else np.full(len(starts), size, np.int64)
+        if name == key_column:
+            return np.stack([at, own])
+        at = at + own
+        variable += size is None
+    raise AssertionError(key_column)
+
+
+def _read_keys(
+    shard: str, columns: Columns, key_column: str, ranges: Int64s
+) -> Generator[Need, memoryview, list[bytes]]:
+    starts, lengths = ranges
+    wrong = np.flatnonzero((lengths == 0) | (lengths > KEY_BYTES_MAX))
+    if len(wrong):
+        raise ContentKeyError(
+            f"sample {int(wrong[0])} of shard {shard} has no key in {key_column}, or one of more "
+            f"than {KEY_BYTES_MAX:,} bytes",
+            hint="choose another key_field, or leave it out: then records are numbered",
+        )
+    keys: list[bytes] = []
+    ends = starts + lengths
+    while (row := len(keys)) < len(starts):
+        first = int(starts[row])
+        keys += _keys_in((yield Need(first, int(lengths[row]))), first, starts[row:], ends[row:])
+    encoding = columns.encodings[columns.names.index(key_column)]
+    return [number_text(encoding, key) for key in keys] if encoding in NUMBER_TYPES else keys
+
+
+def _keys_in(window: memoryview, first: int, starts: Int64s, ends: Int64s) -> list[bytes]:
+    """The keys that end in ``window``, which begins at byte ``first`` of the shard."""
+    stop = int(np.searchsorted(ends, first + len(window), side="right"))
+    pairs = zip((starts[:stop] - first).tolist(), (ends[:stop] - first).tolist(), strict=True)
+    return [bytes(window[begin:end]) for begin, end in pairs]
+
+
+def number_text(encoding: str, value: bytes) -> bytes:
+    """The number in ``value`` as decimal text: the shortest text that is read as the same
+    number."""
+    number = np.frombuffer(value, NUMBER_TYPES[encoding])[0]
+    return str(number).encode()
+
+
+_ENCODINGS: Final[Mapping[str, str]] = {
+    "txt": "str",
+    "cls": "str_int",
+    "json": "json",
+    "jpg": "jpeg",
+    "jpeg": "jpeg",
+    "png": "png",
+}
+"""By the last part of an extension, as webdataset's decoders choose. All others are ``bytes``."""
+_NUMBER_SUFFIX: Final = b".cls"
+_NUMBER_BYTES_MAX: Final = 1000
+_HASH: Final = "xxh3_64"
+
+
+def _schema(columns: tuple[str, ...]) -> str:
+    """The schema of converted records with columns of these names."""
+    encodings = tuple("str" if name == KEY_COLUMN else _encoding(name) for name in columns)
+    return Columns(columns, encodings, (None,) * len(columns)).schema
+
+
+def _encoding(column: str) -> str:
+    return _ENCODINGS.get(column.rpartition(".")[2].lower(), "bytes")
+
+
+def schema_of_members(extensions: Sequence[str]) -> str:
+    """See :class:`Schemas`."""
+    return _schema(tuple(sorted([*extensions, KEY_COLUMN])))
+
+
+def schema_difference(schema: str, other: str) -> str:
+    """See :class:`Schemas`."""
+    return Columns.of_schema(schema).difference(Columns.of_schema(other))
+
+
+@dataclass(frozen=True, slots=True)
+class Mds(Container):
+    """MDS shards. ``key_field``: the column that is the key; "": records are numbered. ``columns``:
+    of the shards that are written. ``compression``: the codec around them."""
+
+    key_field: str = ""
+    columns: Columns = NO_COLUMNS
+    compression: str | None = field(default=None, compare=False)
+    member_defaults: tuple[tuple[str, bytes], ...] = ()
+
+    suffixes = (".mds",)
+    keeps_keys = True
+    schemas = Schemas(schema_of_members, schema_difference)
+    no_other_name = (
+        "a sample of an .mds shard cannot be called {name}: its key is in it",
+        "choose other reactions than rename, or leave out key_field",
+    )
+
+    def with_options(self, options: ContainerOptions) -> Mds:
+        return replace(self, key_field=options.key_field, member_defaults=options.member_defaults)
+
+    def with_schema(self, schema: str) -> Mds:
+        return replace(self, columns=Columns.of_schema(schema))
+
+    @property
+    def numbers_records(self) -> bool:
+        return not self.key_field
+
+    def scanner(self, shard: str, size_bytes: int) -> Scanner:
+        return scan_samples(shard, size_bytes, self.key_field)
+
+    # -- conversion ------------------------------------------------------------------------------
+
+    def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
+        assert members.key_bytes is not None
+        columns = Columns.of_schema(members.schema)
+        sizes_of = struct.Struct(f"<{columns.variable}I")
+        names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
+        key_column = self._key_column(columns)
+        rows = BareRows(members)
+        for record, start in enumerate(members.payload_start.tolist()):
+            sizes = iter(sizes_of.unpack(read(start, sizes_of.size)))
+            at = start + sizes_of.size
+            key = names[record][: key_bytes[record]]
+            found: list[tuple[bytes, Value]] = []
+            for name, encoding, fixed in zip(
+                columns.names, columns.encodings, columns.sizes, strict=True
+            ):
+                size = next(sizes) if fixed is None else fixed
+                if name == key_column:
+                    key = read(at, size) or key
+                else:
+                    value: Value = (at, size)
+                    if encoding in NUMBER_TYPES:
+                        value = number_text(encoding, read(at, size))
+                    found.append((name.encode("utf-8", "surrogatepass"), value))
+                at += size
+            rows.add(record, key, found)
+        return rows.table()
+
+    def _key_column(self, columns: Columns) -> str:
+        """The column that is the key of a converted record, and therefore not a member; "" if there
+        is none."""
+        if self.key_field not in ("", KEY_COLUMN) or KEY_COLUMN not in columns.names:
+            return ""
+        encoding = columns.encodings[columns.names.index(KEY_COLUMN)]
+        return KEY_COLUMN if encoding in ("str", "bytes") else ""
+
+    @property
+    def packing(self) -> Packing:
+        return Packing(self._packed, member_defaults=self.member_defaults)
+
+    def _packed(
+        self, members: MemberTable, records: FormedRecords, payloads: Payloads
+    ) -> MemberTable:
+        _check_numbers(members, records, payloads)
+        return packed_samples(members, records, _schema, "an MDS data set")
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> Head:
+        config = json.dumps(self._settings(), sort_keys=True).encode()
+
+        def size_bytes(records: int) -> int:
+            return table_bytes(records) + len(config)
+
+        def table(stored_bytes: Int64s) -> bytes:
+            return offset_table(size_bytes(len(stored_bytes)), stored_bytes) + config
+
+        return Head(size_bytes, table, SHARD_BYTES_MAX)
+
+    @property
+    def index(self) -> ShardIndex:
+        return ShardIndex("index.json", self._index_of, (".zstd", ".gz"), self._compressed)
+
+    def _compressed(self, suffix: str) -> Mds:
+        return replace(self, compression=suffix.removeprefix("."))
+
+    def _index_of(self, outputs: Sequence[OutputFile]) -> bytes:
+        shards = [
+            {
+                **self._settings(),
+                **_files(output),
+                "samples": output.records,
+            }
+            for output in outputs
+        ]
+        index = {"shards": shards, "version": 2}
+        return json.dumps(index, sort_keys=True).encode()
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings in both a shard's config and its line in the index. The hash is the one that
+        every output shard has anyway."""
+        return {
+            **self.columns.as_config(),
+            "compression": self.compression,
+            "format": "mds",
+            "hashes": [] if self.compression else [_HASH],
+            "size_limit": None,
+            "version": 2,
+        }
+
+
+def _files(output: OutputFile) -> dict[str, Any]:
+    """The description of a shard's file in an index. A compressed shard would also need a hash of
+    the decoded bytes, which is not computed, so it has no hashes."""
+    codec = codec_extension(without_numbers(output.name))
+    file = {"basename": output.name, "bytes": output.file_bytes}
+    if not codec:
+        return {"raw_data": file | {"hashes": {_HASH: output.xxh3}}, "zip_data": None}
+    basename = output.name.removesuffix(codec)
+    if basename == output.name:  # numbers follow the suffix
+        basename = f"{output.name}.mds"
+    raw = {"basename": basename, "bytes": output.container_bytes}
+    return {"raw_data": raw | {"hashes": {}}, "zip_data": file | {"hashes": {}}}
+
+
+def _check_numbers(members: MemberTable, records: FormedRecords, payloads: Payloads) -> None:
+    """``ConversionError`` for a member whose encoding is ``str_int`` and that is not an integer.
+    Readers decode all columns, so they could not read its sample."""
+    rows = records.member_rows
+    numbers = rows[members.names.lengths[rows] >= len(_NUMBER_SUFFIX)]
+    wanted = np.frombuffer(_NUMBER_SUFFIX, np.uint8)
+    ends = members.names.offsets[1:][numbers]
+    tails = members.names.blob[ends[:, None] + np.arange(-len(wanted), 0)]
+    is_upper = (tails >= ord("A")) & (tails <= ord("Z"))
+    numbers = numbers[(np.where(is_upper, tails + 32, tails) == wanted).all(axis=1)]
+    for row, pieces in zip(numbers.tolist(), payloads.each(numbers), strict=True):
+        if int(members.payload_bytes[row]) > _NUMBER_BYTES_MAX or not _is_number(b"".join(pieces)):
+            name = members.names[row]
+            key = name[: int(records.key_bytes[row])]
+            raise ConversionError(
+                f"record {readable(key)} has a member {readable(name)} that is no whole number: "
+                "MDS readers take .cls for one",
+                hint="call it otherwise: transform: {steps: [{fields: {rename: {cls: cls.txt}}}]}",
+            )
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        int(text.decode())
+    except ValueError:
+        return False
+    return True
+
+
+MDS = Mds()
