@@ -27,7 +27,6 @@ from dsort.expressions.nodes import (
     Select,
     nodes_of,
 )
-from dsort.expressions.patterns import compiled
 from dsort.expressions.semantics import (
     BUDGETED_OPERATORS,
     FUNCTIONS,
@@ -36,6 +35,7 @@ from dsort.expressions.semantics import (
     OPERATORS,
     Budget,
     EvaluationError,
+    compiled,
     kind_of,
     not_a,
 )

@@ -298,7 +298,7 @@ def _extensions(node: Call) -> tuple[str, ...]:
 
 def _compiled(node: Node, pattern: str) -> None:
     """``ExpressionError`` unless ``pattern`` is a valid pattern of RE2."""
-    from dsort.expressions.patterns import PatternError, compiled
+    from dsort.expressions.semantics import PatternError, compiled
 
     try:
         compiled(pattern)

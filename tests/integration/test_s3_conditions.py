@@ -11,7 +11,6 @@ from botocore.exceptions import ClientError
 from dsort.errors import NamesTakenError, StorageError
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
-from dsort.storage.s3 import conditions
 from dsort.storage.s3.bucket import S3Bucket
 from tests.support.object_stores import NO_WAIT, TOKEN, count_requests, new_s3_bucket, upload
 from tests.support.object_stores import waiting as waiting_in
@@ -20,7 +19,7 @@ from tests.support.seaweedfs import S3Server
 
 @pytest.fixture
 def bucket(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
-    monkeypatch.setattr(conditions, "PROBED_AFTER", 1)
+    monkeypatch.setattr("dsort.storage.s3.bucket.PROBED_AFTER", 1)
     return new_s3_bucket(s3, retry=NO_WAIT)
 
 
