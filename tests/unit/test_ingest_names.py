@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsort.loose_files.member_names import (
+from dsort.loose_files.members import (
     HIDDEN,
     NO_CLASS,
     NO_EXTENSION,

@@ -9,11 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from dsort.errors import InputError
-from dsort.loose_files.classes import class_map_of, labels_of
-from dsort.loose_files.member_names import NameRules
-from dsort.loose_files.members import Members
-from dsort.loose_files.metadata import add_described
-from dsort.loose_files.tables import json_payload, rows_of
+from dsort.loose_files.members import Members, NameRules
+from dsort.loose_files.metadata import add_described, class_map_of, json_payload, labels_of, rows_of
 
 
 def parquet_of(rows: list[dict[str, object]]) -> bytes:
