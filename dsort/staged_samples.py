@@ -41,7 +41,7 @@ from dsort.scratch.nodes import boot_id
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 from dsort.user_code.encoding import encoded
-from dsort.user_code.runner import BadResultError, check_extension, check_key
+from dsort.user_code.frames import BadResultError, check_extension, check_key
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
 
+from dsort.builder.fields import Place
 from dsort.builder.inputs import InputCalls, input_fields
 from dsort.builder.outputs import OrderCalls, OutputCalls
-from dsort.builder.places import Place
 from dsort.builder.steps import StepCalls
 from dsort.settings.named_transforms import find_transform
 from dsort.spec.model import JobSpec

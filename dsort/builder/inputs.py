@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-from dsort.builder.fields import BuilderFields, problem
-from dsort.builder.places import Place, input_place, name_of
+from dsort.builder.fields import BuilderFields, Place, input_place, name_of, problem
 from dsort.spec.inputs import Nonmatch
 
 __all__ = ["InputCalls", "input_fields"]

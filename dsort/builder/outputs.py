@@ -7,8 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self
 
-from dsort.builder.fields import BuilderFields
-from dsort.builder.places import Place, output_place
+from dsort.builder.fields import BuilderFields, Place, output_place
 from dsort.order.algorithms import ALGORITHMS
 
 __all__ = ["OrderCalls", "OutputCalls"]

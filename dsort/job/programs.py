@@ -32,7 +32,7 @@ from dsort.spec.outputs import OnShard
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_small
-from dsort.user_code.environment import outside_environment
+from dsort.user_code.process import outside_environment
 
 SHOWN_BYTES: Final = 4096
 """The bytes of a program's messages that are kept: the last ones."""

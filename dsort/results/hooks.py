@@ -27,7 +27,7 @@ from dsort.spec.model import JobSpec
 from dsort.spec.outputs import Hook
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
 from dsort.storage.network_policy import FetchPolicy
-from dsort.user_code.environment import outside_environment
+from dsort.user_code.process import outside_environment
 
 WEBHOOK_ANSWER_S_MAX = 10.0  # of each read
 WEBHOOK_S_MAX = 20.0

@@ -75,7 +75,7 @@ class Energon(Sidecar):
 
     def of_result(self, name: str, result: ResultShards) -> bytes:
         """All but the database."""
-        from dsort.sidecars.dataset import energon_file
+        from dsort.sidecars.shard_index import energon_file
 
         return energon_file(name, result)
 
@@ -123,7 +123,7 @@ class HuggingFace(Sidecar):
 
     def of_result(self, name: str, result: ResultShards) -> bytes:
         """Markdown with a head of YAML."""
-        from dsort.sidecars.dataset import card
+        from dsort.sidecars.shard_index import card
 
         return card(result)
 
@@ -141,7 +141,7 @@ class Sizes(Sidecar):
 
     def of_result(self, name: str, result: ResultShards) -> bytes:
         """JSON."""
-        from dsort.sidecars.dataset import sizes
+        from dsort.sidecars.shard_index import sizes
 
         return sizes(result, common_directory([*result.records]))
 

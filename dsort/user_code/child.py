@@ -29,15 +29,16 @@ from dsort.user_code.frames import (
     SAME,
     Answer,
     FrameHead,
+    Runner,
     Sample,
     answer_pieces,
     read_exactly,
     read_json,
+    said_briefly,
     samples_of,
     write_all,
     write_json,
 )
-from dsort.user_code.runner import Runner, said_briefly
 
 __all__ = ["main"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dsort.user_code.encoding import DECODERS, encoded, encoded_cell
-from dsort.user_code.frames import Sample
-from dsort.user_code.runner import (
+from dsort.user_code.frames import (
     BadResultError,
     Outcome,
     Runner,
+    Sample,
     check_extension,
     check_key,
     said_briefly,

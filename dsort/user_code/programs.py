@@ -28,11 +28,11 @@ from typing import Any
 from msgspec import Struct
 
 from dsort.containers.tar.new_headers import tar_header, tar_padding
-from dsort.user_code.frames import Sample
-from dsort.user_code.runner import (
+from dsort.user_code.frames import (
     BadResultError,
     Outcome,
     Runner,
+    Sample,
     check_extension,
     check_key,
     said_briefly,

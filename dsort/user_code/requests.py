@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from dsort.user_code.frames import Sample
+from dsort.user_code.frames import BadResultError, Outcome, Runner, Sample, said_briefly
 from dsort.user_code.programs import read_tar, tar_of
-from dsort.user_code.runner import BadResultError, Outcome, Runner, said_briefly
 
 __all__ = ["PushRunner"]
 

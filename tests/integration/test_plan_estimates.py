@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dsort.storage.s3.bucket import CompletionCondition
 
 from dsort.cli import summary
 from dsort.storage.directory.kernel_reads import KernelReads
-from dsort.storage.s3.bucket import S3Bucket
+from dsort.storage.s3.bucket import CompletionCondition, S3Bucket
 from dsort.storage.s3.client import S3Client
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.disks import really_written

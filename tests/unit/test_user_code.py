@@ -14,9 +14,19 @@ import pytest
 
 from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.user_code.encoding import DECODERS, EncodingError, encoded
-from dsort.user_code.frames import NEW, SAME, Answer, Results, answer_pieces, parse_results
+from dsort.user_code.frames import (
+    NEW,
+    SAME,
+    Answer,
+    BadResultError,
+    Results,
+    answer_pieces,
+    check_extension,
+    check_key,
+    parse_results,
+    said_briefly,
+)
 from dsort.user_code.functions import loaded_packages
-from dsort.user_code.runner import BadResultError, check_extension, check_key, said_briefly
 
 
 def test_headers_are_those_of_tarfile(rng: random.Random) -> None:

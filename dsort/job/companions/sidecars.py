@@ -146,7 +146,7 @@ def _stage(
         return StagedSidecar(name.kind, staged)
     # These load SQLite, for one kind of sidecar.
     from dsort.job.companions.known_samples import known_samples
-    from dsort.sidecars.dataset import write_energon_database
+    from dsort.sidecars.shard_index import write_energon_database
 
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
         path = Path(directory) / "sidecar"
