@@ -16,12 +16,8 @@ _LEFT_OUT: Final = ("annotate", "image-folder", "blog-post")
 """They run a program, or read loose files, of this machine: no service takes them. And one shows
 names of older versions."""
 _HEAD: Final = """\
-"use strict";
 /* Specs to start from: those of specs/, written by `make docs`. Each has a title and its text. */
-(() => {
-  const dsort = (window.dsort = window.dsort || {});
-
-  dsort.EXAMPLES = [
+export const EXAMPLES = [
 """
 
 
@@ -38,8 +34,8 @@ def templates_script() -> str:
         if name.startswith(_LEFT_OUT) or any(other in text for other in beside):
             continue
         title = f"{name.partition('.')[0]}: {_title(shows)}"
-        lines.append(f"    {json.dumps([title, text], ensure_ascii=False)},\n")
-    return f"{_HEAD}{''.join(lines)}  ];\n}})();\n"
+        lines.append(f"  {json.dumps([title, text], ensure_ascii=False)},\n")
+    return f"{_HEAD}{''.join(lines)}];\n"
 
 
 def _title(shows: str) -> str:

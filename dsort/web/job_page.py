@@ -46,6 +46,7 @@ BARS_MAX: Final = 24
 """Of a histogram."""
 WEB: Final = ("web", "static")
 FRAME, PARTS = "report.html", "report_files.txt"
+IMPORT_OR_EXPORT: Final = re.compile(r"^(?:import [^;]*;\n|export )", re.MULTILINE)
 PLACEHOLDER: Final = re.compile(r"\{\{(title|style|scripts|page|csp)\}\}")
 BREAKING: Final = re.compile(r"</(script|style)|<!--", re.IGNORECASE)
 """Texts that would end a script or a style element early."""
@@ -178,11 +179,13 @@ def _embedded(page: Mapping[str, Any]) -> str:
 
 
 def _parts() -> tuple[str, str]:
-    """(style, scripts), each of the files that are listed for it, one after the other."""
+    """(style, scripts), each of the files that are listed for it, one after the other. The scripts
+    are one module: names that one file exports to another are its own names."""
     lines = (line.strip() for line in _web_file(PARTS).splitlines())
     names = [line for line in lines if line and not line.startswith("#")]
     style = "\n".join(_web_file(name) for name in names if name.endswith(".css"))
-    scripts = "\n".join(_web_file(name) for name in names if name.endswith(".js"))
+    modules = (_web_file(name) for name in names if name.endswith(".js"))
+    scripts = "\n".join(IMPORT_OR_EXPORT.sub("", module) for module in modules)
     for text in (style, scripts):
         if found := BREAKING.search(text):
             raise InvariantError(f"the files of a report have {found[0]} in them")

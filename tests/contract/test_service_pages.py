@@ -20,7 +20,9 @@ SERVED = sorted(
     for path in WEB.iterdir()
     if path.suffix in (".css", ".js", ".svg") and path.name != "report.js"
 )
-LINES_MAX = 400
+LINES_MAX, STYLE_LINES_MAX = 400, 1200
+CLASSIC = ("api_docs.js", "theme.js")
+"""The scripts that are no modules."""
 MAKES_MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment"
     r"|\beval\(|new Function|setAttribute\(\"(style|on)|javascript:"
@@ -74,25 +76,59 @@ def test_the_page_names_all_its_files_and_no_others(client: TestClient) -> None:
     of_api = re.findall(r'(?:src|href)="/web/([^"]+)"', api)
     assert all(client.get(f"/web/{name}").status_code == 200 for name in of_api)
     assert set(named) == set(SERVED) - set(of_api)
-    scripts = [name for name in named if name.endswith(".js")]
-    assert scripts[0] == "theme.js"  # before anything is drawn
-    assert len(scripts) == len(set(scripts))
+    preloaded = re.findall(r'<link rel="modulepreload" href="web/([^"]+)">', page)
+    assert len(preloaded) == len(set(preloaded))
+    scripts = re.findall(r'<script( type="module")? src="web/([^"]+)"></script>', page)
+    # The theme is there before anything is drawn; modules wait for the document.
+    assert scripts == [("", "theme.js"), (' type="module"', "app.js")]
     assert re.findall(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=|https?:", page) == []
 
 
-def test_the_report_is_made_of_files_that_are_there_in_the_order_of_the_page() -> None:
+def imports_of(name: str) -> dict[str, set[str]]:
+    """The names that a module imports, by the module that they are of."""
+    text = (WEB / name).read_text(encoding="utf-8")
+    statement = r'^import \{([^}]*)\} from "\./([^"]+)";$'
+    return {
+        module: {each.strip() for each in names.split(",") if each.strip()}
+        for names, module in re.findall(statement, text, re.MULTILINE)
+    }
+
+
+def declared_in(name: str, *, exported: bool) -> list[str]:
+    """The names that a module declares at its top level."""
+    text = (WEB / name).read_text(encoding="utf-8")
+    start = "export " if exported else "(?:export )?"
+    kind = r"(?:async )?(?:const|let|function\*?|class)"
+    found = re.findall(rf"^{start}{kind} (\w+|\[[^\]]*\])", text, re.MULTILINE)
+    return [each for names in found for each in re.findall(r"\w+", names)]
+
+
+def test_every_module_is_imported_and_has_what_is_asked_of_it() -> None:
+    seen, ahead = set(), ["app.js", "report.js"]
+    while ahead:
+        name = ahead.pop()
+        for module, names in imports_of(name).items():
+            assert names <= set(declared_in(module, exported=True)), f"{name} of {module}"
+            ahead += [] if module in seen else [module]
+        seen.add(name)
+    assert seen == {path.name for path in SCRIPTS} - set(CLASSIC)
+
+
+def test_the_report_is_one_module_of_files_in_the_order_of_their_imports() -> None:
     listed = (WEB / "report_files.txt").read_text(encoding="utf-8").splitlines()
-    names = [line for line in listed if line and not line.startswith("#")]
-    assert all((WEB / name).is_file() for name in names)
-    page = (WEB / "index.html").read_text(encoding="utf-8")
-    places = [page.index(f"web/{name}") for name in names if name != "report.js"]
-    assert places == sorted(places)
+    names = [line for line in listed if line.endswith(".js") and not line.startswith("#")]
+    for at, name in enumerate(names):
+        assert imports_of(name).keys() <= set(names[:at])
+    declared = [each for name in names for each in declared_in(name, exported=False)]
+    assert len(declared) == len(set(declared))  # they share one scope
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_are_small_strict_and_never_make_markup_of_text(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text.startswith('"use strict";\n')
+    is_strict = bool(re.search(r"^(import|export) ", text, re.MULTILINE))  # as all modules are
+    assert is_strict is (path.name not in CLASSIC)
+    assert is_strict or text.startswith('"use strict";\n')
     assert len(text.splitlines()) <= LINES_MAX
     assert MAKES_MARKUP.findall(text) == []
 
@@ -100,5 +136,5 @@ def test_scripts_are_small_strict_and_never_make_markup_of_text(path: Path) -> N
 @pytest.mark.parametrize("path", sorted(WEB.glob("*.css")), ids=lambda path: path.name)
 def test_styles_are_small_and_load_nothing(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LINES_MAX
+    assert len(text.splitlines()) <= STYLE_LINES_MAX
     assert re.findall(r"@import|url\(", text) == []

@@ -430,7 +430,9 @@ def test_a_token_is_asked_for_and_kept_for_the_tab_only(
     page.get_by_label("Token").press("Enter")
     page.locator("tr[data-job]").first.wait_for()
     await_text(page, "#whoami", "victor (viewer)")
-    assert page.locator("main button.danger").count() == 0  # a viewer may change nothing
+    assert (
+        page.locator("main [data-action=stop], main [data-action=delete]").count() == 0
+    )  # a viewer may change nothing
     assert page.get_by_role("link", name="Submit a job").count() == 0
     assert place.tokens["victor"] not in page.url
     assert page.evaluate("JSON.stringify(localStorage)") == "{}"
@@ -453,6 +455,21 @@ def test_the_report_is_one_file_that_shows_the_same(
     names = page.locator(".shards tbody th").all_inner_texts()
     assert names == [row[0] for row in seen_job["shards"]["rows"]]
     shoot(page, "report")
+
+
+def test_an_object_in_place_of_a_text_is_shown_as_text(
+    context: BrowserContext, seen_job: dict[str, Any], tmp_path: Path
+) -> None:
+    owned = {"class": "owned", "data": {"owned": "yes"}, "onclick": "document.title='owned'"}
+    warning = {"kind": "odd", "text": owned, "samples": [owned]}
+    job = {**seen_job["job"], "owner": owned, "input_uri": owned}
+    file = tmp_path / "owned.html"
+    file.write_text(html({**seen_job, "job": job, "warnings": [warning]}), encoding="utf-8")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    await_text(page, ".warnings p", '{"class":"owned"')
+    await_text(page, ".facts dd", '{"class":"owned"')
+    assert page.locator(".owned, [data-owned]").count() == 0
 
 
 def with_counts(place: Place, seen_job: dict[str, Any], counts: Any, shards: int) -> str:

@@ -2,8 +2,8 @@
 dark and on a phone. Screenshots are kept in ``test-output/screenshots/states``, all of them by
 ``make test-all``; ``make test`` takes a sample.
 
-In each, axe-core finds nothing serious or critical, nothing is cut off on a phone, and the browser
-has nothing to complain about. What the page says of each state has tests of its own below."""
+In each, axe-core finds nothing, nothing is cut off on a phone, and the browser has nothing to
+complain about. What the page says of each state has tests of its own below."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dsort.web.job_page import html
 from tests.support.chromium import chromium
 from tests.support.service_process import await_that
 from tests.support.web_data import HOSTILE_KEY, write_data
-from tests.support.web_gallery import Gallery, gallery
+from tests.support.web_gallery import NIGHTS_S, Gallery, gallery
 from tests.support.web_looks import LOOKS, dress, look_at, show
 from tests.support.web_page import (
     WIDE,
@@ -69,6 +69,9 @@ PAGES = {
     "no-such-job": ("#/jobs/no-such-job", ".problem"),
     "no-such-page": ("#/nowhere", "h1"),
 }
+
+
+PAGE_TERMS = "async (told) => (await import('/web/terms.js')).pageTerms(told)"
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +293,7 @@ def test_the_log_is_near_the_top_and_open_where_a_job_failed(place: Gallery, pag
     ],
 )
 def test_errors_are_told_in_terms_of_the_page(page: Page, told: str, shown: str) -> None:
-    assert page.evaluate("told => dsort.ownTerms(told)", told) == shown
+    assert page.evaluate(PAGE_TERMS, told) == shown
 
 
 def test_names_that_are_taken_are_told_in_terms_of_the_spec(place: Gallery, page: Page) -> None:
@@ -331,12 +334,35 @@ def test_records_are_found_shown_and_drawn_at_random(place: Gallery, page: Page)
     assert saved.value.suggested_filename == "10069.wav"
     page.get_by_role("button", name="Ten random records").press("Enter")
     page.get_by_role("heading", name="10 random records").wait_for()
-    assert page.locator(".drawn .record").count() == 10
+    samples = page.locator(".drawn .sample")
+    assert samples.count() == 10
+    samples.locator("canvas").nth(9).wait_for()
+    assert all("caption: Picture" in text for text in samples.all_inner_texts())
+    box = page.locator(".drawn").bounding_box()
+    assert box is not None
+    assert box["height"] < WIDE[1]  # all ten at once
+    samples.first.press("Enter")
+    await_text(page, ".record h2", "1")
+
+
+def test_buckets_in_use_are_listed_with_their_last_job_and_schedules(
+    place: Gallery, page: Page
+) -> None:
+    rows = show(page, "#/data", ".in-use tbody tr").locator(".in-use tbody tr")
+    assert rows.count() == 10
+    page.get_by_role("button", name="Show all").click()
+    images, written = rows.filter(has_text="/images"), rows.filter(has_text="/warned")
+    assert images.locator(".label").all_inner_texts() == ["read"]
+    assert images.get_by_role("link", name="nightly").count() == 1
+    assert written.locator(".label").all_inner_texts() == ["written"]
+    written.get_by_role("link", name="Nightly shuffle").press("Enter")
+    page.locator(".job-head .chip").wait_for()
+    assert page.url.endswith(place.jobs["warned"])
 
 
 def test_what_a_shard_holds_is_never_a_page(place: Gallery, page: Page) -> None:
     show(page, "#/data/photos?shard=odd/hostile.tar&record=0", ".record")
-    assert page.locator(".record h3").inner_text() == HOSTILE_KEY
+    assert page.locator(".record h2").inner_text() == HOSTILE_KEY
     texts = page.locator(".record .member").all_inner_texts()
     assert "<script>document.title='owned'</script>" in texts[0]
     assert all("<svg" in text for text in texts[1:])
@@ -348,6 +374,39 @@ def test_what_a_shard_holds_is_never_a_page(place: Gallery, page: Page) -> None:
         page.get_by_role("button", name="Next →").first.click()
         await_text(page, ".record", words)
     assert page.title() == "Data · dsort"
+
+
+# --- a schedule
+
+
+def test_a_schedule_shows_how_long_its_runs_took(page: Page) -> None:
+    show(page, "#/schedules/nightly", ".trend rect")
+    assert page.locator(".trend rect").count() == len(NIGHTS_S)
+    assert page.locator(".trend .run-failed").count() == 1
+    await_text(page, ".trend + figcaption", "20 s to 12 min 40 s, median 11 min 30 s")
+    took = page.locator(".runs tbody td:nth-child(4)").all_inner_texts()
+    assert took[:3] == ["–", "12 min 40 s", "11 min 30 s"]  # the newest is in the queue
+
+
+def test_the_name_of_a_schedule_is_no_state(page: Page) -> None:
+    name = show(page, "#/schedules", "tr[data-schedule]").locator(".schedule-name")
+    assert name.locator(".chip").count() == 0
+    assert page.locator("tr[data-schedule] .schedule-on").inner_text() == "●\non"
+
+
+def test_a_button_is_red_only_where_a_reader_confirms(place: Gallery, page: Page) -> None:
+    show(page, "#/jobs", "tr[data-job]")
+    assert page.locator("main .danger").count() == 0
+    show_job(page, place, "shuffled", ".actions [data-action=delete]")
+    assert page.locator("main .danger").count() == 0
+    first = page.locator(".actions").get_by_role("link").first
+    assert (first.inner_text(), first.get_attribute("class")) == (
+        "Look at the data",
+        "button primary",
+    )
+    page.get_by_role("button", name="Remove").click()
+    assert page.locator("dialog .danger").inner_text() == "Remove it"
+    page.keyboard.press("Escape")
 
 
 # --- for admins

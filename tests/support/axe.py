@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["axe_findings"]
 
-GRAVE: Final = ("serious", "critical")
 LOOK: Final = """async (rules) => {
   const options = { resultTypes: ["violations"], preload: false, iframes: false, selectors: false };
   if (rules) options.runOnly = { type: "rule", values: rules };
@@ -28,13 +27,9 @@ def _script() -> str:
 
 
 def axe_findings(page: Page, *rules: str) -> list[str]:
-    """What is serious or critical, a line for each rule that is broken; of all rules, or of these.
-    The policy of the page allows no script of ours: the browser itself runs it."""
+    """A line for each rule that is broken; of all rules, or of these. The policy of the page allows
+    no script of ours: the browser itself runs it."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(_script())
     found: list[dict[str, Any]] = page.evaluate(LOOK, list(rules) or None)
-    return [
-        f"{each['id']} ({each['impact']}): {'; '.join(each['nodes'][:3])}"
-        for each in found
-        if each["impact"] in GRAVE
-    ]
+    return [f"{each['id']} ({each['impact']}): {'; '.join(each['nodes'][:3])}" for each in found]

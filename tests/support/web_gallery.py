@@ -33,12 +33,14 @@ from tests.support.engine import record as record_of
 from tests.support.internals import JobReport
 from tests.support.service_here import config_for
 
-__all__ = ["Gallery", "gallery"]
+__all__ = ["NIGHTS_S", "Gallery", "gallery"]
 
 INPUTS, RECORDS, A_SHARD = 12, 80, 60
 PHASES: Final = ("resolve", "extract", "plan", "create", "commit")
 SECONDS: Final = {"resolve": 1.2, "extract": 16.0, "plan": 1.9, "create": 31.0, "commit": 0.8}
 GIB: Final = 1 << 30
+NIGHTS_S: Final = (610, 640, 20, 655, 700, 720, 690, 760)
+"""How long the runs of the schedule took; the one that took no minute failed."""
 SCHEDULE: Final = {
     "name": "nightly",
     "description": "All images, in a new order each night",
@@ -84,10 +86,14 @@ def gallery(root: Path) -> Iterator[Gallery]:
         roles = {"alice": "submitter", "ada": "admin"}
         tokens = {name: service.tokens.add(name, role) for name, role in roles.items()}
         tokens["stranger"] = service.tokens.add("stranger", "submitter", ["s3://no"], ["s3://no"])
-        jobs = _Jobs(root, service).all()
+        jobs = _Jobs(root, service)
         with _served(service) as url:
-            found = Gallery(url, service, tokens, jobs)
+            found = Gallery(url, service, tokens, {})
             found.rest("alice", "POST", "/v1/schedules", SCHEDULE)
+            for took_s in NIGHTS_S:
+                run = found.rest("alice", "POST", "/v1/schedules/nightly/run-now")
+                jobs.ran(run["job_id"], took_s)
+            found.jobs |= jobs.all()
             found.rest("alice", "POST", "/v1/schedules/nightly/run-now")
             yield found
 
@@ -180,6 +186,22 @@ class _Jobs:
         assert row is not None
         assert row.job_id == job_id
         return job_id
+
+    def ran(self, job_id: str, took_s: float) -> None:
+        """Begin and end the only job in the queue."""
+        queue, database = Limits(99, 99), self.service.database
+        self.now_s += 60
+        row = claim_next(
+            database, host="worker-1/boot", replica="here", limits=queue, now_s=self.now_s
+        )
+        assert row is not None
+        assert row.job_id == job_id
+        self.now_s += took_s
+        if took_s > 60:
+            self.end(job_id, Ending("finished", 0))
+            return
+        problem = problem_of(DsortError("the disk is full"), job_id=job_id)
+        self.end(job_id, Ending("failed", 1, error=problem))
 
     def end(self, job_id: str, ending: Ending, update: ProgressUpdate | None = None) -> str:
         database = self.service.database

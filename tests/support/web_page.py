@@ -29,7 +29,7 @@ SCREENSHOTS = ROOT / "test-output" / "screenshots"
 WIDE, PHONE = (1280, 900), (390, 844)
 CUT_OFF = """() => {
   const meant = "pre, textarea, input, .editor, .help, .tall, .sr, .why, .what > a, select, " +
-    "canvas, .cards:not(.jobs) thead, .stacked thead";
+    ".sample *, canvas, .cards:not(.jobs) thead, .stacked thead";
   const tooWide = [...document.querySelectorAll("body *")].filter((each) => {
     if (each.closest(meant) || each.closest("svg") || !each.checkVisibility()) return false;
     const hides = getComputedStyle(each).overflowX !== "visible";

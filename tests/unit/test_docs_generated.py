@@ -45,7 +45,7 @@ def test_every_command_has_a_man_page_that_is_not_stale() -> None:
 def test_the_examples_of_the_page_are_those_of_the_repository() -> None:
     (name, text), *_ = scripts().items()
     assert (ROOT / name).read_text("utf-8") == text, "make docs, and commit what it writes"
-    examples = [json.loads(line.strip(" ,")) for line in text.splitlines() if line[:5] == "    ["]
+    examples = [json.loads(line.strip(" ,")) for line in text.splitlines() if line[:3] == "  ["]
     assert len(examples) > 15
     for title, spec in examples:
         assert parse_spec(yaml.safe_load(spec)).spec.output_bck is not None, title

@@ -272,7 +272,7 @@ def test_nothing_in_a_job_breaks_out_of_its_page() -> None:
     assert len(nasty.tags) == len(plain.tags)
     assert json.loads(nasty.text["script application/json"]) == page
     assert nasty.text["style"] == plain.text["style"]
-    assert nasty.text["script"] == plain.text["script"]
+    assert nasty.text["script module"] == plain.text["script module"]
     assert nasty.text["title"] == NASTY.replace("\udcff", "?")
 
 
@@ -290,11 +290,12 @@ def test_a_page_loads_nothing_and_allows_only_what_is_in_it() -> None:
     )
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
-    for rule, element in (("style-src", "style"), ("script-src", "script")):
+    for rule, element in (("style-src", "style"), ("script-src", "script module")):
         digest = hashlib.sha256(found.text[element].encode()).digest()
         assert rules[rule] == f"'sha256-{base64.b64encode(digest).decode()}'"
     assert not re.search(r"url\(|@import", found.text["style"])
-    assert not re.search(r"\bfetch\(|XMLHttpRequest|EventSource|\bimport\(", found.text["script"])
+    loading = r"\bfetch\(|XMLHttpRequest|EventSource|\bimport\(|^(import|export)\b"
+    assert not re.search(loading, found.text["script module"], re.MULTILINE)
 
 
 def test_what_is_no_number_in_a_manifest_is_reported() -> None:

@@ -1,123 +1,117 @@
-"use strict";
-/* Which page is shown, who looks at it, light or dark. */
-(() => {
-  const dsort = (window.dsort = window.dsort || {});
-  const { el } = dsort;
-  const main = document.getElementById("main");
-  const signing = document.getElementById("signing");
-  let leave = new AbortController();
+/* Which page is shown, and whether it is light or dark. */
+import { hooks, setToken } from "./api.js";
+import { bucketView, dataView } from "./data.js";
+import { problemPage, showConnection } from "./dialogs.js";
+import { el, isDark } from "./dom.js";
+import { jobsView } from "./jobs.js";
+import { jobView } from "./live.js";
+import { terms } from "./problems.js";
+import { scheduleView } from "./schedule.js";
+import { schedulesView } from "./schedules.js";
+import { askToken, learnWho, session } from "./session.js";
+import { submitView } from "./submit.js";
+import { pageTerms } from "./terms.js";
+import { tokensView } from "./tokens.js";
 
-  const ROUTES = [
-    [/^\/(?:jobs)?$/, "jobs", "Jobs"],
-    [/^\/jobs\/([^/]+)$/, "job", "Job"],
-    [/^\/schedules$/, "schedules", "Schedules"],
-    [/^\/schedules\/([^/]+)$/, "schedule", "Schedule"],
-    [/^\/submit$/, "submit", "Submit"],
-    [/^\/tokens$/, "tokens", "Tokens"],
-    [/^\/data$/, "data", "Data"],
-    [/^\/data\/([^/]+)$/, "bucket", "Data"],
-  ];
+const THEME = "dsort-theme";
+const ROUTES = [
+  [/^\/(?:jobs)?$/, jobsView, "Jobs"],
+  [/^\/jobs\/([^/]+)$/, jobView, "Job"],
+  [/^\/schedules$/, schedulesView, "Schedules"],
+  [/^\/schedules\/([^/]+)$/, scheduleView, "Schedule"],
+  [/^\/data$/, dataView, "Data"],
+  [/^\/data\/([^/]+)$/, bucketView, "Data"],
+  [/^\/submit$/, submitView, "Submit"],
+  [/^\/tokens$/, tokensView, "Tokens"],
+];
 
-  function decoded(text) {
-    try {
-      return decodeURIComponent(text);
-    } catch {
-      return text;
-    }
+const main = document.getElementById("main");
+let leave = new AbortController();
+
+terms.own = pageTerms;
+Object.assign(hooks, { askToken, showConnection });
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
+}
 
-  async function go() {
-    leave.abort();
-    leave = new AbortController();
-    const { signal } = leave;
-    const [path, query] = (location.hash.slice(1) || "/jobs").split(/\?(.*)/s);
-    const found = ROUTES.map(([pattern, view, title]) => ({
-      match: pattern.exec(path),
-      view,
-      title,
-    })).find(({ match }) => match);
-    document.title = `${found ? found.title : "Not found"} · dsort`;
-    for (const link of document.querySelectorAll(".top nav a")) {
-      const part = link.hash.slice(1);
-      const here = path.startsWith(part) || (path === "/" && part === "/jobs");
-      if (here) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
-    }
-    const root = el("div", { class: `view view-${found ? found.view : "none"}` });
-    main.replaceChildren(root);
-    window.scrollTo(0, 0);
-    if (!found) {
-      root.append(
-        el("h1", null, "There is no such page"),
-        el("p", null, el("a", { href: "#/jobs" }, "All jobs")),
-      );
-      return;
-    }
-    try {
-      await dsort.views[found.view](root, {
-        name: found.match[1] && decoded(found.match[1]),
-        query: new URLSearchParams(query || ""),
-        signal,
-      });
-    } catch (error) {
-      if (error.name !== "AbortError" && !signal.aborted)
-        root.replaceChildren(dsort.problemPage(error));
-    }
+function markLink(path) {
+  for (const link of document.querySelectorAll(".top nav a")) {
+    const part = link.hash.slice(1);
+    const here = path.startsWith(part) || (path === "/" && part === "/jobs");
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
+}
 
-  /** Ask who looks, and say it in the corner. */
-  dsort.learnWho = async () => {
-    try {
-      dsort.who = await dsort.api.whoami();
-    } catch (error) {
-      if (!error.problem) throw error;
-      dsort.who = null;
-    }
-    const { who } = dsort;
-    const known = who && who.authenticated;
-    dsort.put(
-      document.getElementById("whoami"),
-      known && [who.name, el("span", { class: "role" }, ` (${who.role})`)],
+async function go() {
+  leave.abort();
+  leave = new AbortController();
+  const { signal } = leave;
+  const [path, query] = (location.hash.slice(1) || "/jobs").split(/\?(.*)/s);
+  const route = ROUTES.find(([pattern]) => pattern.test(path));
+  const [pattern, view, title] = route || [null, null, "Not found"];
+  document.title = `${title} · dsort`;
+  markLink(path);
+  const root = el("div.view");
+  main.replaceChildren(root);
+  window.scrollTo(0, 0);
+  if (!view) {
+    root.append(
+      el("h1", "There is no such page"),
+      el("p", el("a", { href: "#/jobs" }, "All jobs")),
     );
-    document.getElementById("for-admins").hidden = who?.role !== "admin";
-    signing.textContent = who ? "Sign out" : "Sign in";
-    signing.hidden = Boolean(who) && !who.authenticated;
-  };
-
-  function drawTheme() {
-    const button = document.getElementById("theme");
-    const other = dsort.isDark() ? "light" : "dark";
-    button.textContent = dsort.isDark() ? "☀" : "☾";
-    button.setAttribute("aria-label", `Make the page ${other}`);
-    button.title = `Make the page ${other}`;
+    return;
   }
+  const [, name] = pattern.exec(path);
+  const found = { name: name && decoded(name), query: new URLSearchParams(query || ""), signal };
+  try {
+    await view(root, found);
+  } catch (error) {
+    if (error.name !== "AbortError" && !signal.aborted) root.replaceChildren(problemPage(error));
+  }
+}
 
-  document.getElementById("theme").addEventListener("click", () => {
-    dsort.setTheme(dsort.isDark() ? "light" : "dark");
-    drawTheme();
-  });
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawTheme);
+const theme = document.getElementById("theme");
+
+function drawTheme() {
+  theme.textContent = isDark() ? "☀" : "☾";
+  theme.title = `Make the page ${isDark() ? "light" : "dark"}`;
+  theme.setAttribute("aria-label", theme.title);
+}
+
+theme.addEventListener("click", () => {
+  const chosen = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = chosen;
+  localStorage.setItem(THEME, chosen);
+  document.dispatchEvent(new Event(THEME));
   drawTheme();
+});
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawTheme);
+drawTheme();
 
-  signing.addEventListener("click", async () => {
-    const out = Boolean(dsort.who);
-    leave.abort();
-    if (out) {
-      dsort.setToken(null);
-      dsort.who = null;
-      main.replaceChildren();
-      await dsort.learnWho();
-    } else await dsort.askToken(false, true);
-    await go();
-  });
-  document.querySelector(".skip").addEventListener("click", (event) => {
-    event.preventDefault(); // its hash is no page
-    main.focus();
-  });
-  window.addEventListener("hashchange", () => {
-    go();
-    main.focus({ preventScroll: true });
-  });
+document.getElementById("signing").addEventListener("click", async () => {
+  const out = Boolean(session.who);
+  leave.abort();
+  if (out) {
+    setToken(null);
+    session.who = null;
+    main.replaceChildren();
+    await learnWho();
+  } else await askToken(false, true);
+  await go();
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // its hash is no page
+  main.focus();
+});
+window.addEventListener("hashchange", () => {
+  go();
+  main.focus({ preventScroll: true });
+});
 
-  dsort.learnWho().then(go);
-})();
+learnWho().then(go);

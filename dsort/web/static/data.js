@@ -1,204 +1,201 @@
-"use strict";
-/* What data there is: buckets, the shards of one, and some of its records at random. */
-(() => {
-  const dsort = (window.dsort = window.dsort || {});
-  const { el } = dsort;
-  const REST_MS = 250;
-  const PAGE = 100;
-  const WANTED = 10; // random records, from so many shards:
-  const SHARDS_DRAWN = 5;
+/* What data there is: buckets that jobs use, all that the token may read, the shards of one. */
+import { api } from "./api.js";
+import { crumbs, labelledField, noteError, searchInput, textInput, waiting } from "./dialogs.js";
+import { el, figureTable, numberCell, put, tableHead } from "./dom.js";
+import { whenItRests } from "./editor.js";
+import { bytesText, countText, numberText, stateChip, timeAgo } from "./format.js";
+import { bucketLink, bucketsOf, dataPath, jobLink, shardLink, shortBucket } from "./links.js";
+import { showShard } from "./records.js";
+import { randomRecords } from "./samples.js";
+import { scheduleName } from "./schedule_words.js";
 
-  dsort.views = dsort.views || {};
+const REST_MS = 250;
+const PAGE = 100;
+const USED_AT_FIRST = 10;
+const JOBS = 200; // of the newest, which say what is in use
+const WANTED = 10; // random records, from so many shards:
+const SHARDS_DRAWN = 5;
 
-  dsort.bucketLink = (bucket) => `#/data/${encodeURIComponent(bucket)}`;
-  dsort.shardLink = (bucket, shard, more = {}) =>
-    `${dsort.bucketLink(bucket)}?${new URLSearchParams({ shard, ...more })}`;
+/** The buckets of jobs and schedules, the last used first: [[uri, {read, written, job, schedules}]]. */
+function inUse(jobs, schedules) {
+  const found = new Map();
+  const use = (uri) => {
+    const fresh = { read: false, written: false, job: null, schedules: [] };
+    if (!found.has(uri)) found.set(uri, fresh);
+    return found.get(uri);
+  };
+  const see = (each, more) => {
+    for (const uri of bucketsOf(each.input_uri)) Object.assign(use(uri), { read: true });
+    for (const uri of bucketsOf(each.output_uri)) Object.assign(use(uri), { written: true });
+    const all = [...bucketsOf(each.input_uri), ...bucketsOf(each.output_uri)];
+    for (const uri of new Set(all)) more(use(uri));
+  };
+  for (const job of jobs) see(job, (of) => (of.job ??= job));
+  for (const schedule of schedules) see(schedule, (of) => of.schedules.push(schedule.name));
+  return [...found];
+}
 
-  dsort.views.data = async (root, { signal }) => {
-    dsort.put(root, dsort.waiting("Asking for the buckets …"));
-    const { buckets: names } = await dsort.api.get("/v1/listings", null, signal);
-    const address = el("input", {
-      type: "text",
-      name: "bucket",
-      required: true,
-      spellcheck: "false",
-      autocomplete: "off",
-      placeholder: "s3://training-data/train",
-    });
-    const open = (event) => {
-      event.preventDefault();
-      location.hash = dsort.bucketLink(address.value.trim());
-    };
-    dsort.put(
-      root,
-      el("div", { class: "page-head" }, el("h1", null, "Data")),
-      el(
-        "form",
-        { class: "card open-bucket", onsubmit: open },
-        dsort.field("Open a bucket", address, "as a spec names it"),
-        el("button", { type: "submit" }, "Open"),
-      ),
-      el(
-        "section",
-        { class: "card", "aria-label": "buckets" },
-        el("h2", null, "Buckets that this token may read"),
-        names.length
-          ? el(
-              "ul",
-              { class: "buckets" },
-              names.map((name) => el("li", null, el("a", { href: dsort.bucketLink(name) }, name))),
-            )
-          : note("None is known by name: open one by its address."),
-      ),
+function useRow([uri, { read, written, job, schedules }]) {
+  const name = shortBucket(uri);
+  const path = name !== uri && el("small.path", uri);
+  const uses = [read && el("span.label", "read"), written && el("span.label", "written")];
+  return el(
+    "tr",
+    { data: { bucket: uri } },
+    el("th", { scope: "row" }, el("a", { href: bucketLink(uri) }, name), path),
+    el("td", uses),
+    el(
+      "td",
+      job && [stateChip(job), " "],
+      job && el("a", { href: jobLink(job.job_id) }, job.description || job.job_id),
+    ),
+    el("td.num", timeAgo(job?.created_at)),
+    el(
+      "td",
+      schedules.map((each) => [scheduleName(each), " "]),
+    ),
+  );
+}
+
+/** The first of them, and a button for the rest. */
+function usedCard(used) {
+  const heads = ["Bucket", "Use", "Last job", ["Submitted", "num"], "Schedules"];
+  const card = el("div.card");
+  const draw = (most) => {
+    const rows = used.slice(0, most).map(useRow);
+    const all = { type: "button", onclick: () => draw(used.length) };
+    put(
+      card,
+      el("h2", "In use by jobs and schedules"),
+      figureTable("Buckets in use", heads, rows, "in-use stacked"),
+      most < used.length && el("p.more", el("button", all, `Show all ${numberText(used.length)}`)),
     );
   };
+  draw(USED_AT_FIRST);
+  return card;
+}
 
-  const note = (text) => el("p", { class: "quiet" }, text);
-
-  dsort.views.bucket = async (root, { name: bucket, query, signal }) => {
-    const shard = query.get("shard");
-    if (shard) return dsort.showShard(root, { bucket, shard, query, signal });
-    const list = new ShardList(bucket, query.get("text") || "", signal);
-    list.put(root);
-    await list.look();
+export const dataView = async (root, { signal }) => {
+  put(root, waiting("Asking for the buckets …"));
+  const [{ buckets }, { jobs }, { schedules }] = await Promise.all([
+    api.get("/v1/listings", null, signal),
+    api.get("/v1/jobs", { limit: JOBS }, signal),
+    api.get("/v1/schedules", null, signal),
+  ]);
+  const address = textInput("bucket", { required: true, placeholder: "s3://training-data/train" });
+  const open = (event) => {
+    event.preventDefault();
+    location.hash = bucketLink(address.value.trim());
   };
+  const used = inUse(jobs, schedules);
+  put(
+    root,
+    el("div.page-head", el("h1", "Data")),
+    el(
+      "form.card.open-bucket",
+      { onsubmit: open },
+      labelledField("Open a bucket, named as in a spec", address),
+      el("button", { type: "submit" }, "Open"),
+    ),
+    used.length > 0 && usedCard(used),
+    el(
+      "section.card",
+      { "aria-label": "buckets" },
+      el("h2", "Buckets that this token may read"),
+      buckets.length
+        ? el("ul.buckets", buckets.map(bucketItem))
+        : el("p.quiet", "None is known by name: open one by its address."),
+    ),
+  );
+};
 
-  class ShardList {
-    constructor(bucket, text, signal) {
-      Object.assign(this, { bucket, text, signal, cursor: "" });
-      this.body = el("tbody");
-      this.table = el(
-        "table",
-        { class: "figures shard-list", hidden: true },
-        el("caption", { class: "sr" }, "Shards"),
-        el(
-          "thead",
-          null,
-          el(
-            "tr",
-            null,
-            el("th", { scope: "col" }, "Shard"),
-            el("th", { scope: "col", class: "num" }, "Size"),
-            el("th", { scope: "col", class: "num" }, "Records"),
-          ),
-        ),
-        this.body,
-      );
-      this.said = el("p", { class: "quiet", role: "status" });
-      this.more = el("button", { type: "button", hidden: true }, "More shards");
-      this.more.addEventListener("click", () => this.look().catch(dsort.noteError));
-      this.search = el("input", {
-        type: "search",
-        placeholder: "Part of a name",
-        "aria-label": "Only shards with this in their names",
-        autocomplete: "off",
-        spellcheck: "false",
-        value: text,
-      });
-      const soon = dsort.whenItRests(REST_MS, (wanted) => this.find(wanted), signal);
-      this.search.addEventListener("input", () => soon(this.search.value.trim()));
-      this.drawn = dsort.randomRecords({ bucket, draw: (seed) => this.draw(seed), signal });
-    }
+const bucketItem = (name) => el("li", el("a", { href: bucketLink(name) }, name));
 
-    put(root) {
-      dsort.put(
-        root,
-        dsort.crumbs([["Data", "#/data"]]),
-        el("div", { class: "page-head" }, el("h1", null, this.bucket), this.drawn.button),
-        this.drawn.place,
-        el("search", { class: "filters" }, this.search, this.said),
-        el("section", { class: "card", "aria-label": "shards" }, this.table, this.more),
-      );
-    }
+export const bucketView = async (root, { name: bucket, query, signal }) => {
+  const shard = query.get("shard");
+  if (shard) return showShard(root, { bucket, shard, query, signal });
+  return new ShardList(root, bucket, query.get("text") || "", signal).look();
+};
 
-    find(text) {
-      Object.assign(this, { text, cursor: "" });
-      this.body.replaceChildren();
-      const query = text ? `?${new URLSearchParams({ text })}` : "";
-      history.replaceState(null, "", `${dsort.bucketLink(this.bucket)}${query}`);
-      return this.look().catch(dsort.noteError);
-    }
-
-    async look() {
-      const { text, cursor, bucket } = this;
-      this.said.textContent = "Looking …";
-      const wanted = { text, cursor, limit: PAGE };
-      const page = await dsort.api.get(dsort.dataPath("shards", bucket), wanted, this.signal);
-      if (text !== this.text || cursor !== this.cursor) return;
-      this.body.append(...page.shards.map((shard) => this.row(shard)));
-      this.cursor = page.next_cursor || "";
-      this.more.hidden = !this.cursor;
-      const count = this.body.children.length;
-      this.table.hidden = count === 0;
-      const rest = this.cursor ? " so far" : "";
-      this.said.textContent = count || rest ? `${dsort.count(count, "shard")}${rest}` : "No shards.";
-    }
-
-    row({ name, size_bytes: size, records }) {
-      return el(
-        "tr",
-        { data: { shard: name } },
-        el("th", { scope: "row" }, el("a", { href: dsort.shardLink(this.bucket, name) }, name)),
-        el("td", { class: "num" }, dsort.bytes(size)),
-        el("td", { class: "num" }, records === null ? "–" : dsort.number(records)),
-      );
-    }
-
-    /** Some records of some shards. */
-    async draw(seed) {
-      const { bucket, signal } = this;
-      const asked = { random: SHARDS_DRAWN, seed };
-      const { shards } = await dsort.api.get(dsort.dataPath("shards", bucket), asked, signal);
-      const each = Math.ceil(WANTED / Math.max(shards.length, 1));
-      const found = [];
-      for (const { name } of shards) {
-        const path = dsort.dataPath("samples", bucket, name);
-        const { records } = await dsort.api.get(path, { random: each, seed }, signal);
-        found.push(...records.map((record) => [record, name]));
-      }
-      return found.slice(0, WANTED);
-    }
+class ShardList {
+  constructor(root, bucket, text, signal) {
+    Object.assign(this, { bucket, text, signal, cursor: "" });
+    this.body = el("tbody");
+    this.table = el(
+      "table.figures.shard-list",
+      { hidden: true },
+      el("caption.sr", "Shards"),
+      tableHead(["Shard", ["Size", "num"], ["Records", "num"]]),
+      this.body,
+    );
+    this.said = el("p.quiet", { role: "status" });
+    this.more = el("button", { type: "button", hidden: true }, "More shards");
+    this.more.addEventListener("click", () => this.look().catch(noteError));
+    const label = "Only shards with this in their names";
+    this.search = searchInput("Part of a name", label, { value: text });
+    const soon = whenItRests(REST_MS, (wanted) => this.find(wanted), signal);
+    this.search.addEventListener("input", () => soon(this.search.value.trim()));
+    const drawn = randomRecords({ bucket, draw: (seed) => this.draw(seed), signal });
+    const short = shortBucket(bucket);
+    put(
+      root,
+      crumbs(["Data", "#/data"]),
+      el("div.page-head", el("h1", short), drawn.button),
+      short !== bucket && el("p.where", el("code", bucket)),
+      drawn.place,
+      el("search.filters", this.search, this.said),
+      el("section.card", { "aria-label": "shards" }, this.table, this.more),
+    );
   }
 
-  /** Where a page is: links to what it is in. */
-  dsort.crumbs = (links) =>
-    el(
-      "nav",
-      { class: "crumbs", "aria-label": "where this is" },
-      links.map(([name, href], i) => [i > 0 && " / ", el("a", { href }, i ? name : `← ${name}`)]),
-    );
+  find(text) {
+    Object.assign(this, { text, cursor: "" });
+    this.body.replaceChildren();
+    const query = text ? `?${new URLSearchParams({ text })}` : "";
+    history.replaceState(null, "", `${bucketLink(this.bucket)}${query}`);
+    return this.look().catch(noteError);
+  }
 
-  /** `{button, place}`: ten random records, others each time. `draw(seed)` gives [[record, shard]]. */
-  dsort.randomRecords = ({ bucket, draw, signal }) => {
-    const place = el("div", { class: "drawn", "aria-live": "polite" });
-    const run = async () => {
-      button.disabled = true;
-      dsort.put(place, dsort.waiting("Drawing records …"));
-      try {
-        const found = await draw(String(Math.random()).slice(2, 12));
-        dsort.put(
-          place,
-          el(
-            "section",
-            { class: "card", "aria-label": "random records" },
-            el("h2", null, dsort.count(found.length, "random record")),
-            el(
-              "div",
-              { class: "records" },
-              found.map(([record, shard]) => dsort.recordCard(record, { bucket, shard })),
-            ),
-          ),
-        );
-      } catch (error) {
-        if (signal.aborted) return;
-        dsort.put(place, error.problem ? dsort.problemBox(error.problem) : null);
-        if (!error.problem) throw error;
-      } finally {
-        button.disabled = false;
-        button.textContent = "Ten others";
-      }
-    };
-    const button = el("button", { type: "button", onclick: run }, "Ten random records");
-    return { button, place };
-  };
-})();
+  async look() {
+    const { text, cursor, bucket } = this;
+    this.said.textContent = "Looking …";
+    const page = await api.get(
+      dataPath("shards", bucket),
+      { text, cursor, limit: PAGE },
+      this.signal,
+    );
+    if (text !== this.text || cursor !== this.cursor) return;
+    this.body.append(...page.shards.map((shard) => this.row(shard)));
+    this.cursor = page.next_cursor || "";
+    this.more.hidden = !this.cursor;
+    const count = this.body.children.length;
+    this.table.hidden = count === 0;
+    const rest = this.cursor ? " so far" : "";
+    this.said.textContent = count || rest ? `${countText(count, "shard")}${rest}` : "No shards.";
+  }
+
+  row({ name, size_bytes: size, records }) {
+    return el(
+      "tr",
+      { data: { shard: name } },
+      el("th", { scope: "row" }, el("a", { href: shardLink(this.bucket, name) }, name)),
+      numberCell(bytesText(size)),
+      numberCell(records === null ? "–" : numberText(records)),
+    );
+  }
+
+  /** Some records of some shards. */
+  async draw(seed) {
+    const { bucket, signal } = this;
+    const asked = { random: SHARDS_DRAWN, seed };
+    const { shards } = await api.get(dataPath("shards", bucket), asked, signal);
+    const each = Math.ceil(WANTED / Math.max(shards.length, 1));
+    const found = [];
+    for (const { name } of shards) {
+      const path = dataPath("samples", bucket, name);
+      const { records } = await api.get(path, { random: each, seed }, signal);
+      found.push(...records.map((record) => [record, name]));
+    }
+    return found.slice(0, WANTED);
+  }
+}

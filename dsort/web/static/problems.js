@@ -1,36 +1,29 @@
-"use strict";
 /* Errors, as a box: of the service's page, and of the report that is one file. */
-(() => {
-  const dsort = (window.dsort = window.dsort || {});
-  const { el } = dsort;
+import { el, withCode } from "./dom.js";
 
-  /** What an error says, in the terms of where it is shown: those of the command line in a report
-      that is one file; the service's page puts its own here. */
-  dsort.ownTerms = (text) => text;
+/** What an error says, in the terms of where it is shown: those of the command line in a report
+    that is one file; the service's page puts its own here. */
+export const terms = { own: (text) => text };
+export const ownTerms = (text) => terms.own(text);
 
-  const say = (text) => dsort.withCode(dsort.ownTerms(text));
+const worded = (text) => withCode(ownTerms(text));
 
-  /** An error: what, and what would help. `wanted`: somebody asked for it. */
-  dsort.problemBox = (problem, wanted = false) =>
-    el(
-      "div",
-      { class: wanted ? "problem wanted" : "problem", role: "group", "aria-label": "error" },
-      el("strong", null, problem.title || "Failed"),
-      el("p", { class: "detail" }, say(problem.detail)),
-      problem.hint && el("p", { class: "hint" }, say(problem.hint)),
-      (problem.problems || []).length > 1 &&
-        el(
-          "ul",
-          null,
-          problem.problems.map((each) =>
-            el(
-              "li",
-              null,
-              each.path && [el("code", null, each.path), ": "],
-              say(each.message),
-              each.hint && [" ", el("span", { class: "hint" }, say(each.hint))],
-            ),
-          ),
-        ),
-    );
-})();
+const oneOfSeveral = (each) =>
+  el(
+    "li",
+    each.path && [el("code", each.path), ": "],
+    worded(each.message),
+    each.hint && [" ", el("span.hint", worded(each.hint))],
+  );
+
+/** An error: what, and what would help. `wanted`: a reader asked for it; `titled`: its title stands
+    in the box. */
+export const problemBox = (problem, { wanted = false, titled = true } = {}) =>
+  el(
+    "div.problem",
+    { role: "group", "aria-label": "error", data: wanted ? { wanted: "yes" } : {} },
+    titled && el("strong", problem.title || "Failed"),
+    el("p.detail", worded(problem.detail)),
+    problem.hint && el("p.hint", worded(problem.hint)),
+    (problem.problems || []).length > 1 && el("ul", problem.problems.map(oneOfSeveral)),
+  );

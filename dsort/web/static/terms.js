@@ -1,27 +1,22 @@
-"use strict";
 /* Errors are worded for users of the command line and of the service alike. Here they name what the
    page has: its buttons, its lists, the fields of a spec. */
-(() => {
-  const dsort = (window.dsort = window.dsort || {});
+const TERMS = [
+  [/ \(--[a-z-]+\)/g, ""], // after the words that say the same
+  [/ \((?:GET|POST|PUT|DELETE) \/v1\/[^)]*\)/g, ""],
+  [/--overwrite\b/g, "overwrite: true in the spec"],
+  [/`?dsort resume ([\w-]+)[^`]*`?/g, "Resume, on the page of job $1,"],
+  [/`?dsort stop ([\w-]+)`?/g, "Stop, on the page of job $1"],
+  [/`?dsort show ([\w-]+)`?/g, "the page of job $1"],
+  [/`dsort show`/g, "the list of jobs"],
+  [/`dsort schedule ls`/g, "the list of schedules"],
+];
+const OPTION = /(?:^|\s)--[a-z]/;
+const OPERATOR = /operator|dsort serve/;
 
-  const TERMS = [
-    [/ \(--[a-z-]+\)/g, ""], // after the words that say the same
-    [/ \((?:GET|POST|PUT|DELETE) \/v1\/[^)]*\)/g, ""],
-    [/--overwrite\b/g, "overwrite: true in the spec"],
-    [/`?dsort resume ([\w-]+)[^`]*`?/g, "Resume, on the page of job $1,"],
-    [/`?dsort stop ([\w-]+)`?/g, "Stop, on the page of job $1"],
-    [/`?dsort show ([\w-]+)`?/g, "the page of job $1"],
-    [/`dsort show`/g, "the list of jobs"],
-    [/`dsort schedule ls`/g, "the list of schedules"],
-  ];
-  const OPTION = /(?:^|\s)--[a-z]/;
-  const OPERATOR = /operator|dsort serve/;
-
-  /** What an error says, in terms of this page. Options that are left are the service's own. */
-  dsort.ownTerms = (text) => {
-    if (typeof text !== "string") return text;
-    const own = TERMS.reduce((words, [pattern, term]) => words.replace(pattern, term), text);
-    const asks = OPTION.test(own) && !OPERATOR.test(own);
-    return asks ? `${own} (an option of \`dsort serve\`: its operator sets it)` : own;
-  };
-})();
+/** What an error says, in terms of this page. Options that are left are the service's own. */
+export const pageTerms = (text) => {
+  if (typeof text !== "string") return text;
+  const own = TERMS.reduce((words, [pattern, term]) => words.replace(pattern, term), text);
+  const asks = OPTION.test(own) && !OPERATOR.test(own);
+  return asks ? `${own} (an option of \`dsort serve\`: its operator sets it)` : own;
+};

@@ -1,153 +1,109 @@
-"use strict";
-/* Tokens, for admins. */
-(() => {
-  const dsort = (window.dsort = window.dsort || {});
-  const { el } = dsort;
-  const DAY_S = 86400;
+/* Tokens, for admins: who has one, for which buckets, and a new one. */
+import { actionButton } from "./actions.js";
+import { api } from "./api.js";
+import { ask, labelledField, noteError, notify, textInput } from "./dialogs.js";
+import { el, figureTable, put } from "./dom.js";
+import { timeAgo } from "./format.js";
 
-  dsort.views = dsort.views || {};
+const DAY_S = 86400;
+const HEADS = ["Name", "Role", "May read", "May write", "Expires", ["Actions", "sr-head"]];
+const BUCKETS =
+  "URIs of buckets, or how they begin and a *; * alone is everything, nothing is no bucket";
 
-  dsort.views.tokens = async (root, { signal }) => {
-    const place = el("div");
-    dsort.put(root, el("div", { class: "page-head" }, el("h1", null, "Tokens")), place);
-    await tokens(place, signal);
+export const tokensView = async (root, { signal }) => {
+  const list = el("div");
+  const made = el("div", { "aria-live": "polite" });
+  const look = async () => {
+    const { tokens } = await api.get("/v1/tokens", null, signal);
+    const rows = tokens.map((token) => tokenRow(token, look));
+    const none = el("p.quiet", "No tokens yet.");
+    put(list, rows.length ? figureTable("Tokens", HEADS, rows, "stacked") : none);
   };
-
-  /** A table of figures; `right`: the columns of numbers. On a phone each row is a list, unless
-      `kind` is another. */
-  dsort.figures = (caption, heads, rows, right = [], kind = "stacked") => {
-    const head = (name, i) => el("th", { scope: "col", class: right.includes(i) ? "num" : "" }, name);
-    return el(
-      "div",
-      { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-      el(
-        "table",
-        { class: `figures ${kind}` },
-        el("caption", { class: "sr" }, caption),
-        el("thead", null, el("tr", null, heads.map(head))),
-        el("tbody", null, rows.map((row) => dsort.named(row, heads))),
-      ),
-    );
-  };
-
-  /** A row whose cells know the heads of their columns. */
-  dsort.named = (row, heads) => {
-    [...row.children].forEach((cell, i) => (cell.dataset.head = heads[i]));
-    return row;
-  };
-
-  async function tokens(place, signal) {
-    const list = el("div");
-    const made = el("div", { "aria-live": "polite" });
-    const look = async () => {
-      const { tokens: all } = await dsort.api.get("/v1/tokens", null, signal);
-      dsort.put(
-        list,
-        all.length
-          ? dsort.figures("Tokens", ["Name", "Role", "May read", "May write", "Expires", ""], all.map(row))
-          : el("p", { class: "quiet" }, "No tokens yet."),
-      );
-    };
-    const buckets = (all) =>
-      all.map((each) => [el("code", { class: "label" }, each === "*" ? "everything" : each), " "]);
-    const row = (token) =>
-      el(
-        "tr",
-        { data: { token: token.name } },
-        el("th", { scope: "row" }, token.name),
-        el("td", null, token.role),
-        el("td", null, buckets(token.input_buckets)),
-        el("td", null, buckets(token.output_buckets)),
-        el("td", null, token.expires_at ? dsort.when(token.expires_at) : "never"),
-        el("td", null, removal(token)),
-      );
-    const removal = (token) =>
-      dsort.actionButton({
-        key: "remove",
-        name: "Remove",
-        of: token.name,
-        danger: true,
-        work: async () => {
-          const answer = await dsort.ask({
-            title: "Remove this token?",
-            text: `${token.name}: nobody is let in with it from now on. Its jobs stay.`,
-            yes: "Remove it",
-            danger: true,
-          });
-          if (!answer) return false;
-          await dsort.api.remove(`/v1/tokens/${encodeURIComponent(token.name)}`);
-          dsort.note(`Removed the token ${token.name}.`);
-          return true;
-        },
-        done: look,
-      });
-    const add = async (fields) => {
-      const token = await dsort.api.post("/v1/tokens", fields);
-      const text = el("code", { class: "secret" }, token.token);
-      dsort.put(
-        made,
-        el(
-          "div",
-          { class: "made" },
-          el("p", null, `The token of ${token.name}. It is shown now, and never again:`),
-          text,
-        ),
-      );
-      await look();
-    };
-    dsort.put(
-      place,
-      el("section", { class: "card", "aria-label": "tokens" }, list),
-      el("section", { class: "card", "aria-label": "add a token" }, tokenForm(add), made),
-    );
+  const add = async (fields) => {
+    const token = await api.post("/v1/tokens", fields);
+    const words = `The token of ${token.name}. It is shown now, and never again:`;
+    put(made, el("div.made", el("p", words), el("code.secret", token.token)));
     await look();
-  }
+  };
+  put(
+    root,
+    el("div.page-head", el("h1", "Tokens")),
+    el("div.card", list),
+    el("section.card", { "aria-label": "add a token" }, tokenForm(add), made),
+  );
+  await look();
+};
 
-  function tokenForm(add) {
-    const input = (name, more) =>
-      el("input", { type: "text", name, autocomplete: "off", spellcheck: "false", ...more });
-    const name = input("token-name", { required: true, maxlength: 128 });
-    const role = el(
-      "select",
-      { name: "token-role" },
-      ["viewer", "submitter", "admin"].map((each) => el("option", { value: each }, each)),
-    );
-    const reads = input("token-reads", { placeholder: "s3://data/*" });
-    const writes = input("token-writes", { placeholder: "s3://data/alice/*" });
-    const days = input("token-days", { type: "number", min: 1, max: 36600, placeholder: "never" });
-    const uris = (text) => text.split(/[\s,]+/).filter(Boolean);
-    const submit = async (event) => {
-      event.preventDefault();
-      const fields = {
-        name: name.value.trim(),
-        role: role.value,
-        input_buckets: uris(reads.value),
-        output_buckets: uris(writes.value),
-        expires_in_s: days.value ? Number(days.value) * DAY_S : null,
-      };
-      try {
-        await add(fields);
-        form.reset();
-      } catch (error) {
-        dsort.noteError(error);
-      }
+const buckets = (all) =>
+  all.map((each) => [el("code.label", each === "*" ? "everything" : each), " "]);
+
+function tokenRow(token, look) {
+  const remove = async () => {
+    const answer = await ask({
+      title: "Remove this token?",
+      text: `${token.name}: requests with it are refused from now on. Its jobs stay.`,
+      yes: "Remove it",
+      danger: true,
+    });
+    if (!answer) return false;
+    await api.remove(`/v1/tokens/${encodeURIComponent(token.name)}`);
+    notify(`Removed the token ${token.name}.`);
+    return true;
+  };
+  const button = { key: "remove", name: "Remove", of: token.name, work: remove, done: look };
+  return el(
+    "tr",
+    { data: { token: token.name } },
+    el("th", { scope: "row" }, token.name),
+    el("td", token.role),
+    el("td", buckets(token.input_buckets)),
+    el("td", buckets(token.output_buckets)),
+    el("td", token.expires_at ? timeAgo(token.expires_at) : "never"),
+    el("td.act", actionButton(button)),
+  );
+}
+
+function tokenForm(add) {
+  const name = textInput("token-name", { required: true, maxlength: 128 });
+  const role = el(
+    "select",
+    { name: "token-role" },
+    ["viewer", "submitter", "admin"].map((each) => el("option", { value: each }, each)),
+  );
+  const reads = textInput("token-reads", { placeholder: "s3://data/*" });
+  const writes = textInput("token-writes", { placeholder: "s3://data/alice/*" });
+  const number = { type: "number", min: 1, max: 36600, placeholder: "never" };
+  const days = textInput("token-days", number);
+  const uris = (text) => text.split(/[\s,]+/).filter(Boolean);
+  const submit = async (event) => {
+    event.preventDefault();
+    const fields = {
+      name: name.value.trim(),
+      role: role.value,
+      input_buckets: uris(reads.value),
+      output_buckets: uris(writes.value),
+      expires_in_s: days.value ? Number(days.value) * DAY_S : null,
     };
-    const everything = "URIs of buckets, or how they begin and a *; * alone is everything, nothing is no bucket";
-    const form = el(
-      "form",
-      { onsubmit: submit },
-      el("h2", null, "Add a token"),
-      el(
-        "div",
-        { class: "grid-form" },
-        dsort.field("Name", name, "its jobs belong to this name"),
-        dsort.field("Role", role),
-        dsort.field("Buckets that it may read", reads, everything),
-        dsort.field("Buckets that it may write", writes, everything),
-        dsort.field("Expires after so many days", days),
-      ),
-      el("p", { class: "buttons submit-buttons" }, el("button", { type: "submit", class: "primary" }, "Add")),
-    );
-    return form;
-  }
-})();
+    try {
+      await add(fields);
+      form.reset();
+    } catch (error) {
+      noteError(error);
+    }
+  };
+  const form = el(
+    "form",
+    { onsubmit: submit },
+    el("h2", "Add a token"),
+    el(
+      "div.grid-form",
+      labelledField("Name", name, "its jobs belong to this name"),
+      labelledField("Role", role),
+      labelledField("Buckets that it may read", reads, BUCKETS),
+      labelledField("Buckets that it may write", writes, BUCKETS),
+      labelledField("Expires after so many days", days),
+    ),
+    el("p.buttons", el("button.primary", { type: "submit" }, "Add")),
+  );
+  return form;
+}
