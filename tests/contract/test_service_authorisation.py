@@ -66,7 +66,7 @@ class Matrix:
     def queued(self, bucket: str) -> str:
         """A job of the owner's that waits, so that its buckets cannot be removed."""
         submitter = self.service.submitter
-        new = submitter.prepare(submitter.check(self.spec(bucket)).spec, OWNER, Asked())
+        new = submitter.prepare(submitter.check(self.spec(bucket)), OWNER, Asked())
         self.service.store.submit(new)
         return new.job_id
 

@@ -49,7 +49,6 @@ from dsort.service.api.dependencies import Caller, Submitting
 from dsort.service.api.models import SPEC_BODY, problems, shown
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobFilter
-from dsort.service.jobs.submit import Asked, allow
 from dsort.service.security.guard import parse_text
 from dsort.service.security.tokens import visible
 from dsort.service.security.uris import shown_uris
@@ -154,11 +153,9 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
                 parse_text(body), held, owner=identity.name, address=request.url.netloc
             )
             spec = _with_reactions(spec, service.config.reactions)
-            checked = service.submitter.check(spec, identity).spec
-            new = service.submitter.prepare(checked, identity.name, Asked(), identity)
-            allow(identity, new)  # before any check that reveals what exists
-            refuse_absent(service, new)
-            row, _ = service.submitter.take_in(checked, identity, Asked())
+            new = service.submitter.job_of(spec, identity)
+            refuse_absent(service, new)  # not before the token allows it: this reveals what exists
+            row, _ = service.submitter.put(new)
             details = {
                 "input": shown_uris(row.input_uri),
                 "output": shown_uris(row.output_uri),

@@ -281,7 +281,8 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     ) -> WholeJobView:
         """Put a failed or stopped job into the queue again: the same job, the same bytes; what is
         left of it is used."""
-        service.submitter.check_for(identity, row.spec)  # permissions may have changed since
+        # Permissions may have changed since it was submitted: this refuses the job then.
+        service.submitter.job_of(row.spec, identity)
         after = service.store.requeue(row.job_id)
         _note(service, request, identity.name, "job.resume", row.job_id)
         service.dispatcher.wake()
@@ -310,8 +311,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
             hooks=spec_hooks(row.hooks),
             more={**of_schedule, "after_commit": row.after_commit},
         )
-        spec = service.submitter.check(row.spec, identity).spec
-        after, _ = service.submitter.take_in(spec, identity, asked)
+        after, _ = service.submitter.put(service.submitter.job_of(row.spec, identity, asked))
         _note(service, request, identity.name, "job.retry", after.job_id, of=row.job_id)
         service.dispatcher.wake()
         return _accepted(service, after, response)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
 from dsort.service.jobs.rows import JobRow
 from dsort.service.security.uris import paths_of, split_uris
 from dsort.settings import resolve_ref
-from dsort.spec.load import parse_spec
+from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
@@ -26,7 +27,10 @@ def policy_of_job(policy: FetchPolicy, row: JobRow) -> FetchPolicy:
 def open_output(row: JobRow, run: RunOptions, policy: FetchPolicy) -> Bucket:
     """The bucket that a job writes to. ``policy``: the service's."""
     settings = run.settings
-    ref = parse_spec(row.spec, ais_is_there=settings.ais_is_there).spec.output_bck
+    try:
+        ref = parse_bucket(row.spec.get("output_bck"), ais_is_there=settings.ais_is_there)
+    except ValueError as error:  # another program wrote the row
+        raise SpecError([SpecProblem("output_bck", str(error))]) from error
     own = policy_of_job(policy, row).for_outputs()
     ref = resolve_ref(ref, settings)
     return open_bucket(ref, root=run.root, limits=settings.limits(ref), policy=own)

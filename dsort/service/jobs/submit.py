@@ -41,6 +41,7 @@ from dsort.spec.named import Lookup
 
 __all__ = [
     "Asked",
+    "CheckedSpec",
     "Submitter",
     "allow",
     "allowed_priority",
@@ -68,6 +69,12 @@ class Asked(Struct, frozen=True, kw_only=True):
     more: Mapping[str, Any] = field(default_factory=dict)  # schedule_id, due_at, after_commit
 
 
+class CheckedSpec(LoadedSpec, frozen=True):
+    """A spec that this service allows, and the places that it names."""
+
+    places: SpecPlaces
+
+
 class Submitter:
     """Accepts the jobs of all sources: REST, a guest's routes, schedules."""
 
@@ -79,12 +86,12 @@ class Submitter:
         self._transforms = transforms
         self.policy = policy_of(config)
 
-    def read(self, body: bytes, identity: Identity) -> LoadedSpec:
+    def read(self, body: bytes, identity: Identity) -> CheckedSpec:
         """The spec in a request's body, JSON or YAML, checked as submitted by ``identity``.
         ``SpecError`` with all problems, ``ForbiddenError``."""
-        loaded = self.check(parse_text(body), identity)
-        allow(identity, self.prepare(loaded.spec, identity.name, Asked(), identity))
-        return loaded
+        checked = self.check(parse_text(body), identity)
+        allow(identity, self.prepare(checked, identity.name, Asked()))
+        return checked
 
     def read_inline(
         self, spec: Mapping[str, Any], identity: Identity
@@ -92,51 +99,35 @@ class Submitter:
         """(a spec that the service itself writes for a request, the URIs of the files that it
         names). The spec may run only code that an admin has registered. ``SpecError``,
         ``ForbiddenError``."""
-        checked = self._permitted(self._parsed(spec).spec, None)
-        uris = check_files(checked, self.policy)
+        parsed = self._parsed(spec, None).spec
+        uris = check_files(parsed, self.policy)
         _refuse(identity, _forbidden_files(identity, uris))
-        return checked, uris
+        return parsed, uris
 
-    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
-        """A parsed spec, checked against what this service allows, also to ``identity``: only an
-        admin's spec may name code. The caller has to call ``allow``."""
-        loaded = self._parsed(spec)
-        self._check(loaded.spec)
-        return replace(loaded, spec=self._permitted(loaded.spec, identity))
+    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> CheckedSpec:
+        """The spec, parsed and checked against what this service allows, also to ``identity``: only
+        an admin's spec may name code. The caller has to call ``allow``."""
+        loaded = self._parsed(spec, identity)
+        places = check_spec(loaded.spec, self.policy)
+        check_hooks(loaded.spec, self._config)
+        return CheckedSpec(loaded.spec, loaded.warnings, places)
 
-    def _check(self, spec: JobSpec) -> SpecPlaces:
-        """The places that the spec names. Raises if the spec or its hooks are not allowed."""
-        places = check_spec(spec, self.policy)
-        check_hooks(spec, self._config)
-        return places
-
-    def _permitted(self, spec: JobSpec, identity: Identity | None) -> JobSpec:
-        without_tokens = self._config.no_auth
-        return permitted(spec, identity, self._transforms, without_tokens=without_tokens)
-
-    def check_for(self, identity: Identity, spec: Mapping[str, Any]) -> None:
-        """Like ``check``; also raises if ``identity`` may not (or no longer) use something that the
-        spec names."""
-        checked = self.check(spec, identity).spec
-        allow(identity, self.prepare(checked, identity.name, Asked(), identity))
-
-    def _parsed(self, spec: Mapping[str, Any]) -> LoadedSpec:
+    def _parsed(self, spec: Mapping[str, Any], identity: Identity | None) -> LoadedSpec:
         check_fields(spec)
         with bounded_problems():
-            return parse_spec(
+            loaded = parse_spec(
                 spec,
                 reactions=self._config.reactions,
                 ais_is_there=self._config.run.settings.ais_is_there,
                 transforms=self._transforms,
             )
+        without_tokens = self._config.no_auth
+        own = permitted(loaded.spec, identity, self._transforms, without_tokens=without_tokens)
+        return LoadedSpec(own, loaded.warnings)
 
-    def prepare(
-        self, spec: JobSpec, owner: str, asked: Asked, identity: Identity | None = None
-    ) -> JobRow:
-        """The job of a spec, which is checked as in ``check``; its seed is drawn here, if it has
-        none."""
-        spec = self._permitted(with_seed(spec), identity)
-        places = self._check(spec)
+    def prepare(self, checked: CheckedSpec, owner: str, asked: Asked) -> JobRow:
+        """The job of a spec. Its seed is drawn here, if it has none."""
+        spec, places = with_seed(checked.spec), checked.places
         dry = asked.dry_run or spec.dry_run
         hooks = asked.hooks or hooks_of(spec.on_success, spec.on_failure)
         return JobRow(
@@ -156,29 +147,27 @@ class Submitter:
             **asked.more,
         )
 
+    def job_of(
+        self, spec: Mapping[str, Any], identity: Identity, asked: Asked | None = None
+    ) -> JobRow:
+        """The job of a spec that ``identity`` submits, ready for the queue. ``SpecError``;
+        ``ForbiddenError`` if ``identity`` may not use what the spec names."""
+        new = self.prepare(self.check(spec, identity), identity.name, asked or Asked())
+        allow(identity, new)
+        return new
+
     def submit(
         self, body: bytes, identity: Identity, asked: Asked, on_insert: OnInsert | None = None
     ) -> tuple[JobRow, bool]:
         """Put the spec of a request into the queue: (the job, whether it is new)."""
-        return self.take_in(
-            self._parsed(parse_text(body)).spec, identity, asked, digest_of(body, asked), on_insert
-        )
-
-    def take_in(
-        self,
-        spec: JobSpec,
-        identity: Identity,
-        asked: Asked,
-        body_digest: str | None = None,
-        on_insert: OnInsert | None = None,
-    ) -> tuple[JobRow, bool]:
-        """Put a spec into the queue. ``ForbiddenError`` if this identity may not use its buckets,
-        ``ConflictError`` if a running job writes names that this job would write. ``on_insert``
-        writes what belongs to a new job, in the same transaction."""
-        new = self.prepare(spec, identity.name, asked, identity)
-        allow(identity, new)
+        new = self.job_of(parse_text(body), identity, asked)
         if asked.idempotency_key is not None:
-            new = replace(new, body_digest=body_digest)
+            new = replace(new, body_digest=digest_of(body, asked))
+        return self.put(new, on_insert)
+
+    def put(self, new: JobRow, on_insert: OnInsert | None = None) -> tuple[JobRow, bool]:
+        """Put a job into the queue. ``ConflictError`` if a running job writes names that this job
+        would write. ``on_insert`` writes what belongs to a new job, in the same transaction."""
         return self._store.submit(
             new, before=lambda connection: refuse_overlap(connection, new), on_insert=on_insert
         )

@@ -22,7 +22,7 @@ from dsort.naming.names import closest
 from dsort.options import RunOptions
 from dsort.order.algorithms import takes_seed
 from dsort.service.jobs.rows import JobRow
-from dsort.service.jobs.submit import Asked, allow, allowed_priority
+from dsort.service.jobs.submit import Asked, CheckedSpec, allow, allowed_priority
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
 from dsort.service.schedules.due import due_times, run_id_of
 from dsort.service.schedules.render import (
@@ -47,7 +47,6 @@ from dsort.storage.routed import BucketPlace, open_inputs
 
 if TYPE_CHECKING:
     from dsort.service.security.tokens import Identity
-    from dsort.spec.model import JobSpec
 
 __all__ = [
     "SAMPLE",
@@ -63,12 +62,10 @@ __all__ = [
 class Preparing(Protocol):
     """The part of a service's submitter that is needed here."""
 
-    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
+    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> CheckedSpec:
         """The spec, checked against what the service allows."""
 
-    def prepare(
-        self, spec: JobSpec, owner: str, asked: Asked, identity: Identity | None = None
-    ) -> JobRow:
+    def prepare(self, checked: CheckedSpec, owner: str, asked: Asked) -> JobRow:
         """The job of a spec, ready for the queue."""
 
 
@@ -115,34 +112,30 @@ class JobMaker:
                 hint="make the schedule again with another token",
             )
         values = values_of(definition, due_s, row.run_count)
-        more = {
-            "schedule_id": row.schedule_id,
-            "due_at": due_s,
-            "after_commit": self._after_commit(row, values, due_s, identity),
-        }
-        return self._allowed(
+        new = self._allowed(
             {**render(definition.spec, values), **definition.hooks},
             identity,
             owner=row.owner,
             priority=allowed_priority(identity, definition.priority),
             labels=definition.labels,
-            more=more,
+            more={"schedule_id": row.schedule_id, "due_at": due_s},
         )
+        return replace(new, after_commit=self._after_commit(row, values, new, identity))
 
     def _allowed(
         self, rendered: Mapping[str, Any], identity: Identity, *, owner: str = "", **asked: Any
     ) -> JobRow:
-        spec = self._submitter.check(rendered, identity).spec
-        for target in spec.targets:
+        checked = self._submitter.check(rendered, identity)
+        for target in checked.spec.targets:
             if target.bucket is not None:
                 text = "cannot be combined with schedules: their results are in one bucket"
                 raise SpecError([SpecProblem(f"{target.path}output_bck", text)])
-        new = self._submitter.prepare(spec, owner or identity.name, Asked(**asked), identity)
+        new = self._submitter.prepare(checked, owner or identity.name, Asked(**asked))
         allow(identity, new)
         return new
 
     def _after_commit(
-        self, row: ScheduleRow, values: RunValues, due_s: float, identity: Identity
+        self, row: ScheduleRow, values: RunValues, new: JobRow, identity: Identity
     ) -> dict[str, Any]:
         """What the job's process does once the result is committed; see ``retention``."""
         definition = row.definition
@@ -150,12 +143,13 @@ class JobMaker:
         name = pointer_name(definition)
         if name is not None:
             rendered = render(with_shared_buckets(definition.spec), values)
-            shared = self._allowed(rendered, identity)
+            is_own = rendered == render(definition.spec, values)
+            shared = new if is_own else self._allowed(rendered, identity)
             pointer = {"bucket": shared.spec["output_bck"], "name": name}
         return {
             "schedule_id": row.schedule_id,
             "schedule": row.name,
-            "due_at": due_s,
+            "due_at": new.due_at,
             "date": values.date,
             "run_id": values.run_id,
             "epoch": values.epoch,
