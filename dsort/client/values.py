@@ -25,7 +25,7 @@ from dsort.client.problems import SIGNALS_FROM, error_of
 from dsort.errors import DsortError, JobStoppedError, ServiceError
 from dsort.model.access import Me, ValidationView
 from dsort.model.base import Model
-from dsort.model.job import ProgressView, WholeJobView
+from dsort.model.job import JobOut, ProgressView
 from dsort.model.report import PhaseView
 from dsort.model.schedule import RunView, ScheduleView
 from dsort.results.report import (
@@ -130,7 +130,7 @@ def _result(document: Any) -> Any:
 _Result = Annotated[JobReport | None, SkipValidation, BeforeValidator(_result)]
 
 
-class Job(WholeJobView, _Value):
+class Job(JobOut, _Value):
     """A job of a service. ``spec`` and ``result`` are only there where one job was asked for."""
 
     shown = ("job_id", "state", "description", "input_uri", "output_uri", "error")

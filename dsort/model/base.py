@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from types import UnionType
 from typing import (
     Annotated,
@@ -20,6 +20,7 @@ from typing import (
 from msgspec import to_builtins
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -37,8 +38,17 @@ def rfc3339_text(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-Time = Annotated[datetime, PlainSerializer(rfc3339_text, return_type=str)]
-"""A time in UTC; in JSON as RFC 3339 with milliseconds."""
+def _moment(value: object) -> object:
+    if not isinstance(value, float):
+        return value
+    try:
+        return datetime.fromtimestamp(value, UTC)
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+Time = Annotated[datetime, BeforeValidator(_moment), PlainSerializer(rfc3339_text, return_type=str)]
+"""A time in UTC; in JSON as RFC 3339 with milliseconds, in rows as seconds since 1970."""
 
 
 class Model(BaseModel):

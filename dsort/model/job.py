@@ -45,10 +45,10 @@ class ProgressView(Model):
     )
 
 
-class JobView(Model):
-    """A job. Times are RFC 3339, UTC."""
+class JobOut(Model):
+    """A job. Times are RFC 3339, UTC. Spec, result and hooks are left out where jobs are listed."""
 
-    sent_sometimes = frozenset(("unreadable",))
+    sent_sometimes = frozenset(("unreadable", "spec", "result", "on_success", "on_failure"))
 
     job_id: str = Field(examples=[EXAMPLE_ID])
     kind: Literal["run", "plan"] = Field(
@@ -93,11 +93,9 @@ class JobView(Model):
         default=None, description="What of its row cannot be read, and why."
     )
 
-
-class WholeJobView(JobView):
-    """A job with the spec that it runs and the report of what it did."""
-
-    spec: dict[str, Any] = Field(default_factory=dict, examples=[EXAMPLE_SPEC])
+    spec: dict[str, Any] = Field(
+        default_factory=dict, description="Canonical, with its seed.", examples=[EXAMPLE_SPEC]
+    )
     result: RunReportView | PlanReportView | None = Field(
         default=None, description="Its report, once it has finished."
     )
@@ -115,7 +113,7 @@ class WholeJobView(JobView):
 class JobList(Model):
     """Some jobs, newest first."""
 
-    jobs: list[JobView]
+    jobs: list[JobOut]
     next_cursor: str | None = Field(
         description="`cursor` of the next page; null at the end.", examples=["117"]
     )
@@ -174,7 +172,8 @@ class PageView(Model):
 
     title: str = Field(examples=["Shuffle the images"])
     job: dict[str, Any] = Field(
-        description="As GET /v1/jobs/{job_id} answers it.", examples=[example_of(WholeJobView)]
+        description="As GET /v1/jobs/{job_id} answers it.",
+        examples=[example_of(JobOut, result=None, on_success=None)],
     )
     phases: list[PagePhaseView] = Field(examples=[[example_of(PhaseView)]])
     timeline: list[Sample] = Field(

@@ -5,7 +5,7 @@ from what a service knows of a job that has none of these yet:
 
 ==============  ===================================================================================
 ``title``       the job in a few words
-``job``         the job as the service shows it (JobView, with spec and result); fields that only a
+``job``         the job as the service shows it (JobOut, with spec and result); fields that only a
                 service has are null
 ``phases``      phase, seconds, shards, records, bytes of each; null where it is not known
 ``timeline``    rows of seconds, phase, bytes done, bytes a second (``job.timeline``)
@@ -34,6 +34,7 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.errors import InputError, InvariantError
+from dsort.model.job import JobOut
 from dsort.order.mixing_counts import BINS_MAX, counts_in_input_order, judged_table
 from dsort.results.layout import manifest_name
 from dsort.results.reporter import Timeline
@@ -226,30 +227,9 @@ def _title(view: Mapping[str, Any]) -> str:
 
 
 def _view(**known: Any) -> dict[str, Any]:
-    """A JobView without a service."""
-    unknown = dict.fromkeys(
-        (
-            "owner",
-            "priority",
-            "description",
-            "schedule",
-            "due_at",
-            "created_at",
-            "started_at",
-            "ended_at",
-            "queue_position",
-            "attempt",
-            "phase",
-            "progress",
-            "error",
-            "exit_code",
-            "host",
-            "spec",
-            "result",
-        )
-    )
+    """A job as it is known without a service."""
     return {
-        **unknown,
+        **dict.fromkeys(JobOut.model_fields),
         "kind": "run",
         "stopping": False,
         "labels": [],

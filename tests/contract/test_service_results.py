@@ -144,6 +144,18 @@ def test_a_job_that_waits_has_a_page_and_a_log(here: ServiceHere) -> None:
     assert here.client.get(f"/v1/jobs/{job_id}/log").text.split()[1:] == ["state", "queued"]
 
 
+@pytest.mark.parametrize("result", [None, examples.REPORT])
+def test_list_page_and_job_show_one_job(
+    here: ServiceHere, result: Mapping[str, Any] | None
+) -> None:
+    job_id = ended(here, result, description="one")
+    shown = get(here, job_id)
+    assert list(get(here, f"{job_id}/page")["job"].items()) == list(shown.items())
+    [listed] = here.client.get("/v1/jobs").json()["jobs"]
+    assert list(listed.items()) == [each for each in shown.items() if each[0] in listed]
+    assert shown.keys() - listed.keys() == {"spec", "result", "on_success", "on_failure"}
+
+
 def test_a_log_has_a_line_for_all_but_progress(here: ServiceHere) -> None:
     answer = here.client.get(f"/v1/jobs/{ended(here, examples.REPORT)}/log")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"

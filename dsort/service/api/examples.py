@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dsort.model.access import AuditPage, Me, TokenList, TokenMade, TokenView, ValidationView
 from dsort.model.base import Problem, example_of
-from dsort.model.job import PageView, WholeJobView
+from dsort.model.job import JobOut, PageView
 from dsort.model.report import EXAMPLE_ID as _ID
 from dsort.model.report import (
     EXAMPLE_PHASES,
@@ -52,7 +52,9 @@ def without(document: Json, *names: str) -> Json:
     return {name: value for name, value in document.items() if name not in names}
 
 
-JOB: Final[Json] = example_of(WholeJobView, phases=EXAMPLE_PHASES[:1], unreadable=None)
+JOB: Final[Json] = example_of(
+    JobOut, phases=EXAMPLE_PHASES[:1], unreadable=None, result=None, on_success=None
+)
 JOBS: Final[Json] = {
     "jobs": [without(JOB, "spec", "result", "on_success", "on_failure")],
     "next_cursor": "117",

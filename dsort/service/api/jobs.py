@@ -14,21 +14,23 @@ from sqlalchemy import Connection
 from dsort.durations import parse_moment
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
 from dsort.model.base import JobState
-from dsort.model.job import JobList, JobView, WholeJobView
+from dsort.model.job import JobList, JobOut
+from dsort.results.hooks import redacted_hook
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
 from dsort.service.hosting.logs import remove_logs
-from dsort.service.jobs.rows import JobRow, as_model, job_view
+from dsort.service.jobs.rows import JobRow, as_model, progress_view, read_parts
+from dsort.service.jobs.states import RUNNING
 from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submit import Asked, allowed_priority
 from dsort.service.security.spec_text import check_text
 from dsort.service.security.tokens import visible
-from dsort.service.security.uris import shown_uris
+from dsort.service.security.uris import main_uri, shown_uris
 from dsort.service.service import Service
 
-__all__ = ["SeenJob", "router"]
+__all__ = ["SeenJob", "job_out", "router"]
 
 LIST_MAX = 500
 ON_SHARD_SHOWN_MAX = 200
@@ -73,11 +75,45 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _shown(service: Service, row: JobRow) -> WholeJobView:
-    return as_model(WholeJobView, job_view(row, position=service.store.position(row), whole=True))
+_DERIVED = (
+    *("input_uri", "output_uri", "schedule", "queue_position", "progress", "phases", "host"),
+    *("unreadable", "spec", "result", "on_success", "on_failure"),
+)
+_SAME = tuple(name for name in JobOut.model_fields if name not in _DERIVED)
+"""Fields that are the row's own."""
 
 
-def _accepted(service: Service, row: JobRow, response: Response) -> WholeJobView:
+def job_out(row: JobRow, *, position: int | None = None, whole: bool = False) -> JobOut:
+    """The job as it is shown; ``whole``: with its spec and result. ``unreadable`` lists what cannot
+    be shown."""
+    is_running = row.state == RUNNING
+    parts, wrong = read_parts(
+        {"progress": lambda: progress_view(row.progress, row.kind) if is_running else None}
+    )
+    values = {
+        **{name: getattr(row, name) for name in _SAME},
+        **parts,
+        "input_uri": shown_uris(row.input_uri),
+        "output_uri": main_uri(row.output_uri),
+        "schedule": row.schedule_name,
+        "queue_position": position,
+        "phases": row.phases or (),
+        "host": row.host.partition("/")[0] if row.host else None,
+        "unreadable": "; ".join(wrong) or None,
+    }
+    if whole:
+        values |= {"spec": row.spec, "result": row.result}
+        for name in ("on_success", "on_failure"):
+            hook = (row.hooks or {}).get(name)
+            values[name] = None if hook is None else redacted_hook(hook)
+    return as_model(JobOut, values)
+
+
+def _shown(service: Service, row: JobRow) -> JobOut:
+    return job_out(row, position=service.store.position(row), whole=True)
+
+
+def _accepted(service: Service, row: JobRow, response: Response) -> JobOut:
     """The job; sets its address in the headers of the answer."""
     response.headers["Location"] = f"/v1/jobs/{row.job_id}"
     return _shown(service, row)
@@ -93,14 +129,14 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "",
         status_code=201,
-        response_model=WholeJobView,
+        response_model=JobOut,
         response_model_exclude_unset=True,
         responses={
             **shown(201, examples.JOB_QUEUED, located=_PLACE),
             **shown(
                 200,
                 examples.JOB,
-                model=WholeJobView,
+                model=JobOut,
                 description="The job that the same Idempotency-Key made before.",
             ),
             **problems(400, 401, 403, 409, 413, 429),
@@ -131,7 +167,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
                 "is one job.",
             ),
         ] = None,
-    ) -> WholeJobView:
+    ) -> JobOut:
         """Put the job that the spec describes into the queue. The body is the spec, JSON or YAML,
         as `dsort start -f` takes it."""
         body = await request.body()
@@ -150,7 +186,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
             audit = service.audit
             audit.note(connection, identity.name, address, "job.submit", new.job_id, details)
 
-        def take_in() -> WholeJobView:
+        def take_in() -> JobOut:
             row, new = service.submitter.submit(body, identity, asked, note)
             if not new:
                 response.status_code = 200
@@ -218,20 +254,18 @@ def _add_list(routes: APIRouter, service: Service) -> None:
         )
         page = service.store.list(wanted, limit=limit, before=number_of(cursor))
         queued = service.store.positions(row.number for row in page.rows if row.state == "queued")
-        found = [
-            as_model(JobView, job_view(row, position=queued.get(row.number))) for row in page.rows
-        ]
+        found = [job_out(row, position=queued.get(row.number)) for row in page.rows]
         following = None if page.next_number is None else str(page.next_number)
         return JobList(jobs=found, next_cursor=following)
 
     @routes.get(
         "/{job_id}",
-        response_model=WholeJobView,
+        response_model=JobOut,
         response_model_exclude_unset=True,
         responses=shown(200, examples.JOB_ENDED) | problems(400, 401, 404, 429),
         summary="Look at a job",
     )
-    def get_job(row: SeenJob) -> WholeJobView:
+    def get_job(row: SeenJob) -> JobOut:
         """The job with its spec, and with the report of what it did once it has finished."""
         return _shown(service, row)
 
@@ -240,7 +274,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "/{job_id}/stop",
         status_code=202,
-        response_model=WholeJobView,
+        response_model=JobOut,
         response_model_exclude_unset=True,
         responses=shown(202, examples.JOB_STOPPING, located=_PLACE) | _REFUSED,
         openapi_extra=body_like({"reason": "the images are not all there"}),
@@ -260,7 +294,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
                 description="Why: told to whoever looks at the job.",
             ),
         ] = "",
-    ) -> WholeJobView:
+    ) -> JobOut:
         """A queued job is stopped at once; a running one ends within seconds and leaves nothing
         half done. One that has ended stays as it is."""
         after = service.store.ask_stop(row.job_id, reason)
@@ -271,14 +305,14 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "/{job_id}/resume",
         status_code=202,
-        response_model=WholeJobView,
+        response_model=JobOut,
         response_model_exclude_unset=True,
         responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
         summary="Go on with a job",
     )
     def resume_job(
         row: OwnJob, request: Request, response: Response, identity: Submitting
-    ) -> WholeJobView:
+    ) -> JobOut:
         """Put a failed or stopped job into the queue again: the same job, the same bytes; what is
         left of it is used."""
         # Permissions may have changed since it was submitted: this refuses the job then.
@@ -293,14 +327,14 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "/{job_id}/retry",
         status_code=202,
-        response_model=WholeJobView,
+        response_model=JobOut,
         response_model_exclude_unset=True,
         responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
         summary="Run a job's spec again",
     )
     def retry_job(
         row: OwnJob, request: Request, response: Response, identity: Submitting
-    ) -> WholeJobView:
+    ) -> JobOut:
         """A new job with the same spec and the same seed."""
         of_schedule = {"schedule_id": row.schedule_id, "due_at": row.due_at}
         asked = Asked(

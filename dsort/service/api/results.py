@@ -30,7 +30,7 @@ from dsort.results.layout import manifest_name, report_name
 from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Caller
-from dsort.service.api.jobs import SeenJob
+from dsort.service.api.jobs import SeenJob, job_out
 from dsort.service.api.models import problems, shown
 from dsort.service.change_feed import Subscriber
 from dsort.service.jobs.outputs import open_output
@@ -38,7 +38,6 @@ from dsort.service.jobs.rows import (
     NOT_READ,
     EventRow,
     JobRow,
-    job_view,
     progress_view,
     rfc3339,
     validated,
@@ -112,7 +111,8 @@ def router(service: Service) -> APIRouter:
     )
     def job_page_data(row: SeenJob) -> PageView:
         """Phases, throughput, output shards and how well records are mixed, as one document."""
-        view = job_view(row, position=service.store.position(row), whole=True)
+        shown_job = job_out(row, position=service.store.position(row), whole=True)
+        view = shown_job.model_dump(mode="json", exclude_unset=True)
         samples, warnings = _progress_and_warnings(service, row.job_id)
         if row.state == "finished" and row.kind == "run":
             with contextlib.suppress(NotFoundError):  # a schedule keeps only its newest results

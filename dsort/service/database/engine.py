@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pydantic_core
 from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import (
@@ -33,6 +34,7 @@ __all__ = [
     "Database",
     "database_url",
     "open_database",
+    "stored_value",
 ]
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -42,7 +44,18 @@ BUSY: Final = RetryPolicy(
 )
 SILENCE_S_MAX = 60  # of a server: a connection that sends nothing for longer is given up
 IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks block all others
-_JSON: Final[Mapping[str, Any]] = {"json_serializer": to_json, "json_deserializer": from_json}
+
+
+def stored_value(text: str | bytes) -> Any:
+    """The value of a JSON column. What another program wrote there is made into a value that can be
+    sent: without lone surrogates, NaN, or more levels than readers follow."""
+    try:
+        return pydantic_core.from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return from_json(to_json(from_json(text)))
+
+
+_JSON: Final[Mapping[str, Any]] = {"json_serializer": to_json, "json_deserializer": stored_value}
 """Any value can be stored, and every stored value can be read: one unreadable row would hide all
 others."""
 MIGRATION_LOCK = 0x64736F7274  # "dsort": PostgreSQL's advisory locks are numbers

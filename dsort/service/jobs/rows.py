@@ -1,7 +1,4 @@
-"""Jobs and their events as rows, and their views for REST.
-
-A view is JSON for the models of ``dsort.model``, with times in RFC 3339.
-"""
+"""Jobs and their events as rows, and values of rows as the models of ``dsort.model``."""
 
 from __future__ import annotations
 
@@ -15,10 +12,8 @@ from sqlalchemy import Connection, insert
 
 from dsort.data.json_values import to_json
 from dsort.model.base import rfc3339_text
-from dsort.results.hooks import redacted_hook
 from dsort.service.database.tables import JobRow, Json, events
 from dsort.service.jobs.states import ENDED, STATES
-from dsort.service.security.uris import main_uri, shown_uris
 
 __all__ = [
     "ENDED",
@@ -30,7 +25,6 @@ __all__ = [
     "NewEvent",
     "add_events",
     "as_model",
-    "job_view",
     "progress_view",
     "read_parts",
     "rfc3339",
@@ -131,15 +125,15 @@ def read_parts(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], 
 
 def validated(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
     """The ``kind`` that ``view`` describes, or ``ValidationError``. The view goes through JSON,
-    because a row of another writer may hold lone surrogates, which no response can contain."""
+    because names of files may hold lone surrogates, which no response can contain."""
     return kind.model_validate_json(to_json(view))
 
 
 def as_model(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
-    """The ``kind`` that ``view`` describes. A field whose value the model does not allow (a newer
-    service wrote it) gets its default, and ``unreadable`` names it."""
+    """The ``kind`` that ``view``, made of values of rows, describes. A field whose value the model
+    does not allow (a newer service wrote it) gets its default, and ``unreadable`` names it."""
     try:
-        return validated(kind, view)
+        return kind.model_validate(view)
     except ValidationError as error:
         wrong = {str(each["loc"][0]): each["msg"] for each in error.errors()}
     notes = [str(view["unreadable"])] if view.get("unreadable") else []
@@ -150,52 +144,6 @@ def as_model(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
         if not field.is_required():
             values[name] = field.get_default(call_default_factory=True)
     try:
-        return validated(kind, values)
+        return kind.model_validate(values)
     except ValidationError:  # a field without a default: it is shown as it is stored
         return kind.model_construct(**values)
-
-
-def job_view(row: JobRow, *, position: int | None = None, whole: bool = False) -> dict[str, Any]:
-    """The JobView of a row; ``whole``: with its spec and result. ``unreadable`` lists what cannot
-    be shown."""
-    running = row.state == "running"
-    parts, wrong = read_parts(
-        {
-            "due_at": lambda: rfc3339(row.due_at),
-            "created_at": lambda: rfc3339(row.created_at),
-            "started_at": lambda: rfc3339(row.started_at),
-            "ended_at": lambda: rfc3339(row.ended_at),
-            "progress": lambda: progress_view(row.progress, row.kind) if running else None,
-        }
-    )
-    view: dict[str, Any] = {
-        "job_id": row.job_id,
-        "kind": row.kind,
-        "state": row.state,
-        "stopping": row.stopping,
-        "owner": row.owner,
-        "labels": list(row.labels),
-        "priority": row.priority,
-        "description": row.description,
-        "input_uri": shown_uris(row.input_uri),
-        "output_uri": main_uri(row.output_uri),
-        "schedule": row.schedule_name,
-        "queue_position": position,
-        "attempt": row.attempt,
-        "phase": row.phase,
-        **parts,
-        "phases": list(row.phases or ()),
-        "warning_count": row.warning_count,
-        "stop_reason": row.stop_reason,
-        "error": row.error,
-        "exit_code": row.exit_code,
-        "host": row.host.partition("/")[0] if row.host else None,
-        "unreadable": "; ".join(wrong) or None,
-    }
-    if whole:
-        view["spec"] = row.spec
-        view["result"] = row.result
-        for name in ("on_success", "on_failure"):
-            hook = (row.hooks or {}).get(name)
-            view[name] = None if hook is None else redacted_hook(hook)
-    return view
