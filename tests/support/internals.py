@@ -68,6 +68,7 @@ MODULES = {
     "dsort.keymap.text": "entries_of_mapping KeyMapEntries MalformedLine parse_keymap",
     "dsort.loader": "forward_tar loader shard_file shard_source",
     "dsort.loader.order": "EpochOrder OrderKind Position Remainder Steps",
+    "dsort.model.job": "JobOut",
     "dsort.model.report": "PlanReportView RunReportView WayName",
     "dsort.moves": "payload_spill range_queue short_records spill",
     "dsort.moves.input_shard": "inputs_bytes INPUTS_FILE InputShard open_input ShardBytes",

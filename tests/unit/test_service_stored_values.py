@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.model.job import JobOut
 from dsort.service.database.engine import stored_value
-from tests.support.internals import to_json
+from tests.support.internals import JobOut, to_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -39,6 +39,7 @@ from dsort.service.security.tokens import SUBMITTER
 from dsort.settings import resolve_ref
 from dsort.spec.hints import describe, plain_problems
 from dsort.spec.load import LoadedSpec, parse_spec
+from dsort.spec.model import JobSpec
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
