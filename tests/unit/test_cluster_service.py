@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from dsort.service.config import BODY_BYTES_MAX
 from dsort.service.hosting.dispatcher import HAND_OVER_S_MAX
+from dsort.service.objects.processes import RUN_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
+from tests.support.certificates import make_certificate
 from tests.support.cluster_files import (
     CLUSTER,
     dsort_commands,
@@ -43,14 +46,15 @@ def test_compose_names_what_is_there_and_keeps_what_has_to_stay() -> None:
     services = compose["services"]
     build = services["dsort"]["build"]
 
-    assert services.keys() == {"dsort", "token", "postgres", "seaweedfs"}
+    assert services.keys() == {"dsort", "proxy", "token", "postgres", "seaweedfs"}
     assert (CLUSTER / "compose" / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()
     for service in services.values():
         assert set(service.get("depends_on", {})) <= set(services)
         volumes = [volume.split(":")[0] for volume in service["volumes"]]
         assert volumes
-        assert set(volumes) <= set(compose["volumes"])
+        for volume in volumes:
+            assert volume in compose["volumes"] or (CLUSTER / "compose" / volume).is_file()
 
 
 def test_compose_has_fields_that_it_knows() -> None:
@@ -65,6 +69,7 @@ def test_what_compose_runs_for_good_comes_back_after_the_machine() -> None:
 
     assert {name for name, each in services.items() if each.get("restart") == "unless-stopped"} == {
         "dsort",
+        "proxy",
         "postgres",
         "seaweedfs",
     }
@@ -75,10 +80,64 @@ def test_compose_publishes_to_this_machine_alone_and_has_no_password() -> None:
     services = read_yaml("compose/service.yaml")["services"]
     ports = [port for service in services.values() for port in service.get("ports", [])]
 
-    assert sorted(ports) == ["127.0.0.1:8080:8080", "127.0.0.1:8333:8333"]
+    assert sorted(ports) == ["127.0.0.1:8080:8000", "127.0.0.1:8333:8333"]
     secrets = re.findall(r"(?:PASSWORD|ACCESS_KEY|ACCESS_KEY_ID): (\S+)", text)
     assert len(secrets) == 3
     assert all(re.match(r"\$\{\w+:\?", each) for each in secrets)
+
+
+def proxy(*, with_tls: bool) -> str:
+    """The file of nginx, with TLS after the command that its head has."""
+    text = read_text("proxy/dsort.conf")
+    if not with_tls:
+        return text
+    (script,) = re.findall(r"(?m)^#   sed '(.*)' cluster/proxy/dsort.conf > ", text)
+    command = ["sed", script, str(CLUSTER / "proxy" / "dsort.conf")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_proxy_takes_what_the_service_takes_and_waits_as_long() -> None:
+    said = dict(re.findall(r"(?m)^ +(\w+) (\d+)[ms]", proxy(with_tls=False)))
+
+    assert BODY_BYTES_MAX <= int(said["client_max_body_size"]) << 20 <= 4 * BODY_BYTES_MAX
+    assert int(said["proxy_read_timeout"]) * 60 > RUN_S_MAX
+    assert {"client_header_timeout", "client_body_timeout", "send_timeout"} <= said.keys()
+
+
+def test_the_proxy_reaches_dsort_and_has_tls_where_it_is_for_others() -> None:
+    plain, tls = (proxy(with_tls=each) for each in (False, True))
+    services = read_yaml("compose/service.yaml")["services"]
+    (address,) = re.findall(r"proxy_pass http://(.*);", plain)
+    (port,) = re.findall(r"(?m)^ +listen (.*);", plain)
+
+    assert address.partition(":")[0] in services
+    assert services["proxy"]["ports"] == [f"127.0.0.1:8080:{port}"]
+    assert re.findall(r"(?m)^ +listen (.*);", tls) == ["443 ssl"]
+    assert re.findall(r"proxy_pass http://(.*);", tls) == ["127.0.0.1:8080"]
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_nginx_reads_the_file_of_the_proxy(tmp_path: Path, with_tls: bool) -> None:
+    nginx = shutil.which("nginx")
+    if nginx is None:
+        pytest.skip("no nginx")
+    certificate, key = make_certificate(tmp_path)
+    text = proxy(with_tls=with_tls).replace("//dsort", "//127.0.0.1")
+    text = text.replace("/etc/nginx/dsort.crt", str(certificate))
+    text = text.replace("/etc/nginx/dsort.key", str(key))
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    scratch = "".join(f"{each}_temp_path {tmp_path}/{each}; " for each in kinds)
+    place = f"pid {tmp_path}/pid; error_log stderr; events {{}}"
+    (tmp_path / "nginx.conf").write_text(f"{place} http {{ {scratch}\n{text} }}", "utf-8")
+
+    done = subprocess.run(
+        [nginx, "-t", "-q", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_store_of_compose_is_the_one_that_tests_run_against() -> None:

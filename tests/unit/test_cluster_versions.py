@@ -24,8 +24,8 @@ TAG = f"{VERSION}-ray{RAY}"
 
 def test_images_and_manifests_name_the_versions_of_the_project() -> None:
     texts = {path: path.read_text("utf-8") for path in CLUSTER.rglob("*") if path.is_file()}
-    tags = {(path.name, tag) for path, text in texts.items()
-            for tag in re.findall(r"\bdsort(?:-service)?:([\w.-]*\d[\w.-]*)", text)}  # fmt: skip
+    image = re.compile(r"(?<!//)\bdsort(?:-service)?:([\w.-]*\d[\w.-]*)")  # no address with a port
+    tags = {(path.name, tag) for path, text in texts.items() for tag in image.findall(text)}
 
     assert {tag for _, tag in tags} == {TAG}
     assert {name for name, _ in tags} >= {
