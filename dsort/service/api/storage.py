@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from dsort.errors import NotFoundError
 from dsort.model.base import example_of
-from dsort.model.storage import GarbageList, StorageView
+from dsort.model.dataset import GarbageList, StorageView
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.datasets import WholeBucket
 from dsort.service.api.dependencies import Admin, address_of
