@@ -34,8 +34,8 @@ PROBE_AFTER_S, PROBE_EACH_S, PROBES_MAX = 60, 15, 4
 """TCP probes a silent connection, which ends two minutes after its client has disappeared; it would
 hold a file descriptor, and maybe the token's turn to write an object."""
 CONNECTIONS_MAX = 4096
-"""Each holds a file descriptor; a client beyond them gets 503. How long a client may take for a
-body is for the proxy in front to limit."""
+"""Each holds a file descriptor; a client beyond them gets 503. The proxy in front limits the time
+that a body takes."""
 HEAD_S_MAX = 30.0
 
 
@@ -137,23 +137,23 @@ def run_service(
         running = sum(row.replica == config.replica for row in service.store.running())
     if handed := service.dispatcher.handed_over:
         jobs = "1 job waits" if handed == 1 else f"{handed} jobs wait"
-        say(f"stopped; {jobs} in the queue, for the next `dsort serve` to go on with")
+        say(f"stopped; {jobs} in the queue for the next `dsort serve`")
     elif running:
-        jobs = "1 job goes on" if running == 1 else f"{running} jobs go on"
-        say(f"stopped; {jobs}, for the next `dsort serve` to find")
+        jobs = "1 job runs on" if running == 1 else f"{running} jobs run on"
+        say(f"stopped; {jobs}, and the next `dsort serve` finds them again")
 
 
 def _refuse_unsafe(config: ServiceConfig) -> None:
     if config.no_auth and not is_loopback(config.host):
         raise SpecError(
-            f"--no-auth lets anybody who reaches {config.host} run jobs",
+            f"--no-auth lets every client that reaches {config.host} run jobs",
             hint="listen on 127.0.0.1, or make tokens: `dsort token add NAME --role admin`",
         )
     if not (config.tls or config.insecure or is_loopback(config.host)):
         raise SpecError(
-            f"on {config.host} without TLS, tokens can be read on their way",
+            f"on {config.host} without TLS, others on the network can read tokens",
             hint="give --ssl-certfile and --ssl-keyfile; or --insecure, where a proxy in front has "
-            "TLS or the network is trusted",
+            "TLS or all programs on the network are trusted",
         )
     if not config.run.root.is_dir():
         raise SpecError(
@@ -164,7 +164,7 @@ def _refuse_unsafe(config: ServiceConfig) -> None:
     if problems:
         raise SpecError(problems)
     if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
-        raise SpecError("--ssl-certfile and --ssl-keyfile go together")
+        raise SpecError("--ssl-certfile needs --ssl-keyfile, and the reverse")
 
 
 def _refuse_without_tokens(
@@ -177,7 +177,7 @@ def _refuse_without_tokens(
     hint = "`dsort token add NAME --role admin` makes one"
     if not is_loopback(config.host):
         raise SpecError(f"there is no token yet, and {config.host} is not loopback", hint=hint)
-    say(f"there is no token yet, so nobody can use the service: {hint} (or start with --no-auth)")
+    say(f"there is no token yet, and every request needs one: {hint} (or start with --no-auth)")
 
 
 @contextlib.contextmanager
@@ -253,9 +253,9 @@ def _tell_ready(
     say(f"  data root  {config.run.root}")
     say(f"  state      {config.state_dir}")
     if config.no_auth:
-        say("  no tokens: whoever can reach this address may do everything")
+        say("  no tokens: every client that reaches this address may do everything")
     elif config.ssl_certfile is None and not is_loopback(config.host):
-        say("  no TLS: tokens can be read on their way, unless a proxy in front has it")
+        say("  no TLS: others on the network can read tokens, unless a proxy in front has TLS")
     if url_file is not None:
         beside = url_file.with_name(f".{url_file.name}.{os.getpid()}")
         beside.write_text(f"{url}\n", encoding="utf-8")

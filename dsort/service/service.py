@@ -57,7 +57,7 @@ class Service(ClosesOnExit):
                 ChangeFeed(
                     self.store,
                     trails=self.database.dialect == "postgresql",
-                    listener=self._heard,
+                    listener=self._on_event,
                 )
             )
             self.dispatcher = Dispatcher(config, self.database)
@@ -86,7 +86,7 @@ class Service(ClosesOnExit):
         """End this replica's threads. Jobs run on, and the next service finds them again."""
         self._ending.close()
 
-    def _heard(self, event: EventRow) -> None:
+    def _on_event(self, event: EventRow) -> None:
         if event.kind == "state" and event.data.get("state") in ENDED:
             self.notifier.wake()
             self.keeper.wake()  # the next run of a schedule may have waited for this job

@@ -156,7 +156,7 @@ def test_what_was_changed_since_stays_and_is_reported(
     for number in (1, 2):
         last = night(known, opener, number)
     assert retain(last, known, opener) == [
-        "old-time, same-size of the result of job job-0 stay: they are not as its manifest says"
+        "old-time, same-size of the result of job job-0 stay: they differ from its manifest"
     ]
     assert files(out) >= {"same-size", "old-time"}
     assert not files(out) & {"as-it-was", manifest_name("job-0")}

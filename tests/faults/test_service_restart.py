@@ -121,7 +121,7 @@ def test_a_service_that_ends_leaves_jobs_running_and_finds_them_again(place: Pla
     with place.serving() as service:
         assert states(service) == expected
         assert service.stop() == 0
-        assert "stopped; 1 job goes on" in service.log_text()
+        assert "stopped; 1 job runs on" in service.log_text()
     assert process.is_running()
     with place.serving() as service:
         assert states(service) == expected

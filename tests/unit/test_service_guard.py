@@ -301,7 +301,7 @@ def test_the_way_to_a_store_is_the_operators(root: Path) -> None:
         {"profile": "admin"},
         {"region": "x.evil.org/#"},
     ):
-        with pytest.raises(ForbiddenError, match="the way to a store is for the operator to say"):
+        with pytest.raises(ForbiddenError, match="only the operator sets how a store is reached"):
             check(root, {"input_bck": {**bucket, **way}}, **policy)
 
 

@@ -154,10 +154,10 @@ class JobAttempt(Struct, frozen=True):
             return None
         stored = parse_manifest(data)
         if stored.job_id != job_id or not self._is_of_the_job(stored):
-            # Anyone who can write to the bucket could write a manifest.
+            # Every program with write access to the bucket could write a manifest.
             raise JobConflictError(
                 f"the manifest of job {job_id} in {bucket.uri} is of another job",
-                hint="look at it, and start the job again",
+                hint="check which program wrote it, and start the job again",
             )
         manifest = json.loads(data.decode("utf-8", "surrogateescape"))
         log.info("the job has finished already: its manifest is there")

@@ -75,7 +75,7 @@ log = logger_of("service")
 
 
 class Timing(Struct, frozen=True):
-    """Durations in seconds: the longest and shortest pause between two looks at the queue; the time
+    """Durations in seconds: the longest and shortest pause between two turns; the time
     for which a job whose stop was requested may run on before its process is killed; and the pause
     after a process could not be started."""
 
@@ -311,7 +311,7 @@ class Dispatcher(ClosesOnExit):
         if most_s is None or begun_at is None or time.time() - begun_at <= most_s:
             return
         reason = f"it ran longer than a job may here, {_words_of(most_s)} (--max-job-time)"
-        log.warning("job %s is asked to stop: %s", row.job_id, reason)
+        log.warning("job %s is stopped: %s", row.job_id, reason)
         with contextlib.suppress(NotFoundError):
             self._store.ask_stop(row.job_id, reason, as_failure=True)
 

@@ -112,7 +112,7 @@ def _attempt(
     except SQLAlchemyError as error:  # retries for ten minutes have failed
         log.error("the job is left for another process to resume: %s", error)
         return NOT_RECORDED
-    except Exception as error:  # noqa: BLE001 - the row says how it ended, whatever it was
+    except Exception as error:  # noqa: BLE001 - it is stored as the outcome of the job
         ended_with = error
     ending = None
     if received and isinstance(ended_with, JobStoppedError):
@@ -201,7 +201,7 @@ def _ending(job_id: str, error: Exception | None, result: dict[str, Any] | None)
     if not isinstance(error, DsortError):
         error = InvariantError(
             f"the job failed unexpectedly: {type(error).__name__}: {error}",
-            hint="this is a bug of dsort: please report it, with what the job's log on disk says",
+            hint="this is a bug of dsort: please report it, with the end of the job's log on disk",
         )
     problem = problem_of(error, job_id=job_id)
     return Ending(

@@ -83,7 +83,7 @@ class Reporter(ClosesOnExit):
         self._phases: list[dict[str, Any]] = []
         self._warnings = 0
         self._rate = _Rate()
-        self._heard = False
+        self._changed = False
         self._thinned_at = 0
         self._progress_count = 0
         self._over = threading.Event()
@@ -96,7 +96,7 @@ class Reporter(ClosesOnExit):
     def __call__(self, event: Event) -> None:
         """Add an event of the engine; never waits for the database."""
         with self._lock:
-            self._heard = True
+            self._changed = True
             if isinstance(event, Progress):
                 self._progress, self._phase = event, event.phase
                 return
@@ -166,7 +166,7 @@ class Reporter(ClosesOnExit):
                 self._tell(latest)
             except DATABASE_AWAY as error:
                 if not failures:
-                    log.warning("the database does not answer; the job goes on: %s", error)
+                    log.warning("the database does not answer; the job continues: %s", error)
                 failures += 1
                 self._put_back(latest)
                 # Wait as long as the database needs: the job does not depend on the answer.
@@ -178,15 +178,15 @@ class Reporter(ClosesOnExit):
             beaten_s = time.monotonic()
 
     def _tell(self, latest: ProgressUpdate) -> None:
-        heard = record(self._database, self._job_id, self._attempt, latest, now_s=self._clock())
-        if not heard.ours:
+        answer = record(self._database, self._job_id, self._attempt, latest, now_s=self._clock())
+        if not answer.ours:
             log.warning("attempt %d is no longer the one that counts", self._attempt)
             self._over.set()
             self._on_lost()
             return
-        if heard.stop_asked and not self._stop.requested:
-            log.info("asked to stop: %s", heard.reason)
-            because = f": {heard.reason}" if heard.reason else ""
+        if answer.stop_asked and not self._stop.requested:
+            log.info("a stop was requested: %s", answer.reason)
+            because = f": {answer.reason}" if answer.reason else ""
             self._stop.request(signal.SIGTERM, f"a request{because}", discards=True)
         self._progress_count += sum(kind == "progress" for _, kind, _ in latest.events)
         if self._progress_count - self._thinned_at >= PROGRESS_KEPT:
@@ -198,9 +198,9 @@ class Reporter(ClosesOnExit):
         with self._lock:
             self._keep_progress()
             events, self._events = self._events, []
-            if not self._heard:
+            if not self._changed:
                 return ProgressUpdate(events)
-            self._heard = False
+            self._changed = False
             newest = next((data for _, kind, data in reversed(events) if kind == "progress"), None)
             return ProgressUpdate(
                 events, self._phase, newest, list(self._phases) or None, self._warnings
@@ -214,7 +214,7 @@ class Reporter(ClosesOnExit):
         ]
         with self._lock:
             self._events[:0] = kept
-            self._heard = self._heard or bool(latest.values())
+            self._changed = self._changed or bool(latest.values())
 
     def _keep_progress(self) -> None:
         """Turn the newest progress into an event; the caller holds the lock."""

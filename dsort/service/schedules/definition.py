@@ -67,7 +67,7 @@ def _timezone(text: str) -> str:
         ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise FieldError(
-            f'"{text[:80]}" is no time zone that is known here', 'e.g. "Europe/Berlin" or "UTC"'
+            f'"{text[:80]}" is no time zone of this machine', 'e.g. "Europe/Berlin" or "UTC"'
         ) from None
     return text
 
@@ -168,7 +168,7 @@ class ScheduleDefinition(BaseModel):
         description="The IANA time zone of cron, of whole days and of {{date}}.",
         examples=["Europe/Berlin"],
     )
-    paused: bool = Field(default=False, description="Whether it rests.")
+    paused: bool = Field(default=False, description="Whether the schedule is paused.")
     catch_up: Annotated[CatchUp, BeforeValidator(_catch_up)] = Field(
         default="last",
         description="What is made up of the due times that were missed while the service was "
@@ -192,15 +192,16 @@ class ScheduleDefinition(BaseModel):
     )
     latest: Annotated[bool | str, BeforeValidator(_latest)] = Field(
         default=True,
-        description="Whether PREFIX/latest.json in the output bucket says which result is the "
-        "newest. A text is the prefix; true: as much of the outputs' names as all runs share.",
+        description="Whether PREFIX/latest.json in the output bucket names the newest "
+        "result. A text is the prefix; true: as much of the outputs' names as all runs share.",
     )
     on_success: Hook | None = Field(
-        default=None, description="Who is notified when one of its jobs has finished."
+        default=None, description="The receiver of a notice when one of its jobs has finished."
     )
     on_failure: Hook | None = Field(
         default=None,
-        description="Who is notified when one of its jobs has failed, or could not be submitted.",
+        description="The receiver of a notice when one of its jobs has failed, or could not be "
+        "submitted.",
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
         default=0, description="Of its jobs: higher goes first. Above 0 it is for admins."

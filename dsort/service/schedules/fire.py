@@ -142,7 +142,7 @@ class Firing:
             if turn.due_s is not None and made is not None and not noted:
                 _, stop = self._settle(connection, row, turn.due_s, made, now_s, by_hand=False)
         outcome = turn.passed or "no job is due" if turn.due_s is None else "a job is made"
-        log.debug("schedule %s is looked at: %s", row.name, outcome)
+        log.debug("schedule %s: %s", row.name, outcome)
         self._stop(stop, row)
         return False
 
@@ -458,7 +458,7 @@ class ScheduleKeeper(ClosesOnExit):
         try:
             return self._turn()
         except Exception:
-            log.exception("schedules cannot be looked at")
+            log.exception("a turn of the schedules failed")
             return self._look_s
 
     def _turn(self) -> float:

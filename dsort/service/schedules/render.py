@@ -274,6 +274,6 @@ def shared_template(fields: Mapping[str, Any]) -> Any:
 def names_prefix(template: Any) -> str:
     """The part that all names of a template share, in whole ``/``-separated parts."""
     if not isinstance(template, str):
-        return ""  # an external key map: which names its templates share is not known here
+        return ""  # an external key map, whose templates are read later
     match = _COUNTER.search(template)
     return template[: match.start()].rpartition("/")[0] if match else ""

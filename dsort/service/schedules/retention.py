@@ -308,7 +308,7 @@ def _remove(
     return [
         f"{_shown(names)} of the result of job {job_id} stay: {why}"
         for names, why in (
-            (fate.changed, "they are not as its manifest says"),
+            (fate.changed, "they differ from its manifest"),
             (fate.strange, "its manifest lists them, but it has not made them there"),
         )
         if names

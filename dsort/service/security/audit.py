@@ -1,4 +1,4 @@
-"""The audit trail: who did what to what, when, from where. Rows are added, never changed.
+"""The audit trail: each action with its time, client, address and target. Rows are never changed.
 
 Tokens and tickets are removed from what is logged. The address of a member has a ticket in its
 query; a client may put a token there by mistake.

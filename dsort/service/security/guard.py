@@ -250,8 +250,8 @@ def _checked_bucket(
             found.forbidden.append(SpecProblem(field, f'"{ref.uri}" {_OUTSIDE}', hint))
         return place
     if not ref.is_plain and not _is_as_set_up(ref, policy):
-        hint = "leave endpoint_url, region and profile out: the service knows how to reach it"
-        message = f'"{ref.uri}": the way to a store is for the operator to say'
+        hint = "leave endpoint_url, region and profile out: the settings of the service have them"
+        message = f'"{ref.uri}": only the operator sets how a store is reached'
         found.forbidden.append(SpecProblem(field, message, hint))
     if not policy.allows_store(ref):
         message = f'"{ref.uri}" is not among the buckets that this service may use'

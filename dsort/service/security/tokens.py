@@ -1,4 +1,4 @@
-"""Tokens and identities: who sends a request, and what they may do.
+"""Tokens and identities: the sender of a request, and its rights.
 
 A token is ``dsort_<id>_<secret>``; the database holds the id and the SHA-256 of the secret. The
 secret is 192 random bits, which a slow hash would not make harder to guess. The token's row is read
@@ -360,7 +360,8 @@ def _check(name: str, role: str, inputs: Sequence[str], outputs: Sequence[str]) 
         )
     if name == ANYONE.name:
         raise SpecError(
-            f"{name} is who everybody is to a service without tokens", hint="take another name"
+            f"{name} is the name of all clients of a service without tokens",
+            hint="take another name",
         )
     if role not in ROLES:
         raise SpecError(f"there is no role {role[:40]!r}", hint=f"one of {', '.join(ROLES)}")
