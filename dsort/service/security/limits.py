@@ -1,7 +1,7 @@
 """Limits of one client: requests a minute, streams at once, the bytes of a body.
 
-The time that a body takes is for a proxy in front to limit; ``server`` limits connections, and the
-time until the head of a request is there.
+A proxy in front limits the time that a body takes; ``server`` limits connections, and the time
+until the head of a request is there.
 
 Failures to authenticate are not counted. A secret of 192 random bits cannot be guessed, and
 counting failures by address would lock out the holders of tokens behind the same proxy.
@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -54,22 +55,13 @@ class Rate:
         does not count)."""
         with self._lock:
             now_s = self._clock()
-            wait_s = self._wait_s(client, now_s)
-            if not wait_s:
-                self._make_room(now_s)
-                self._paid_at[client] = max(self._paid_at.get(client, now_s), now_s) + self._each_s
-            return wait_s
-
-    def wait_s(self, client: str) -> float:
-        """The seconds until ``client`` may send another request; 0 if it may now. Counts
-        nothing."""
-        with self._lock:
-            return self._wait_s(client, self._clock())
-
-    def _wait_s(self, client: str, now_s: float) -> float:
-        owed_s = self._paid_at.get(client, now_s) - now_s
-        over_s = owed_s + self._each_s - 60.0
-        return over_s if over_s > 1e-6 else 0.0
+            paid_at = max(self._paid_at.get(client, now_s), now_s) + self._each_s
+            wait_s = paid_at - now_s - 60.0
+            if wait_s > 1e-6:
+                return wait_s
+            self._make_room(now_s)
+            self._paid_at[client] = paid_at
+            return 0.0
 
     def _make_room(self, now_s: float) -> None:
         if len(self._paid_at) < CLIENTS_REMEMBERED_MAX:
@@ -92,85 +84,56 @@ class RequestLimits:
     ) -> None:
         self._requests = Rate(requests_per_minute_max, clock=clock)
         self._looks = Rate(looks_per_minute_max, clock=clock)
-        self._streams: Counter[str] = Counter()
-        self._downloads: Counter[str] = Counter()
-        self._uploads: Counter[str] = Counter()
+        self._at_once: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
     def request(self, client: str) -> None:
         """Count a request. ``TooManyRequestsError`` if the limit is exceeded."""
-        wait_s = self._requests.take(client)
-        if wait_s:
-            raise TooManyRequestsError(
-                f"too many requests from {client}",
-                retry_after_s=wait_s,
-                hint="see the header Retry-After",
-            )
+        _refuse(self._requests.take(client), f"too many requests from {client}", "")
 
     def look(self, client: str) -> None:
         """Count a read inside a shard, which takes a process of its own. ``TooManyRequestsError``
         if the limit is exceeded."""
-        wait_s = self._looks.take(client)
-        if wait_s:
-            raise TooManyRequestsError(
-                f"{client} looks into too many shards",
-                retry_after_s=wait_s,
-                hint="see the header Retry-After; `dsort cat` and the loader read without a limit",
-            )
+        hint = "; `dsort cat` and the loader read without a limit"
+        _refuse(self._looks.take(client), f"{client} looks into too many shards", hint)
 
-    @contextlib.contextmanager
-    def stream(self, client: str) -> Iterator[None]:
+    def stream(self, client: str) -> AbstractContextManager[None]:
         """Count a stream of events while it lasts. ``TooManyRequestsError`` if the limit is
         exceeded: each stream holds a connection, for as long as a job takes."""
-        with self._counted(
-            self._streams,
-            client,
-            STREAMS_MAX,
-            f"{client} watches {STREAMS_MAX} jobs already, as many as anyone may",
-            "close some of the streams; GET /v1/jobs shows all jobs at once",
-        ):
-            yield
+        hint = "close some of the streams; GET /v1/jobs shows all jobs at once"
+        return self._counted(client, "watches", "jobs", STREAMS_MAX, hint)
 
-    @contextlib.contextmanager
-    def download(self, client: str) -> Iterator[None]:
+    def download(self, client: str) -> AbstractContextManager[None]:
         """Count an object while it is sent. ``TooManyRequestsError`` if the limit is exceeded."""
-        with self._counted(
-            self._downloads,
-            client,
-            DOWNLOADS_MAX,
-            f"{client} reads {DOWNLOADS_MAX} objects already, as many as anyone may",
-            "read fewer at once",
-        ):
-            yield
+        return self._counted(client, "reads", "objects", DOWNLOADS_MAX, "read fewer at once")
 
-    @contextlib.contextmanager
-    def upload(self, client: str) -> Iterator[None]:
+    def upload(self, client: str) -> AbstractContextManager[None]:
         """Count an object while it is received. ``TooManyRequestsError`` if the limit is
         exceeded."""
-        with self._counted(
-            self._uploads,
-            client,
-            UPLOADS_MAX,
-            f"{client} writes {UPLOADS_MAX} objects already, as many as anyone may",
-            "write fewer at once",
-        ):
-            yield
+        return self._counted(client, "writes", "objects", UPLOADS_MAX, "write fewer at once")
 
     @contextlib.contextmanager
     def _counted(
-        self, counter: Counter[str], client: str, at_most: int, text: str, hint: str
+        self, client: str, verb: str, things: str, at_most: int, hint: str
     ) -> Iterator[None]:
         with self._lock:
-            if counter[client] >= at_most:
+            if self._at_once[client, verb] >= at_most:
+                text = f"{client} {verb} {at_most} {things} already, which is the limit"
                 raise TooManyRequestsError(text, retry_after_s=STREAM_RETRY_S, hint=hint)
-            counter[client] += 1
+            self._at_once[client, verb] += 1
         try:
             yield
         finally:
             with self._lock:
-                counter[client] -= 1
-                if not counter[client]:
-                    del counter[client]
+                self._at_once[client, verb] -= 1
+                if not self._at_once[client, verb]:
+                    del self._at_once[client, verb]
+
+
+def _refuse(wait_s: float, text: str, hint: str) -> None:
+    if wait_s:
+        hint = f"see the header Retry-After{hint}"
+        raise TooManyRequestsError(text, retry_after_s=wait_s, hint=hint)
 
 
 class BodyLimit:
