@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
@@ -87,11 +88,40 @@ class SpecPlaces(Struct, frozen=True):
     output_uris: Mapping[str, str]
 
 
-class _Found(Struct, frozen=True):
-    """The problems found: errors of the spec, and places that are not allowed."""
+class _Check(Struct, frozen=True):
+    """A check, and the problems that it has found: errors of the spec (``mistakes``), and places
+    that are not allowed (``forbidden``). ``fetch``: of ``policy``."""
 
-    wrong: list[SpecProblem]
-    forbidden: list[SpecProblem]
+    policy: SpecPolicy
+    fetch: FetchPolicy
+    mistakes: list[SpecProblem] = field(default_factory=list)
+    forbidden: list[SpecProblem] = field(default_factory=list)
+
+    def wrong(self, path: str, message: str, hint: str = "") -> None:
+        """Add an error of the spec."""
+        self.mistakes.append(SpecProblem(path, message, hint))
+
+    def forbid(self, path: str, message: str, hint: str = "") -> None:
+        """Add a place that is not allowed."""
+        self.forbidden.append(SpecProblem(path, message, hint))
+
+    def allows(self, real: str) -> bool:
+        """Whether a directory or file, by its real path, may be used."""
+        return self.fetch.allows_path(real) and INTERNAL_PART not in real.split("/")
+
+
+@contextmanager
+def _checking(policy: SpecPolicy, fetch: FetchPolicy | None = None) -> Iterator[_Check]:
+    """At the end ``SpecError`` or ``ForbiddenError`` if the check has found problems."""
+    check = _Check(policy, fetch or policy.fetch_policy())
+    yield check
+    with bounded_problems():
+        if check.mistakes:
+            raise SpecError([*check.mistakes, *check.forbidden])
+    if check.forbidden:
+        messages = list(dict.fromkeys(check.forbidden))[: TextLimits().problems_max]
+        hints = dict.fromkeys(each.hint for each in messages if each.hint)
+        raise ForbiddenError("\n".join(map(str, messages)), hint="; ".join(hints))
 
 
 def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
@@ -100,35 +130,38 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
     ``SpecError`` lists everything that no spec from the network may contain, else
     ``ForbiddenError`` everything that this service does not allow.
     """
-    found, fetch = _Found([], []), policy.fetch_policy()
-    inputs = [
-        _checked_bucket(f"{source.path}input_bck", source.bucket, policy, fetch, found)
-        for source in spec.sources
-    ]
-    outputs: dict[str, str] = {}
-    for place, path, ref in [
-        ("", "output_bck", spec.output_bck),
-        *((t.place, f"{t.path}output_bck", t.bucket) for t in spec.targets if t.bucket is not None),
-    ]:
-        outputs[place] = _checked_bucket(path, ref, policy, fetch, found)
-        if ref.is_directory and is_hidden_directory(outputs[place], policy):
-            found.wrong.append(SpecProblem(path, f'"{ref.uri}" is hidden: no job writes there'))
-    _check_names(spec, found)
-    if spec.ingest is not None and spec.ingest.pipes:
-        message = "a recipe that runs programs is not for specs that come over the network"
-        hint = "run such a job with `dsort ingest` on the machine itself"
-        found.forbidden.append(SpecProblem("ingest.pipes", message, hint))
-    if not (found.wrong or found.forbidden):
-        own = fetch.of_job(paths_of(inputs), paths_of(outputs.values()), ())
-        _check_links(spec, policy, own, found)
-    files = _checked_files(spec, policy, fetch, found)
-    _raise_found(found)
+    with _checking(policy) as check:
+        inputs = [
+            _checked_bucket(f"{source.path}input_bck", source.bucket, check)
+            for source in spec.sources
+        ]
+        outputs: dict[str, str] = {}
+        for place, path, ref in [
+            ("", "output_bck", spec.output_bck),
+            *(
+                (each.place, f"{each.path}output_bck", each.bucket)
+                for each in spec.targets
+                if each.bucket is not None
+            ),
+        ]:
+            outputs[place] = _checked_bucket(path, ref, check)
+            if ref.is_directory and is_hidden_directory(outputs[place], policy):
+                check.wrong(path, f'"{ref.uri}" is hidden: no job writes there')
+        _check_names(spec, check)
+        if spec.ingest is not None and spec.ingest.pipes:
+            check.forbid(
+                "ingest.pipes",
+                "a recipe that runs programs is not for specs that come over the network",
+                "run such a job with `dsort ingest` on the machine itself",
+            )
+        if not (check.mistakes or check.forbidden):
+            own = check.fetch.of_job(paths_of(inputs), paths_of(outputs.values()), ())
+            _check_links(spec, own, check)
+        files = _checked_files(spec, check)
     return SpecPlaces(joined_uris(inputs), joined_uris([*outputs.values()]), files, outputs)
 
 
-def _checked_files(
-    spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
-) -> tuple[str, ...]:
+def _checked_files(spec: JobSpec, check: _Check) -> tuple[str, ...]:
     """The URIs of the files of this machine that the spec names in any field. A bucket that is
     neither an input nor an output is refused: no token was checked against it."""
     buckets = {
@@ -140,54 +173,38 @@ def _checked_files(
     uris: dict[str, None] = {}
     for path, place in located(spec):
         if not isinstance(place, BucketRef):
-            uri = _checked_location(path, place, policy, fetch, found)
+            uri = _checked_location(path, place, check)
             uris.update({uri: None} if uri else {})
         elif place not in buckets:
-            message = f'"{place.uri}" is neither an input nor an output of the job'
-            found.forbidden.append(SpecProblem(path, message))
+            check.forbid(path, f'"{place.uri}" is neither an input nor an output of the job')
     return tuple(uris)
-
-
-def _raise_found(found: _Found) -> None:
-    with bounded_problems():
-        if found.wrong:
-            raise SpecError([*found.wrong, *found.forbidden])
-    if found.forbidden:
-        messages = list(dict.fromkeys(found.forbidden))[: TextLimits().problems_max]
-        hints = dict.fromkeys(each.hint for each in messages if each.hint)
-        raise ForbiddenError("\n".join(map(str, messages)), hint="; ".join(hints))
 
 
 def check_files(spec: JobSpec, policy: SpecPolicy) -> tuple[str, ...]:
     """The URIs of the files of this machine that the spec names, if they may be read. For a spec
     whose buckets are already checked. ``SpecError``, ``ForbiddenError``."""
-    found = _Found([], [])
-    files = _checked_files(spec, policy, policy.fetch_policy(), found)
-    _raise_found(found)
-    return files
+    with _checking(policy) as check:
+        return _checked_files(spec, check)
 
 
 def check_bucket(ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy | None = None) -> str:
     """The canonical URI of a bucket that a request names, if it may be used. ``fetch``: the
     policy's, for callers that check many buckets. ``SpecError``, ``ForbiddenError``."""
-    found = _Found([], [])
-    place = _checked_bucket("bucket", ref, policy, fetch or policy.fetch_policy(), found)
-    _raise_found(found)
-    return place
+    with _checking(policy, fetch) as check:
+        return _checked_bucket("bucket", ref, check)
 
 
 def check_object(ref: BucketRef, name: str, policy: SpecPolicy) -> str:
     """The canonical URI of the bucket of an object that a request names, if it may be used.
     ``SpecError``, ``ForbiddenError``."""
-    found, fetch = _Found([], []), policy.fetch_policy()
-    place = _checked_bucket("bucket", ref, policy, fetch, found)
-    _check_name("name", name, check_object_name, found)
-    inside = name.rpartition("/")[0]
-    if not found.wrong and ref.is_directory and inside:
-        real = os.path.realpath(_directory(ref, policy.root) / inside)
-        if not fetch.allows_path(real) or INTERNAL_PART in real.split("/"):
-            found.forbidden.append(SpecProblem("name", f'"{shortened(inside)}" {_OUTSIDE}'))
-    _raise_found(found)
+    with _checking(policy) as check:
+        place = _checked_bucket("bucket", ref, check)
+        _check_name("name", name, check_object_name, check)
+        inside = name.rpartition("/")[0]
+        if not check.mistakes and ref.is_directory and inside:
+            real = os.path.realpath(_directory(ref, policy.root) / inside)
+            if not check.allows(real):
+                check.forbid("name", f'"{shortened(inside)}" {_OUTSIDE}')
     return place
 
 
@@ -231,31 +248,27 @@ def _directory(ref: BucketRef, root: Path) -> Path:
 # --- buckets -------------------------------------------------------------------------------------
 
 
-def _checked_bucket(
-    field: str, ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
-) -> str:
+def _checked_bucket(field: str, ref: BucketRef, check: _Check) -> str:
+    policy = check.policy
     place = place_of(ref, policy.root)
     if ref.is_stream:
         what = "standard input and output are" if ref.scheme == STREAM else "programs are"
         hint = "run such a job with `dsort start` on the machine itself"
-        message = f"{what} not for specs that come over the network"
-        found.forbidden.append(SpecProblem(field, message, hint))
+        check.forbid(field, f"{what} not for specs that come over the network", hint)
         return place
     if ref.is_directory:
         real = os.path.realpath(_directory(ref, policy.root))
         if INTERNAL_PART in ref.path.split("/"):
-            found.wrong.append(SpecProblem(field, f'"{ref.uri}" {_OWN}'))
-        elif not fetch.allows_path(real) or INTERNAL_PART in real.split("/"):
+            check.wrong(field, f'"{ref.uri}" {_OWN}')
+        elif not check.allows(real):
             hint = "a bare name is a directory under the service's data root"
-            found.forbidden.append(SpecProblem(field, f'"{ref.uri}" {_OUTSIDE}', hint))
+            check.forbid(field, f'"{ref.uri}" {_OUTSIDE}', hint)
         return place
     if not ref.is_plain and not _is_as_set_up(ref, policy):
         hint = "leave endpoint_url, region and profile out: the settings of the service have them"
-        message = f'"{ref.uri}": only the operator sets how a store is reached'
-        found.forbidden.append(SpecProblem(field, message, hint))
+        check.forbid(field, f'"{ref.uri}": only the operator sets how a store is reached', hint)
     if not policy.allows_store(ref):
-        message = f'"{ref.uri}" is not among the buckets that this service may use'
-        found.forbidden.append(SpecProblem(field, message, _ALLOW_HINT))
+        check.forbid(field, f'"{ref.uri}" is none of the buckets of this service', _ALLOW_HINT)
     return place
 
 
@@ -291,22 +304,22 @@ def _output_templates(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "ekm_default", spec.ekm_default
 
 
-def _check_names(spec: JobSpec, found: _Found) -> None:
+def _check_names(spec: JobSpec, check: _Check) -> None:
     """Adds a problem for names that lead to dsort's own files, out of their bucket, or nowhere."""
     for path, template in _output_templates(spec):
-        known = len(found.wrong)
-        _check_name(path, parse_template(template).name(0), check_output_name, found)
-        if len(found.wrong) == known:
-            found.wrong.extend(hidden_names(path, [template]))
+        known = len(check.mistakes)
+        _check_name(path, parse_template(template).name(0), check_output_name, check)
+        if len(check.mistakes) == known:
+            check.mistakes.extend(hidden_names(path, [template]))
     for source in spec.sources:
         field, inputs = f"{source.path}input_format", source.format
         if inputs.template is not None:
-            _check_input_template(f"{field}.template", inputs.template, found)
+            _check_input_template(f"{field}.template", inputs.template, check)
         for name in inputs.objnames or ():
-            _check_name(f"{field}.objnames", name, check_object_name, found)
+            _check_name(f"{field}.objnames", name, check_object_name, check)
         for path, text in (("prefix", inputs.prefix), ("glob", inputs.glob)):
             if text is not None:
-                _check_name(f"{field}.{path}", text.removesuffix("/"), check_object_name, found)
+                _check_name(f"{field}.{path}", text.removesuffix("/"), check_object_name, check)
 
 
 def hidden_names(path: str, templates: Iterable[str]) -> list[SpecProblem]:
@@ -319,35 +332,33 @@ def hidden_names(path: str, templates: Iterable[str]) -> list[SpecProblem]:
     ]
 
 
-def _check_input_template(path: str, text: str, found: _Found) -> None:
+def _check_input_template(path: str, text: str, check: _Check) -> None:
     template = parse_input_template(text)
     shapes = template.shape_count
     if shapes > SHAPES_MAX:
-        found.wrong.append(
-            SpecProblem(path, f"has {shapes:,} combinations of alternatives, over {SHAPES_MAX:,}")
-        )
+        check.wrong(path, f"has {shapes:,} combinations of alternatives, over {SHAPES_MAX:,}")
     elif template.count * max(map(len, template.first_names)) > INPUT_NAME_BYTES_MAX:
         hint = "name inputs by input_format.prefix or .glob, or in several jobs"
-        found.wrong.append(SpecProblem(path, "stands for too many and too long names", hint))
+        check.wrong(path, "stands for too many and too long names", hint)
     else:
         for name in template.shapes():
-            _check_name(path, name, check_object_name, found)
+            _check_name(path, name, check_object_name, check)
 
 
-def _check_name(path: str, name: str, check: Callable[[str], None], found: _Found) -> None:
+def _check_name(path: str, name: str, rule: Callable[[str], None], check: _Check) -> None:
     try:
-        check(name)
+        rule(name)
     except ValueError as error:
-        found.wrong.append(SpecProblem(path, str(error)))
+        check.wrong(path, str(error))
         return
     if INTERNAL_PART in name.split("/"):
-        found.wrong.append(SpecProblem(path, f'a part of "{shortened(name)}" {_OWN}'))
+        check.wrong(path, f'a part of "{shortened(name)}" {_OWN}')
 
 
 # --- links ---------------------------------------------------------------------------------------
 
 
-def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _Found) -> None:
+def _check_links(spec: JobSpec, fetch: FetchPolicy, check: _Check) -> None:
     """Adds a problem for directories inside a bucket that lead out of it, as far as the spec names
     them. The job checks the directories that a listing finds. ``fetch``: of the job."""
     writes = fetch.for_outputs()
@@ -369,11 +380,11 @@ def _check_links(spec: JobSpec, policy: SpecPolicy, fetch: FetchPolicy, found: _
     for ref, path, names, allowed in sides:
         if not ref.is_directory:
             continue
-        bucket = _directory(ref, policy.root)
+        bucket = _directory(ref, check.policy.root)
         directories = dict.fromkeys(name.rpartition("/")[0] for name in names)
         for inside in [each for each in directories if each][:DIRECTORIES_MAX]:
             if not allowed.allows_path(os.path.realpath(bucket / inside)):
-                found.forbidden.append(SpecProblem(path, f'"{shortened(inside)}" {_OUTSIDE}'))
+                check.forbid(path, f'"{shortened(inside)}" {_OUTSIDE}')
 
 
 def _named_inputs(source: Source) -> Iterable[str]:
@@ -398,9 +409,7 @@ def _named_outputs(spec: JobSpec, target: Target) -> Iterable[str]:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _checked_location(
-    field: str, location: FileLocation, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
-) -> str | None:
+def _checked_location(field: str, location: FileLocation, check: _Check) -> str | None:
     """The URI of a file of this machine that may be read; None for a file elsewhere, or one that is
     refused. The name of a web server is looked up only by the job."""
     scheme = scheme_of(location)
@@ -408,20 +417,21 @@ def _checked_location(
         parts = urlsplit(location) if scheme else None
         port = parts.port if parts else None
     except ValueError:
-        shown = shortened(shown_location(location))
-        found.wrong.append(SpecProblem(field, f'"{shown}" is no URL'))
+        check.wrong(field, f'"{shortened(shown_location(location))}" is no URL')
         return None
     if parts is None or scheme == "file":
         if parts is not None and parts.netloc not in ("", "localhost"):
-            found.wrong.append(SpecProblem(field, "is a file of another machine"))
+            check.wrong(field, "is a file of another machine")
             return None
-        return _checked_file(field, path_in(location), policy, fetch, found)
+        return _checked_file(field, path_in(location), check)
     if scheme in ("http", "https"):
-        _check_url(field, location, parts, port, fetch, found)
+        _check_url(field, location, parts, port, check)
     else:
-        message = "is in an object store, from which no spec that came over the network reads files"
-        hint = "copy the file to a bucket under the service's data root"
-        found.forbidden.append(SpecProblem(field, message, hint))
+        check.forbid(
+            field,
+            "is in an object store, from which no spec that came over the network reads files",
+            "copy the file to a bucket under the service's data root",
+        )
     return None
 
 
@@ -430,39 +440,37 @@ def _check_url(
     location: str,
     parts: SplitResult,
     port: int | None,
-    fetch: FetchPolicy,
-    found: _Found,
+    check: _Check,
 ) -> None:
     host = parts.hostname or ""
     if "@" in parts.netloc:
-        found.wrong.append(SpecProblem(field, "has a user or a password in it", SECRET_HINT))
+        check.wrong(field, "has a user or a password in it", SECRET_HINT)
     elif not host or "\\" in location or not location.isprintable():
-        shown = shortened(shown_location(location))
-        found.wrong.append(SpecProblem(field, f'"{shown}" is no URL'))
-    elif not fetch.allows_host(parts.scheme, host, port or (80 if parts.scheme == "http" else 443)):
-        message = f"this service fetches nothing from {shortened(parts.netloc)}"
-        hint = (
+        check.wrong(field, f'"{shortened(shown_location(location))}" is no URL')
+    elif not check.fetch.allows_host(
+        parts.scheme, host, port or (80 if parts.scheme == "http" else 443)
+    ):
+        check.forbid(
+            field,
+            f"this service fetches nothing from {shortened(parts.netloc)}",
             "its operator can allow the host, with its port if that is not the usual one; or name "
-            "a file under the service's data root"
+            "a file under the service's data root",
         )
-        found.forbidden.append(SpecProblem(field, message, hint))
     else:
         try:
-            refusal = fetch.refusal_of_address(host)
+            refusal = check.fetch.refusal_of_address(host)
         except ValueError:
             refusal = ""  # a name, not an address
         if refusal:
-            found.forbidden.append(SpecProblem(field, refusal))
+            check.forbid(field, refusal)
 
 
-def _checked_file(
-    field: str, path: str, policy: SpecPolicy, fetch: FetchPolicy, found: _Found
-) -> str | None:
+def _checked_file(field: str, path: str, check: _Check) -> str | None:
     if not path.isprintable():
-        found.wrong.append(SpecProblem(field, f"{shortened(path)!a} cannot be printed"))
+        check.wrong(field, f"{shortened(path)!a} cannot be printed")
         return None
-    real = os.path.realpath(policy.root / path)
-    if not fetch.allows_path(real) or INTERNAL_PART in real.split("/"):
-        found.forbidden.append(SpecProblem(field, f'"{shortened(path)}" {_OUTSIDE}'))
+    real = os.path.realpath(check.policy.root / path)
+    if not check.allows(real):
+        check.forbid(field, f'"{shortened(path)}" {_OUTSIDE}')
         return None
     return BucketRef(_FILE, real).uri
