@@ -24,8 +24,7 @@ from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.audit import Audit
 from dsort.service.security.limits import RequestLimits
-from dsort.service.security.tickets import MemberTickets
-from dsort.service.security.tokens import ANYONE, Identity, TokenStore
+from dsort.service.security.tokens import ANYONE, Identity, MemberTickets, TokenStore
 from dsort.spec.named import Lookup
 
 __all__ = ["Service"]

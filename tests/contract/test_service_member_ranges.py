@@ -14,8 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dsort.service.security.tickets import TICKET_S, MemberTickets
-from dsort.service.security.tokens import VIEWER
+from dsort.service.security.tokens import TICKET_S, VIEWER, MemberTickets
 from tests.support.service_here import ServiceHere, service_here
 from tests.support.service_process import await_that, running_service
 

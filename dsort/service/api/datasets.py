@@ -54,8 +54,7 @@ from dsort.service.objects.records import (
     random_shards,
     refuse_other_objects,
 )
-from dsort.service.security.tickets import TICKET_CHARACTERS_MAX
-from dsort.service.security.tokens import Identity
+from dsort.service.security.tokens import TICKET_CHARACTERS_MAX, Identity
 from dsort.service.service import Service
 from dsort.storage.bucket import ObjectInfo
 
