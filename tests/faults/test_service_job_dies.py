@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -63,6 +64,38 @@ def test_a_job_whose_process_is_killed_goes_on_in_another(
     assert row.result is not None
     assert (row.result["records"], row.result["output_shards"]) == (37, 6)
     assert row.result["mixing"] is not None
+    assert_whole(hosted.root / "out", undisturbed("shuffle", base))
+
+
+LEAVING = ["lease:take", "extract:start", "plan:start", "create:end", "publish:start"]
+
+
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize(
+    ("points", "point"),
+    [([PointFault(point, 1, "stop")], point) for point in LEAVING],
+    indirect=["points"],
+    ids=LEAVING,
+)
+def test_a_process_that_receives_sigterm_puts_its_job_back_into_the_queue(
+    hosted: Hosting, points: Path, point: str, base: Path
+) -> None:
+    job_id = hosted.submit()
+    process = hosted.process(job_id)
+
+    def suspended() -> list[psutil.Process]:
+        each = [process, *process.children(recursive=True)]
+        return [one for one in each if one.status() == psutil.STATUS_STOPPED]
+
+    stopped = await_that(lambda: suspended() or None, WAIT_S)
+    process.terminate()
+    for each in stopped:
+        each.resume()
+    row = hosted.ended(job_id)
+    assert struck(points) == [point]
+    assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
+    left = [each for each in hosted.events(job_id, "state") if each["state"] == "queued"]
+    assert left[-1]["reason"] == f"its process {process.pid} received SIGTERM"
     assert_whole(hosted.root / "out", undisturbed("shuffle", base))
 
 
