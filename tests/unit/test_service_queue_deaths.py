@@ -177,7 +177,7 @@ def test_surroundings_reach_the_job_and_not_its_children(
         database_url="postgresql://u:secret@h/d",
         state_dir=tmp_path / "state",
         run=RunOptions(
-            root=tmp_path,
+            root=tmp_path / "r\udcffoot",  # a name that is no UTF-8
             memory_max_bytes=1 << 30,
             settings=Settings(root=tmp_path, stores=stores),
         ),

@@ -1,6 +1,6 @@
-"""What a service passes to its job processes: the address of the database, and how to run jobs.
+"""The environment of a job process: the address of the database, and how to run jobs.
 
-It is passed in the environment, because everybody on a machine can read command lines.
+It is in a variable, because all users of a machine can read command lines.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
 from dsort.job.setup.resources import store_limits, usable_memory_bytes
@@ -20,7 +20,7 @@ from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import check_bucket, policy_of_bucket
 from dsort.service.security.policy import policy_of
-from dsort.settings import Settings, resolve_ref
+from dsort.settings import resolve_ref
 from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
@@ -106,19 +106,8 @@ class JobEnvironment(Struct, frozen=True, kw_only=True):
     def from_environment(cls) -> Self:
         """The environment that the service has passed to this process. Its variable is removed, so
         that child processes do not get it."""
-        values: dict[str, Any] = json.loads(os.environ.pop(VARIABLE))
-        run = values["run"]
-        settings = Settings.of_json(run["settings"])
-        for name in ("root", "scratch"):
-            run[name] = _path(run[name])
-        values["state_dir"] = _path(values["state_dir"])
-        for name in ("allow", "ekm_allow_hosts"):
-            values[name] = tuple(values[name])
-        return cls(**{**values, "run": RunOptions(**{**run, "settings": settings})})
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
+        values = json.loads(os.environ.pop(VARIABLE))  # its paths may be no UTF-8
+        return convert(values, cls, dec_hook=lambda kind, text: kind(text))
 
 
 def interpreter() -> list[str]:
