@@ -3,10 +3,16 @@ until a job has died three times; nobody else notices."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import psutil
 import pytest
@@ -19,7 +25,7 @@ from tests.support.fault_points import PointFault, arm, struck
 from tests.support.hosted_jobs import WAIT_S, Hosting, hosting
 from tests.support.internals import new_job_id
 from tests.support.service_process import await_that
-from tests.support.surviving import assert_whole, only_a_report, undisturbed
+from tests.support.surviving import CASES, Case, assert_whole, only_a_report, undisturbed
 
 __all__ = ["small_group"]
 
@@ -67,6 +73,7 @@ def test_a_job_whose_process_is_killed_goes_on_in_another(
     assert_whole(hosted.root / "out", undisturbed("shuffle", base))
 
 
+ENDINGS = (signal.SIGKILL, signal.SIGTERM, signal.SIGTERM)
 LEAVING = ["lease:take", "extract:start", "plan:start", "create:end", "publish:start"]
 
 
@@ -97,6 +104,39 @@ def test_a_process_that_receives_sigterm_puts_its_job_back_into_the_queue(
     left = [each for each in hosted.events(job_id, "state") if each["state"] == "queued"]
     assert left[-1]["reason"] == f"its process {process.pid} received SIGTERM"
     assert_whole(hosted.root / "out", undisturbed("shuffle", base))
+
+
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("seed", range(4))
+def test_jobs_end_once_whenever_processes_and_services_end(
+    hosted: Hosting, base: Path, seed: int
+) -> None:
+    """Jobs' processes receive SIGKILL or SIGTERM, and dispatchers are replaced, at random times."""
+    random, pause, received = Random(seed), threading.Event(), 0
+    shuffle = CASES["shuffle"]
+    outputs = {}
+    for number in range(5):
+        output = hosted.root / f"out-{number}"
+        output.mkdir()
+        case = Case(shuffle.move, {**shuffle.fields, "output_bck": output.name})
+        outputs[hosted.submit(case, output_uri=output.as_uri())] = output
+    end_s = time.monotonic() + WAIT_S
+    while not all(hosted.row(job_id).ended for job_id in outputs):
+        assert time.monotonic() < end_s
+        pause.wait(random.random() / 2)
+        running = [row for row in hosted.store.running() if row.pid and row.deaths < 2]
+        if random.random() < 0.2:
+            hosted.close()
+            hosted.start()
+        elif running and received < 8:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(random.choice(running).pid or 0, random.choice(ENDINGS))
+                received += 1
+    assert received > 0
+    for job_id, output in outputs.items():
+        states = [each["state"] for each in hosted.events(job_id, "state")]
+        assert (hosted.row(job_id).state, states.count("finished")) == ("finished", 1)
+        assert_whole(output, undisturbed("shuffle", base))
 
 
 @pytest.mark.parametrize("points", [[PointFault("plan:start", times=9)]], indirect=True)
