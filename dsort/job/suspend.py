@@ -46,12 +46,12 @@ def suspend(job: Job, error: BaseException) -> None:
         with contextlib.suppress(StorageError):  # a full disk: the journal stays as after a kill
             job.attempt.journal.flush()
         words = _names_taken_back(job)
-        try:
-            kept = f"{format_bytes(_kept_bytes(job))} of what it did are kept"
-        except StorageError as problem:
-            kept = f"what it did is kept; how much that is cannot be read: {problem.message}"
     finally:
         job.attempt.lease.release()
+    try:
+        kept = f"{format_bytes(_kept_bytes(job))} of what it did are kept"
+    except StorageError as problem:
+        kept = f"what it did is kept; how much that is cannot be read: {problem.message}"
     commands = (
         f"`{resume_command(job.job_id, job.spec, job.options)}` goes on, "
         f"`{gc_command(job.job_id, job.spec, job.options)}` discards what is kept"
