@@ -197,7 +197,6 @@ def resume(
     ref = parse_address(bucket) if isinstance(bucket, str) else bucket
     held = open_place(resolve_ref(ref, options.settings), options, stop)
     known = state_of(held, job_id, report_name(job_id))
-    assert known.accepted is not None
     spec = parse_spec(dict(known.accepted.spec)).spec
     _refuse_streams(spec, job_id)
     if spec.on_shard is not None:

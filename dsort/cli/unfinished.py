@@ -68,7 +68,7 @@ class Unfinished(Struct, frozen=True):
             about |= {
                 "since": state.accepted.created if state.accepted else None,
                 "journal_written": _utc(self.journal_ns / 1e9),
-                "input_shards": None if state.inputs is None else len(state.inputs),
+                "input_shards": len(state.inputs) if state.has_inputs else None,
                 "extracted_shards": len(state.extracted),
                 "output_shards": len(state.planned.shards) if state.planned else None,
                 "created_shards": len(state.created),
@@ -102,7 +102,7 @@ class Unfinished(Struct, frozen=True):
         if state is None:
             return [("journal", self.problem)]
         lines = [("since", state.accepted.created if state.accepted else "")]
-        if state.inputs is not None:
+        if state.has_inputs:
             size = output.size(sum(row.size_bytes for row in state.inputs))
             lines.append(("inputs", f"{output.count(len(state.inputs), 'shard')}, {size}"))
             done = f"{len(state.extracted):,} of {output.count(len(state.inputs), 'shard')}"

@@ -83,8 +83,7 @@ def load_base(job: Job) -> None:
 def warn_of_old_keys(job: Job) -> None:
     """Warn if a job that appends joins records: joined records are not compared with the records of
     the result, and keys are to be unique."""
-    amend = job.spec.amend
-    if amend is not None and amend.by == "append" and job.pipeline.join:
+    if job.appends and job.pipeline.join:
         text = "joined records are not compared with those of the result: it may have their keys"
         job.reporter.warn("old_keys", text)
 
@@ -145,7 +144,7 @@ def amended(job: Job, made: Manifest) -> Manifest:
     name = removed_name(job.job_id)
     job.buckets.outputs.write(name, _removed_bytes(job))
     job.buckets.outputs.delete(reactions_name(job.job_id))  # it would name the keys
-    job.outcome.reactions_file = None
+    job.outcome.reactions_file = ""
     return replace(
         made,
         spec=base.spec,

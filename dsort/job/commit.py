@@ -376,7 +376,7 @@ def _manifest(
     created: str,
 ) -> IO[bytes]:
     """The manifest in a file without a name: for a million outputs it has 150 MB."""
-    movement, codec = job.movement, codec_of(job.spec.output_extension)
+    movement, codec = job.found.movement, codec_of(job.spec.output_extension)
     level = job.spec.output_compression_level
     inputs = [
         ManifestInput(

@@ -152,7 +152,7 @@ def plan_job(job: Job, tally: Tally) -> JobReport:
         estimate = estimate_of(job, plan)
     finally:
         job.runtime.close()
-    movement = job.movement
+    movement = job.found.movement
     report = _report(job, plan, state="planned", manifest=None)
     return replace(
         report,
@@ -294,8 +294,8 @@ def _report(job: Job, plan: Plan | None, *, state: str, manifest: str | None) ->
         manifest_name=manifest,
         totals=plan.totals(len(job.inputs)) if plan else Totals(len(job.inputs), 0, 0, 0, 0, 0),
         run=Run(
-            move=movement.way.name if movement else "",
-            workers=movement.workers if movement else 0,
+            move=movement.way.name if movement.workers else "",
+            workers=movement.workers,
             phase_seconds=job.reporter.state.seconds(),
             timeline=job.reporter.timeline.samples(),
         ),

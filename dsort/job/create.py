@@ -192,10 +192,10 @@ def _create_runs(job: Job, plan: Plan, created: Created) -> list[Int64s]:
     is_missing = np.ones(len(plan.shards), bool)
     is_missing[np.fromiter(created.shards, np.int64, len(created.shards))] = False
     missing = np.flatnonzero(is_missing)
-    if job.movement.way.keeps_mappings:
+    if job.found.movement.way.keeps_mappings:
         stored = plan.shards.column("stored_bytes")[missing]
-        return runs_of_small(missing, stored, job.movement.workers)
-    runs_max = job.movement.workers * RUNS_A_WORKER
+        return runs_of_small(missing, stored, job.found.movement.workers)
+    runs_max = job.found.movement.workers * RUNS_A_WORKER
     stored = plan.shards.column("stored_bytes")[missing]
     total, written = max(int(stored.sum()), 1), 0
     begins: list[int] = []
@@ -312,7 +312,7 @@ def _seal_missing(
         for shard in plan.shards
         if shard.ordinal not in md5
     ]
-    step = min(max(len(shards) // job.movement.workers, 1), SEALED_AT_ONCE_MAX)
+    step = min(max(len(shards) // job.found.movement.workers, 1), SEALED_AT_ONCE_MAX)
     batches = (tuple(shards[at : at + step]) for at in range(0, len(shards), step))
     want_md5 = "wids" in job.pipeline.result.sidecars
     tasks = (

@@ -39,7 +39,7 @@ class Dropped(Struct, frozen=True):
     file: str = ""
     tally: Tally = field(default_factory=Tally)
     found: tuple[tuple[str, int, str], ...] = ()
-    positions: Table | None = None
+    positions: Table = field(default_factory=lambda: Table.concat([], POSITIONS))
 
 
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
@@ -155,9 +155,8 @@ def _left_out(
     parts = (*before.found, *((search.name, p.part, p.node) for p in found if p.count))
     if not search.want_rows:
         return replace(before, tally=tally, found=parts)
-    earlier = [] if before.positions is None else [before.positions]
     own = _positions(job, search.name, found).only(POSITIONS)
-    positions = by_position(Table.concat([*earlier, own]))
+    positions = by_position(Table.concat([before.positions, own]))
     name = f"{search.name}-{DROP_FILE}"
     job.attempt.retain_on_nodes(name, columns_bytes(positions.arrays()))
     return Dropped(before.count + count, name, tally, parts, positions)
@@ -254,8 +253,8 @@ def _parts(job: Job, size_bytes: int) -> int:
     """The number of ranges of hashes: each fits in a worker's buffer, all workers have one, and
     none is large, so that memory does not grow with the data. But every range opens every index
     file."""
-    needed = -(-size_bytes // max(job.movement.buffer_bytes, 1))
-    wanted = max(job.movement.workers, -(-size_bytes // PART_BYTES))
+    needed = -(-size_bytes // max(job.found.movement.buffer_bytes, 1))
+    wanted = max(job.found.movement.workers, -(-size_bytes // PART_BYTES))
     return max(needed, min(wanted, OPENED_FILES_MAX // max(len(job.inputs), 1)), 1)
 
 

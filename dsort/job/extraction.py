@@ -174,12 +174,15 @@ class Extraction(Struct, eq=False):
         runs: Iterable[Sequence[int]] = ([ordinal] for ordinal in missing)
         known = self.known
         plain = not (self.stage.changes_records or known.copies or known.positions)
-        workers, buffer_bytes = self.job.movement.workers, self.job.movement.buffer_bytes
+        workers, buffer_bytes = (
+            self.job.found.movement.workers,
+            self.job.found.movement.buffer_bytes,
+        )
         plain &= len(missing) >= 2 * TASKS_A_WORKER * workers  # else each shard is a task
         if self.stage.name == "index" and plain and can_run(self.job):
             sizes = [shard.size_bytes for shard in self.job.inputs]
             runs = runs_of(sizes, missing, workers=workers, buffer_bytes=buffer_bytes)
-        following = dict(zip(missing, missing[self.job.movement.workers :], strict=False))
+        following = dict(zip(missing, missing[self.job.found.movement.workers :], strict=False))
         for run in runs:
             tasks = tuple(self._task(each, following.get(each, -1)) for each in run)
             yield tasks[0] if len(tasks) == 1 else ExtractRunTask(tasks)
@@ -228,9 +231,9 @@ class Extraction(Struct, eq=False):
     def _ahead(self, ordinal: int) -> tuple[int, ...]:
         """The shards whose headers the worker of shard ``ordinal`` is to read ahead. One worker
         reads each shard ahead, as long as the workers take turns."""
-        if not self.job.movement.hops:
+        if not self.job.found.movement.hops:
             return ()
-        step, count = self.job.movement.workers, len(self.job.inputs)
+        step, count = self.job.found.movement.workers, len(self.job.inputs)
         first = ordinal if ordinal < step else ordinal + step * (SHARDS_AHEAD - 1)
         return tuple(range(first, min(ordinal + step * SHARDS_AHEAD, count), step))
 
@@ -321,7 +324,7 @@ def is_even(job: Job) -> bool:
     """Whether partitions need no splitters: hashes of keys spread records evenly, or there is only
     one partition."""
     hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
-    return hashed or job.movement.partitions == 1
+    return hashed or job.found.movement.partitions == 1
 
 
 def extract(
@@ -330,10 +333,10 @@ def extract(
     """Make the last pass over all inputs: write the record index, and the spill if payload has to
     move. If ``dry``, spill only where payload has to be measured for the plan. ``before``: shards
     that an earlier attempt extracted, used as far as they are still in scratch."""
-    spill = job.movement.way.spills
+    spill = job.found.movement.way.spills
     stage = Stage(
         "index",
-        partitions=job.movement.partitions if is_even(job) or known.splitters else 1,
+        partitions=job.found.movement.partitions if is_even(job) or known.splitters else 1,
         spill=spill and (not dry or job.pipeline.measures_encoded),
         splitters=known.splitters,
         renames=known.renames,
@@ -404,7 +407,7 @@ def can_run(job: Job) -> bool:
         pipeline.has_late_outputs,
     )
     return (
-        not job.movement.way.reads_ranges
+        not job.found.movement.way.reads_ranges
         and all(place.ref.is_directory for place in job.buckets.input_places)
         and {*pipeline.reading.containers} == {pipeline.carrier}
         and pipeline.carrier.hops is not None

@@ -30,7 +30,7 @@ from dsort.job.companions.sidecars import noted_sidecars
 from dsort.job.removed_names import forget_removed
 from dsort.log_lines import logger_of
 from dsort.results.journal import JobDirectory, discard_run, list_job_directories, read_journal
-from dsort.results.journal_entries import JournalState
+from dsort.results.journal_entries import JobAccepted, JournalState
 from dsort.results.layout import (
     index_name,
     job_directory,
@@ -207,7 +207,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
 def _outputs_of(bucket: Bucket, directory: JobDirectory, opened: Opened | None) -> Bucket:
     """All buckets that a job wrote to, as one bucket."""
     state = _journal(bucket, directory)
-    if state.accepted is None:
+    if not state.accepted:
         return bucket
     return outputs_left(bucket, directory.job_id, state.accepted.spec, opened)
 
@@ -220,7 +220,7 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     state = _journal(bucket, directory)
     planned, accepted = state.planned.shards, state.accepted
     names = [row.name for row in planned]
-    beside = [] if accepted is None else _beside(accepted.spec, names)
+    beside = _beside(accepted, names)
     done = Transaction(bucket, directory.job_id).put_back([*names, *beside])
     if done.lost:
         raise StorageError(
@@ -229,7 +229,7 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
         )
     if not state.committing:
         return
-    notes = accepted is not None and bool({"overwrite", "amend"} & _given(accepted.spec))
+    notes = {"overwrite", "amend"} & {name for name, value in accepted.spec.items() if value}
     if notes and not done.was_noted:
         return  # no name was given: equal bytes there may be an older job's
     bucket.delete(index_name(directory.job_id))
@@ -239,14 +239,10 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
             bucket.delete(name)
     for ordinal, row in enumerate(planned):
         created = state.created.get(ordinal)
-        if created is None or row.name in done.kept:
+        if row.name in done.kept:
             continue
-        if _xxh3(bucket, row.name) == created.xxh3:
+        if created and _xxh3(bucket, row.name) == created.xxh3:
             bucket.delete(row.name)
-
-
-def _given(spec: Mapping[str, object]) -> set[str]:
-    return {name for name, value in spec.items() if value}
 
 
 def _xxh3(bucket: Bucket, name: str) -> str:
@@ -375,12 +371,14 @@ def _planned_names(bucket: Bucket, directory: JobDirectory) -> list[str]:
     if not state.planned:
         return []
     names = [row.name for row in state.planned.shards]
-    return [*names, *([] if state.accepted is None else _beside(state.accepted.spec, names))]
+    return [*names, *_beside(state.accepted, names)]
 
 
-def _beside(spec: Mapping[str, object], shards: Sequence[str]) -> list[str]:
-    """The names that a job stages after its output ``shards``, in order. ``spec``: as in the
-    journal."""
+def _beside(accepted: JobAccepted, shards: Sequence[str]) -> list[str]:
+    """The names that a job stages after its output ``shards``, in order."""
+    if not accepted:
+        return []
+    spec = accepted.spec
     containers = [container_of(str(spec.get("output_extension")))] * len(shards)
     if spec.get("outputs"):  # each may have a container of its own, by its name
         containers = [container_of(name) for name in shards]

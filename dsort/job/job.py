@@ -19,7 +19,7 @@ from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.moves.input_shard import InputShard
 from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
-from dsort.pipeline.movement import Movement
+from dsort.pipeline.movement import NO_MOVEMENT, Movement
 from dsort.pipeline.pipeline import Pipeline
 from dsort.results.journal import Journal, NoJournal
 from dsort.results.journal_entries import JournalState
@@ -37,7 +37,6 @@ from dsort.storage.small_objects import read_small
 from dsort.transforms.payload import PayloadStep
 
 if TYPE_CHECKING:
-    from dsort.job.known_keys import KnownKeys
     from dsort.job.streams import Streams  # few jobs have any
     from dsort.results.manifest import Manifest
 
@@ -94,7 +93,7 @@ class JobAttempt(Struct):
     @property
     def is_resumed(self) -> bool:
         """Whether there were earlier attempts."""
-        return self.before.accepted is not None
+        return bool(self.before.accepted)
 
     @property
     def was_committing(self) -> bool:
@@ -149,15 +148,15 @@ class Resolved(Struct):
 
 class Found(Struct):
     """What is found before records are read. ``base``: the result that the job amends, empty if it
-    amends none; ``known_keys``: of that result. ``movement``: None until it is chosen.
+    amends none; ``known_keys``: the nodes that have read the keys of that result, by part.
     ``resolved``: for later attempts. ``input_checksums``: (XXH3, the job that wrote the input) by
     ordinal of the input, if content is to be verified."""
 
     base: Manifest
     memory: JobMemory
     code_room: CodeRoom = field(default_factory=CodeRoom)
-    movement: Movement | None = None
-    known_keys: KnownKeys | None = None
+    movement: Movement = NO_MOVEMENT
+    known_keys: dict[int, str] = field(default_factory=dict)
     resolved: Resolved = field(default_factory=lambda: Resolved([], "", "", {}, "auto"))
     input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
 
@@ -166,8 +165,8 @@ class Outcome(Struct):
     """What comes out of the job. ``planned_names``: of the output shards, once they are known.
     ``naming``: (name, receipt) by token of objects that may have their names already. ``stale``:
     the objects to remove after the commit, as they were when they were found (see
-    ``stale_outputs``). ``input_records``: by ordinal of the input. ``mixing``,
-    ``reactions_file``, ``rejects_file``: None until there is a plan."""
+    ``stale_outputs``). ``input_records``: by ordinal of the input. ``mixing``: None until there is
+    a plan. ``reactions_file``, ``rejects_file``: "" if there are no such files."""
 
     names: OutputNames
     planned_names: Sequence[str] = field(default_factory=list)
@@ -176,8 +175,8 @@ class Outcome(Struct):
     input_records: dict[int, int] = field(default_factory=dict)
     mixing: Mixing | None = None
     flow: RecordFlow = field(default_factory=RecordFlow)
-    reactions_file: str | None = None
-    rejects_file: str | None = None
+    reactions_file: str = ""
+    rejects_file: str = ""
 
 
 class Job(Struct):
@@ -195,12 +194,6 @@ class Job(Struct):
     found: Found
     outcome: Outcome
     inputs: list[InputShard] = field(default_factory=list)
-
-    @property
-    def movement(self) -> Movement:
-        """The movement of payload, once it is chosen."""
-        assert self.found.movement is not None
-        return self.found.movement
 
     def output_of(self, group: int) -> int:
         """The output that ``group``, a group of the order, belongs to; 0 if there is only one
@@ -221,12 +214,12 @@ class Job(Struct):
     @property
     def appends(self) -> bool:
         """Whether the job adds records to a result."""
-        return self.spec.amend is not None and self.spec.amend.by == "append"
+        return bool(self.spec.amend and self.spec.amend.by == "append")
 
     @property
     def replaces_inputs(self) -> bool:
         """Whether output shards take the place of the input shards that they are made of."""
-        return self.spec.amend is not None and self.spec.amend.by == "remove"
+        return bool(self.spec.amend and self.spec.amend.by == "remove")
 
     @property
     def extractors_max(self) -> int | None:

@@ -11,8 +11,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct, field
-
 from dsort.job.extraction import answers
 from dsort.job.job import Job
 from dsort.results.manifest import ManifestOutput
@@ -37,30 +35,21 @@ def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     lost. Empty if keys are not compared."""
     if not compares_known_keys(job):
         return ()
-    if job.found.known_keys is None:
-        job.found.known_keys = KnownKeys(_parts(job, job.found.base.outputs))
-    return job.found.known_keys.located(job)
-
-
-class KnownKeys(Struct, eq=False):
-    """The shards of a result in parts, and the node with the keys of each part."""
-
-    parts: Sequence[tuple[tuple[str, int], ...]]
-    nodes: dict[int, str] = field(default_factory=dict)
-
-    def located(self, job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """(node, numbers of its files), once the keys of all parts have been read."""
-        there = set(job.runtime.scratch_nodes())
-        missing = [n for n in range(len(self.parts)) if self.nodes.get(n) not in there]
-        containers = tuple(form.container for form in job.pipeline.outputs)
-        tasks = (KnownKeysTask(number, self.parts[number], containers) for number in missing)
-        for _, done in answers(job, tasks):
-            assert isinstance(done, KnownKeysDone)
-            self.nodes[done.number] = done.node
-        numbers: dict[str, list[int]] = defaultdict(list)
-        for number in range(len(self.parts)):
-            numbers[self.nodes[number]].append(number)
-        return tuple((node, tuple(own)) for node, own in sorted(numbers.items()))
+    nodes, there = job.found.known_keys, set(job.runtime.scratch_nodes())
+    parts = _parts(job, job.found.base.outputs)
+    containers = tuple(form.container for form in job.pipeline.outputs)
+    tasks = (
+        KnownKeysTask(number, part, containers)
+        for number, part in enumerate(parts)
+        if nodes.get(number) not in there
+    )
+    for _, done in answers(job, tasks):
+        assert isinstance(done, KnownKeysDone)
+        nodes[done.number] = done.node
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number in range(len(parts)):
+        numbers[nodes[number]].append(number)
+    return tuple((node, tuple(own)) for node, own in sorted(numbers.items()))
 
 
 def _parts(job: Job, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
@@ -71,7 +60,7 @@ def _parts(job: Job, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str,
     shards: list[tuple[str, int]] = []
     records = 0
     for shard in outputs:
-        output = 0 if shard.output is None else names.index(shard.output)
+        output = names.index(shard.output) if shard.output else 0
         if numbers_records[output]:
             continue
         if shards and records + shard.records > RECORDS_A_FILE:

@@ -145,7 +145,7 @@ class Ordering(Struct, eq=False):
         if job.runtime.nodes() > 1 and not job.pipeline.join:
             records = sum(facts.records for facts in self.extraction.done.values())
             rows = records // max(self.partitions, 1) + 1
-            enough = len(missing) // (RUNS_A_WORKER * job.movement.workers)
+            enough = len(missing) // (RUNS_A_WORKER * job.found.movement.workers)
             most = max(min(RUN_ROWS_MAX // rows, enough), 1)
         tasks = [OrderTask(partition, self.locations, self.drop) for partition in missing]
         for at in range(0, len(tasks), most):
@@ -408,7 +408,7 @@ def _tasks(
     """The tasks that measure ``runs``. Neighbours go to one worker, because they share
     partitions."""
     total = sum(run.stored_bytes for run in runs)
-    share = max(total // (job.movement.workers * TASKS_A_WORKER), 1)
+    share = max(total // (job.found.movement.workers * TASKS_A_WORKER), 1)
     begin, taken = 0, 0
     for at, run in enumerate(runs):
         taken += run.stored_bytes

@@ -99,7 +99,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
                 check_types_kept(job, schema)
             job.runtime.share(SCHEMA_FILE, schema)
         job.reporter.advance(shards=len(job.inputs), bytes_done=total)
-    movement, where = job.movement, job.runtime.where()
+    movement, where = job.found.movement, job.runtime.where()
     job.reporter.on_event(
         JobStarted(job.job_id, movement.way.name, movement.workers, len(job.inputs), total, where)
     )
@@ -160,8 +160,7 @@ def _of_the_result(job: Job) -> JobSpec:
 def _resolve_again(job: Job) -> None:
     """Resolve as an earlier attempt did: the inputs have to be the same."""
     before = job.attempt.before
-    assert before.accepted is not None
-    job.inputs = [InputShard(*row) for row in before.inputs or ()]
+    job.inputs = [InputShard(*row) for row in before.inputs]
     _name_outputs(job)
     job.found.resolved = resolved_before(job)
     if job.options.move == "auto":  # as in the attempt that began the job
@@ -185,7 +184,7 @@ def _resolve_again(job: Job) -> None:
     known = before.movement
     # An earlier attempt divided index and spill into these partitions. But inputs that were mapped
     # then are mapped again only if they still fit.
-    if known is not None:
+    if known:
         way = WAYS[known.movement]
         if chosen.way.keeps_mappings or not way.keeps_mappings:
             job.found.movement = replace(chosen, way=way, partitions=known.partitions)
@@ -245,7 +244,7 @@ def _record_inputs(job: Job, accepted: JobAccepted) -> None:
 
 
 def _record_movement(job: Job) -> None:
-    movement = job.movement
+    movement = job.found.movement
     job.attempt.journal.append(
         MovementChosen(
             movement=movement.way.name,

@@ -55,7 +55,7 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     """
     try:
         known = read_journal(bucket, job_id)
-        if known.accepted is not None and known.inputs is not None:
+        if known.accepted and known.has_inputs:
             known.check()
             return known
     except NoJournalError:
@@ -67,7 +67,7 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
             hint="start it again",
         )
     log.debug("job %s has no journal: its report says what its inputs were", job_id)
-    known.accepted, known.inputs = left.accepted, left.inputs
+    known.accepted, known.has_inputs, known.inputs = left.accepted, True, left.inputs
     known.check()
     return known
 
@@ -124,14 +124,8 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
 def known_shards(job: Job) -> Iterator[ShardExtracted]:
     """What earlier attempts extracted, if it has the movement and partitions of this attempt."""
     known = job.attempt.before
-    if known.movement is None:
-        return
-    if (known.movement.movement, known.movement.partitions) != (
-        job.movement.way.name,
-        job.movement.partitions,
-    ):
-        return
-    yield from known.extracted.values()
+    if known.movement.division == (job.found.movement.way.name, job.found.movement.partitions):
+        yield from known.extracted.values()
 
 
 class _PlanFacts(Struct):
@@ -161,8 +155,8 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         records=job.outcome.input_records,
         mixing=None if job.outcome.mixing is None else job.outcome.mixing.document(),
         flow=asdict(job.outcome.flow),
-        reactions_file=job.outcome.reactions_file,
-        rejects_file=job.outcome.rejects_file,
+        reactions_file=job.outcome.reactions_file or None,
+        rejects_file=job.outcome.rejects_file or None,
     )
     job.attempt.retain(PLANNED_FILE, json.dumps(to_builtins(facts)).encode())
     job.attempt.journal.append(planned)

@@ -244,6 +244,10 @@ class Movement(Struct, frozen=True):
     past_cache: bool = False
 
 
+NO_MOVEMENT = Movement(WAYS["map"], "", 0, 0, 0, MovementSizes(0, 0, 0))
+"""Before a movement is chosen: it has no workers."""
+
+
 def choose_movement(load: Load, forced: str = "auto") -> Movement:
     """Choose how payload moves. ``forced``: the name of the movement that the user asked for.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from msgspec import Meta, Struct, field
@@ -34,6 +34,10 @@ _Rows = Annotated[int, Meta(ge=0, le=20_000_000)]
 """The rows of one table: a few bytes may claim many."""
 
 
+_Given = Annotated[str, Meta(min_length=1)]
+"""The first field of an event; "" in the state that no event has changed."""
+
+
 class InputRow(NamedTuple):
     """One input shard as it was resolved."""
 
@@ -54,12 +58,16 @@ class PlannedRow(NamedTuple):
 
 
 class JobAccepted(Struct, frozen=True):
-    """The job begins. ``spec`` is canonical, with its seed; ``created`` is RFC 3339, UTC."""
+    """The job begins; false if it has not. ``spec`` is canonical, with its seed; ``created`` is RFC
+    3339, UTC."""
 
-    job_id: str
-    dsort_version: str
-    spec: Mapping[str, Any]
-    created: str
+    job_id: _Given = ""
+    dsort_version: str = ""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    created: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.job_id)
 
 
 class InputsResolved(Struct, frozen=True):
@@ -69,22 +77,30 @@ class InputsResolved(Struct, frozen=True):
 
 
 class MovementChosen(Struct, frozen=True):
-    """How payload moves (see ``pipeline.movement.Movement``)."""
+    """How payload moves (see ``pipeline.movement.Movement``); false if that is not chosen yet."""
 
-    movement: str  # map | range | spill
-    partitions: Count
-    workers: Count
-    buffer_bytes: Count
-    memory_bytes: Count
-    scratch_bytes: Count
-    reason: str
+    movement: _Given = ""  # map | range | spill
+    partitions: Count = 0
+    workers: Count = 0
+    buffer_bytes: Count = 0
+    memory_bytes: Count = 0
+    scratch_bytes: Count = 0
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.movement)
+
+    @property
+    def division(self) -> tuple[str, int]:
+        """How index and spill are divided."""
+        return self.movement, self.partitions
 
 
 class Planned(Struct, frozen=True):
     """The cut: all output shards in order; false if there is none yet. ``digest``: the same for two
     plans that are the same."""
 
-    digest: Annotated[str, Meta(min_length=1)] = ""
+    digest: _Given = ""
     shards: tuple[PlannedRow, ...] = ()
 
     def __bool__(self) -> bool:
@@ -128,14 +144,16 @@ _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
 class JournalState(Struct):
     """The state that follows from a journal. Changes only in ``apply`` and ``begin_attempt``.
 
-    ``extracted``: by input ordinal, without shards of lost nodes. ``created``: by output ordinal.
+    ``has_inputs``: ``inputs`` are known, of which there may be none. ``extracted``: by input
+    ordinal, without shards of lost nodes. ``created``: by output ordinal.
     ``worker_last``: the highest number of a worker that ended a task, -1 if none did. ``attempts``:
     the number of the newest attempt.
     """
 
-    accepted: JobAccepted | None = None
-    inputs: tuple[InputRow, ...] | None = None
-    movement: MovementChosen | None = None
+    accepted: JobAccepted = JobAccepted()
+    has_inputs: bool = False
+    inputs: tuple[InputRow, ...] = ()
+    movement: MovementChosen = MovementChosen()
     extracted: dict[int, ShardExtracted] = field(default_factory=dict)
     planned: Planned = Planned()
     created: dict[int, ShardCreated] = field(default_factory=dict)
@@ -153,9 +171,11 @@ class JournalState(Struct):
             case JobAccepted():
                 self.accepted = event
             case InputsResolved():
-                self.inputs = event.inputs
+                self.has_inputs, self.inputs = True, event.inputs
             case MovementChosen():
-                self._move(event)
+                if self.movement and self.movement.division != event.division:
+                    self.extracted = {}  # index and spill are divided in another way
+                self.movement = event
             case ShardExtracted():
                 self.worker_last = max(self.worker_last, event.worker)
                 self.extracted[event.shard] = event
@@ -173,7 +193,7 @@ class JournalState(Struct):
         """``StorageError`` unless the events fit together. Required before acting on them: everyone
         who can write to the bucket can have written the journal, which decides which names are read
         and written."""
-        shards = len(self.inputs or ())
+        shards = len(self.inputs)
         outputs = len(self.planned.shards)
         if any(at >= shards for at in self.extracted):
             raise _damaged("it tells of an input shard that there is not")
@@ -183,26 +203,15 @@ class JournalState(Struct):
         if any(at >= outputs for at in self.created):
             raise _damaged("it tells of an output shard that there is not")
         moved = self.movement
-        if moved is not None and not (
-            moved.movement in WAYS and 1 <= moved.partitions <= PARTITIONS_MAX
-        ):
+        fits = moved.movement in WAYS and 1 <= moved.partitions <= PARTITIONS_MAX
+        if moved and not fits:
             raise _damaged("it moves payload in a way that there is not")
-        rows: tuple[InputRow | PlannedRow, ...] = self.inputs or ()
-        for row in (*rows, *self.planned.shards):
-            planned = isinstance(row, PlannedRow)
+        planned = (place_of(row.name)[1] for row in self.planned.shards)
+        for name in chain((row.name for row in self.inputs), planned):
             try:
-                check_object_name(place_of(row.name)[1] if planned else row.name)
+                check_object_name(name)
             except ValueError as error:
                 raise _damaged(str(error)) from None
-
-    def _move(self, event: MovementChosen) -> None:
-        known = self.movement
-        if known is not None and (known.movement, known.partitions) != (
-            event.movement,
-            event.partitions,
-        ):
-            self.extracted = {}  # index and spill are divided in another way
-        self.movement = event
 
     def _plan(self, event: Planned) -> None:
         if self.planned and self.planned.digest != event.digest:
@@ -264,9 +273,9 @@ def _entry(kind: type[JournalEvent], run: Sequence[JournalEvent]) -> dict[str, A
 
 def _events(entry: Mapping[str, Any]) -> list[JournalEvent]:
     name, count = entry["kind"], entry["count"]
-    kind = _KINDS.get(name)
-    if kind is None:
+    if name not in _KINDS:
         raise ValueError(f"there are no events {name}")
+    kind = _KINDS[name]
     known = kind.__struct_fields__
     if unknown := entry.keys() - {"kind", "count", *known}:
         raise ValueError(f"{name} has {', '.join(sorted(unknown))}")

@@ -238,9 +238,12 @@ class Manifest(Struct, frozen=True):
     @property
     def stored_names(self) -> list[str]:
         """The names of all objects of the result: output shards, then the files beside them."""
-        index = [] if self.index is None else [self.index]
-        beside = [*index, *(each.name for each in self.sidecars)]
-        return [*(each.name for each in self.outputs), *beside]
+        index = [self.index] if self.index else []
+        return [
+            *(each.name for each in self.outputs),
+            *index,
+            *(each.name for each in self.sidecars),
+        ]
 
 
 class Making(Struct, frozen=True):
@@ -249,8 +252,8 @@ class Making(Struct, frozen=True):
     move: Mapping[str, Any]
     phase_seconds: Mapping[str, float]
     reactions: Sequence[ReactionCount] = ()
-    reactions_file: str | None = None
-    rejects_file: str | None = None
+    reactions_file: str = ""
+    rejects_file: str = ""
     codec: Mapping[str, object] | None = None
     mixing: Mixing | None = None
     timeline: Sequence[Sample] = ()
@@ -273,17 +276,17 @@ def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
         "move": making.move,
         "phase_seconds": making.phase_seconds,
         "reactions": [asdict(each) for each in making.reactions],
-        "reactions_file": making.reactions_file,
-        "rejects_file": making.rejects_file,
+        "reactions_file": making.reactions_file or None,
+        "rejects_file": making.rejects_file or None,
         "code": manifest.code,
         "index": manifest.index,
         "sidecars": _rows(ManifestSidecar, manifest.sidecars),
-        "lineage": lineage if lineage is None else asdict(lineage),
+        "lineage": lineage and asdict(lineage),
         "amends": history.amends,
         "removed": history.removed,
         "earlier": {part.job_id: _part(part) for part in history.earlier},
         "classes": manifest.classes or None,
-        "mixing": mixing if mixing is None else _mixing(mixing.document()),
+        "mixing": mixing and _mixing(mixing.document()),
         "timeline": Rows(making.timeline),
         "inputs": _rows(ManifestInput, manifest.inputs),
         "outputs": _rows(ManifestOutput, manifest.outputs),
@@ -317,7 +320,7 @@ def _part(part: ManifestPart) -> dict[str, object]:
         "spec": part.spec.canonical(),
         "outputs": part.outputs,
         "removed": list(part.removed),
-        "lineage": part.lineage if part.lineage is None else asdict(part.lineage),
+        "lineage": part.lineage and asdict(part.lineage),
         "inputs": _rows(ManifestInput, part.inputs),
     }
 

@@ -39,6 +39,7 @@ TEXTS = st.text(
     ),
     max_size=6,
 )
+GIVEN = TEXTS.filter(bool)
 SIZES = st.integers(0, 2**63 - 1)
 SMALL = st.integers(0, 3)
 TALLIES = st.dictionaries(
@@ -60,9 +61,9 @@ ROWS = st.lists(st.builds(InputRow, TEXTS, SIZES, SIZES, TEXTS), max_size=4).map
 SHARDS = st.lists(st.builds(PlannedRow, TEXTS, SMALL, SMALL, SIZES, SIZES), max_size=4).map(tuple)
 EVENTS = st.lists(
     st.one_of(
-        st.builds(JobAccepted, TEXTS, TEXTS, st.dictionaries(TEXTS, JSON, max_size=3), TEXTS),
+        st.builds(JobAccepted, GIVEN, TEXTS, st.dictionaries(TEXTS, JSON, max_size=3), TEXTS),
         st.builds(InputsResolved, ROWS),
-        st.builds(MovementChosen, TEXTS, SMALL, SMALL, SIZES, SIZES, SIZES, TEXTS),
+        st.builds(MovementChosen, GIVEN, SMALL, SMALL, SIZES, SIZES, SIZES, TEXTS),
         st.builds(
             ShardExtracted,
             SMALL,

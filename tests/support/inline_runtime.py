@@ -24,6 +24,7 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.open import open_bucket
 from dsort.storage.routed import BucketPlace, open_inputs, open_outputs
 from tests.support.internals import (
+    NO_MOVEMENT,
     WAYS,
     Buckets,
     Event,
@@ -221,25 +222,23 @@ class _MovedFound(Found, kw_only=True):
     """Makes a job move payload as it was told to, whatever would have been chosen."""
 
     moved: Moved
-    chosen: Movement | None = None
+    chosen: Movement = NO_MOVEMENT
 
     @property
-    def movement(self) -> Movement | None:  # type: ignore[override]
+    def movement(self) -> Movement:  # type: ignore[override]
         return self.chosen
 
     @movement.setter
-    def movement(self, chosen: Movement | None) -> None:
-        if chosen is not None:
-            chosen = replace(
-                chosen,
-                way=WAYS[self.moved.movement],
-                workers=self.moved.workers,
-                partitions=self.moved.partitions,
-                buffer_bytes=self.moved.buffer_bytes,
-                values_stay=chosen.values_stay and self.moved.values_stay,
-                hops=self.moved.movement == "range" and self.moved.hops,
-            )
-        self.chosen = chosen
+    def movement(self, chosen: Movement) -> None:
+        self.chosen = replace(
+            chosen,
+            way=WAYS[self.moved.movement],
+            workers=self.moved.workers,
+            partitions=self.moved.partitions,
+            buffer_bytes=self.moved.buffer_bytes,
+            values_stay=chosen.values_stay and self.moved.values_stay,
+            hops=self.moved.movement == "range" and self.moved.hops,
+        )
 
 
 def run_inline(

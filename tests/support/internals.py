@@ -121,8 +121,8 @@ MODULES = {
     "dsort.pipeline.compile": "compile_pipeline steps_of",
     "dsort.pipeline.movement": (
         "BUFFER_BYTES_MAX BUFFER_BYTES_MIN choose_movement COORDINATOR_BYTES "
-        "least_memory_bytes Load Movement MovementSizes NotMappableError PARTITIONS_MAX "
-        "TooLittleMemoryError WAYS WORKER_BYTES workers_that_fit"
+        "least_memory_bytes Load Movement MovementSizes NO_MOVEMENT NotMappableError "
+        "PARTITIONS_MAX TooLittleMemoryError WAYS WORKER_BYTES workers_that_fit"
     ),
     "dsort.reading.dataset": "COUNTED_BYTES_MIN IndexCache",
     "dsort.reading.in_order": "BUFFER_BYTES read_shards ShardRecord",

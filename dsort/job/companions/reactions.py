@@ -50,13 +50,11 @@ def store_reactions(
     job.outcome.rejects_file = _store(job, "rejects", rejects_name(job.job_id), [], [*rejected])
 
 
-def _store(
-    job: Job, what: str, name: str, own: Sequence[bytes], places: Sequence[Place]
-) -> str | None:
-    """Store the lines of a file as ``name``, which is returned; None if there are no lines."""
+def _store(job: Job, what: str, name: str, own: Sequence[bytes], places: Sequence[Place]) -> str:
+    """Store the lines of a file as ``name``, which is returned; "" if there are no lines."""
     size_bytes = sum(map(len, own)) + sum(size for *_, size in places)
     if not size_bytes:
-        return None
+        return ""
     bucket, token = job.buckets.outputs, f"{staged_prefix(job.job_id)}{what}"
     blocks = _blocks(job, own, places)
     give_name(bucket, stage(bucket, token, name, size_bytes, blocks, replaces=True))
@@ -69,13 +67,12 @@ def append_reactions(job: Job, lines: Sequence[bytes]) -> None:
         return
     bucket, name = job.buckets.outputs, reactions_name(job.job_id)
     token = f"{staged_prefix(job.job_id)}more-reactions"
+    data, before = b"".join(lines), list[ReadObject]()
     with contextlib.ExitStack() as stack:
-        before = (
-            None if job.outcome.reactions_file is None else stack.enter_context(bucket.open(name))
-        )
-        known_bytes = 0 if before is None else before.info.size_bytes
-        pieces = chain([] if before is None else _blocks_of(before), [b"".join(lines)])
-        size_bytes = known_bytes + sum(map(len, lines))
+        if job.outcome.reactions_file:
+            before.append(stack.enter_context(bucket.open(name)))
+        size_bytes = len(data) + sum(each.info.size_bytes for each in before)
+        pieces = chain(*map(_blocks_of, before), [data])
         staged = stage(bucket, token, name, size_bytes, pieces, replaces=True)
     give_name(bucket, staged)
     job.outcome.reactions_file = name

@@ -64,7 +64,7 @@ def estimate_of(job: Job, plan: Plan) -> PlanEstimate:
 def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
     """Add the reads of inputs: once for each pass over them; under ``range`` once more, for
     payload. Data that one pass reads twice stays in the page cache."""
-    way, passes = job.movement.way, _passes(job)
+    way, passes = job.found.movement.way, _passes(job)
     if job.pipeline.reading.makes_shards:  # shards are made of files of this machine
         moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
         return
@@ -73,7 +73,7 @@ def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
         if place.ref.is_directory and way.keeps_mappings:
             moved.disk_read += total
         elif place.ref.is_directory and way.reads_ranges:
-            headers = plan.members * HEADER_READ_BYTES if job.movement.hops else total
+            headers = plan.members * HEADER_READ_BYTES if job.found.movement.hops else total
             moved.disk_read += min(headers, total) * passes + total
         elif place.ref.is_directory:
             moved.disk_read += total * passes
@@ -85,10 +85,10 @@ def _add_store_inputs(
     job: Job, plan: Plan, moved: _Moved, place: BucketPlace, sizes: Int64s
 ) -> None:
     """Add the reads of inputs in a store; ``sizes``: of these inputs, in bytes."""
-    passes, buffer_bytes, total = _passes(job), job.movement.buffer_bytes, int(sizes.sum())
+    passes, buffer_bytes, total = _passes(job), job.found.movement.buffer_bytes, int(sizes.sum())
     share = total / max(sum(shard.size_bytes for shard in job.inputs), 1)
     reads, read_bytes = requests_of_reads(sizes, place.limits, buffer_bytes=buffer_bytes), total
-    if job.movement.hops:
+    if job.found.movement.hops:
         # An upper bound: small members are found with the bytes before them.
         reads = Counter(get=len(sizes) + round(plan.members * share))
         read_bytes = min(reads["get"] * HOP_BYTES, total)
@@ -98,7 +98,7 @@ def _add_store_inputs(
     requests.update(requests_of_lookups(len(sizes)))  # named at first, checked at the end
     requests.update(requests_of_lookups(len(sizes)))
     read_bytes *= passes
-    if job.movement.way.reads_ranges:
+    if job.found.movement.way.reads_ranges:
         # An upper bound, too: some of the neighbours that stay neighbours come by one request.
         requests.update(get=round((plan.records + plan.stored_bytes // FAR_READ_BYTES_MAX) * share))
         read_bytes += total
@@ -116,16 +116,18 @@ def _passes(job: Job) -> int:
 
 def _add_spill(job: Job, plan: Plan, moved: _Moved) -> None:
     nodes = job.runtime.nodes()
-    if not job.movement.way.spills:
+    if not job.found.movement.way.spills:
         return
     if nodes > 1:  # each node has only its own part of a partition
         moved.exchanged += plan.stored_bytes * (nodes - 1) // nodes
-    if job.movement.to_disk:
+    if job.found.movement.to_disk:
         moved.disk_written += plan.stored_bytes
         moved.disk_read += plan.stored_bytes
         if plan.stored_bytes < READ_ALONE_BYTES_MIN * plan.records:
-            runs = min(job.movement.workers * RUNS_A_WORKER, len(plan.shards))
-            twice = min(max(runs - 1, 0) / job.movement.partitions, 1.0)  # lie across two runs
+            runs = min(job.found.movement.workers * RUNS_A_WORKER, len(plan.shards))
+            twice = min(
+                max(runs - 1, 0) / job.found.movement.partitions, 1.0
+            )  # lie across two runs
             moved.disk_read += int(plan.stored_bytes * twice)
 
 
@@ -139,7 +141,7 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
         if place.ref.is_directory:
             moved.disk_written += total
             continue
-        limits = output_limits(job, place.ref, workers=job.movement.workers)
+        limits = output_limits(job, place.ref, workers=job.found.movement.workers)
         requests = requests_of_uploads(sizes, limits)
         requests.update(requests_of_lookups(len(sizes)))
         if not _surely_heeds(bucket_named(job.buckets.outputs, place.name)):

@@ -266,7 +266,7 @@ def check_directories(job: Job, *, dry: bool) -> None:
 
 def start_workers(job: Job, *, dry: bool) -> None:
     """Start the job's workers, for the movement that was chosen."""
-    movement = job.movement
+    movement = job.found.movement
     log.debug(
         "records move by %s (%s): %d workers, %d partitions, buffers of %d bytes",
         *(movement.way.name, movement.reason, movement.workers, movement.partitions),
@@ -337,10 +337,10 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
     inputs, which have ``total_bytes``."""
     if job.attempt.before.extracted or job.attempt.before.created:
         return  # a part of the room is taken by existing files
-    scratch_bytes = job.movement.sizes.scratch_bytes
+    scratch_bytes = job.found.movement.sizes.scratch_bytes
     scratch_free = sum(free for free, _ in _free_scratch(job))
     if dry and not job.pipeline.measures_encoded:  # index files only
-        scratch_bytes = total_bytes // 20 if job.movement.way.spills else scratch_bytes
+        scratch_bytes = total_bytes // 20 if job.found.movement.way.spills else scratch_bytes
         _need(scratch_free, scratch_bytes, "scratch")
         return
     shares_disk = not dry and _shares_disk(job)
@@ -371,7 +371,7 @@ def check_output_space(job: Job, total_bytes: int) -> None:
     expected = sum(shard.size_bytes for shard in job.inputs)
     if total_bytes > expected:
         # Spilled data is removed as outputs are written.
-        spilled = job.movement.sizes.scratch_bytes if _shares_disk(job) else 0
+        spilled = job.found.movement.sizes.scratch_bytes if _shares_disk(job) else 0
         _need_for_outputs(job, total_bytes, beside=-spilled)
 
 
@@ -395,10 +395,10 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
 
 def _outputs_bytes(job: Job, total_bytes: int) -> int:
     """About how many bytes the outputs take, for inputs of ``total_bytes``."""
-    encoded = job.movement.sizes.encoded_inputs
+    encoded = job.found.movement.sizes.encoded_inputs
     if job.pipeline.encodes:
         return total_bytes if encoded else 0  # how much plain inputs shrink is not known
-    return job.movement.sizes.payload_bytes if encoded else total_bytes
+    return job.found.movement.sizes.payload_bytes if encoded else total_bytes
 
 
 def _shares_disk(job: Job) -> bool:

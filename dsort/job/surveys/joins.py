@@ -53,7 +53,7 @@ class JoinedFirst(Survey[None]):
 
     def search(self, known: Facts) -> None:
         """``JoinError`` or ``DuplicateError`` if records cannot be joined."""
-        found = self.read(Stage("join", self.job.movement.partitions), known, self._files)
+        found = self.read(Stage("join", self.job.found.movement.partitions), known, self._files)
         for name, data in found.items():
             self.job.attempt.retain_on_nodes(name, data)
 

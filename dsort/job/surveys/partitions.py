@@ -41,8 +41,8 @@ class Partitions(Survey[list[TallyRow]]):
         self.renames = job.pipeline.reading.policies.duplicate_keys == "rename"
         self.classes = job.pipeline.algorithm.placement is not None
         uneven = not is_even(job)
-        self.stays = uneven and job.movement.way.spills and job.pipeline.result.keeps_shards
-        needs_splitters = job.movement.way.spills or self.renames or self.classes
+        self.stays = uneven and job.found.movement.way.spills and job.pipeline.result.keeps_shards
+        needs_splitters = job.found.movement.way.spills or self.renames or self.classes
         self.splitters = uneven and needs_splitters and not self.stays
         super().__init__(job)
 
@@ -53,7 +53,7 @@ class Partitions(Survey[list[TallyRow]]):
         job, shards = self.job, len(self.job.inputs)
         decreasing = job.pipeline.algorithm.decreasing
         return Fact(
-            f"survey-{job.movement.partitions}.json",
+            f"survey-{job.found.movement.partitions}.json",
             list[TallyRow],
             checks={
                 SPLITTERS_FILE: partial(check_splitters, shards=shards, decreasing=decreasing),
@@ -93,7 +93,7 @@ def _share_splitters_of_shards(job: Job) -> None:
     """Share where partitions begin if records stay in their shards: at the beginnings of shards, by
     the sizes of the shards."""
     ends = np.cumsum([shard.size_bytes for shard in job.inputs])
-    count = min(job.movement.partitions, len(ends))
+    count = min(job.found.movement.partitions, len(ends))
     if count < 2:
         return  # there is nothing to divide
     targets = np.array([int(ends[-1]) * part // count for part in range(1, count)], np.int64)
@@ -118,12 +118,14 @@ def _share_splitters(job: Job, survey: Extraction) -> None:
         np.concatenate([np.full(s.sort.count, s.shard, np.int64) for s in samples]),
         np.concatenate([sample.ordinal for sample in samples]),
         np.concatenate([sample.weight_bytes for sample in samples]),
-        job.movement.partitions,
+        job.found.movement.partitions,
         decreasing=job.pipeline.algorithm.decreasing,
         between_keys=bool(job.pipeline.join),
     )
     log.debug(
-        "%d partitions are chosen by samples of %d files", job.movement.partitions, len(samples)
+        "%d partitions are chosen by samples of %d files",
+        job.found.movement.partitions,
+        len(samples),
     )
     job.attempt.retain_on_nodes(SPLITTERS_FILE, splitters_bytes(splitters))
 
