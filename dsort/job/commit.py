@@ -220,9 +220,11 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     transaction, given = transaction_of(job), cast(Sequence[Staged], shards)
     if _notes_replaced(job):
         receipts = {each.token: each.receipt for each in before}
-        renewed = None if job.overwrite else replaceable_names(job)
+        renewed = frozenset[str]() if job.overwrite else replaceable_names(job)
         waiting = [*shards, *named[:replaceable]]
-        kept = transaction.keep_replaced(waiting, renewed, receipts=receipts)
+        kept = transaction.keep_replaced(
+            waiting, lambda name: job.overwrite or name in renewed, receipts=receipts
+        )
         given, named = kept[: len(shards)], kept[len(shards) :] + named[replaceable:]
         job.attempt.lease.check()  # keeping them may have taken a while
     ours = {each.token for each in before}  # an earlier attempt may have given them their names

@@ -28,7 +28,7 @@ from dsort.job.companions.directory_files import (
 )
 from dsort.job.companions.sidecars import refuse_alike
 from dsort.job.create import Created, create, seal
-from dsort.job.extraction import extract
+from dsort.job.extraction import Extraction, extract
 from dsort.job.job import Job
 from dsort.job.ordering import Ordering
 from dsort.job.plan import Plan, make_plan
@@ -37,7 +37,12 @@ from dsort.job.resume import finished_plan, known_shards, learn_created, note_pl
 from dsort.job.setup.collisions import refuse_collisions
 from dsort.job.setup.inputs import refuse_changed_inputs
 from dsort.job.setup.worker_setup import check_output_space
-from dsort.job.stale_outputs import look_for_stale, refuse_taken, remove_stale
+from dsort.job.stale_outputs import (
+    look_for_stale,
+    look_for_stale_early,
+    refuse_taken,
+    remove_stale,
+)
 from dsort.job.surveys.all_surveys import run_surveys
 from dsort.log_lines import logger_of
 from dsort.results.journal import discard_run
@@ -46,6 +51,7 @@ from dsort.results.lease import Lease, NoLease
 from dsort.results.other_buckets import forget_elsewhere, tell_result
 from dsort.results.report import Forecast, JobReport, Order, PlannedShard, Run, Totals
 from dsort.results.transaction import PutBack
+from dsort.workers.tasks import Stage
 
 log = logger_of("job")
 
@@ -97,7 +103,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
 
 def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
     wanted = job.spec.on_shard
-    if wanted is None:
+    if not wanted:
         return
     from dsort.job.programs import run_on_shards  # few jobs have any
 
@@ -113,16 +119,15 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
     )
 
 
-def _stage_all(job: Job) -> tuple[Plan, Created, Ordering | None]:
+def _stage_all(job: Job) -> tuple[Plan, Created, Ordering]:
     """Extract, plan and create, except for what an earlier attempt has done."""
     created = Created()
-    look_for_stale(job, None)
+    look_for_stale_early(job)
     learn_created(job)
-    plan = finished_plan(job, created)
-    if plan is not None:
+    if plan := finished_plan(job, created):
         log.debug("all output shards of an earlier attempt are staged: the commit is left")
         look_for_stale(job, plan)
-        return plan, created, None
+        return plan, created, Ordering(job, Extraction(job, Stage("index")))
     with job.reporter.phase("extract"):
         extraction = extract(job, run_surveys(job), before=known_shards(job))
     with job.reporter.phase("plan"):
@@ -224,7 +229,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
             _clean_after_others(job)
             lease.check()  # raises: the loss of the lease caused whatever error there was
         return
-    if outside and error is not None:
+    if outside and error:
         suspend(job, error)
         return
     # The job reports the error that ended it, even if there is no room for its report.
@@ -246,7 +251,7 @@ def _abort(job: Job, error: BaseException | None) -> None:
         report = replace(report, reactions=reactions, warnings=(), error=error_kind)
     with contextlib.suppress(StorageError):
         job.buckets.outputs.write(report_name(job.job_id), report_bytes(job, report))
-        if isinstance(error, JobStoppedError) and job.buckets.streams is None:
+        if isinstance(error, JobStoppedError) and not job.buckets.streams:
             error.hint = begin_again(job)
 
 

@@ -6,6 +6,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec import Struct, field
@@ -266,11 +267,11 @@ def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPie
     return pieces_of
 
 
-def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> Mapping[int, str]:
+def seal(job: Job, plan: Plan, ordering: Ordering, created: Created) -> Mapping[int, str]:
     """Make all staged shards durable and check them; their MD5 by ordinal if they were read.
 
-    Does nothing if the store did both when the shards were written. ``ordering``: needed to check
-    content.
+    Does nothing if the store did both when the shards were written. ``ordering``: used only to
+    check content.
     """
     bucket = job.buckets.outputs
     if bucket.seals_on_finish:
@@ -283,16 +284,17 @@ def seal(job: Job, plan: Plan, ordering: Ordering | None, created: Created) -> M
             if bucket_for(bucket, plan.names[ordinal]).seals_on_finish:
                 md5[ordinal] = shard.md5
     _advance(job, plan, md5)
-    if ordering is not None and job.pipeline.result.checks_content:
+    seal_missing = partial(_seal_missing, job, plan, ordering, created, md5)
+    if job.pipeline.result.checks_content:
         ordering.want_all()
-        retry_after_lost_scratch(ordering, lambda: _seal_missing(job, plan, ordering, created, md5))
+        retry_after_lost_scratch(ordering, seal_missing)
     else:
-        _seal_missing(job, plan, None, created, md5)
+        seal_missing()
     return md5
 
 
 def _seal_missing(
-    job: Job, plan: Plan, ordering: Ordering | None, created: Created, md5: dict[int, str]
+    job: Job, plan: Plan, ordering: Ordering, created: Created, md5: dict[int, str]
 ) -> None:
     late, prefix = [form.is_late for form in job.pipeline.outputs], staged_prefix(job.job_id)
     shards = [
@@ -304,7 +306,7 @@ def _seal_missing(
             shard_bytes=shard.file_bytes,
             checksum=created.shards.checksum(shard.ordinal),
             pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)
-            if ordering is not None and not late[job.output_of(shard.group)]
+            if job.pipeline.result.checks_content and not late[job.output_of(shard.group)]
             else (),
             reread=shard.ordinal in created.rechecked,
             head_bytes=shard.head_bytes,
@@ -357,9 +359,7 @@ def _sealed_before(job: Job, created: Created) -> dict[int, str]:
 
 
 def _partition_nodes(
-    ordering: Ordering | None, shards: tuple[StagedShard, ...]
+    ordering: Ordering, shards: tuple[StagedShard, ...]
 ) -> tuple[tuple[int, str], ...]:
-    if ordering is None:
-        return ()
     partitions = {partition for shard in shards for partition, _, _ in shard.pieces}
     return tuple((partition, ordering.node_of(partition)) for partition in sorted(partitions))

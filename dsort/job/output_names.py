@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import takewhile
 from typing import Final, Self
 
@@ -14,12 +15,11 @@ from msgspec.structs import replace
 from dsort.containers.registry import codec_of, container_of
 from dsort.naming.names import archive_extension, check_output_name, with_extension
 from dsort.naming.overlap import final_templates, names_made
-from dsort.naming.templates import NumberRange, ShardTemplate, parse_template
+from dsort.naming.templates import COUNT_MAX, NumberRange, ShardTemplate, parse_template
 from dsort.order.cut import CutRule, OutputShard
 from dsort.order.output_shards import OutputShards, rows_of
 from dsort.storage.routed import place_of, placed_at
 
-_DIGITS: Final = re.compile(r"[0-9]*")
 _DIGITS_MAX: Final = 255  # no file name is longer
 
 
@@ -27,17 +27,27 @@ class TemplateExhaustedError(ValueError):
     """A template has fewer names than there are output shards."""
 
 
+@cache
+def _numbers(template: ShardTemplate) -> re.Pattern[str]:
+    """The names of a template with one counter, without the extension that is appended."""
+    pattern = re.escape(template.prefix)
+    for each in template.ranges:
+        pattern += f"(?P<{'total' if each.is_total else 'n'}>[0-9]{{1,{_DIGITS_MAX}}})"
+        pattern += re.escape(each.gap)
+    return re.compile(pattern)
+
+
 class OutputNames(Struct, frozen=True):
     """The templates of a job's outputs, one a group, each with its own counter.
 
-    ``totals``: how many names each template makes, for ``{total}``; None until the outputs are
+    ``totals``: how many names each template makes, for ``{total}``; empty until the outputs are
     planned, unless the spec has the number of shards. ``places``: the part of names that stands for
     the bucket of a group (see ``storage.routed``), if any group is in another bucket.
     ``extensions``: of each group, if they differ."""
 
     templates: tuple[ShardTemplate, ...]
     extension: str
-    totals: tuple[int, ...] | None = None
+    totals: tuple[int, ...] = ()
     places: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
 
@@ -46,25 +56,24 @@ class OutputNames(Struct, frozen=True):
         cls,
         texts: Sequence[str],
         extension: str,
-        totals: Sequence[int] | None = None,
+        totals: Sequence[int] = (),
         places: Sequence[str] = (),
         extensions: Sequence[str] = (),
     ) -> OutputNames:
         """The names of the templates ``texts``; ``ValueError`` if one is no template, or its names
         cannot be names of outputs."""
-        known = None if totals is None else tuple(totals)
         templates = tuple(parse_template(text) for text in texts)
         own = tuple(extensions) if {*extensions} - {extension} else ()
-        names = cls(templates, extension, known, tuple(places) if any(places) else (), own)
+        names = cls(templates, extension, (*totals,), tuple(places) if any(places) else (), own)
         for group in range(len(names.templates)):
             check_output_name(names._inside(group, 0))
         return names
 
     def counted(self, shards: OutputShards) -> OutputNames:
         """These names, with the totals of ``shards``."""
-        return replace(self, totals=tuple(self._needed(shards)))
+        return replace(self, totals=tuple(self.needed(shards)))
 
-    def _needed(self, shards: OutputShards) -> list[int]:
+    def needed(self, shards: OutputShards) -> list[int]:
         """How many names of each template the ``shards`` take."""
         groups, numbers = shards.column("group"), shards.column("number")
         return [int(numbers[groups == group].max(initial=-1)) + 1 for group in self._groups()]
@@ -74,15 +83,14 @@ class OutputNames(Struct, frozen=True):
         if not any(template.has_total for template in self.templates):
             return self
         numbers = [[self.number_of(group, each) for each in names] for group in self._groups()]
-        totals = (sum(number is not None for number in each) for each in numbers)
-        return replace(self, totals=tuple(totals))
+        return replace(self, totals=tuple(sum(at >= 0 for at in each) for each in numbers))
 
     def _groups(self) -> range:
         return range(len(self.templates))
 
     def awaits_total(self, group: int) -> bool:
         """Whether the names of a group are not known yet because they contain their number."""
-        return self.totals is None and self.templates[group].has_total
+        return not self.totals and self.templates[group].has_total
 
     def name(self, group: int, number: int) -> str:
         """The name of shard ``number`` of ``group``; if the number of shards is not known yet, as
@@ -99,55 +107,31 @@ class OutputNames(Struct, frozen=True):
 
     def _inside(self, group: int, number: int) -> str:
         """The name inside its bucket."""
-        total = None if self.totals is None else self.totals[group]
+        total = self.totals[group] if self.totals else None
         return with_extension(self.templates[group].name(number, total), self.extension_of(group))
 
     def extension_of(self, group: int) -> str:
         """The extension that is appended to names of a group without an archive extension."""
         return self.extensions[group] if self.extensions else self.extension
 
-    def _own(self, group: int, name: str) -> str | None:
-        """``name`` inside the bucket of a group; None if it is in another bucket."""
-        place, inside = place_of(name)
-        return inside if place == self.place(group) else None
-
-    def number_of(self, group: int, name: str) -> int | None:
-        """The number of the shard of ``group`` that is called ``name``, or None; where names
-        contain the number of shards, ``name`` may have any. For templates with one counter; None
-        for others."""
-        template = self.templates[group]
-        counter, own = template.counter, self._own(group, name)
-        if counter is None or own is None or not own.startswith(template.prefix):
-            return None
-        name = own
-        if template.has_total:
-            return self._number_of_many(group, name)
-        digits = _DIGITS.match(name, len(template.prefix))
-        after = _DIGITS.match(counter.gap)
-        assert digits is not None
-        assert after is not None
-        text = digits[0].removesuffix(after[0]) if after[0] else digits[0]
-        if not text or len(text) > _DIGITS_MAX:
-            return None
-        number, rest = divmod(int(text) - counter.start, counter.step)
-        in_range = number >= 0 and (counter.count is None or number < counter.count)
-        return number if in_range and not rest and self._inside(group, number) == name else None
-
-    def _number_of_many(self, group: int, name: str) -> int | None:
-        """The number of a shard whose name contains the number of shards; None if there is none."""
-        template = self.templates[group]
-        pattern = re.escape(template.prefix)
-        for each in template.ranges:
-            group_name = "total" if each.is_total else "n"
-            pattern += f"(?P<{group_name}>[0-9]{{1,{_DIGITS_MAX}}}){re.escape(each.gap)}"
-        numbers = re.compile(pattern)
-        for text in (name, name.removesuffix(self.extension_of(group))):
-            match = numbers.fullmatch(text)
-            if match is not None:
-                number, total = int(match["n"]), int(match["total"])
-                made = with_extension(template.name(number, total), self.extension_of(group))
-                return number if made == name else None
-        return None
+    def number_of(self, group: int, name: str) -> int:
+        """The number of the shard of ``group`` that is called ``name``, or -1; where names contain
+        the number of shards, ``name`` may have any. For templates with one counter; -1 for
+        others."""
+        template, extension = self.templates[group], self.extension_of(group)
+        counter, (place, inside) = template.counter, place_of(name)
+        if not counter or place != self.place(group) or not inside.startswith(template.prefix):
+            return -1
+        numbers = _numbers(template)
+        match = numbers.fullmatch(inside) or numbers.fullmatch(inside.removesuffix(extension))
+        if not match:
+            return -1
+        number, rest = divmod(int(match["n"]) - counter.start, counter.step)
+        if rest or not 0 <= number < (counter.count or COUNT_MAX):
+            return -1
+        total = int(match["total"]) if template.has_total else None
+        made = with_extension(template.name(number, total), extension)
+        return number if made == inside else -1
 
     def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
         """Those of ``names`` that a template makes, by group from the number in ``first`` on. From
@@ -162,9 +146,7 @@ class OutputNames(Struct, frozen=True):
                 continue
             for name in names:
                 number = self.number_of(group, name)
-                if number is not None and (
-                    number >= first[group] or self.name(group, number) != name
-                ):
+                if number >= first[group] or (number >= 0 and self.name(group, number) != name):
                     found.add(name)
         for place, texts in several.items():
             inside = [each for at, each in map(place_of, names) if at == place]
@@ -186,7 +168,7 @@ class OutputNames(Struct, frozen=True):
         ``TemplateExhaustedError`` if a template has too few names; ``ValueError`` if a name cannot
         be an object's name.
         """
-        for group, count in enumerate(self._needed(shards)):
+        for group, count in enumerate(self.needed(shards)):
             template = self.templates[group]
             if template.count is not None and count > template.count:
                 raise TemplateExhaustedError(
@@ -273,9 +255,9 @@ class KeptNames(OutputNames, frozen=True):
         """The name of shard ``number``."""
         return self.listed[number]
 
-    def number_of(self, group: int, name: str) -> int | None:
-        """The number of the shard that is called ``name``."""
-        return self.numbers.get(name)
+    def number_of(self, group: int, name: str) -> int:
+        """The number of the shard that is called ``name``, or -1."""
+        return self.numbers.get(name, -1)
 
     def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
         """Those of ``names`` that are an output's, from the number in ``first`` on."""

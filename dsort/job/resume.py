@@ -188,10 +188,10 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     data = job.attempt.retained(PLANNED_FILE)
     job.outcome.names = job.outcome.names.counted_in([row.name for row in known.shards])
     places = _places(job, [row.name for row in known.shards])
-    if data is None or places is None or job.pipeline.result.checks_content:
+    if data is None or len(places) < len(known.shards) or job.pipeline.result.checks_content:
         return None
     carrier = job.pipeline.carrier
-    if carrier.entries is not None or carrier.head is not None or job.pipeline.has_late_outputs:
+    if carrier.entries or carrier.head or job.pipeline.has_late_outputs:
         return None  # the journal has no sizes of ends and no content of heads
     plan = Plan(
         shards=with_ends(
@@ -240,19 +240,18 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     return plan
 
 
-def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]] | None:
-    """(group, number) of the output shards with these names, in their order; None if the templates
+def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]]:
+    """(group, number) of the output shards with these names, in their order; none if the templates
     do not make these names. Each group counts from 0."""
     templates, places = job.outcome.names.templates, list[tuple[int, int]]()
     due = {job.outcome.names.name(group, 0): (group, 0) for group in range(len(templates))}
     for name in names:
-        place = due.pop(name, None)
-        if place is None:
-            return None
-        places.append(place)
-        group, after = place[0], place[1] + 1
-        count = templates[group].count
-        if count is None or after < count:
+        if name not in due:
+            return []
+        group, number = due.pop(name)
+        places.append((group, number))
+        after, count = number + 1, templates[group].count
+        if not count or after < count:
             due[job.outcome.names.name(group, after)] = (group, after)
     return places
 

@@ -51,26 +51,27 @@ class _Listed(Struct, frozen=True):
         return info.size_bytes == self.file_bytes and info.mtime_ns <= self.written_ns
 
 
-def look_for_stale(job: Job, plan: Plan | None) -> None:
-    """Warn of what will remain of older results beside this one, and note what is to be removed.
+_NOT_REPLACED = _Listed(-1, 0)
 
-    Reported once: before there is a ``plan`` if the number of shards is known by then.
-    """
-    if not job.overwrite:
-        return
+
+def look_for_stale_early(job: Job) -> None:
+    """``look_for_stale`` before there is a plan, if the number of shards is known by then."""
     counts = [target.count or 0 for target in job.spec.targets]
-    if plan is None and all(counts):
-        names = set[str]()
-        for group, count in enumerate(counts):
-            names.update(job.outcome.names.some(group, 0, count))
-        stale = _find(job, names, counts)
-    elif plan is not None and not all(counts):
-        used = [0] * len(job.outcome.names.templates)
-        for shard in plan.shards:
-            used[shard.group] = max(used[shard.group], shard.number + 1)
-        stale = _find(job, set(plan.names), used)
-    else:
-        return
+    if job.overwrite and all(counts):
+        some = job.outcome.names.some
+        names = {name for group, count in enumerate(counts) for name in some(group, 0, count)}
+        _note_stale(job, names, counts)
+
+
+def look_for_stale(job: Job, plan: Plan) -> None:
+    """Warn of what will remain of older results beside this one, and note what is to be removed,
+    unless that was done early."""
+    if job.overwrite and not all(target.count for target in job.spec.targets):
+        _note_stale(job, set(plan.names), job.outcome.names.needed(plan.shards))
+
+
+def _note_stale(job: Job, written: set[str], used: list[int]) -> None:
+    stale = _find(job, written, used)
     job.outcome.stale = stale.ours if job.spec.remove_stale else []
     _warn(job, stale)
 
@@ -130,7 +131,7 @@ def _of_replaced(
     if it has a manifest; the job replaced no result that is newer. ``own``: the buckets of outputs;
     what a manifest lists in other buckets does not concern this job.
     """
-    newest: dict[str, _Listed | None] = dict.fromkeys(written)
+    newest = dict.fromkeys(written, _NOT_REPLACED)
     is_older = not job_id
     for info in _manifests(bucket):
         if info.name == manifest_name(job_id):
@@ -139,8 +140,9 @@ def _of_replaced(
         sizes, is_known = _outputs(bucket, info, own)
         is_replaced = is_older and is_known and not written.isdisjoint(sizes)
         for name, size_bytes in sizes.items():
-            newest.setdefault(name, _Listed(size_bytes, info.mtime_ns) if is_replaced else None)
-    return {name: listed for name, listed in newest.items() if listed is not None}
+            listed = _Listed(size_bytes, info.mtime_ns) if is_replaced else _NOT_REPLACED
+            newest.setdefault(name, listed)
+    return {name: listed for name, listed in newest.items() if listed is not _NOT_REPLACED}
 
 
 def _warn(job: Job, stale: _Stale) -> None:
@@ -253,18 +255,17 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
     if sidecars and job.buckets.outputs.exists():
         _refuse(job, "sidecars get", sorted(job.buckets.outputs.stat_many(sidecars)), dry=dry)
     existing = existing_names(job)
-    counts = [target.count for target in job.pipeline.targets]
-    if all(count is not None for count in counts):
+    counts = [target.count or 0 for target in job.pipeline.targets]
+    if all(counts):
         existing = [name for name in existing if not _is_behind(job, name, counts)]
     _refuse(job, "the output template makes", existing, dry=dry)
 
 
-def _is_behind(job: Job, name: str, counts: Sequence[int | None]) -> bool:
+def _is_behind(job: Job, name: str, counts: Sequence[int]) -> bool:
     """Whether a template makes ``name`` only for more shards than there will be."""
-    numbers = [
-        (job.outcome.names.number_of(group, name), count) for group, count in enumerate(counts)
-    ]
-    made = [number >= (count or 0) for number, count in numbers if number is not None]
+    number_of = job.outcome.names.number_of
+    numbers = [(number_of(group, name), count) for group, count in enumerate(counts)]
+    made = [number >= count for number, count in numbers if number >= 0]
     return bool(made) and all(made)
 
 

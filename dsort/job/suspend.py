@@ -26,7 +26,7 @@ def is_from_outside(job: Job, error: BaseException | None) -> bool:
     """Whether ``error`` ended from outside a job that has done something and can be resumed: a
     signal, Ctrl-C in Python, or a full disk; neither a failure of the job nor a request to discard
     it."""
-    if job.stop.discards or job.buckets.streams is not None:
+    if job.stop.discards or job.buckets.streams:
         return False
     outside = (JobStoppedError, StorageFullError, KeyboardInterrupt, SystemExit)
     has_begun = job.attempt.is_resumed or "extract" in job.reporter.state.phases

@@ -9,8 +9,9 @@ resumed job that fails can put back the replaced objects.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec import Struct, field, to_builtins
@@ -20,7 +21,7 @@ from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.log_lines import logger_of
 from dsort.naming.names import check_output_name
 from dsort.results.layout import replaced_list_name, replaced_prefix, staged_prefix
-from dsort.storage.bucket import COPY, Bucket, ObjectInfo
+from dsort.storage.bucket import COPY, Bucket
 from dsort.storage.routed import place_of
 from dsort.storage.staging import Staged, give_name
 
@@ -48,7 +49,10 @@ class Kept(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     published: str
 
 
-class _KeptObjects(Struct):
+class KeptObjects(Struct):
+    """The list of the objects that a job keeps, of the format ``kept``; 0: there is no list, so
+    nothing was replaced yet."""
+
     kept: int
     objects: list[Kept]
 
@@ -113,12 +117,12 @@ class Transaction:
     def keep_replaced(
         self,
         staged: Sequence[Staged],
-        replaceable: Collection[str] | None = None,
+        may_replace: Callable[[str], bool] = lambda name: True,
         *,
         receipts: Mapping[str, str] = _NOTHING,
     ) -> list[Staged]:
-        """Keep every object that has a name of ``staged`` and is ``replaceable`` (None: all are);
-        returns ``staged``, with those marked that may replace something now.
+        """Keep every object that has a name of ``staged`` and that the job ``may_replace``; returns
+        ``staged``, with those marked that may replace something now.
 
         If an earlier attempt has begun to give names, the objects that it kept stay kept, and the
         objects that it published are not kept. ``receipts``: by token, the receipt with which an
@@ -129,13 +133,13 @@ class Transaction:
         names = [each.name for each in staged]
         rows = {row.number: row for row in self._known(noted, names)}
         ours: set[str] = set()
-        if noted is not None:
+        if noted.kept:
             given = ((each, receipts.get(each.token, each.receipt)) for each in staged)
             ours = bucket.published({each.token: (each.name, receipt) for each, receipt in given})
         waiting = [
             at
             for at, each in enumerate(staged)
-            if each.token not in ours and (replaceable is None or each.name in replaceable)
+            if each.token not in ours and may_replace(each.name)
         ]
         if bucket.seals_on_finish:  # a listing is cheaper there than a request for each
             there = bucket.stat_many([names[number] for number in waiting])
@@ -155,7 +159,9 @@ class Transaction:
             published = receipts.get(staged[number].token, staged[number].receipt)
             rows[number] = Kept(number, name, etag, kept_as[number], published)
         bucket.make_durable()
-        _write_kept(bucket, self._job_id, [rows[number] for number in sorted(rows)])
+        objects = Rows(to_builtins(rows[number]) for number in sorted(rows))
+        data = json_bytes({"kept": KEPT_VERSION, "objects": objects})
+        bucket.write(replaced_list_name(self._job_id), data)
         replaced = {row.name for row in rows.values()}
         return [each._replace(replaces=each.name in replaced) for each in staged]
 
@@ -177,10 +183,7 @@ class Transaction:
             give_name(bucket, each)
 
         log.debug("%d objects in %s get their names", len(first) + len(others), bucket.uri)
-        if publisher is not None:
-            publisher(first)
-        else:
-            each_at_once(bucket, first, give)
+        (publisher or partial(each_at_once, bucket, do=give))(first)
         each_at_once(bucket, others, give)
         bucket.make_durable()
         give(last())
@@ -226,7 +229,7 @@ class Transaction:
         bucket, job_id = self._bucket, self._job_id
         noted = read_kept(bucket, job_id)
         rows = self._known(noted, names)
-        done = PutBack(was_noted=noted is not None, kept={row.name for row in rows})
+        done = PutBack(was_noted=bool(noted.kept), kept={row.name for row in rows})
         if not rows:
             return done
         log.debug("%d objects that job %s replaced are put back", len(rows), job_id)
@@ -235,12 +238,15 @@ class Transaction:
         infos = bucket.stat_many([row.name for row in rows])
         tokens = {row.number: f"{staged_prefix(job_id)}{row.number}" for row in rows}
         published = {tokens[row.number]: (row.name, row.published) for row in rows}
-        ours = bucket.published(published) if noted is not None else set()
+        ours = bucket.published(published) if noted.kept else set()
 
         def give(row: Kept) -> None:
-            info, token = infos.get(row.name), f"{prefix}{row.number}"
-            if info is not None and tokens[row.number] not in ours:
-                if noted is None or _is_as_before(row, info, kept.get(token)):
+            token = f"{prefix}{row.number}"
+            if row.name in infos and tokens[row.number] not in ours:
+                now = infos[row.name].etag
+                # A copy that is no longer kept was put back.
+                was_kept = now == kept[token].etag if token in kept else row.receipt == COPY
+                if not noted.kept or now == row.etag or was_kept:
                     done.names.append(row.name)
                 elif row.receipt == COPY:  # a version, unlike a copy, stays in the store anyway
                     done.lose(
@@ -258,11 +264,11 @@ class Transaction:
         bucket.make_durable()
         return done
 
-    def _known(self, noted: list[Kept] | None, names: Sequence[str]) -> list[Kept]:
+    def _known(self, noted: KeptObjects, names: Sequence[str]) -> list[Kept]:
         """The kept objects: ``noted``, or if the job died before it noted them, those that are
         found by number."""
-        if noted is not None:
-            return noted
+        if noted.kept:
+            return noted.objects
         prefix = replaced_prefix(self._job_id)
         found = self._bucket.list(prefix)
         numbers = [_number(each.name.removeprefix(prefix)) for each in found]
@@ -273,21 +279,11 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX else -1
 
 
-def _is_as_before(row: Kept, info: ObjectInfo, kept: ObjectInfo | None) -> bool:
-    """Whether the object there now, which is not the job's, is the one from before the job."""
-    if info.etag == row.etag:
-        return True
-    if kept is None:
-        return row.receipt == COPY  # it was put back, and is no longer kept
-    return info.etag == kept.etag
-
-
 # -- the list of kept objects --------------------------------------------------------------------
 
 
-def read_kept(bucket: Bucket, job_id: str) -> list[Kept] | None:
-    """The objects that a job has listed as kept; None if it has not come so far and replaced
-    nothing.
+def read_kept(bucket: Bucket, job_id: str) -> KeptObjects:
+    """The objects that a job has listed as kept.
 
     ``StorageError`` if the list is damaged: it is unknown then where replaced objects are kept.
     """
@@ -297,22 +293,16 @@ def read_kept(bucket: Bucket, job_id: str) -> list[Kept] | None:
             raise _damaged(bucket, name, f"it is larger than {KEPT_BYTES_MAX:,} bytes")
         data = bucket.read(name)
     except ObjectNotFoundError:
-        return None
+        return KeptObjects(0, [])
     try:
-        kept = checked(json.loads(data), _KeptObjects)
+        kept = checked(json.loads(data), KeptObjects)
         if kept.kept != KEPT_VERSION:
             raise ValueError(f"its format is {kept.kept}")
         for row in kept.objects:
             check_output_name(place_of(row.name)[1])
     except (RecursionError, ValueError) as error:
         raise _damaged(bucket, name, str(error)) from None
-    return kept.objects
-
-
-def _write_kept(bucket: Bucket, job_id: str, rows: Iterable[Kept]) -> None:
-    objects = Rows(map(to_builtins, rows))
-    data = json_bytes({"kept": KEPT_VERSION, "objects": objects})
-    bucket.write(replaced_list_name(job_id), data)
+    return kept
 
 
 def _damaged(bucket: Bucket, name: str, why: str) -> StorageError:

@@ -13,6 +13,7 @@ from dsort.errors import StorageFullError, WorkerLostError
 
 __all__ = [
     "PROCESSES_HINT",
+    "UNLIMITED",
     "address_space_bytes",
     "explain_limits",
     "files_that_fit",
@@ -21,17 +22,19 @@ __all__ = [
 ]
 
 PROCESSES_HINT = "raise what limits processes and threads (ulimit -u, pids.max), or --workers 1"
+UNLIMITED = 1 << 62
+"""More than a process can have of anything."""
 _OWN_ADDRESSES_BYTES = 240 << 20
 """The address space of libraries, stacks and other mappings of a worker before it holds any data
 (measured: 205 MB with NumPy and no store)."""
 _SPARE_FILES = 128  # left for all other files of a process
 
 
-def address_space_bytes() -> int | None:
-    """How many bytes a process may map for data, besides ``_OWN_ADDRESSES_BYTES``; None without a
-    limit."""
+def address_space_bytes() -> int:
+    """How many bytes a process may map for data, besides ``_OWN_ADDRESSES_BYTES``; ``UNLIMITED``
+    without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if soft == resource.RLIM_INFINITY else max(soft - _OWN_ADDRESSES_BYTES, 0)
+    return UNLIMITED if soft == resource.RLIM_INFINITY else max(soft - _OWN_ADDRESSES_BYTES, 0)
 
 
 def files_that_fit(wanted: int) -> int:
@@ -46,14 +49,14 @@ def files_that_fit(wanted: int) -> int:
 
 def free_processes(
     proc_root: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """How many processes and threads may be started now; None without a limit. The two directories
-    are parameters for tests."""
+) -> int:
+    """How many processes and threads may be started now; ``UNLIMITED`` without a limit. The two
+    directories are parameters for tests."""
     found = [*_left_in_groups(proc_root, cgroup_root)]
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft != resource.RLIM_INFINITY and os.geteuid():  # the limit does not apply to root
         found.append(soft - _threads_of_user(proc_root))
-    return max(min(found), 0) if found else None
+    return max(min(found, default=UNLIMITED), 0)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 from dsort.errors import StorageFullError, WorkerLostError
-from dsort.storage.process_limits import explain_limits, free_processes
+from dsort.storage.process_limits import UNLIMITED, explain_limits, free_processes
 from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
@@ -159,7 +159,7 @@ def test_the_smallest_group_counts(text: str, group: str, tmp_path: Path) -> Non
 def test_without_a_limit_there_is_none(tmp_path: Path) -> None:
     if resource.getrlimit(resource.RLIMIT_NPROC)[0] != resource.RLIM_INFINITY and os.geteuid():
         pytest.skip("this user may have so many processes only")
-    assert free_processes(tmp_path, tmp_path / "nothing") is None
+    assert free_processes(tmp_path, tmp_path / "nothing") == UNLIMITED
 
 
 def test_what_cannot_be_had_is_an_error_in_words() -> None:

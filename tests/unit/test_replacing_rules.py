@@ -89,7 +89,7 @@ def test_a_death_before_anything_is_noted(dies_at: int, bucket: Bucket) -> None:
     outputs = staged(bucket)
     with pytest.raises(KeyboardInterrupt):
         Transaction(bucket, JOB, between=between).keep_replaced(outputs)
-    assert read_kept(bucket, JOB) is None
+    assert not read_kept(bucket, JOB).kept
     done = Transaction(bucket, JOB).put_back(NAMES)
     assert not done.was_noted
     assert contents(bucket) == old

@@ -122,7 +122,7 @@ def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = (
             raise SpecError([SpecProblem("keep_shards", str(error))]) from None
     if keymap is None:
         counts = [target.count for target in spec.targets]
-        totals = None if None in counts else [count or 0 for count in counts]
+        totals = () if None in counts else [count or 0 for count in counts]
         templates = [target.template or "" for target in spec.targets]
         places = [target.place for target in spec.targets]
         extensions = [target.extension for target in spec.targets]

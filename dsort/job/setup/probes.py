@@ -27,7 +27,7 @@ from dsort.moves.range_queue import RangeQueue, RangeRead
 from dsort.naming.names import archive_extension
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
-from dsort.storage.process_limits import address_space_bytes, free_processes
+from dsort.storage.process_limits import UNLIMITED, address_space_bytes, free_processes
 from dsort.workers.header_reader import header_hops
 
 RECORD_BYTES_MIN = 32 << 10
@@ -63,10 +63,8 @@ def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
     for it."""
     if are_in_stores(job):
         return _range_suits_in_store(job, spill_to_disk=spill_to_disk, has_scratch=has_scratch)
-    room, threads = free_processes(), THREADS_A_WORKER * job.runtime.workers_max()
-    if room is not None and room < threads:
-        return ""
-    if address_space_bytes() is not None:  # a thread maps megabytes
+    threads = THREADS_A_WORKER * job.runtime.workers_max()
+    if free_processes() < threads or address_space_bytes() < UNLIMITED:  # a thread maps megabytes
         return ""
     with contextlib.suppress(DsortError), _sampled(job) as opened:
         record_bytes = sampled_record_bytes(_hops(job), opened)

@@ -18,7 +18,7 @@ from dsort.pipeline.movement import COORDINATOR_BYTES
 from dsort.sizes import Percent
 from dsort.spec.model import JobSpec
 from dsort.storage.limit import StoreLimits
-from dsort.storage.process_limits import address_space_bytes, free_processes
+from dsort.storage.process_limits import UNLIMITED, address_space_bytes, free_processes
 from dsort.storage.ref import BucketRef
 
 
@@ -96,7 +96,7 @@ def usable_memory_bytes(
     limit = total
     for generation, directory in _groups(proc_root, cgroup_root):
         group_limit = _group_limit(generation, directory)
-        if group_limit is not None and group_limit < total:
+        if group_limit < total:
             limit = min(limit, group_limit)
             in_use = _group_use(generation, directory)
             available = min(available, max(0, group_limit - in_use))
@@ -130,11 +130,10 @@ def _groups(proc_root: Path, cgroup_root: Path) -> Iterator[tuple[_Generation, P
     """The directories of all memory groups that this process is in, from its own to the root."""
     paths = _group_paths(_text_of(proc_root / "self" / "cgroup"))
     for mount in _group_mounts(_text_of(proc_root / "self" / "mountinfo")):
-        path = paths.get(mount.generation)
         point = PurePosixPath(mount.point)
-        if path is None:
+        if mount.generation not in paths:
             continue
-        top = Path(point)
+        path, top = paths[mount.generation], Path(point)
         if point.is_relative_to(_CGROUP_MOUNT):
             top = cgroup_root / point.relative_to(_CGROUP_MOUNT)
         directory = top / _below(mount.root, path)
@@ -184,24 +183,24 @@ def _below(mount_root: str, path: str) -> str:
     return str(group.relative_to(mount_root))
 
 
-def _group_limit(generation: _Generation, directory: Path) -> int | None:
-    """The smallest limit in the files of ``directory``, in bytes; None if there is none."""
-    found = [_number_in(directory / name) for name in generation.limits]
-    found.append(_numbers_of(directory / "memory.stat").get(generation.inherited_limit))
-    return min((number for number in found if number is not None), default=None)
+def _group_limit(generation: _Generation, directory: Path) -> int:
+    """The smallest limit in the files of ``directory``, in bytes."""
+    found = (_number_in(directory / name, UNLIMITED) for name in generation.limits)
+    inherited = _numbers_of(directory / "memory.stat").get(generation.inherited_limit, UNLIMITED)
+    return min(inherited, *found)
 
 
 def _group_use(generation: _Generation, directory: Path) -> int:
     """Bytes in use in a group that the kernel cannot drop: all but the page cache of files."""
-    usage = _number_in(directory / generation.usage) or 0
+    usage = _number_in(directory / generation.usage, 0)
     numbers = _numbers_of(directory / "memory.stat")
     return usage - sum(numbers.get(key, 0) for key in generation.file_cache)
 
 
-def _number_in(file: Path) -> int | None:
-    """The number in ``file``; None if the file is missing or contains ``max``."""
+def _number_in(file: Path, otherwise: int) -> int:
+    """The number in ``file``; ``otherwise`` if the file is missing or contains ``max``."""
     text = _text_of(file).strip()
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() else otherwise
 
 
 def _numbers_of(file: Path) -> dict[str, int]:
@@ -249,9 +248,8 @@ def cores() -> int:
 def workers_here(wanted: int | None) -> int:
     """How many workers to start on this machine: ``wanted``, or one per core, but no more than the
     limit of processes allows. At least one: if none can be started, the start reports that."""
-    room = free_processes()
-    workers = wanted or cores()
-    return workers if room is None else max(min(workers, (room - OWN_THREADS) // WORKER_THREADS), 1)
+    room = (free_processes() - OWN_THREADS) // WORKER_THREADS
+    return max(min(wanted or cores(), room), 1)
 
 
 def job_memory(spec: JobSpec, options: RunOptions) -> JobMemory:
@@ -262,9 +260,7 @@ def job_memory(spec: JobSpec, options: RunOptions) -> JobMemory:
     most = min(limits.available_bytes + own_bytes, limits.limit_bytes)
     if options.memory_max_bytes is not None:
         most = min(most, options.memory_max_bytes)
-    mappable_bytes = address_space_bytes()
-    if mappable_bytes is not None:  # each process may have to map all inputs
-        most = min(most, mappable_bytes)
+    most = min(most, address_space_bytes())  # each process may have to map all inputs
     wanted = spec.memory_limit
     if isinstance(wanted, Percent):
         return JobMemory(most, min(most, int(limits.limit_bytes * wanted.percent / 100)))
@@ -275,21 +271,19 @@ def store_limits(ref: BucketRef, options: RunOptions, *, workers: int = 1) -> St
     """What each of ``workers`` may request of the store that ``ref`` is in."""
     limits = options.settings.limits(ref)
     given = (options.bandwidth_max_bytes_per_s, limits.bandwidth_max_bytes_per_s)
-    total = min((each for each in given if each is not None), default=None)
-    share = None if total is None else total / workers
+    shares = [each / workers for each in given if each is not None]
     return replace(
         limits,
-        bandwidth_max_bytes_per_s=share,
+        bandwidth_max_bytes_per_s=min(shares, default=None),
         requests_in_flight_max=min(limits.requests_in_flight_max, _threads_max(workers)),
     )
 
 
 def _threads_max(workers: int) -> int:
     """How many threads each of ``workers`` can have for requests, at least one."""
-    room, addresses_bytes = free_processes(), address_space_bytes()
-    by_count = REQUESTS_MAX if room is None else (room - OWN_THREADS) // (2 * workers)
-    by_size = REQUESTS_MAX if addresses_bytes is None else addresses_bytes // (2 * THREAD_BYTES)
-    return max(min(by_count, by_size), 1)
+    by_count = (free_processes() - OWN_THREADS) // (2 * workers)
+    by_size = address_space_bytes() // (2 * THREAD_BYTES)
+    return max(min(by_count, by_size, REQUESTS_MAX), 1)
 
 
 def with_part_sizes(limits: StoreLimits, memory_bytes: int, *, workers_a_node: int) -> StoreLimits:
