@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 
@@ -17,7 +16,7 @@ from dsort.data.packed_texts import TextsByNumber
 from dsort.job.extraction import answers, retry_after_lost_scratch
 from dsort.job.facts import parse_kept
 from dsort.job.job import Job
-from dsort.job.ordering import Ordering
+from dsort.job.ordering import Ordering, pieces_of
 from dsort.job.plan import Plan
 from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
@@ -152,18 +151,12 @@ def _create_tasks(
     result = job.pipeline.result
     for run in runs:
         pieces = tuple(piece for shard in plan.shards.at(run) for piece in takes(shard))
-        weights: Counter[str] = Counter()
-        nodes = {}
-        for piece in pieces:
-            if piece.partition >= 0:
-                nodes[piece.partition] = ordering.node_of(piece.partition)
-                weights[nodes[piece.partition]] += piece.stored_bytes
-        best = weights.most_common(1)
+        nodes, best = ordering.placed(pieces)
         yield CreateTask(
             pieces=pieces,
             locations=ordering.locations,
-            nodes=tuple(nodes.items()),
-            node=best[0][0] if best else "",
+            nodes=nodes,
+            node=best,
             want_md5=on_the_way and "wids" in result.sidecars,
             check_content=on_the_way and result.checks_content,
             schema=plan.schema,
@@ -193,11 +186,10 @@ def _create_runs(job: Job, plan: Plan, created: Created) -> list[Int64s]:
     is_missing = np.ones(len(plan.shards), bool)
     is_missing[np.fromiter(created.shards, np.int64, len(created.shards))] = False
     missing = np.flatnonzero(is_missing)
+    stored = plan.shards.column("stored_bytes")[missing]
     if job.found.movement.way.keeps_mappings:
-        stored = plan.shards.column("stored_bytes")[missing]
         return runs_of_small(missing, stored, job.found.movement.workers)
     runs_max = job.found.movement.workers * RUNS_A_WORKER
-    stored = plan.shards.column("stored_bytes")[missing]
     total, written = max(int(stored.sum()), 1), 0
     begins: list[int] = []
     for at, size in enumerate(stored.tolist()):
@@ -240,31 +232,13 @@ def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPie
     prefix, encoded = staged_prefix(job.job_id), job.pipeline.carrier.is_columnar
     late = [form.is_late for form in job.pipeline.outputs]
 
-    def pieces_of(shard: OutputShard) -> list[OutputPiece]:
+    def take(shard: OutputShard) -> list[OutputPiece]:
         output = job.output_of(shard.group)
         size = -1 if encoded or late[output] else shard.container_bytes
         token, name = f"{prefix}{shard.ordinal}", plan.names[shard.ordinal]
-        if not shard.pieces:
-            none = (-1, 0, 0, shard.head_bytes, 0)
-            return [OutputPiece(token, name, shard.ordinal, size, *none, last=True, output=output)]
-        return [
-            OutputPiece(
-                token=token,
-                name=name,
-                ordinal=shard.ordinal,
-                shard_bytes=size,
-                partition=part.partition,
-                row_start=part.row_start,
-                row_stop=part.row_stop,
-                offset=part.offset,
-                stored_bytes=part.stored_bytes,
-                last=part is shard.pieces[-1],
-                output=output,
-            )
-            for part in shard.pieces
-        ]
+        return pieces_of(shard, output, token=token, name=name, shard_bytes=size)
 
-    return pieces_of
+    return take
 
 
 def seal(job: Job, plan: Plan, ordering: Ordering, created: Created) -> Mapping[int, str]:

@@ -12,7 +12,7 @@ has many.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, field
@@ -29,7 +29,7 @@ from dsort.job.job import Job
 from dsort.naming.names import readable
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, OutputShard, Piece
 from dsort.order.mixing_counts import MixingTally
-from dsort.order.output_shards import Pieces
+from dsort.order.output_shards import Pieces, merge_pieces
 from dsort.scratch.logs import reaction_line
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import KeysAt, OrderedRowsOf
@@ -107,6 +107,16 @@ class Ordering(Struct, eq=False):
         """The node that has a partition in order."""
         return self._scratch_nodes[partition]
 
+    def placed(self, pieces: Iterable[OutputPiece]) -> tuple[tuple[tuple[int, str], ...], str]:
+        """(the node of each partition that ``pieces`` are of, the node that has most of them)."""
+        weights: Counter[str] = Counter()
+        nodes = {}
+        for piece in pieces:
+            if piece.partition >= 0:
+                nodes[piece.partition] = self.node_of(piece.partition)
+                weights[nodes[piece.partition]] += piece.stored_bytes
+        return tuple(nodes.items()), next((node for node, _ in weights.most_common(1)), "")
+
     def in_order(self) -> list[OrderDone]:
         """The facts of all partitions, in their order."""
         return [self.facts[partition] for partition in range(self.partitions)]
@@ -166,8 +176,6 @@ class Ordering(Struct, eq=False):
 
 
 LEFT_OUT = "left_out_to_equalize"
-NodeOf = Callable[[int], str]
-"""The node that has a partition in order."""
 SIZES_FILE = "encoded-sizes.json"
 RUNS_MAX = 16384
 RUNS_A_SHARD = 16
@@ -291,9 +299,7 @@ class Equalized(Struct, frozen=True):
     lines: tuple[bytes, ...]
 
 
-def equal_pieces(
-    job: Job, extraction: Extraction, node_of: NodeOf, pieces: Iterable[Piece], rule: CutRule
-) -> Equalized:
+def equal_pieces(ordering: Ordering, pieces: Iterable[Piece], rule: CutRule) -> Equalized:
     """The pieces with which all shards of an output have equally many records."""
     # The names of the records that are left out stay few: fewer than there are shards.
     found: list[Piece] = []
@@ -301,7 +307,7 @@ def equal_pieces(
     for piece in pieces:
         count = rule.of_group(piece.group).count or 0
         (found if piece.number < count else left).append(piece)
-    names = [*_names(job, extraction, node_of, left)]
+    names = _names(ordering, left)
     tally = Tally()
     if names:
         samples = [f"{shard}: {key}" for shard, key in names[:SAMPLES_MAX]]
@@ -310,27 +316,22 @@ def equal_pieces(
     return Equalized(found, len(names), tally, lines)
 
 
-def _rows(job: Job, node_of: NodeOf, piece: Piece) -> OrderedRows:
-    request = OrderedRowsOf(piece.partition, piece.row_start, piece.row_stop)
-    rows: OrderedRows = job.runtime.ask(node_of(piece.partition), request)
-    return rows
-
-
-def _names(
-    job: Job, extraction: Extraction, node_of: NodeOf, pieces: Sequence[Piece]
-) -> Iterator[tuple[str, str]]:
+def _names(ordering: Ordering, pieces: Sequence[Piece]) -> list[tuple[str, str]]:
     """(input shard, key) of each record of ``pieces``."""
-    parts = []
+    job, extraction = ordering.job, ordering.extraction
+    parts: list[tuple[int, int]] = []
+    by_shard: dict[int, list[int]] = {}
     for piece in pieces:
-        ordered = _rows(job, node_of, piece)
+        request = OrderedRowsOf(piece.partition, piece.row_start, piece.row_stop)
+        ordered: OrderedRows = job.runtime.ask(ordering.node_of(piece.partition), request)
         rows, offsets = ordered.rows, ordered.record_offsets
         first = slice(None) if offsets is None else offsets[:-1]
-        pairs = zip(rows[SHARD][first].tolist(), rows[ORDINAL][first].tolist(), strict=True)
-        parts += [*pairs]
+        for shard, ordinal in zip(
+            rows[SHARD][first].tolist(), rows[ORDINAL][first].tolist(), strict=True
+        ):
+            parts.append((shard, ordinal))
+            by_shard.setdefault(shard, []).append(ordinal)
     locations = extraction.shard_locations()
-    by_shard: dict[int, list[int]] = {}
-    for shard, ordinal in parts:
-        by_shard.setdefault(shard, []).append(ordinal)
     keys: dict[tuple[int, int], bytes] = {}
     for shard, ordinals in by_shard.items():
         wanted = np.unique(np.array(ordinals, np.int64))
@@ -338,8 +339,7 @@ def _names(
         node = locations.nodes[locations.node_of[file]]
         found = job.runtime.ask(node, KeysAt(extraction.stage.name, file, shard, wanted)).tolist()
         keys.update(zip(((shard, each) for each in wanted.tolist()), found, strict=True))
-    for place in parts:
-        yield job.inputs[place[0]].name, readable(keys[place])
+    return [(job.inputs[place[0]].name, readable(keys[place])) for place in parts]
 
 
 def run_rule(job: Job, stored_bytes: int) -> CutRule:
@@ -363,10 +363,10 @@ class _SizesStored(Struct):
     encoded: list[Count]
 
 
-def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSizes]) -> EncodedSizes:
-    """The sizes that an earlier attempt measured, else the result of ``measure``: the plan has to
-    be the same, and part of the records may be written and gone from scratch. ``StorageError`` if
-    the stored sizes are damaged."""
+def encoded_sizes(ordering: Ordering, stored_bytes: int) -> EncodedSizes:
+    """The sizes of the records after encoding by the codec, in the order of the records: those that
+    an earlier attempt measured, for the plan has to be the same, and part of the records may be
+    written and gone from scratch. ``StorageError`` if the stored sizes are damaged."""
 
     def rows(sizes: EncodedSizes) -> _SizesStored:
         return _SizesStored(sizes.stored.tolist(), sizes.encoded.tolist())
@@ -379,67 +379,61 @@ def encoded_sizes(job: Job, stored_bytes: int, measure: Callable[[], EncodedSize
             raise ValueError("its numbers do not ascend from 0 on")
         return EncodedSizes(stored, encoded)
 
-    return Fact(SIZES_FILE, _SizesStored, of_rows, rows).settle(job, measure)
+    def measure() -> EncodedSizes:
+        rule = run_rule(ordering.job, stored_bytes)
+        runs = merge_pieces(cut_partitions(ordering.job, ordering, rule)[0])
+        return retry_after_lost_scratch(ordering, lambda: _measured_sizes(ordering, runs))
+
+    return Fact(SIZES_FILE, _SizesStored, of_rows, rows).settle(ordering.job, measure)
 
 
-def measured_sizes(
-    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
-) -> EncodedSizes:
-    """The encoded sizes of all ``runs``. ``locations``: the shared file that lists which node has
-    which shard; ``node_of``: the node that has a partition in order."""
+def _measured_sizes(ordering: Ordering, runs: Sequence[OutputShard]) -> EncodedSizes:
     found = np.zeros(len(runs), np.int64)
-    for task, done in answers(job, _tasks(job, runs, locations, node_of)):
+    for task, done in answers(ordering.job, _measuring(ordering, runs)):
         assert isinstance(task, MeasureTask)
         assert isinstance(done, MeasureDone)
         ordinals = list(dict.fromkeys(piece.ordinal for piece in task.pieces))
         if len(ordinals) != len(done.encoded_bytes):
             raise InvariantError("a worker measured other runs than it was asked for")
         found[ordinals] = done.encoded_bytes
-    stored = np.zeros(len(runs) + 1, np.int64)
-    np.cumsum([run.stored_bytes for run in runs], out=stored[1:])
-    encoded = np.zeros(len(runs) + 1, np.int64)
-    np.cumsum(found, out=encoded[1:])
-    return EncodedSizes(stored, encoded)
+    stored = np.fromiter((run.stored_bytes for run in runs), np.int64, len(runs))
+    return EncodedSizes(*(np.concatenate([[0], np.cumsum(sizes)]) for sizes in (stored, found)))
 
 
-def _tasks(
-    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
-) -> Iterator[MeasureTask]:
+def _measuring(ordering: Ordering, runs: Sequence[OutputShard]) -> Iterator[MeasureTask]:
     """The tasks that measure ``runs``. Neighbours go to one worker, because they share
     partitions."""
-    total = sum(run.stored_bytes for run in runs)
+    job, total = ordering.job, sum(run.stored_bytes for run in runs)
     share = max(total // (job.found.movement.workers * TASKS_A_WORKER), 1)
-    begin, taken = 0, 0
+    pieces, taken = list[OutputPiece](), 0
     for at, run in enumerate(runs):
+        pieces += pieces_of(run, job.output_of(run.group))
         taken += run.stored_bytes
         if taken >= share or at == len(runs) - 1:
-            yield _task(job, runs[begin : at + 1], locations, node_of)
-            begin, taken = at + 1, 0
+            nodes, best = ordering.placed(pieces)
+            yield MeasureTask(tuple(pieces), ordering.locations, nodes, best)
+            pieces, taken = [], 0
 
 
-def _task(
-    job: Job, runs: Sequence[OutputShard], locations: str, node_of: Callable[[int], str]
-) -> MeasureTask:
-    weights: Counter[str] = Counter()
-    pieces = []
-    for run in runs:
-        for part in run.pieces:
-            weights[node_of(part.partition)] += part.stored_bytes
-            pieces.append(
-                OutputPiece(
-                    token="",
-                    name="",
-                    ordinal=run.ordinal,
-                    shard_bytes=-1,
-                    partition=part.partition,
-                    row_start=part.row_start,
-                    row_stop=part.row_stop,
-                    offset=part.offset,
-                    stored_bytes=part.stored_bytes,
-                    last=part is run.pieces[-1],
-                    output=job.output_of(run.group),
-                )
-            )
-    partitions = dict.fromkeys(piece.partition for piece in pieces)
-    nodes = tuple((partition, node_of(partition)) for partition in partitions)
-    return MeasureTask(tuple(pieces), locations, nodes, weights.most_common(1)[0][0])
+def pieces_of(
+    shard: OutputShard, output: int, *, token: str = "", name: str = "", shard_bytes: int = -1
+) -> list[OutputPiece]:
+    """The pieces of an output shard as workers write them. A shard without records has one, of no
+    partition."""
+    parts = shard.pieces or (Piece(shard.group, shard.number, -1, 0, 0, shard.head_bytes, 0, 0, 0),)
+    return [
+        OutputPiece(
+            token=token,
+            name=name,
+            ordinal=shard.ordinal,
+            shard_bytes=shard_bytes,
+            partition=part.partition,
+            row_start=part.row_start,
+            row_stop=part.row_stop,
+            offset=part.offset,
+            stored_bytes=part.stored_bytes,
+            last=part is parts[-1],
+            output=output,
+        )
+        for part in parts
+    ]

@@ -7,6 +7,7 @@ positions. Records whose key an earlier record has are found by ranges of the ke
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import xxhash
@@ -36,14 +37,11 @@ from dsort.job.ordering import (
     cut_rule,
     encoded_sizes,
     equal_pieces,
-    measured_sizes,
-    run_rule,
 )
 from dsort.job.output_names import TemplateExhaustedError
 from dsort.naming.names import first_few
 from dsort.order.cut import (
     CutRule,
-    EncodedSizes,
 )
 from dsort.order.mixing_counts import judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
@@ -144,14 +142,17 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     kept = sum(facts.records for facts in ordered)
     encoded = None
     if job.pipeline.measures_encoded:
-        encoded = _encoded_sizes(job, ordering, sum(facts.stored_bytes for facts in ordered))
+        encoded = encoded_sizes(ordering, sum(facts.stored_bytes for facts in ordered))
     rule = cut_rule(job, ordered, encoded)
     pieces, mixing = cut_partitions(job, ordering, rule, encoded)
     cut_shards = None
     if job.pipeline.result.equalizes:
         cut_shards = len(merge_pieces(pieces, rule=rule))
-        pieces, left_out = _equalize(job, extraction, ordering, pieces, rule)
-        kept -= left_out
+        found = retry_after_lost_scratch(ordering, partial(equal_pieces, ordering, pieces, rule))
+        append_reactions(job, found.lines)
+        job.reporter.note(found.tally)
+        pieces = Pieces(found.pieces)
+        kept -= found.left_out
     schema = agreed_schema(job, extraction)
     container = job.pipeline.carrier.with_schema(schema)
     cut = merge_pieces(pieces, rule=rule)
@@ -202,18 +203,6 @@ def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
             job.outcome.flow.drop(each.kind, each.count)
 
 
-def _equalize(
-    job: Job, extraction: Extraction, ordering: Ordering, pieces: Pieces, rule: CutRule
-) -> tuple[Pieces, int]:
-    """The pieces of shards with equal numbers of records, and how many records are left out."""
-    found = retry_after_lost_scratch(
-        ordering, lambda: equal_pieces(job, extraction, ordering.node_of, pieces, rule)
-    )
-    append_reactions(job, found.lines)
-    job.reporter.note(found.tally)
-    return Pieces(found.pieces), found.left_out
-
-
 def _warn_of_nothing(job: Job, plan: Plan) -> None:
     """Warn if steps left out all records, which is never intended: a mistyped member does that."""
     left_out = sum(
@@ -259,18 +248,6 @@ def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
             f"{records} larger than output_shard_size, {' or '.join(sorted(limits))}, and have "
             f"an output shard of their own: {first_few(names)}",
         )
-
-
-def _encoded_sizes(job: Job, ordering: Ordering, stored_bytes: int) -> EncodedSizes:
-    """The sizes of the records after encoding by the codec, in the order of the records."""
-
-    def measure() -> EncodedSizes:
-        runs = merge_pieces(cut_partitions(job, ordering, run_rule(job, stored_bytes))[0])
-        return retry_after_lost_scratch(
-            ordering, lambda: measured_sizes(job, runs, ordering.locations, ordering.node_of)
-        )
-
-    return encoded_sizes(job, stored_bytes, measure)
 
 
 def _names(job: Job, outputs: OutputShards) -> PackedTexts:
