@@ -34,7 +34,7 @@ from dsort.results.journal_entries import (
     PlannedRow,
 )
 from dsort.results.layout import reactions_name, rejects_name, report_name, staged_prefix
-from dsort.results.report import JobReport, RecordFlow
+from dsort.results.report import JobReport, Order, RecordFlow, Run, Totals
 from dsort.scratch.logs import ShardCreated
 from dsort.scratch.requests import CreatedLogs
 from dsort.storage.bucket import Bucket
@@ -103,6 +103,33 @@ def resolved_before(job: Job) -> Resolved:
     if left is None:
         raise damaged(what, "it is missing")
     return left.resolved
+
+
+def report_of(job: Job, plan: Plan | None, *, state: str, manifest: str | None) -> JobReport:
+    """The report of a job in its last ``state``. ``plan``, ``manifest``: if there are any."""
+    movement, algorithm = job.found.movement, job.spec.algorithm
+    return JobReport(
+        job_id=job.job_id,
+        state=state,
+        output_uri=job.buckets.outputs.uri,
+        manifest_name=manifest,
+        totals=plan.totals(len(job.inputs)) if plan else Totals(len(job.inputs), 0, 0, 0, 0, 0),
+        run=Run(
+            move=movement.way.name if movement.workers else "",
+            workers=movement.workers,
+            phase_seconds=job.reporter.state.seconds(),
+            timeline=job.reporter.timeline.samples(),
+        ),
+        order=Order(
+            seed=algorithm.seed,
+            algorithm=algorithm.in_words,
+            mixing=job.outcome.mixing,
+            flow=job.outcome.flow if state == "finished" else None,
+        ),
+        reactions=job.reporter.reactions(),
+        warnings=tuple(job.reporter.warnings),
+        outputs=plan.by_output(job.pipeline.output_names) if plan else (),
+    )
 
 
 def report_bytes(job: Job, report: JobReport) -> bytes:

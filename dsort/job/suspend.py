@@ -1,5 +1,6 @@
-"""A job that is stopped from outside: its work is kept for ``dsort resume``, as after a kill, and
-the error reports how much that is and which commands resume or discard it.
+"""A job that does not come to its end: what it did is removed. If it is stopped from outside, its
+work is kept for ``dsort resume``, as after a kill, and the error reports how much that is and which
+commands resume or discard it.
 """
 
 from __future__ import annotations
@@ -9,20 +10,108 @@ import shlex
 from pathlib import Path
 from urllib.parse import unquote
 
+from msgspec.structs import replace
+
 from dsort.errors import DsortError, JobStoppedError, StorageError, StorageFullError
-from dsort.job.commit import take_names_back
+from dsort.job.commit import rollback, take_names_back
 from dsort.job.gc import KeepsUploads, measure_directory
 from dsort.job.job import Job
+from dsort.job.resume import report_bytes, report_of
 from dsort.job.setup.worker_setup import scratch_place
+from dsort.log_lines import logger_of, one_sentence
 from dsort.options import RunOptions
 from dsort.pipeline.compile import steps_of
-from dsort.results.journal import list_job_directories, read_journal
+from dsort.results.journal import discard_run, list_job_directories, read_journal
+from dsort.results.layout import manifest_name, report_name
+from dsort.results.lease import Lease, NoLease
+from dsort.results.transaction import PutBack
 from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
 from dsort.storage.routed import bucket_named
 
+log = logger_of("job")
 
-def is_from_outside(job: Job, error: BaseException | None) -> bool:
+
+def abort(job: Job, error: BaseException) -> None:
+    """Remove everything of the job but a report of how far it came, from which it can be started
+    again. A job that was stopped from outside keeps what it has done. A job that another process
+    has taken over is left alone."""
+    job.stop.heed()
+    log.debug("the job did not come to its end: %s", one_sentence(str(error)))
+    lease, has_begun = job.attempt.lease, job.attempt.has_begun
+    lost = _is_lost(job, lease)
+    outside = has_begun and is_from_outside(job, error)
+    job.runtime.close(keep_scratch=lost or (outside and not is_full_scratch(job, error)))
+    if not has_begun:
+        return
+    if lost:
+        lease.close()
+        if lease.lost:
+            _clean_after_others(job)
+            lease.check()  # raises: the loss of the lease caused whatever error there was
+        return
+    if outside:
+        suspend(job, error)
+        return
+    # The job reports the error that ended it, even if there is no room for its report.
+    try:
+        done = rollback(job)
+        _tell_put_back(job, error, done)
+        if not done.lost:  # else it is left as it is, for `dsort resume` or `dsort gc`
+            discard_run(job.buckets.outputs, job.job_id, lease=lease)
+    except StorageError as problem:
+        job.reporter.warn(
+            "unfinished", f"not all of it could be undone: {problem.message}; {_later(job)}"
+        )
+    lease.close()
+    reason = one_sentence(str(error)) or type(error).__name__  # many can read the bucket
+    report = replace(report_of(job, None, state="aborted", manifest=None), error=reason)
+    if job.found.base.has_removed:  # its removed keys may be in this job again
+        reactions = tuple(replace(each, samples=()) for each in report.reactions)
+        error_kind = f"{type(error).__name__}; names are not kept beside a result with removed keys"
+        report = replace(report, reactions=reactions, warnings=(), error=error_kind)
+    with contextlib.suppress(StorageError):
+        job.buckets.outputs.write(report_name(job.job_id), report_bytes(job, report))
+        if isinstance(error, JobStoppedError) and not job.buckets.streams:
+            error.hint = begin_again(job)
+
+
+def _tell_put_back(job: Job, error: BaseException, done: PutBack) -> None:
+    """Add what was put back, and what was not, to the error that ended the job (or warn of it)."""
+    words = done.words(job.buckets.outputs.uri)
+    if words and isinstance(error, DsortError):
+        error.message = f"{error.message}; {words}"
+    elif words:
+        job.reporter.warn("replaced", words)
+    if done.lost and isinstance(error, DsortError):
+        error.hint = f"{error.hint}; {_later(job)}" if error.hint else _later(job)
+
+
+def _later(job: Job) -> str:
+    """The commands that help once the bucket is writable again."""
+    uri = job.buckets.outputs.uri
+    return f"`dsort resume {job.job_id}` goes on, `dsort gc {uri} --remove` puts all back"
+
+
+def _is_lost(job: Job, lease: Lease | NoLease) -> bool:
+    """Whether this process must not clean up: the lease is lost, or its state is unknown because
+    the store is out of reach. In the second case everything is left to `dsort resume`."""
+    try:
+        return lease.is_lost()
+    except StorageError:
+        text = "the bucket cannot be reached: what is in it is left as it is"
+        job.reporter.warn("unfinished", f"{text}; {_later(job)}" if job.outcome.naming else text)
+        return True
+
+
+def _clean_after_others(job: Job) -> None:
+    """If another process has finished the job, remove what this process wrote afterwards."""
+    with contextlib.suppress(StorageError):
+        if job.buckets.outputs.stat_many([manifest_name(job.job_id)]):
+            discard_run(job.buckets.outputs, job.job_id)
+
+
+def is_from_outside(job: Job, error: BaseException) -> bool:
     """Whether ``error`` ended from outside a job that has done something and can be resumed: a
     signal, Ctrl-C in Python, or a full disk; neither a failure of the job nor a request to discard
     it."""
@@ -33,7 +122,7 @@ def is_from_outside(job: Job, error: BaseException | None) -> bool:
     return isinstance(error, outside) and has_begun
 
 
-def is_full_scratch(job: Job, error: BaseException | None) -> bool:
+def is_full_scratch(job: Job, error: BaseException) -> bool:
     """Whether it is scratch that is full, so that scratch has to be removed."""
     place = error.place if isinstance(error, StorageFullError) else ""
     return place.startswith(str(scratch_place(job, dry=False)))

@@ -118,7 +118,7 @@ IN_COORDINATORS = {
     "s3 put back:end": Point("dsort.storage.s3.bucket", "S3Bucket.put_back", "after", _third),
     "make_durable": Point("dsort.storage.directory.bucket", "LocalBucket.make_durable", "after"),
     "discard": Point("dsort.storage.directory.bucket", "LocalBucket._remove", "after", _second),
-    "abort": Point("dsort.job.coordinator", "_abort", "before"),
+    "abort": Point("dsort.job.suspend", "abort", "before"),
 }
 POINTS = IN_WORKERS | IN_COORDINATORS
 
