@@ -393,8 +393,8 @@ TASKS_A_WORKER = 8
 
 
 def can_run(job: Job) -> bool:
-    """Whether a job's input shards may be extracted in runs: ``RunExtractor`` supports no steps,
-    and none of the operators that need each shard by itself."""
+    """Whether a job's input shards may be extracted in runs: runs have no steps, and none of the
+    operators that need each shard by itself."""
     from dsort.workers.operators.all_operators import allow_runs  # imports all operators
 
     pipeline = job.pipeline

@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from dsort.data.index import RANGES, STORED_BYTES
 from dsort.data.segments import Segments
 from dsort.data.table import Table
 from dsort.errors import InvariantError
-from dsort.moves.input_shard import Window
+from dsort.moves.input_shard import ShardBytes, Window
 from dsort.moves.short_records import (
     ROWS_AT_ONCE,
     Gatherer,
@@ -33,16 +32,6 @@ from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 from dsort.storage.process_limits import files_that_fit
-
-
-class HasWindows(Protocol):
-    """The source of the payload of an index: a shard, or a run of shards."""
-
-    def windows(self, segments: Segments) -> Iterator[Window]:
-        """See :meth:`dsort.moves.input_shard.ShardBytes.windows`."""
-
-    def stream(self, segments: Segments, row: int) -> Iterator[memoryview]:
-        """See :meth:`dsort.moves.input_shard.ShardBytes.stream`."""
 
 
 class PayloadSpill:
@@ -74,7 +63,7 @@ class PayloadSpill:
 
     def move(
         self,
-        shard: HasWindows,
+        shard: ShardBytes,
         index: Table,
         partition: Int32s | None = None,
     ) -> Int64s:

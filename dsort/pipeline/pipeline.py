@@ -95,6 +95,11 @@ class Deduplication(Struct, frozen=True):
     extensions: tuple[str, ...] = ()
     value: Expression | None = None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The extensions, with their dots, of the members that the field is read from."""
+        return () if self.value is None else tuple(f".{name}" for name in self.value.extensions)
+
 
 class Mix(Struct, frozen=True):
     """How many records of each input are output, by the numbers of the inputs. ``weights``: how

@@ -1,22 +1,24 @@
-"""The extractor: reads one input shard once, and makes its record index (and its spill)."""
+"""The extractor: reads input shards once, and makes their record index (and their spill).
+
+There are three sources of batches: a shard, a run of small shards (``shard_batches.py``) and the
+rows of a table (``row_batches.py``). All that follows is the same.
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xxhash
 from msgspec.structs import replace
 
-from dsort.containers.tar.container import TAR
-from dsort.data.columns import BytesColumn, UInt64s, row_numbers
 from dsort.data.index import (
     CONTENT_HASH,
     ENTRIES,
     EXTENSIONS,
     GROUP,
     KEY_HASH,
+    KEYS,
     MEMBERS,
     ORDINAL,
     PAYLOAD_BYTES,
@@ -27,43 +29,23 @@ from dsort.data.index import (
     SHARD,
     STORED_BYTES,
     record_index,
-    sort_keys_of,
 )
-from dsort.data.members import MemberTable
-from dsort.data.numbered import NumberedColumn, are_positions
-from dsort.data.record_table import RecordTable
-from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
-from dsort.data.segments import Segments
+from dsort.data.numbered import NumberedColumn
 from dsort.data.table import Column, Table
-from dsort.data.tally import Tally
-from dsort.errors import (
-    CorruptShardError,
-    InvariantError,
-    ShardEndError,
-)
+from dsort.data.tally import FLOW_DROPPED, FLOW_READ
+from dsort.errors import CorruptShardError, InvariantError
 from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
-from dsort.moves.payload_spill import HasWindows, PayloadSpill
-from dsort.moves.short_records import small_argsort
-from dsort.moves.slices import hash_records, slices_of
 from dsort.order.joining import JoinedPlaces
-from dsort.order.sort import Partitioning
-from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.positions import PLACE
 from dsort.storage.bucket import Bucket
-from dsort.storage.routed import input_of
-from dsort.workers.batch import FOUND, Batch, are_placed
-from dsort.workers.conversion import (
-    bare_members,
-    bared_records,
-    packed_records,
-    reported_extensions,
-    without_final_newlines,
-)
+from dsort.workers.batch import FOUND, SAME, SORT_KEYS, Batch, StepsDone, are_placed
+from dsort.workers.conversion import packed_records, reported_extensions
+from dsort.workers.extractor import IndexWriter
 from dsort.workers.header_reader import ReadAhead
 from dsort.workers.joiner import (
     SEARCHED,
@@ -72,13 +54,21 @@ from dsort.workers.joiner import (
     place_sort_keys,
 )
 from dsort.workers.operators.all_operators import operators_of
-from dsort.workers.operators.member_names import settle_unsafe_names
-from dsort.workers.record_reactions import count_oddities, react, refuse_oddities, shown_names
 from dsort.workers.record_values import ShardSortKeys, digests_of
-from dsort.workers.tasks import ExtractTask, ShardExtracted, Stage, WorkerSetup
+from dsort.workers.shard_batches import RunBatches, ShardBatches
+from dsort.workers.tasks import (
+    ExtractRunTask,
+    ExtractTask,
+    RunExtracted,
+    ShardExtracted,
+    WorkerSetup,
+)
 
 if TYPE_CHECKING:
-    from dsort.workers.transformer import Transformed, Transformer
+    from dsort.workers.row_batches import RowBatches
+
+ALWAYS = (ORDINAL, KEYS, KEY_HASH, MEMBERS, PAYLOAD_BYTES, STORED_BYTES, RANGES)
+"""The columns of an index without rows."""
 
 
 class Extractor:
@@ -91,312 +81,237 @@ class Extractor:
         inputs: Bucket,
         buffer: PayloadBuffer,
         nodes: ScratchNodes,
-        mapped: MappedInputs | None = None,
+        mapped: MappedInputs,
     ) -> None:
         """``mapped``: receives the mappings of shards, for the creator."""
         self._setup = setup
         self._pipeline = setup.pipeline
         self._worker = worker
-        self._inputs, self._buffer = inputs, buffer
-        self.mapped = mapped
+        self._mapped = mapped
         self._node = nodes.node
         self._store = nodes.store
-        self.writer = IndexWriter(setup, worker, nodes.store)
+        self._writer = IndexWriter(setup, worker, nodes.store)
         self._operators = operators_of(setup, nodes.store)
         self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
+        self._shards = ShardBatches(setup, nodes.store.scratch)
+        self._runs = RunBatches(setup, inputs, buffer, nodes, mapped)
+        self._rows: RowBatches | None = None
+        self._reads_rows = self._pipeline.moves_rows and not self._pipeline.makes_records
+        if self._pipeline.carrier.is_columnar:
+            # Imported only where rows are moved, so that other jobs start faster.
+            from dsort.workers.row_batches import RowBatches
 
-    @cached_property
-    def _transformer(self) -> Transformer:
-        from dsort.workers.transformer import Transformer  # jobs without steps do not load it
-
-        return Transformer(self._pipeline.failures, self._setup.code, self._store.scratch)
-
-    def _looks_at_names(self, task: ExtractTask) -> bool:
-        """Whether this task needs only the names, sizes and places of members."""
-        pipeline = self._pipeline
-        steps_do = all(step.needs == "index" for step in pipeline.steps)
-        return (
-            task.stage.name == "survey"
-            and steps_do
-            and not pipeline.converts(task.name)
-            and not pipeline.algorithm.extensions
-            and pipeline.algorithm.placement is None
-            and not pipeline.division
-            and pipeline.compared is None
-        )
+            self._rows = RowBatches(setup, nodes.store, buffer, self._writer)
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Extract one shard. ``InputError`` and its subclasses name shard and record."""
-        # A pass that moves no payload maps the shard: a copy would cost more, and the shard is read
-        # again.
-        way, hops = self._setup.movement.way, self._setup.movement.hops
+        way, hops, spills = self._setup.movement.way, self._setup.movement.hops, task.stage.spill
         opened, buffer = self._ahead.opened(task)
         with opened as source:
-            if self._pipeline.reading.makes_shards and self._looks_at_names(task):
+            if self._pipeline.reading.makes_shards and self._shards.looks_at_names(task):
                 from dsort.loose_files.shard import FilesShard  # other jobs read shards
 
                 assert isinstance(source, FilesShard)
                 source.has_payload = False
+            # A pass that moves no payload maps the shard: a copy would cost more, and the shard is
+            # read again. So do tables, whose long values stay where they are.
+            mapped = hops if way.reads_ranges else self._reads_rows or not spills
+            # Scratch may have no room for inputs that are read by range.
+            can_spool = not (way.reads_ranges or self._reads_rows)
             shard = ShardBytes(
                 task.name,
                 source,
                 buffer,
-                mapped=hops if way.reads_ranges else not task.stage.spill,
-                # Scratch may have no room for inputs that are read by range.
-                spool=None if way.reads_ranges else self._store.scratch,
+                mapped=mapped,
+                spool=self._store.scratch if can_spool else None,
                 container=self._pipeline.reading.container_of(task.name),
                 decoding=self._pipeline.reading.decoding,
                 past_cache=self._ahead.past_cache(task),
             )
             try:
-                done = self._extract(task, shard)
+                done = self._one_extracted(task, shard)
             finally:
                 shard.close()  # before the source: it may be a view of its mapping
-            if way.reads_ranges or task.stage.spill:
+            if way.reads_ranges or (spills and not self._setup.movement.values_stay):
                 source.forget()
             view = source.mapping() if way.keeps_mappings else None
-            if view is not None and self.mapped is not None:
-                self.mapped.keep(task.shard, view)
+            if view is not None:
+                self._mapped.keep(task.shard, view)
         return done
 
-    def _extract(self, task: ExtractTask, shard: ShardBytes) -> ShardExtracted:
-        skipped = ""
-        state = xxhash.xxh3_64()
-        if task.xxh3:
-            shard.watch = state.update
-        try:
-            members = self._checked(shard, shard.members())
-        except CorruptShardError as error:
-            if self._pipeline.reading.policies.corrupt_shards != "skip":
-                raise
-            members, skipped = _no_members(), error.message
-        changed = "" if skipped else self._changed_since(task, shard, state)
-        names = None
-        if task.stage.name == "index":
-            names = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
-        log = ReactionLog(shard=task.name, writer=names)
-        if skipped:
-            log.add("corrupt_shards", 1, [skipped])
-        if changed:
-            log.add("incomplete_shards", 1, [f"{shard.name} ({changed})"])
-        return self._extract_members(task, shard, members, log)
-
-    def _checked(self, shard: ShardBytes, members: MemberTable) -> MemberTable:
-        """Check payloads, and return ``members``. Compressed payload that moves as it is stored is
-        not decompressed: its checksum moves with it."""
-        opens = self._pipeline.converts(shard.name) or self._pipeline.makes_records
-        if opens and members.compressed_bytes is not None:
-            return shard.decompress(members)
-        shard.check_payloads(members)
-        return members
-
-    def _changed_since(self, task: ExtractTask, shard: ShardBytes, state: xxhash.xxh3_64) -> str:
-        """Compare the checksum of a shard with the one that an earlier job wrote. Return the
-        difference in words, "" if there is none. ``state``: of a decoded shard, has the whole file
-        already."""
-        if not task.xxh3:
-            return ""
-        for piece in shard.pieces() if shard.codec is None else ():
-            state.update(piece)
-        found = state.hexdigest()
-        if found == task.xxh3:
-            return ""
-        text = f"its XXH3 is {found}, but job {task.written_by} wrote {task.xxh3}"
-        if self._pipeline.reading.policies.incomplete_shards == "abort":
-            raise ShardEndError(
-                f"shard {shard.name} may not be whole: {text}",
-                hint="fetch or make it again; incomplete_shards: warn takes what can be read of it",
-            )
-        return text
+    def extract_run(self, run: ExtractRunTask) -> RunExtracted:
+        """Extract some small shards together, as far as they are plain. ``InputError`` and its
+        subclasses name shard and record."""
+        done: dict[int, ShardExtracted] = {}
+        for batch in self._runs.of(run):
+            found = self._extracted(batch.tasks, batch.shard, batch.log, [batch], StepsDone())
+            done |= {facts.shard: facts for facts in found}
+        # Last, because single extractions overwrite the buffer.
+        alone = (task for task in run.shards if task.shard not in done)
+        done |= {task.shard: self.extract(task) for task in alone}
+        return RunExtracted(tuple(done[task.shard] for task in run.shards))
 
     def rest(self) -> None:
         """End the processes of user code: the next task is no extraction."""
-        if self._pipeline.steps:
-            self._transformer.close()
+        self._shards.rest()
         self._ahead.settled()
 
     def close(self) -> None:
         """Close the spill files."""
         self.rest()
         self._ahead.close()
-        self.writer.close()
+        self._writer.close()
 
-    def _extract_members(
-        self, task: ExtractTask, shard: ShardBytes, read: MemberTable, log: ReactionLog
-    ) -> ShardExtracted:
-        is_tar = shard.container == TAR  # read before ``_cleaned`` changes the container to BARE
-        members = self._cleaned(shard, read, log)
-        policies = self._pipeline.reading.policies
-        keep_last = policies.duplicated_records in LAST_IS_KEPT
-        records = form_records(members, policies.stray_members, keep_last=keep_last)
-        react(policies, shard.name, members, records, log)
-        named, given, formed = members, 0, len(records)
-        if self._pipeline.steps:
-            stored = read if is_tar else None
-            left = self._transformed(task, shard, members, records, log, stored)
-            if task.stage.name == "count":
-                return self._counted(task, left.counts[-1])
-            members, named, records, given = left.members, left.named, left.records, left.given
-        own = self._input_of(shard)
-        batch = Batch(
-            task, shard, log, own, read, members, named, records, formed, Table(len(records))
-        )
-        for operator in self._operators:
-            operator.apply(batch)
-        return replace(self._store_records(batch), transformed=given)
+    def _one_extracted(self, task: ExtractTask, shard: ShardBytes) -> ShardExtracted:
+        names = None
+        if task.stage.name == "index":
+            names = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
+        log, steps = ReactionLog(shard=task.name, writer=names), StepsDone()
+        batches: Iterable[Batch]
+        if self._rows is not None and self._reads_rows:
+            batches = self._rows.of(task, shard, log, steps)
+        else:
+            if self._rows is not None and self._pipeline.reads_rows:
+                self._shards.transformer.cells = self._rows.cell_decoders(task)
+            batches = self._shards.of(task, shard, log, steps)
+        (done,) = self._extracted((task,), shard, log, batches, steps)
+        return done
 
-    def _cleaned(self, shard: ShardBytes, members: MemberTable, log: ReactionLog) -> MemberTable:
-        """The members from which records are formed: bare ones where records are converted, and
-        with names that the job allows."""
-        policies = self._pipeline.reading.policies
-        refuse_oddities(policies, shard, members)
-        count_oddities(shard, members, log)
-        if self._pipeline.converts(shard.name) or self._pipeline.makes_records:
-            members = bare_members(shard, members, policies.stray_members)
-        if shard.container is BARE and not self._pipeline.makes_records:
-            members = self._stripped(shard, members, log)
-        return settle_unsafe_names(policies.unsafe_names, shard, members, log)
+    def _extracted(
+        self,
+        tasks: Sequence[ExtractTask],
+        shard: ShardBytes,
+        log: ReactionLog,
+        batches: Iterable[Batch],
+        steps: StepsDone,
+    ) -> list[ShardExtracted]:
+        """Store the index and the payload of batches, which have all records of ``tasks``. Return
+        the facts about each of their shards. ``steps``: complete once the last batch is read."""
+        task, parts, read, schema = tasks[0], list[Table](), 0, ""
+        sort_keys = ShardSortKeys(self._pipeline.algorithm, tasks, self._store)
+        try:
+            for batch in batches:
+                for operator in self._operators:
+                    operator.apply(batch)
+                unplaced = int((~are_placed(batch.found)).sum())
+                log.add(f"{FLOW_DROPPED}no place in an output", unplaced)
+                read += batch.formed
+                parts += self._indexed(batch, sort_keys)
+                schema = self._schema_of(batch)
+        except CorruptShardError as error:
+            policies = self._pipeline.reading.policies
+            if not self._reads_rows or policies.corrupt_shards != "skip":
+                raise
+            log.add("corrupt_shards", 1, [error.message])
+            parts, read = [], 0
+            sort_keys = ShardSortKeys(self._pipeline.algorithm, tasks, self._store)
+            steps.counts = (0,) * max(len(task.counts), task.stage.name == "count")
+        if task.stage.name == "count":
+            return [ShardExtracted(task.shard, self._worker, self._node, steps.counts[-1], 0, 0, 0)]
+        if steps.counts != task.counts:
+            raise InvariantError(
+                f"{steps.counts} records of {task.name} came to the steps that ask for their "
+                f"numbers, {task.counts} were counted"
+            )
+        sort_keys.finish()
+        index = Table.concat(parts, ALWAYS)
+        done = self._facts(tasks, index)
+        if read != len(index):  # counted for the first shard: so the other ones have what they have
+            log.add(FLOW_READ, read - len(index) + done[0].records)
+        tally = log.close()  # before the index: an index must have its names
+        if self._rows is not None:
+            self._rows.write(task, index)
+        else:
+            in_memory = shard.whole is not None
+            self._writer.write(task.stage, task.shard, index, shard, in_memory=in_memory)
+        done[0] = replace(done[0], tally=tally, schema=schema, transformed=steps.given)
+        return done
 
-    def _store_records(self, batch: Batch) -> ShardExtracted:
-        """Write the index of a batch after all operators, and move the payload."""
-        task, shard = batch.task, batch.shard
-        members, records = batch.members, batch.records
-        table = replace(batch.table, members=members, report=batch.log.add)
-        if shard.container is BARE:
-            members, records = packed_records(
-                shard,
-                members,
-                records,
+    def _facts(self, tasks: Sequence[ExtractTask], index: Table) -> list[ShardExtracted]:
+        bounds, run = np.array([0, len(index)]), (0, 0)
+        if len(tasks) > 1:
+            begins = np.searchsorted(index[SHARD], [task.shard for task in tasks])
+            bounds, run = np.append(begins, len(index)), (tasks[0].shard, len(tasks))
+        columns = (index[MEMBERS], index[PAYLOAD_BYTES], index[STORED_BYTES])
+        totals = [np.append(0, np.cumsum(each, dtype=np.int64))[bounds] for each in columns]
+        sums = np.diff([bounds, *totals], axis=1).T.tolist()
+        return [
+            ShardExtracted(
+                shard=task.shard,
+                worker=self._worker,
+                node=self._node,
+                records=records,
+                members=members,
+                payload_bytes=payload_bytes,
+                stored_bytes=stored_bytes,
+                run_begin=run[0],
+                run_shards=run[1],
+            )
+            for task, (records, members, payload_bytes, stored_bytes) in zip(
+                tasks, sums, strict=True
+            )
+        ]
+
+    def _schema_of(self, batch: Batch) -> str:
+        """The properties that all records have in common; "" for rows, whose schema is known."""
+        if self._rows is not None:
+            return ""
+        known = batch.members.schema
+        return known or reported_extensions(self._pipeline, batch.table, batch.found)
+
+    def _indexed(self, batch: Batch, sort_keys: ShardSortKeys) -> Iterator[Table]:
+        """The index rows of a batch after all operators, in the form in which it is stored."""
+        if self._rows is not None:
+            for rows in self._rows.stored(batch):
+                yield self._rows.spilled(rows, self._index(rows, sort_keys))
+            return
+        if batch.shard.container is BARE:
+            batch.members, batch.records = packed_records(
+                batch.shard,
+                batch.members,
+                batch.records,
                 self._pipeline.carrier,
                 are_sealed_later=self._setup.seals_later,
             )
-        index = self._index(batch, members, records, table)
-        stays = are_placed(batch.found)
-        if not stays.all():
-            index = index.take(np.flatnonzero(stays))
-        counted = batch.log.close()  # before the index: an index must have its names
-        in_memory = shard.whole is not None
-        self.writer.write(task.stage, task.shard, index, shard, in_memory=in_memory)
-        return ShardExtracted(
-            shard=task.shard,
-            worker=self._worker,
-            node=self._node,
-            records=len(index),
-            members=int(index[MEMBERS].sum()),
-            payload_bytes=int(index[PAYLOAD_BYTES].sum()),
-            stored_bytes=int(index[STORED_BYTES].sum()),
-            tally=counted,
-            schema=members.schema or reported_extensions(self._pipeline, table, batch.found),
-        )
+        index, stays = self._index(batch, sort_keys), are_placed(batch.found)
+        yield index if stays.all() else index.take(np.flatnonzero(stays))
 
-    def _stripped(self, shard: ShardBytes, members: MemberTable, tally: Tally) -> MemberTable:
-        """A bare table without final newlines, if the outputs want payloads without them."""
-        packing = self._pipeline.carrier.packing
-        if packing is None or not packing.strips_final_newline:
-            return members
-        members, rows = without_final_newlines(shard, members)
-        tally.add("final_newlines_stripped", len(rows), shown_names(shard.name, members, rows))
-        return members
-
-    def _transformed(
-        self,
-        task: ExtractTask,
-        shard: ShardBytes,
-        members: MemberTable,
-        records: FormedRecords,
-        tally: Tally,
-        stored: MemberTable | None,
-    ) -> Transformed:
-        """The records that the steps of the job leave. ``stored``: the members as rows of a tar."""
-        rejects = None
-        if self._pipeline.failures.rejects and task.stage.name == "index":
-            rejects = LineWriter(self._store.scratch, lines_file("rejects", task.shard))
-        left = self._transformer.run(
-            self._pipeline.steps,
-            shard,
-            members,
-            records,
-            tally,
-            rejects,
-            stored=stored,
-            input_name=self._input_of(shard),
-            firsts=task.firsts,
-        )
-        if rejects is not None:
-            rejects.close()
-        if task.stage.name != "count":
-            self._check_counts(task, left.counts)
-        if self._pipeline.makes_records and self._pipeline.carrier != shard.container:
-            members, records = bared_records(shard, left.named, left.records)
-            members = self._stripped(shard, members, tally)
-            records = records.stored_as(members)
-            left = replace(left, members=members, named=members, records=records)
-        return left
-
-    def _check_counts(self, task: ExtractTask, counts: tuple[int, ...]) -> None:
-        if counts != task.counts:
-            raise InvariantError(
-                f"{counts} records of {task.name} came to the steps that ask for their numbers, "
-                f"{task.counts} were counted"
-            )
-
-    def _counted(self, task: ExtractTask, count: int) -> ShardExtracted:
-        return ShardExtracted(
-            shard=task.shard,
-            worker=self._worker,
-            node=self._node,
-            records=count,
-            members=0,
-            payload_bytes=0,
-            stored_bytes=0,
-        )
-
-    def _input_of(self, shard: ShardBytes) -> str:
-        return input_of(shard.name, self._pipeline.reading.names)
-
-    def _index(
-        self,
-        batch: Batch,
-        members: MemberTable,
-        records: FormedRecords,
-        table: RecordTable,
-    ) -> Table:
-        """The index of the records as they are stored. ``table``: the records as they were read."""
-        task, shard, found = batch.task, batch.shard, batch.found
-        ranges, more = records.segments(members), dict[str, Column]()
-        if self._pipeline.join:
+    def _index(self, batch: Batch, sort_keys: ShardSortKeys) -> Table:
+        """The index of the records as they are stored."""
+        pipeline, found, records = self._pipeline, batch.found, batch.records
+        is_join, more = batch.task.stage.name == "join", dict[str, Column]()
+        table = replace(batch.cells(pipeline.algorithm.extensions, SORT_KEYS), report=batch.log.add)
+        if pipeline.join:
             extensions = more[EXTENSIONS.text] = extension_lists(table)
-            algorithm = SEARCHED if task.stage.name == "join" else self._pipeline.algorithm
+            algorithm = SEARCHED if is_join else pipeline.algorithm
             if PLACE in found:
                 sort = place_sort_keys(found[PLACE], table, extensions)
             else:
                 sort = join_sort_keys(algorithm, table, extensions)
             sort = replace(sort, group=found.get(GROUP))
         else:
-            own = ShardSortKeys(self._pipeline.algorithm, task, self._store)
-            sort = own.of(table, found.get(GROUP))
-            own.finish()
-        keys = records.keys
-        is_numbered = isinstance(keys, NumberedColumn) and not keys.after
-        ordinal = keys.numbers if are_positions(keys) else row_numbers(len(records))
+            table = replace(table, earlier=batch.count_earlier())
+            sort = sort_keys.of(table, found)
         if len(records) and len(records.member_rows) == len(records):  # no record without members
             member_counts = np.broadcast_to(np.int32(1), (len(records),))
         else:
             member_counts = np.diff(records.member_offsets).astype(np.int32)
-        if not is_numbered:
+        ranges = batch.ranges
+        if not (isinstance(records.keys, NumberedColumn) and not records.keys.after):
             more[KEY_HASH.text] = records.key_hash
-        if self._pipeline.result.hashes_content and task.stage.name != "join":  # stores no records
-            more[CONTENT_HASH.text] = _content_hash(shard, ranges)
-        if (entries := records.entries(members)) is not None:
+        if pipeline.result.hashes_content and not is_join:  # which stores no records
+            more[CONTENT_HASH.text] = batch.content_hashes(ranges)
+        if (entries := records.entries(batch.members)) is not None:
             more[ENTRIES.text] = entries
-        if self._pipeline.compared is not None:
-            digests = digests_of(shard, table, self._pipeline.compared)
+        if pipeline.compared is not None:
+            own = replace(batch.cells(pipeline.compared.columns, SAME), report=batch.log.add)
+            digests = digests_of(batch.shard, own, pipeline.compared)
             more |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}
-        if task.stage.name == "join" and isinstance(self._pipeline.algorithm, JoinedPlaces):
-            more[SAYS.text] = self._pipeline.algorithm.says(table)
+        if is_join and isinstance(pipeline.algorithm, JoinedPlaces):
+            more[SAYS.text] = pipeline.algorithm.says(table)
         index = record_index(
-            ordinal=ordinal,
-            keys=keys,
+            ordinal=batch.ordinals,
+            keys=records.keys,
             sort=sort,
             members=member_counts,
             payload_bytes=records.payload_bytes,
@@ -404,70 +319,3 @@ class Extractor:
             ranges=ranges,
         )
         return index.beside(found.only(FOUND)).beside(Table(len(index), more))
-
-
-def _content_hash(shard: ShardBytes, segments: Segments) -> UInt64s:
-    hashes = np.zeros(len(segments.offsets) - 1, np.uint64)
-    for window in shard.windows(segments):
-        if window.stop == window.row:
-            state = xxhash.xxh3_64()
-            for piece in shard.stream(segments, window.row):
-                state.update(piece)
-            hashes[window.row] = state.intdigest()
-            continue
-        part = segments.take(np.arange(window.row, window.stop))
-        slices = slices_of(window.view, part, window.base)
-        hashes[window.row : window.stop] = hash_records(slices, part.offsets.tolist())
-    return hashes
-
-
-def _no_members() -> MemberTable:
-    none = np.zeros(0, np.int64)
-    return MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)
-
-
-class IndexWriter:
-    """Writes index and spill of one worker."""
-
-    def __init__(self, setup: WorkerSetup, worker: int, store: IndexStore) -> None:
-        self._pipeline, self._worker, self._store = setup.pipeline, worker, store
-        self.spill = PayloadSpill(setup.movement, worker, store.scratch)
-
-    def partitioning(self, stage: Stage) -> Partitioning:
-        """The rule that assigns records to partitions."""
-        splitters = self._store.splitters(stage.splitters) if stage.splitters else None
-        weights = self._pipeline.division.weights
-        decreasing = self._pipeline.algorithm.decreasing
-        return Partitioning(stage.partitions, decreasing, splitters, weights)
-
-    def write(
-        self, stage: Stage, shard: int, index: Table, source: HasWindows, *, in_memory: bool
-    ) -> None:
-        """Write the records of a shard, or of a run of shards that begins with ``shard``; then
-        ``index`` has a column of shards. ``source``: the payload. ``in_memory``: the payload can be
-        moved in the order of partitions; else it is read once more, in its own order."""
-        if stage.partitions == 1:
-            offsets = np.array([0, len(index)], np.int64)
-            starts = self.spill.move(source, index) if stage.spill else None
-        else:
-            shards = index.get(SHARD)
-            partition = self.partitioning(stage).assign(
-                sort_keys_of(index), shard if shards is None else shards, index[ORDINAL]
-            )
-            by_partition = small_argsort(partition)
-            counts = np.bincount(partition, minlength=stage.partitions)
-            offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
-            starts = None
-            if stage.spill and not in_memory:
-                starts = self.spill.move(source, index, partition)
-                index = index.without(RANGES)
-            index = index.take(by_partition)
-            if stage.spill and in_memory:
-                starts = self.spill.move(source, index, partition[by_partition])
-        self._store.write_shard(
-            stage.name, shard, index, offsets, worker=self._worker, spill_starts=starts
-        )
-
-    def close(self) -> None:
-        """Close the spill files."""
-        self.spill.close()

@@ -269,7 +269,7 @@ READS_AT_ONCE = 2
 log = logger_of("workers")
 
 
-class _Fetched(ClosesOnExit):
+class FetchedShard(ClosesOnExit):
     """A shard that is already in its place in the buffer (see
     :class:`~dsort.storage.bucket.ReadObject`)."""
 
@@ -313,7 +313,7 @@ class ReadAhead:
         self._shards: list[InputShard] = []
         self._thread: ThreadPoolExecutor | None = None
         self._queue: RangeQueue | None = None
-        self._begun: tuple[int, int, Future[_Fetched | None]] | None = None  # shard, half
+        self._begun: tuple[int, int, Future[FetchedShard | None]] | None = None  # shard, half
 
     def opened(self, task: ExtractTask) -> tuple[ReadObject, PayloadBuffer]:
         """The shard of ``task``, and the buffer for its bytes. ``ChangedInputError`` if the shard
@@ -355,7 +355,7 @@ class ReadAhead:
     def _halves(self) -> tuple[PayloadBuffer, PayloadBuffer]:
         return self._buffer.half(0), self._buffer.half(1)
 
-    def settled(self) -> _Fetched | None:
+    def settled(self) -> FetchedShard | None:
         """Wait for the fetch that has begun, if any; return the fetched shard."""
         begun, self._begun = self._begun, None
         return None if begun is None else begun[2].result()
@@ -385,13 +385,13 @@ class ReadAhead:
             if not is_no_thread(error):
                 raise
 
-    def _fetch(self, shard: InputShard, view: memoryview) -> _Fetched | None:
+    def _fetch(self, shard: InputShard, view: memoryview) -> FetchedShard | None:
         try:
             log.debug("shard %s is fetched ahead", shard.name)
             of = shard.name, shard.size_bytes, shard.etag
             with open_input(self._inputs, *of) as source:
                 source.read_into(view, 0)
-                return _Fetched(source.info, view)
+                return FetchedShard(source.info, view)
         except DsortError as error:
             log.debug("shard %s was not fetched ahead: %s", shard.name, error.message)
             return None  # the extraction of the shard will report the error

@@ -59,7 +59,8 @@ class NoteOrigins(Operator):
 def _origins_of(read: MemberTable, records: FormedRecords, pipeline: Pipeline) -> Table:
     """The places of ``records`` in the shard whose members were ``read``; -1 for new records."""
     nowhere = np.full(len(records), -1, np.int64)
-    if pipeline.makes_records or not len(records):  # steps made the records: they have no place
+    # Steps made the records, or they are rows, whose values are in several columns.
+    if pipeline.makes_records or pipeline.moves_rows or not len(records):
         return origins_table(nowhere, records.payload_bytes)
     whole = read.range_start >= 0
     starts = np.where(whole, read.range_start, read.payload_start)

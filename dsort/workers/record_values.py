@@ -5,6 +5,7 @@ content, or the value of a field, is equal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,8 +13,9 @@ import xxhash
 from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn, Int32s, UInt64s
-from dsort.data.index import SortKeys
+from dsort.data.index import GROUP, SHARD, SortKeys
 from dsort.data.record_table import RecordTable
+from dsort.data.table import Table
 from dsort.errors import InvariantError
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
@@ -33,15 +35,18 @@ SURVEY: Final = "survey"
 
 
 class ShardSortKeys:
-    """Makes the sort keys of one shard's records, some at a time and in input order.
+    """Makes the sort keys of one shard's records, some at a time and in input order; or of the
+    records of several shards at once.
 
     Where records are placed by their numbers (``Algorithm.placement``), a survey has their classes
     as sort keys, and extraction counts the records of each class again. It reads the classes from
     the survey's index if that is on this node, and from the records if not.
     """
 
-    def __init__(self, algorithm: Algorithm, task: ExtractTask, store: IndexStore) -> None:
-        self._algorithm = algorithm
+    def __init__(
+        self, algorithm: Algorithm, tasks: Sequence[ExtractTask], store: IndexStore
+    ) -> None:
+        self._algorithm, self._tasks, task = algorithm, tasks, tasks[0]
         self._counter: ClassCounter | None = None
         self._surveyed: BytesColumn | None = None
         self._first = 0
@@ -51,9 +56,11 @@ class ShardSortKeys:
             counts = classes_of_shard(store.columns(task.stage.classes), task.shard)
             self._counter = ClassCounter(task.name, counts, algorithm.seed_text)
 
-    def of(self, records: RecordTable, group: Int32s | None) -> SortKeys:
-        """The sort keys of the next ``records``. ``group``: the output of each; -1: none."""
-        placement = self._algorithm.placement
+    def of(self, records: RecordTable, found: Table) -> SortKeys:
+        """The sort keys of the next ``records``. ``found``: the facts about them, see ``Batch``."""
+        placement, group = self._algorithm.placement, found.get(GROUP)
+        if SHARD in found:
+            return replace(self._of_shards(records, found[SHARD]), group=group)
         if placement is None:
             return replace(self._algorithm.sort_keys(records), group=group)
         classes = self._classes(placement, records)
@@ -69,6 +76,17 @@ class ShardSortKeys:
         if hashes is None:
             raise InvariantError("only a shuffle places records by their numbers")
         return replace(placement.sort_keys(records, places, hashes), group=group)
+
+    def _of_shards(self, records: RecordTable, shard: Int32s) -> SortKeys:
+        """The sort keys of records of several shards. ``shard``: of each record, ascending."""
+        begins = np.searchsorted(shard, [task.shard for task in self._tasks])
+        bounds, words = pairwise([*begins.tolist(), len(shard)]), []
+        for task, (start, stop) in zip(self._tasks, bounds, strict=True):
+            hashes = self._algorithm.hashes(task.name, records.key_hash[start:stop])
+            if hashes is None:  # the keys do not depend on the names of shards
+                return self._algorithm.sort_keys(records)
+            words.append(hashes)
+        return SortKeys(len(records), words=np.concatenate(words))
 
     def _classes(self, placement: Placement, records: RecordTable) -> BytesColumn:
         first, stop = self._first, self._first + len(records)

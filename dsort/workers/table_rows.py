@@ -8,35 +8,26 @@ the nulls of a column matter, its members have no content, which saves a look at
 from __future__ import annotations
 
 import mmap
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
-from dsort.containers.columnar.cells import cell_contents
+from dsort.containers.columnar.cells import cell_contents, row_hashes
 from dsort.containers.columnar.columns import typed_array, typed_value
 from dsort.containers.columnar.schema import is_media, is_varying, nulls_of
 from dsort.containers.columnar.values import Leaf, LightRows, light_schema
 from dsort.data.arrow_arrays import arrow_bytes
-from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, row_numbers
 from dsort.data.hashes import hash_keys
 from dsort.data.index import (
     BLOCK_LENGTH,
     BLOCK_ROWS,
     BLOCK_START,
-    CONTENT_HASH,
-    KEY_HASH,
-    KEYS,
-    ORDINAL,
-    PAYLOAD_BYTES,
-    SAME_HASH,
-    SAME_MORE,
-    record_index,
-    sort_keys_of,
 )
 from dsort.data.members import MemberTable
 from dsort.data.record_table import RecordTable
@@ -46,84 +37,180 @@ from dsort.data.row_bytes import side_by_side
 from dsort.data.segments import Segments
 from dsort.data.table import Column, Name, Numbers, Table
 from dsort.errors import CorruptShardError, InputError
-from dsort.moves.payload_files import PayloadBuffer, Spool
+from dsort.moves.input_shard import ShardBytes
+from dsort.moves.payload_files import PayloadBuffer
 from dsort.naming.names import KEY_COLUMN, shortened
+from dsort.order.sort import Partitioning
 from dsort.sizes import format_bytes
-from dsort.storage.bucket import ReadObject
 from dsort.transforms.base import Step
 from dsort.transforms.fields import Fields
 from dsort.transforms.rekey import JoinKey, Rekey
-from dsort.workers.batch import FOUND
-from dsort.workers.record_values import ShardSortKeys
+from dsort.workers.batch import SORT_KEYS, Batch
 from dsort.workers.tasks import ExtractTask
 
-SORT_KEYS = ("to sort by", "algorithm.extension names a column, with a dot before it")
-CLASSES = ("to stratify by", "stratify names a column")
-SAME = ("to compare records by", "deduplicate.by.field names a column")
-"""The purpose of a column, and the part of the spec that names it: for messages."""
 PARTITION: Final[Name[Int32s]] = Numbers("partition", "<i4")
 CELL_OVERHEAD_BYTES = 4
 """The bytes of a cell besides its value, which are mostly an offset."""
+_NOTHING: Final[Mapping[int, bytes]] = {}
+
+
+class SpilledBlocks(Struct):
+    """The blocks in the spill, in the order of the rows."""
+
+    partition: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    size_bytes: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    def add(self, partition: int, start: int, size_bytes: int, rows: int) -> None:
+        self.partition.append(partition)
+        self.start.append(start)
+        self.size_bytes.append(size_bytes)
+        self.rows.append(rows)
+
+    def by_partition(self, partitions: int) -> tuple[Table, Int64s]:
+        """Return (the blocks by partition, where the blocks of each partition begin)."""
+        partition = np.array(self.partition, np.int64)
+        order = np.argsort(partition, kind="stable")
+        columns: dict[str, Column] = {
+            BLOCK_START.text: np.array(self.start, np.int64),
+            BLOCK_LENGTH.text: np.array(self.size_bytes, np.int64),
+            BLOCK_ROWS.text: np.array(self.rows, np.int64),
+        }
+        offsets = np.searchsorted(partition[order], np.arange(partitions + 1)).astype(np.int64)
+        return Table(len(partition), columns).take(order), offsets
+
+
+class ShardRows(Struct):
+    """The facts about the rows of one shard so far. ``plain``: the schema of the rows that are
+    stored; ``seen``: the keys of the rows so far; ``blocks``: of the spill."""
+
+    plain: Any = ()
+    partitioning: Partitioning = Partitioning(1)
+    seen: HashesSeen = field(default_factory=HashesSeen)
+    blocks: SpilledBlocks = field(default_factory=SpilledBlocks)
+
+
+class RowBatch(Batch, kw_only=True):
+    """Rows of a table as records. ``rows``: batches with all of them, and with rows that are no
+    longer records; ``every``: the same as records; ``at``: the place of each record among these.
+    ``first``: the number of the first row in the shard. ``has_keys``: keys are values of a column,
+    which may be equal. ``are_made``: the rows are made of records, which may be nothing but
+    JSON."""
+
+    rows: Sequence[LightRows]
+    every: FormedRecords
+    at: Int64s
+    first: int
+    shard_rows: ShardRows
+    has_keys: bool
+    are_made: bool = False
+
+    @property
+    def ordinals(self) -> Int64s:
+        """See :class:`Batch`."""
+        return self.first + self.at
+
+    @property
+    def ranges(self) -> Segments:
+        """Rows have no single place: so this has only their sizes."""
+        stored = self.records.stored_bytes
+        ends = row_numbers(len(stored) + 1)
+        return Segments(ends, np.cumsum(stored) - stored, stored, np.zeros(0, np.uint8))
+
+    def cells(
+        self, extensions: Sequence[str], purpose: tuple[str, str], optional: Sequence[str] = ()
+    ) -> RecordTable:
+        """See :class:`Batch`."""
+        light = [batch.light for batch in self.rows]
+        known = light[0].schema.names
+        more = (name for name in optional if name.removeprefix(".") in known)
+        wanted = [*dict.fromkeys([*extensions, *more])]
+        if not wanted:
+            return self.table
+        table = record_table(
+            self.shard.name, light, self.every, wanted, purpose, are_made=self.are_made
+        )
+        if len(self.at) < len(self.every):
+            table = replace(table, records=table.records.taking(self.at))
+        return replace(table, input=self.input)
+
+    def count_earlier(self) -> Int64s | None:
+        """See :class:`Batch`."""
+        return self.shard_rows.seen.earlier(self.records.key_hash) if self.has_keys else None
+
+    def content_hashes(self, ranges: Segments) -> UInt64s:
+        """XXH3 of each row."""
+        return np.concatenate([row_hashes(batch.light) for batch in self.rows])[self.at]
+
+    def keep(self, kept: Bools) -> None:
+        """See :class:`Batch`."""
+        super().keep(kept)
+        self.at = self.at[kept]
+
+
+def rows_as_records(keys: BytesColumn, payload_bytes: Int64s, columns: int = 0) -> FormedRecords:
+    """Rows as records with one member each. ``columns``: the number of columns of the outputs."""
+    count = len(keys)
+    return FormedRecords(
+        keys=keys,
+        key_hash=hash_keys(keys.tolist(), count),
+        member_offsets=row_numbers(count + 1),
+        member_rows=row_numbers(count),
+        key_bytes=keys.lengths,
+        payload_bytes=payload_bytes,
+        stored_bytes=payload_bytes + CELL_OVERHEAD_BYTES * columns,
+    )
 
 
 def record_table(
     shard: str,
     batches: Sequence[Any],
-    keys: BytesColumn,
-    payload_bytes: Int64s,
+    rows: FormedRecords,
     extensions: Sequence[str],
     wanted: tuple[str, str] = SORT_KEYS,
     *,
-    has_cells: bool = False,
     unread: Collection[str] = (),
     is_whole: bool = False,
     are_made: bool = False,
 ) -> RecordTable:
-    """The rows of some batches as records. A record has one member for each column in
+    """The ``rows`` of some batches as records. A record has one member for each column in
     ``extensions`` that is not null in its row; without extensions, it has one member. ``wanted``:
-    the purpose of the columns, and the part of the spec that names them. ``has_cells``: members
-    have the sizes of cells, and not of rows. ``unread``: extensions whose content is not read.
-    ``is_whole``: the extensions are all columns; so a row with only nulls is one empty member
-    without extension. ``are_made``: the rows are made of records, which may be nothing but JSON."""
+    the purpose of the columns, and the part of the spec that names them. ``unread``: extensions
+    whose content is not read. ``is_whole``: the extensions are all columns; so a row with only
+    nulls is one empty member without extension. ``are_made``: see :class:`RowBatch`."""
+    keys, count = rows.keys, len(rows)
     are_json = are_made and {*batches[0].schema.names} - {KEY_COLUMN} == {"json"}
     if are_json and extensions:
         extensions = [".json"]
-    count = len(keys)
-    contents: Mapping[int, bytes] = {}
-    ends = np.arange(count + 1, dtype=np.int64)
-    name_of, key_bytes, sizes = keys, keys.lengths, payload_bytes
-    if extensions:
-        found = [_cells(shard, batches, each, wanted, each in unread) for each in extensions]
-        if is_whole:
-            empty = np.ones(count, np.bool_)
-            for rows, _ in found:
-                empty[rows] = False
-            extensions = [*extensions, ""]
-            found.append((np.flatnonzero(empty), []))
-        row_of = np.concatenate([rows for rows, _ in found])
-        column_of = np.repeat(np.arange(len(found)), [len(rows) for rows, _ in found])
-        order = np.lexsort((column_of, row_of))
-        names = [
-            side_by_side([keys.take(rows), extension.encode("utf-8", "surrogateescape")], len(rows))
-            for extension, (rows, _) in zip(extensions, found, strict=True)
-        ]
-        values = [each for rows, cells in found for each in cells or [b""] * len(rows)]
-        contents = dict(enumerate(values[at] for at in order.tolist()))
-        row_of, name_of = row_of[order], BytesColumn.concat(names).take(order)
-        ends = np.searchsorted(row_of, ends).astype(np.int64)
-        key_bytes, sizes = keys.lengths[row_of], payload_bytes[row_of]
-        if has_cells:
-            sizes = np.fromiter(map(len, contents.values()), np.int64, len(contents))
-    records = FormedRecords(
-        keys=keys,
-        key_hash=hash_keys(keys.tolist(), count),
-        member_offsets=ends,
-        member_rows=np.arange(len(name_of)),
-        key_bytes=key_bytes,
-        payload_bytes=payload_bytes,
-        stored_bytes=payload_bytes,
+    if not extensions:
+        members = members_named(keys, rows.payload_bytes)
+        return RecordTable(shard, members, rows, _cell, are_rows=not are_json)
+    found = [_cells(shard, batches, each, wanted, each in unread) for each in extensions]
+    if is_whole:
+        empty = np.ones(count, np.bool_)
+        for there, _ in found:
+            empty[there] = False
+        extensions = [*extensions, ""]
+        found.append((np.flatnonzero(empty), []))
+    row_of = np.concatenate([there for there, _ in found])
+    column_of = np.repeat(np.arange(len(found)), [len(there) for there, _ in found])
+    order = np.lexsort((column_of, row_of))
+    names = [
+        side_by_side([keys.take(there), extension.encode("utf-8", "surrogateescape")], len(there))
+        for extension, (there, _) in zip(extensions, found, strict=True)
+    ]
+    values = [each for there, cells in found for each in cells or [b""] * len(there)]
+    contents = dict(enumerate(values[at] for at in order.tolist()))
+    row_of, name_of = row_of[order], BytesColumn.concat(names).take(order)
+    records = replace(
+        rows,
+        member_offsets=np.searchsorted(row_of, np.arange(count + 1)).astype(np.int64),
+        member_rows=row_numbers(len(name_of)),
+        key_bytes=keys.lengths[row_of],
     )
-    members = _members_named(name_of, sizes, contents)
+    sizes = np.fromiter(map(len, contents.values()), np.int64, len(contents))
+    members = members_named(name_of, sizes, contents)
     return RecordTable(shard, members, records, _cell, are_rows=not are_json)
 
 
@@ -131,8 +218,8 @@ def _cell(members: MemberTable, row: int) -> bytes:
     return members.literals[row]
 
 
-def _members_named(
-    names: BytesColumn, payload_bytes: Int64s, contents: Mapping[int, bytes]
+def members_named(
+    names: BytesColumn, payload_bytes: Int64s, contents: Mapping[int, bytes] = _NOTHING
 ) -> MemberTable:
     """Members with these names and sizes that have no place in a shard."""
     nothing = np.full(len(names), -1, np.int64)
@@ -167,119 +254,38 @@ def _cells(
     return np.array(there, np.int64), [cell for cell in cells if cell is not None]
 
 
-class TableRows(Struct, eq=False):
-    """The facts about the rows of one shard so far. ``parts``: tables of the rows of some batches,
-    with their partitions. ``columns``: the number of columns of the outputs. ``left_out``: how many
-    rows steps left out, by kind; ``dropped``: how many rows each step dropped, or went to no
-    output. ``counts``: how many rows reached each step that needs positions."""
-
-    sort_keys: ShardSortKeys
-    columns: int = 0
-    parts: list[Table] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
-    read: int = 0
-    counts: tuple[int, ...] = ()
-    hashes_seen: HashesSeen = field(default_factory=HashesSeen)
-
-    def index(self) -> tuple[Table, Int32s]:
-        """The index of all rows, in input order, and the partition of each."""
-        rows = Table.concat(self.parts, (ORDINAL, KEYS, KEY_HASH, PAYLOAD_BYTES, PARTITION))
-        stored = rows[PAYLOAD_BYTES] + CELL_OVERHEAD_BYTES * self.columns
-        ends = np.arange(len(rows) + 1, dtype=np.int64)
-        ranges = Segments(ends, np.cumsum(stored) - stored, stored, np.zeros(0, np.uint8))
-        index = record_index(
-            ordinal=rows[ORDINAL],
-            keys=rows[KEYS],
-            sort=sort_keys_of(rows),
-            members=np.ones(len(rows), np.int32),
-            payload_bytes=rows[PAYLOAD_BYTES],
-            stored_bytes=stored,
-            ranges=ranges,
-        )
-        more = (KEY_HASH, CONTENT_HASH, SAME_HASH, SAME_MORE, *FOUND)
-        return index.beside(rows.only(name for name in more if name in rows)), rows[PARTITION]
-
-
-class SpilledBlocks(Struct):
-    """The blocks in the spill, in the order of the rows."""
-
-    partition: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    size_bytes: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-
-    def add(self, partition: int, start: int, size_bytes: int, rows: int) -> None:
-        self.partition.append(partition)
-        self.start.append(start)
-        self.size_bytes.append(size_bytes)
-        self.rows.append(rows)
-
-    def by_partition(self, partitions: int) -> tuple[Table, Int64s]:
-        """Return (the blocks by partition, where the blocks of each partition begin)."""
-        partition = np.array(self.partition, np.int64)
-        order = np.argsort(partition, kind="stable")
-        columns: dict[str, Column] = {
-            BLOCK_START.text: np.array(self.start, np.int64),
-            BLOCK_LENGTH.text: np.array(self.size_bytes, np.int64),
-            BLOCK_ROWS.text: np.array(self.rows, np.int64),
-        }
-        offsets = np.searchsorted(partition[order], np.arange(partitions + 1)).astype(np.int64)
-        return Table(len(partition), columns).take(order), offsets
-
-
 class ShardSource:
-    """An opened input for readers of tables: mapped, in the buffer, or read in parts."""
+    """A shard for readers of tables: mapped, in the buffer, or read in parts (see
+    :class:`~dsort.containers.columnar.ranges.Source`)."""
 
-    def __init__(
-        self,
-        source: ReadObject | Spool,
-        size_bytes: int,
-        view: memoryview | None,
-        buffer: PayloadBuffer,
-    ) -> None:
-        """``buffer``: holds the requested ranges where ``view`` is None."""
-        self._source = source
-        self._view = view
-        self._buffer = buffer
-        self.size_bytes = size_bytes
-
-    @classmethod
-    def of(cls, source: ReadObject, buffer: PayloadBuffer) -> ShardSource:
-        """An input that is mapped, or read into ``buffer`` if it fits."""
-        size_bytes, view = source.info.size_bytes, source.mapping()
-        if view is None and size_bytes <= buffer.size_bytes:
-            view = buffer.view(size_bytes)
-            source.read_into(view, 0)
-        return cls(source, size_bytes, view, buffer)
+    def __init__(self, shard: ShardBytes, buffer: PayloadBuffer) -> None:
+        """``buffer``: holds the requested ranges of a shard that is read in parts."""
+        self._shard, self._buffer = shard, buffer
+        self.size_bytes = shard.size_bytes
 
     def whole(self) -> memoryview | None:
-        """See :class:`~dsort.containers.columnar.ranges.Source`."""
-        return self._view
+        """The bytes of the shard, if they are in memory."""
+        return self._shard.whole
 
     def forget(self, until: int) -> None:
         """Release the pages of the first ``until`` bytes, which are not read again. If they stayed
         mapped, they would fill the memory, and compete with pages on their way to the disk."""
-        mapped = None if self._view is None else self._view.obj
+        mapped = None if self._shard.whole is None else self._shard.whole.obj
         if isinstance(mapped, mmap.mmap) and until > mmap.PAGESIZE:
             mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
 
     def read(self, offset: int, length: int) -> bytes:
-        """See :class:`~dsort.containers.columnar.ranges.Source`."""
-        if self._view is not None:
-            return bytes(self._view[offset : offset + length])
-        data = bytearray(length)
-        self._source.read_into(memoryview(data), offset)
-        return bytes(data)
+        """A copy of a range."""
+        return self._shard.at(offset, length)
 
     def held(self, offset: int, length: int) -> memoryview | None:
-        """See :class:`~dsort.containers.columnar.ranges.Source`."""
-        if self._view is not None:
-            return self._view[offset : offset + length]
+        """A range, until the next one is requested; None if it does not fit in the buffer."""
+        if self._shard.whole is not None:
+            return self._shard.whole[offset : offset + length]
         if length > self._buffer.size_bytes:
             return None
         view = self._buffer.view(length)
-        self._source.read_into(view, offset)
+        self._shard.fill(view, offset)
         return view
 
 

@@ -16,7 +16,6 @@ from dsort.workers.creator import Creator
 from dsort.workers.extractor import Extractor
 from dsort.workers.operators.known_keys import read_known_keys
 from dsort.workers.orderer import Orderer
-from dsort.workers.run_extractor import RunExtractor
 from dsort.workers.sealer import Sealer, publish_all
 from dsort.workers.tasks import (
     CreateTask,
@@ -66,19 +65,12 @@ class Worker:
         register_received(setup.pipeline.all_containers, extensions)
         self._setup, self._outputs = setup, outputs
         buffer = self._buffer = PayloadBuffer(setup.movement.buffer_bytes)
-        self._extractor: Extractor
         mapped = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
-        if setup.pipeline.carrier.is_columnar:
-            # Imported only where rows are moved, so that other jobs start faster.
-            if setup.movement.buffer_bytes >= PLENTY_BYTES:
-                os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)
-            from dsort.workers.table_extractor import TableExtractor
-
-            self._extractor = TableExtractor(setup, number, inputs, buffer, nodes)
-        else:
-            self._extractor = Extractor(setup, number, inputs, buffer, nodes, mapped)
+        has_rows = setup.pipeline.carrier.is_columnar
+        if has_rows and setup.movement.buffer_bytes >= PLENTY_BYTES:
+            os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)  # read by pyarrow
+        self._extractor = Extractor(setup, number, inputs, buffer, nodes, mapped)
         self._creator = Creator(setup, number, inputs, outputs, buffer, nodes, mapped)
-        self._runs = RunExtractor(setup, number, inputs, buffer, nodes, self._extractor)
         self._orderer = Orderer(
             nodes,
             setup.pipeline.algorithm,
@@ -92,7 +84,7 @@ class Worker:
             outputs,
             buffer,
             [each.codec for each in setup.pipeline.outputs],
-            has_rows=setup.pipeline.carrier.is_columnar,
+            has_rows=has_rows,
         )
 
     def do(self, task: Task) -> TaskDone:
@@ -105,7 +97,7 @@ class Worker:
             case ExtractTask():
                 return self._extractor.extract(task)
             case ExtractRunTask():
-                return self._runs.extract(task)
+                return self._extractor.extract_run(task)
             case KnownKeysTask():
                 return read_known_keys(task, self._outputs, self._buffer, self._setup, self.nodes)
             case DuplicatesTask():

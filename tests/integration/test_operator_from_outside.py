@@ -13,7 +13,7 @@ from dsort.errors import InvariantError
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import count_of, keys_in, run_local, spec_of
 from tests.support.internals import Batch, Operator, all_operators
-from tests.support.tables import mixed_table, write_table
+from tests.support.tables import mixed_table, read_table, write_table
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -45,6 +45,35 @@ def test_it_meets_the_records_of_few_and_of_many_small_shards(shards: int, tmp_p
     left = [key for data in files_of(tmp_path / "out").values() for key in keys_in(data)]
     assert 0 < len(left) < shards
     assert count_of(report, DROPPED)[0] == shards - len(left)
+
+
+def test_it_meets_records_of_many_shards_in_one_batch_if_it_allows_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd_hashes_left_out: None
+) -> None:
+    names = [f"{number:03}" for number in range(96)]
+    members = [[Member(f"{at}-{each}.jpg", at.encode()) for each in "abc"] for at in names]
+    shards = zip(names, members, strict=True)
+    write_shards(tmp_path / "in", {f"in-{at}.tar": Shard((*own,)) for at, own in shards})
+    alone = run_local(tmp_path, spec_of(), workers=1)
+    wanted = files_of(tmp_path / "out")
+    monkeypatch.setattr(LeaveOutOddHashes, "in_runs", True)
+    together = run_local(tmp_path, spec_of(output_bck="runs"), workers=1)
+    assert files_of(tmp_path / "runs") == wanted
+    assert count_of(together, DROPPED)[0] == count_of(alone, DROPPED)[0]
+    assert together.order.flow == alone.order.flow
+
+
+def test_it_meets_rows_of_tables_if_it_allows_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd_hashes_left_out: None
+) -> None:
+    monkeypatch.setattr(LeaveOutOddHashes, "in_rows", True)
+    (tmp_path / "in").mkdir()
+    write_table(tmp_path / "in" / "t-0.parquet", mixed_table(40, seed=1))
+    fields: dict[str, Any] = {"input_extension": ".parquet", "key_field": "id"}
+    report = run_local(tmp_path, spec_of(**fields))
+    left = sum(read_table(path).num_rows for path in (tmp_path / "out").glob("*.parquet"))
+    assert 0 < left < 40
+    assert count_of(report, DROPPED)[0] == 40 - left
 
 
 @pytest.mark.usefixtures("odd_hashes_left_out")

@@ -21,13 +21,13 @@ from tests.support.internals import (
     SMALL_BYTES,
     BytesColumn,
     Extraction,
+    Extractor,
     ExtractRunTask,
     IndexStore,
     InputRow,
     InputsResolved,
     JournalState,
     RunExtracted,
-    RunExtractor,
     Scratch,
     Segments,
     ShardExtracted,
@@ -89,14 +89,14 @@ def result(
     root.mkdir()
     (root / "in").symlink_to(data)
     found: list[RunExtracted] = []
-    extract = RunExtractor.extract
+    extract = Extractor.extract_run
 
-    def noted(self: RunExtractor, run: ExtractRunTask) -> RunExtracted:
+    def noted(self: Extractor, run: ExtractRunTask) -> RunExtracted:
         found.append(extract(self, run))
         return found[-1]
 
     with monkeypatch.context() as patched:
-        patched.setattr(RunExtractor, "extract", noted)
+        patched.setattr(Extractor, "extract_run", noted)
         if alone:
             patched.setattr("dsort.job.extraction.can_run", lambda job: False)
         run_local(root, spec_of(**spec), move=move, workers=1)

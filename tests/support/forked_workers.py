@@ -21,7 +21,7 @@ __all__ = ["become_worker", "begins_workers", "forked_workers", "fresh_workers"]
 
 LOADED = (
     *("tests.support.forked_workers", "dsort.workers.row_sink"),
-    *("dsort.workers.table_extractor", "numpy.ma", "pyarrow.compute", "pyarrow.parquet"),
+    *("dsort.workers.row_batches", "numpy.ma", "pyarrow.compute", "pyarrow.parquet"),
 )
 USUAL = local.BOOTSTRAP
 

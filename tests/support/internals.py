@@ -221,7 +221,6 @@ MODULES = {
     "dsort.workers.operators": "all_operators member_names",
     "dsort.workers.operators.member_names": "with_names_written with_new_names",
     "dsort.workers.orderer": "Orderer",
-    "dsort.workers.run_extractor": "RunExtractor",
     "dsort.workers.sealer": "publish_all",
     "dsort.workers.sidecars": "_samples_bytes MemberWatch samples_of",
     "dsort.workers.sinks": "PIECE_BYTES StagedFile Writeback",

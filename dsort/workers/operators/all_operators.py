@@ -15,7 +15,7 @@ from dsort.workers.operators.equal_records import LeaveOutEqual
 from dsort.workers.operators.exact_outputs import SettleExactOutputs
 from dsort.workers.operators.member_names import RenameKeys, WriteNames
 from dsort.workers.operators.mix import CopyRecords
-from dsort.workers.operators.placing import CountPlaced, PlaceRecords
+from dsort.workers.operators.placing import PlaceRecords
 from dsort.workers.tasks import WorkerSetup
 
 OPERATORS: Final[tuple[type[Operator], ...]] = (
@@ -28,7 +28,6 @@ OPERATORS: Final[tuple[type[Operator], ...]] = (
     RenameKeys,  # also where copies repeat a key
     WriteNames,  # after all changes of names
     SettleExactOutputs,  # exact numbers count copies
-    CountPlaced,
 )
 
 
