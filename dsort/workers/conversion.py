@@ -29,7 +29,6 @@ from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Batch, Operator
-from dsort.workers.record_reactions import shown_names
 from dsort.workers.tasks import WorkerSetup
 
 
@@ -141,6 +140,11 @@ def without_final_newlines(
     lengths[ranges] -= 1
     shorter = replace(members, payload_bytes=payload_bytes, range_length=lengths, literals=literals)
     return shorter, rows
+
+
+def shown_names(shard: str, members: MemberTable, rows: Iterable[int]) -> Iterator[str]:
+    """The names of the members ``rows`` as messages and reactions show them."""
+    return (f"{shard}: {readable(members.names[row])}" for row in rows)
 
 
 class AddMemberDefaults(Operator):
