@@ -121,11 +121,18 @@ def _answer(worker: Worker, task: Task) -> TaskDone | DsortError:
         return InvariantError(f"a worker failed:\n{traceback.format_exc()}")
 
 
-def reply(request: Request, store: IndexStore) -> tuple[Any, DsortError | None]:
-    """The answer of the node in ``store`` to ``request``, or the error that it caused."""
+def reply(request: Request, store: IndexStore) -> Any:
+    """The answer of the node in ``store`` to ``request``, or the ``DsortError`` that it caused."""
     try:
-        return request.answer(store), None
+        return request.answer(store)
     except DsortError as error:
-        return None, error
+        return error
     except Exception:  # noqa: BLE001 - a bug: it is sent to the requester whole, and ends the job
-        return None, InvariantError(f"a node failed to answer:\n{traceback.format_exc()}")
+        return InvariantError(f"a node failed to answer:\n{traceback.format_exc()}")
+
+
+def given(found: Any) -> Any:
+    """``found``, an answer; raises it if it is an error."""
+    if isinstance(found, DsortError):
+        raise found
+    return found

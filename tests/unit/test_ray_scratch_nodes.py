@@ -120,12 +120,12 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
 @pytest.fixture
 def agent(tmp_path: Path) -> NodeAgent:
     agent = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, "10.0.0.5")
-    assert agent.open({"shared": b"data"})[1] is None
+    assert isinstance(agent.open({"shared": b"data"}), str)
     return agent
 
 
 def scratch_node_of(agent: NodeAgent) -> str:
-    return agent.open({})[0]
+    return str(agent.open({}))
 
 
 # --- nodes --------------------------------------------------------------------------------------
@@ -179,9 +179,9 @@ def test_an_agent_made_again_has_the_same_scratch_and_keeps_newer_files(
 ) -> None:
     agent.store("shared", b"newer")
     again = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, None)
-    assert again.open({"shared": b"data", "other": b"o"}) == (scratch_node_of(agent), None)
+    assert again.open({"shared": b"data", "other": b"o"}) == scratch_node_of(agent)
     for name, data in (("shared", b"newer"), ("other", b"o")):
-        assert again.answer(scratch_node_of(agent), FileBytes(name)) == (data, None)
+        assert again.answer(scratch_node_of(agent), FileBytes(name)) == data
 
 
 def test_a_scratch_node_made_after_a_loss_is_another_and_takes_its_room(
@@ -195,28 +195,25 @@ def test_a_scratch_node_made_after_a_loss_is_another_and_takes_its_room(
         == "n1"
     )
     assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["n1-1"]
-    answer, error = other.answer(scratch_node_of(agent), FileBytes("shared"))
-    assert (answer, type(error)) == (None, ScratchLostError)
+    answer = other.answer(scratch_node_of(agent), FileBytes("shared"))
+    assert isinstance(answer, ScratchLostError)
 
 
 def test_errors_name_the_node_where_there_is_more_than_one(
     agent: NodeAgent, tmp_path: Path
 ) -> None:
-    _, error = agent.answer(scratch_node_of(agent), FileBytes("missing"))
+    error = agent.answer(scratch_node_of(agent), FileBytes("missing"))
     assert isinstance(error, ObjectNotFoundError)
     assert "(10.0.0.5, n1))" in error.message
     alone = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, None)
-    _, error = alone.answer(scratch_node_of(agent), FileBytes("missing"))
-    assert error is not None
+    error = alone.answer(scratch_node_of(agent), FileBytes("missing"))
+    assert isinstance(error, ObjectNotFoundError)
     assert "n1)" not in error.message
 
 
 def test_where_there_can_be_no_scratch_the_node_is_named(tmp_path: Path) -> None:
     (tmp_path / "scratch").touch()
-    scratch_node, error = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, "10.0.0.5").open(
-        {"a": b""}
-    )
-    assert scratch_node == ""
+    error = NodeAgent(str(tmp_path / "scratch"), "n1", OWNER, "10.0.0.5").open({"a": b""})
     assert isinstance(error, StorageError)
     assert "10.0.0.5" in error.message
 
@@ -226,7 +223,7 @@ def test_the_end_of_a_scratch_node_is_the_end_of_its_files_unless_they_are_kept(
 ) -> None:
     (tmp_path / "scratch" / "of-a-node-that-is-gone").mkdir()
     agent.close([], keep=True)
-    assert agent.answer(scratch_node_of(agent), FileBytes("shared")) == (b"data", None)
+    assert agent.answer(scratch_node_of(agent), FileBytes("shared")) == b"data"
     agent.close([], keep=False)
     assert list(tmp_path.iterdir()) == []
 

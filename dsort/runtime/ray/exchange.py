@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dsort.errors import InvariantError, WorkerLostError
 from dsort.log_lines import logger_of
+from dsort.runtime.base import given
 from dsort.runtime.ray.block_server import BlockPlace
 from dsort.runtime.ray.block_stream import (
     FAILURE,
@@ -162,10 +163,7 @@ class RayExchange:
         return agent
 
     def _finish(self, scratch_node: str, reference: Any) -> Any:
-        answer, error = self._answer(scratch_node, reference)
-        if error is not None:
-            raise error
-        return answer
+        return given(self._answer(scratch_node, reference))
 
     def _answer(self, scratch_node: str, reference: Any) -> Any:
         """The answer of an agent."""

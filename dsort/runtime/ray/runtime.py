@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dsort.errors import DsortError, SpecError, StorageError, TransformError, WorkerLostError
 from dsort.runtime.ray.block_server import BlockPlace
@@ -90,15 +90,15 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
             setup, rules = pickle.loads(packed)
             self._worker = RayWorker(setup, number, RayExchange(prefix, rules))
 
-        def location(self) -> tuple[WorkerLocation, None]:
+        def location(self) -> WorkerLocation:
             node_id = ray.get_runtime_context().get_node_id()
-            return self._worker.location(ray.util.get_node_ip_address(), node_id), None
+            return self._worker.location(ray.util.get_node_ip_address(), node_id)
 
-        def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
+        def begin(self, opened: str | DsortError) -> str | DsortError:
             return self._worker.begin(opened)
 
-        def do(self, task: Task) -> tuple[Done, None]:
-            return self._worker.do(task), None
+        def do(self, task: Task) -> Done:
+            return self._worker.do(task)
 
     class DsortAgent:
         def __init__(
@@ -110,16 +110,16 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
             address = None if alone else ray.util.get_node_ip_address()
             self._agent = NodeAgent(scratch, node_slot, owner, address)
 
-        def open(self, names: list[str], *files: bytes) -> tuple[str, DsortError | None]:
+        def open(self, names: list[str], *files: bytes) -> str | DsortError:
             return self._agent.open(dict(zip(names, files, strict=True)))
 
-        def answer(self, scratch_node: str, request: Request) -> tuple[Any, DsortError | None]:
+        def answer(self, scratch_node: str, request: Request) -> Any:
             return self._agent.answer(scratch_node, request)
 
         def blocks_at(self, key: BlockKey, place: BlockPlace) -> tuple[str, str]:
             return self._agent.blocks_at(key, place, ray.util.get_node_ip_address())
 
-        def store(self, name: str, data: bytes) -> DsortError | None:
+        def store(self, name: str, data: bytes) -> DsortError | Literal[""]:
             return self._agent.store(name, data)
 
         def close(self, workers: list[int], keep: bool) -> None:

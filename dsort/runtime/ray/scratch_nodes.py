@@ -20,14 +20,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 from msgspec import Struct
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import logger_of
-from dsort.runtime.base import reply
+from dsort.runtime.base import given, reply
 from dsort.runtime.ray.block_server import BlockPlace, BlockServer
 from dsort.runtime.ray.block_stream import BlockKey, NoBlocksError
 from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
@@ -80,9 +80,8 @@ class NodeAgent:
         node = node_words(socket.gethostname(), address, node_id) if address else ""
         self._where = f"node {node}" if node else ""
         self._directory = Path(scratch) / node_slot
-        self._store: IndexStore | None = None
+        self._store: IndexStore | DsortError
         self._scratch_node = ""
-        self._error: DsortError | None = None
         self._blocks: BlockServer | None = None
         self._blocks_lock = threading.Lock()
         for other in self._directory.parent.glob(f"{node_id}*"):
@@ -93,23 +92,24 @@ class NodeAgent:
             self._store = IndexStore(open_scratch(self._directory, token))
             self._scratch_node = f"{token}@{node_slot}"
         except DsortError as error:
-            self._error = located(error, self._where)
+            self._store = located(error, self._where)
 
-    def open(self, files: Mapping[str, bytes]) -> tuple[str, DsortError | None]:
+    def open(self, files: Mapping[str, bytes]) -> str | DsortError:
         """The id of this scratch node, or the error that prevents it. ``files``: all files that
         were shared until now."""
-        error = self._error
         for name, data in files.items():
-            if error is None and self._store is not None and not self._store.scratch.has(name):
-                error = self.store(name, data)
-        return self._scratch_node, error
+            is_there = isinstance(self._store, IndexStore) and self._store.scratch.has(name)
+            error = "" if is_there else self.store(name, data)
+            if error:
+                return error
+        return self._store if isinstance(self._store, DsortError) else self._scratch_node
 
-    def answer(self, scratch_node: str, request: Request) -> tuple[Any, DsortError | None]:
-        """The answer to ``request``, or the error that it caused."""
-        if scratch_node != self._scratch_node or self._store is None:
-            return None, ScratchLostError(scratch_node, f"scratch {scratch_node} is gone")
-        answer, error = reply(request, self._store)
-        return answer, error and located(error, self._where)
+    def answer(self, scratch_node: str, request: Request) -> Any:
+        """The answer to ``request``, or the ``DsortError`` that it caused."""
+        if scratch_node != self._scratch_node or isinstance(self._store, DsortError):
+            return ScratchLostError(scratch_node, f"scratch {scratch_node} is gone")
+        answer = reply(request, self._store)
+        return located(answer, self._where) if isinstance(answer, DsortError) else answer
 
     def blocks_at(self, key: BlockKey, place: BlockPlace, address: str) -> tuple[str, str]:
         """(the address of the server for blocks of the spill here, or why there is none). Starts
@@ -117,7 +117,7 @@ class NodeAgent:
         node."""
         with self._blocks_lock:
             if self._blocks is None:
-                if self._store is None:
+                if isinstance(self._store, DsortError):
                     return "", "it has no scratch"
                 scratch, node = self._store.scratch, self._scratch_node
                 try:
@@ -126,15 +126,15 @@ class NodeAgent:
                     return "", str(none)
             return self._blocks.location, ""
 
-    def store(self, name: str, data: bytes) -> DsortError | None:
-        """Store a shared file."""
-        if self._store is None:
-            return self._error
+    def store(self, name: str, data: bytes) -> DsortError | Literal[""]:
+        """Store a shared file. "", or the error that prevents it."""
+        if isinstance(self._store, DsortError):
+            return self._store
         try:
             self._store.write_file(name, data)
         except DsortError as error:
             return located(error, self._where)
-        return None
+        return ""
 
     def close(self, workers: Sequence[int], keep: bool) -> None:
         """Wait until the ``workers`` of this node (process ids), which are being ended, are gone,
@@ -184,7 +184,7 @@ Launch = Callable[[str, str], Any]
 
 
 class _Agent(Struct, eq=False):
-    """``opened``: reference to the id of its scratch node, and to the error if there is none;
+    """``opened``: reference to the id of its scratch node, or to the error if there is none;
     ``scratch_node``: that id, "" until it is known."""
 
     actor: Any
@@ -208,7 +208,7 @@ class RayScratchNodes:
         return len(self._agents)
 
     def scratch_ref(self, node_id: str) -> Any:
-        """A reference to the id of the scratch node on ``node_id``, and to the error if there is
+        """A reference to the id of the scratch node on ``node_id``, or to the error if there is
         none. Starts the agent if there is none."""
         agent = self._agents.get(node_id)
         if agent is None:
@@ -224,11 +224,10 @@ class RayScratchNodes:
         """Wait for all scratch nodes. Raises the error of a node that can have none."""
         for agent in list(self._agents.values()):
             try:
-                agent.scratch_node, error = self._take(agent, agent.opened)
+                opened = self._take(agent, agent.opened)
             except ScratchLostError:
                 continue
-            if error is not None:
-                raise error
+            agent.scratch_node = given(opened)
 
     def scratch_on(self, node_id: str) -> str:
         """The scratch node on a node, "" if there is none (yet)."""
@@ -237,7 +236,8 @@ class RayScratchNodes:
             return ""
         if not agent.scratch_node and ray.wait([agent.opened], timeout=0)[0]:
             try:
-                agent.scratch_node, _ = ray.get(agent.opened)
+                opened = ray.get(agent.opened)
+                agent.scratch_node = "" if isinstance(opened, DsortError) else opened
             except RayError:
                 self._forget(agent)
         return agent.scratch_node
@@ -258,11 +258,10 @@ class RayScratchNodes:
         stored = [agent.actor.store.remote(name, shared) for agent in agents]
         for agent, reference in zip(agents, stored, strict=True):
             try:
-                error = self._take(agent, reference)
+                stored_there = self._take(agent, reference)
             except ScratchLostError:
                 continue
-            if error is not None:
-                raise error
+            given(stored_there)
 
     def ask(self, scratch_node: str, request: Request) -> Any:
         """See :class:`~dsort.runtime.base.Runtime`."""
@@ -270,10 +269,7 @@ class RayScratchNodes:
         if agent is None:
             raise lost_scratch(scratch_node)
         log.debug("the coordinator asks scratch %s: %s", scratch_node, type(request).__name__)
-        answer, error = self._take(agent, agent.actor.answer.remote(scratch_node, request))
-        if error is not None:
-            raise error
-        return answer
+        return given(self._take(agent, agent.actor.answer.remote(scratch_node, request)))
 
     def tell(self, scratch_node: str, request: Request) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""

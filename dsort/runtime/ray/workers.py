@@ -175,7 +175,7 @@ class RayWorkers:
         """Receive an answer; nothing if the worker is still starting, if its task failed, or if it
         died and its task waits again."""
         try:
-            done, error = ray.get(reference)
+            done = ray.get(reference)
         except RayError as died:
             raised = isinstance(died, RayTaskError) and not isinstance(died, LOST_ERRORS)
             if raised or getattr(died, "actor_init_failed", False):
@@ -193,8 +193,8 @@ class RayWorkers:
             if isinstance(found, DsortError):
                 found = self._located(found, host)
             return self._queue.answer(host, found)
-        if error is not None:
-            raise self._located(error, host)
+        if isinstance(done, DsortError):
+            raise self._located(done, host)
         if isinstance(done, WorkerLocation):
             host.location = done
             scratch_ref = self._scratch_nodes.scratch_ref(done.node_id)
@@ -285,27 +285,24 @@ class RayWorker:
             node_words(socket.gethostname(), address, node_id), node_id, os.getpid()
         )
 
-    def begin(self, opened: tuple[str, DsortError | None]) -> tuple[str, DsortError | None]:
+    def begin(self, opened: str | DsortError) -> str | DsortError:
         """The id of its scratch node, or the error that prevents it from working. ``opened``: the
         answer of its node's agent. May be called again; the scratch node stays the same."""
-        scratch_node, error = opened
-        if self._worker is not None:
-            return self._scratch_node, None
-        if error is not None:
-            return "", error
-        directory = Path(self._setup.scratch) / node_slot_of(scratch_node)
+        if self._scratch_node or isinstance(opened, DsortError):
+            return self._scratch_node or opened
+        directory = Path(self._setup.scratch) / node_slot_of(opened)
         try:
-            store = IndexStore(open_scratch(directory, token_of(scratch_node)))
+            store = IndexStore(open_scratch(directory, token_of(opened)))
             self._worker = Worker(
                 self._setup,
                 self._number,
-                ScratchNodes(scratch_node, store, self._exchange),
+                ScratchNodes(opened, store, self._exchange),
                 Heap(self._setup.movement.buffer_bytes),
             )
         except DsortError as failed:
-            return "", failed
-        self._scratch_node = scratch_node
-        return scratch_node, None
+            return failed
+        self._scratch_node = opened
+        return opened
 
     def do(self, task: Task) -> Done:
         """The answer to ``task``."""
