@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,9 +105,7 @@ class BytesColumn:
     @classmethod
     def of(cls, values: Sequence[bytes]) -> BytesColumn:
         """The column of ``values``."""
-        offsets = np.zeros(len(values) + 1, np.int64)
-        if values:
-            np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+        offsets = offsets_of(np.fromiter(map(len, values), np.int64, len(values)))
         return cls(offsets, np.frombuffer(b"".join(values), np.uint8))
 
     @classmethod
@@ -127,12 +125,10 @@ class BytesColumn:
         parts = list(parts)
         if len(parts) == 1:
             return parts[0]
-        lengths = [np.diff(part.offsets) for part in parts]
-        offsets = np.zeros(1 + sum(map(len, lengths)), np.int64)
-        if lengths:
-            np.cumsum(np.concatenate(lengths), out=offsets[1:])
-        blobs = [part.blob for part in parts]
-        return cls(offsets, np.concatenate(blobs) if blobs else np.zeros(0, np.uint8))
+        if not parts:
+            return cls.empty(0)
+        offsets = offsets_of(np.concatenate([part.lengths for part in parts]))
+        return cls(offsets, np.concatenate([part.blob for part in parts]))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -190,10 +186,40 @@ class BytesColumn:
         return cut_rows(self.blob, self.offsets[:-1][rows], self.lengths[rows])
 
 
+def offsets_of(lengths: NDArray[Any]) -> Int64s:
+    """Where runs of so many values begin that are one after the other, and the end of the last
+    one; shape ``(n + 1,)``."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:], dtype=np.int64)
+    return offsets
+
+
+def rows_of_runs(first: Int64s, counts: NDArray[Any]) -> tuple[Int64s, Int64s]:
+    """The numbers of ``counts[i]`` rows from ``first[i]`` on, of all runs one after the other; and
+    where the runs begin in them (see ``offsets_of``)."""
+    offsets = offsets_of(counts)
+    return np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts), offsets
+
+
+def last_true(begins: Bools) -> Int64s:
+    """For each position, the last one up to it where ``begins`` is true. The first one is true."""
+    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
+
+
+def equal_rows(one: BytesColumn, other: BytesColumn) -> Bools:
+    """Whether each row of one column equals that of the other, which has the same length."""
+    lengths = one.lengths
+    equal: Bools = lengths == other.lengths
+    rows = np.flatnonzero(equal)
+    blob = np.concatenate([one.blob, other.blob])
+    first, second = one.offsets[rows], other.offsets[rows] + len(one.blob)
+    equal[rows] = equal_ranges(blob, first, second, lengths[rows])
+    return equal
+
+
 def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
     """The column of the rows ``blob[starts[i] : starts[i] + lengths[i]]``."""
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths)
     total = int(offsets[-1])
     if not total:
         return BytesColumn(offsets, np.zeros(0, np.uint8))

@@ -15,7 +15,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, offsets_of
 from dsort.data.row_bytes import side_by_side
 
 PlacedEntry = tuple[int, bytes]
@@ -108,8 +108,7 @@ def placed_entries(
         entries = np.ascontiguousarray(table[:, count * _HEAD.itemsize :]).reshape(-1)
     else:
         heads, entries = _cut_apart(packed, members)
-    bounds = np.zeros(len(heads) + 1, np.int64)
-    np.cumsum(heads["length"], out=bounds[1:])
+    bounds = offsets_of(heads["length"])
     begins = offset + np.cumsum(stored_bytes) - stored_bytes
     at = np.repeat(begins, members) + heads["at"].astype(np.int64)
     return PlacedEntries(BytesColumn(bounds, entries), at)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int64s, UInt64s
+from dsort.data.columns import BytesColumn, Int64s, UInt64s, last_true
 
 _ADD = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -74,6 +75,16 @@ def any_twice(hashes: UInt64s) -> bool:
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
+def earlier_equal(values: NDArray[Any]) -> Int64s:
+    """How many earlier rows have the same value, for each row."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    begins = np.append(True, ordered[1:] != ordered[:-1])[: len(order)]
+    earlier = np.empty(len(order), np.int64)
+    earlier[order] = np.arange(len(order)) - last_true(begins)
+    return earlier
+
+
 def shuffle_words(
     key_hash: UInt64s,
     seed_of_shard: int,
@@ -91,11 +102,7 @@ def shuffle_words(
         )
     nth = np.zeros(0, np.int64) if earlier is None else earlier.copy()
     if not are_distinct and any_twice(key_hash):
-        order = np.argsort(key_hash, kind="stable")
-        hashes, rows = key_hash[order], np.arange(len(order))
-        begins = np.append(True, hashes[1:] != hashes[:-1])
-        within = np.empty(len(order), np.int64)
-        within[order] = rows - np.maximum.accumulate(np.where(begins, rows, 0))
+        within = earlier_equal(key_hash)
         nth = within if earlier is None else nth + within
     again = np.flatnonzero(nth)
     if len(again):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows, equal_ranges
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows, equal_rows
 from dsort.data.numbered import hash_column
 
 
@@ -24,7 +24,7 @@ class KeySet(Struct, frozen=True, eq=False):
         order = np.argsort(hashes, kind="stable")
         hashes, keys = hashes[order], keys.take(order)
         again = np.flatnonzero(hashes[1:] == hashes[:-1])
-        differ = again[~_equal_rows(keys.take(again), keys.take(again + 1))]
+        differ = again[~equal_rows(keys.take(again), keys.take(again + 1))]
         twins = {keys[row] for row in [*differ.tolist(), *(differ + 1).tolist()]}
         return cls(hashes, keys, frozenset(twins))
 
@@ -40,7 +40,7 @@ class KeySet(Struct, frozen=True, eq=False):
         hashes = hash_column(keys)
         at: Int64s = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
         rows = np.flatnonzero(self.hashes[at] == hashes)
-        found[rows] = _equal_rows(keys.take(rows), self.keys.take(at[rows]))
+        found[rows] = equal_rows(keys.take(rows), self.keys.take(at[rows]))
         if self.twins:
             for row in rows[~found[rows]].tolist():
                 found[row] = keys[row] in self.twins
@@ -60,14 +60,3 @@ def lines_of(text: bytes) -> BytesColumn:
     some = np.flatnonzero(stops > starts)
     starts, lengths = starts[some], (stops - starts)[some]
     return cut_rows(blob, starts, lengths)
-
-
-def _equal_rows(one: BytesColumn, other: BytesColumn) -> Bools:
-    """Whether each row of one column equals that of the other, which has the same length."""
-    lengths = one.lengths
-    equal: Bools = lengths == other.lengths
-    rows = np.flatnonzero(equal)
-    blob = np.concatenate([one.blob, other.blob])
-    first, second = one.offsets[rows], other.offsets[rows] + len(one.blob)
-    equal[rows] = equal_ranges(blob, first, second, lengths[rows])
-    return equal

@@ -38,7 +38,10 @@ from dsort.data.columns import (
     are_all_rows,
     cut_rows,
     equal_ranges,
+    last_true,
+    offsets_of,
     row_numbers,
+    rows_of_runs,
     run_sums,
 )
 from dsort.data.entries import packed_entries
@@ -48,7 +51,6 @@ from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
 from dsort.data.repeated_names import (
     as_table,
     first_equals,
-    last_true,
     marks_stand_alike,
     names_come_again,
     repeated_names,
@@ -161,11 +163,7 @@ class FormedRecords(Struct, frozen=True, eq=False):
     def taking(self, rows: Int64s) -> FormedRecords:
         """The records in ``rows``, each as often as it occurs there."""
         counts = np.diff(self.member_offsets)[rows]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        picked = np.arange(offsets[-1]) + np.repeat(
-            self.member_offsets[rows] - offsets[:-1], counts
-        )
+        picked, offsets = rows_of_runs(self.member_offsets[rows], counts)
         return replace(
             self,
             keys=self.keys.take(rows),
@@ -181,8 +179,7 @@ class FormedRecords(Struct, frozen=True, eq=False):
         without the records that have no member left."""
         counts = np.add.reduceat(kept, self.member_offsets[:-1], dtype=np.int64)
         records = self.keeping(counts > 0)
-        offsets = np.zeros(len(records) + 1, np.int64)
-        np.cumsum(counts[counts > 0], out=offsets[1:])
+        offsets = offsets_of(counts[counts > 0])
         rows = self.member_rows[kept]
         return replace(
             records,
@@ -200,7 +197,7 @@ class FormedRecords(Struct, frozen=True, eq=False):
         order = np.argsort(np.append(owners, of_record), kind="stable")
         rows = np.append(self.member_rows, new)[order]
         counts = np.diff(self.member_offsets) + np.bincount(of_record, minlength=len(self))
-        offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+        offsets = offsets_of(counts)
         return replace(
             self,
             member_offsets=offsets,

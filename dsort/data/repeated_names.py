@@ -6,7 +6,15 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, are_all_rows, equal_ranges
+from dsort.data.columns import (
+    Bools,
+    BytesColumn,
+    Int64s,
+    UInt64s,
+    are_all_rows,
+    equal_ranges,
+    last_true,
+)
 from dsort.data.numbered import hash_column
 
 _WORD = 8
@@ -80,11 +88,6 @@ def first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
     first = np.empty(count, np.int64)
     first[order] = order[last_true(~same)]
     return first
-
-
-def last_true(begins: Bools) -> Int64s:
-    """For each position, the last one up to it where ``begins`` is true. The first one is true."""
-    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
 def repeated_names(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges, offsets_of
 
 
 class RowBytes(Mapping[int, bytes]):
@@ -48,8 +48,7 @@ def spread(column: BytesColumn, rows: Int64s, count: int) -> BytesColumn:
         return column
     lengths = np.zeros(count, np.int64)
     lengths[rows] = column.lengths
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths)
     if len(rows) < 2 or bool((np.diff(rows) > 0).all()):
         return BytesColumn(offsets, column.blob)
     return BytesColumn(offsets, column.take(np.argsort(rows, kind="stable")).blob)
@@ -63,8 +62,7 @@ def side_by_side(parts: Sequence[BytesColumn | bytes], count: int) -> BytesColum
     total = np.zeros(count, np.int64)
     for part in parts:
         total += len(part) if isinstance(part, bytes) else part.lengths
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(total, out=offsets[1:])
+    offsets = offsets_of(total)
     out = np.empty(int(offsets[-1]), np.uint8)
     kinds = _kinds(parts, widths, count)
     for rows in kinds:
@@ -171,8 +169,7 @@ def decimals(numbers: Int64s, digits_min: int) -> BytesColumn:
         powers = 10 ** np.arange(1, digits_max, dtype=np.int64)
         digits = np.searchsorted(powers, numbers, side="right") + 1
         lengths = np.maximum(digits, digits_min).astype(np.int64)
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths)
     if offsets[-1] == table.size:
         return BytesColumn(offsets, table.reshape(-1))
     return BytesColumn(offsets, table[np.arange(digits_max) >= (digits_max - lengths)[:, None]])

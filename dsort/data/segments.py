@@ -19,6 +19,7 @@ from dsort.data.columns import (
     cut_rows,
     numbers_at,
     row_numbers,
+    rows_of_runs,
     run_sums,
 )
 from dsort.data.members import MemberTable
@@ -41,11 +42,7 @@ class NewNames(Struct, frozen=True, eq=False):
 
     def take(self, rows: NDArray[np.integer]) -> NewNames:
         """The names of the records ``rows`` in that order."""
-        counts = np.diff(self.offsets)[rows]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        first = self.offsets[:-1][rows] - offsets[:-1]
-        picked = np.arange(offsets[-1]) + np.repeat(first, counts)
+        picked, offsets = rows_of_runs(self.offsets[:-1][rows], np.diff(self.offsets)[rows])
         return NewNames(offsets, self.at[picked], self.names.take(picked))
 
     def run(self, start: int, stop: int) -> NewNames:
@@ -116,11 +113,7 @@ class Segments(Struct, frozen=True, eq=False):
             pair = self.start, self.length
             start, length = (numbers(x) if numbers else numbers_at(x, rows) for x in pair)
             return Segments(row_numbers(len(rows) + 1), start, length, self.literals, names)
-        counts = np.diff(self.offsets)[rows]
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        first = self.offsets[:-1][rows]
-        picked = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
+        picked, offsets = rows_of_runs(self.offsets[:-1][rows], np.diff(self.offsets)[rows])
         return Segments(offsets, self.start[picked], self.length[picked], self.literals, names)
 
     def run(self, start: int, stop: int) -> Segments:

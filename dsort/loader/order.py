@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, offsets_of
 from dsort.data.hashes import permuted
 from dsort.errors import SpecError, SpecProblem
 
@@ -58,7 +58,7 @@ class EpochOrder:
         self._shards = np.arange(count, dtype=np.int64)
         if self.kind.window:
             self._shards = self._permuted(count, _SHARDS, 0)
-        self._ends = np.append(0, np.cumsum(self.counts[self._shards])).astype(np.int64)
+        self._ends = offsets_of(self.counts[self._shards])
         self._windows: OrderedDict[int, tuple[Int64s, Int64s]] = OrderedDict()
 
     @property

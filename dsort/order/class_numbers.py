@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.data.columns import BytesColumn, Int32s, Int64s
-from dsort.data.hashes import permuted
+from dsort.data.hashes import earlier_equal, permuted
 from dsort.errors import InvariantError
 
 CLASSES_MAX: Final = 1 << 16
@@ -84,7 +84,7 @@ class ClassCounter:
         except KeyError as error:
             raise self._changed(f"has a record of the class {error}") from None
         row = np.array(classes, np.int64)
-        number = self.counts.first[row] + self._seen[row] + _earlier(row)
+        number = self.counts.first[row] + self._seen[row] + earlier_equal(row)
         self._seen += np.bincount(row, minlength=len(self._seen))
         total = self.counts.total[row]
         return ClassPlaces(permuted(number, total, self._seeds[row]), total)
@@ -97,16 +97,6 @@ class ClassCounter:
     def _changed(self, what: str) -> InvariantError:
         counted = int(self.counts.count.sum())
         return InvariantError(f"shard {self.shard} {what}, but {counted} others were counted")
-
-
-def _earlier(rows: Int64s) -> Int64s:
-    """How many earlier rows have the same number."""
-    order = np.argsort(rows, kind="stable")
-    ordered, at = rows[order], np.arange(len(rows))
-    begins = np.append(True, ordered[1:] != ordered[:-1])[: len(rows)]
-    earlier = np.empty(len(rows), np.int64)
-    earlier[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
-    return earlier
 
 
 def classes_of_all(counts: Sequence[Sequence[tuple[Class, int]]]) -> tuple[Int64s, ClassCounts]:

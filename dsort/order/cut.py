@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.data.columns import Int32s, Int64s
+from dsort.data.columns import Int32s, Int64s, offsets_of
 
 FileBytes = Callable[[int, int, int, int], int]
 """The size of an output shard. Arguments: the number of its records and members, the bytes of their
@@ -186,10 +186,10 @@ def cut_partition(
 
     Returns the pieces, and the state of the cut after them.
     """
-    payload = _running(payload_bytes)
-    stored = _running(stored_bytes)
-    member_count = _running(members)
-    entered = None if entries is None else _running(entries)
+    payload = offsets_of(payload_bytes)
+    stored = offsets_of(stored_bytes)
+    member_count = offsets_of(members)
+    entered = None if entries is None else offsets_of(entries)
     packed = None if encoded is None else encoded.at(stored + stored_before)
     running = _Running(payload, stored, member_count, entered, file_bytes, packed)
     pieces: list[Piece] = []
@@ -225,12 +225,6 @@ def cut_partition(
             state = _advance(state, piece, closes)
             row = until
     return pieces, state
-
-
-def _running(values: Int64s | Int32s) -> Int64s:
-    total = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=total[1:], dtype=np.int64)
-    return total
 
 
 def _group_runs(groups: Int32s | None, count: int, current: int) -> Iterator[tuple[int, int, int]]:

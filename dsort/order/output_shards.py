@@ -14,7 +14,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, rows_of_runs
 from dsort.order.cut import CutRule, OutputShard, Piece
 
 AT_ONCE = 4096
@@ -138,8 +138,7 @@ class OutputShards(Sequence[OutputShard]):
         each."""
         counts = self._stop - self._first
         shard = np.repeat(np.arange(len(self)), counts)
-        within = np.arange(len(shard)) - np.repeat(np.cumsum(counts) - counts, counts)
-        piece = np.repeat(self._first, counts) + within
+        piece, _ = rows_of_runs(self._first, counts)
         return shard, self._pieces[piece, _PIECE.index("partition")]
 
     def with_columns(self, **columns: Int64s) -> OutputShards:
@@ -156,8 +155,7 @@ class OutputShards(Sequence[OutputShard]):
                 for names in (_BEFORE_PIECES, _BEHIND_PIECES)
             )
             first, counts = self._first[some], self._stop[some] - self._first[some]
-            ends = np.cumsum(counts)
-            rows = np.repeat(first - (ends - counts), counts) + np.arange(int(counts.sum()))
+            rows, _ = rows_of_runs(first, counts)
             table = self._pieces[rows]
             table[:, offset] += np.repeat(self._columns["head_bytes"][some], counts)
             pieces = map(Piece._make, table.tolist())

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, offsets_of
 from dsort.errors import StorageError
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, Where, find_shards
@@ -202,7 +202,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
 
     @cached_property
     def _ends(self) -> Int64s:
-        return np.append(0, np.cumsum(self.counts)).astype(np.int64)
+        return offsets_of(self.counts)
 
     def _info(self, place: ShardPlace) -> ObjectInfo:
         return place.info or place.bucket.stat(place.name)

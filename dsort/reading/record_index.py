@@ -16,7 +16,15 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
-from dsort.data.columns import BytesColumn, Int64s, UInt64s, are_all_rows, cut_rows, row_numbers
+from dsort.data.columns import (
+    BytesColumn,
+    Int64s,
+    UInt64s,
+    are_all_rows,
+    cut_rows,
+    offsets_of,
+    row_numbers,
+)
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.numbered import DIGITS
 from dsort.data.records import split_names, starts_record
@@ -100,11 +108,9 @@ class RecordIndex(Struct, frozen=True, eq=False, dict=True):
         parts = list(parts)
         if len(parts) == 1:
             return parts[0]
-        counts = [np.diff(part.offsets) for part in parts]
-        offsets = np.append(0, np.cumsum(np.concatenate([*counts, np.zeros(0, np.int64)])))
         none = [np.zeros(0, np.int64)]
         return cls(
-            offsets.astype(np.int64),
+            offsets_of(np.concatenate([*(np.diff(part.offsets) for part in parts), *none])),
             np.concatenate([*(part.key_bytes for part in parts), *none]),
             BytesColumn.concat([part.names for part in parts]),
             np.concatenate([*(part.start for part in parts), *none]),
@@ -143,7 +149,7 @@ class RecordIndex(Struct, frozen=True, eq=False, dict=True):
         file = ColumnFile(data, what, may_be_packed=True)
         counts, key_bytes, gaps, size = (file.array(name).astype(np.int64) for name in _NUMBERS)
         names = file.bytes_column("names")
-        offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+        offsets = offsets_of(counts)
         start = np.cumsum(gaps + np.append(0, size[:-1]))
         files = len(size)
         is_sound = (

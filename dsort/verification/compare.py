@@ -116,7 +116,9 @@ def sort_out(inputs: InputTable, key_hash: UInt64s, digests: UInt64s, source: In
     paired = lost_of_key > 0
     split = paired & (extra_of_key > lost_of_key)
     changed = extra[paired & ~split]
-    nth = _nth_of_key(key_hash[changed])
+    again, earlier = later_duplicates(key_hash[changed])
+    nth = np.zeros(len(changed), np.int64)
+    nth[again] = earlier
     partner = lost[np.searchsorted(lost_keys, key_hash[changed]) + nth]
     missing = lost[occurrences(lost_keys) >= _count(extra_keys, lost_keys)]
 
@@ -137,14 +139,6 @@ def sort_out(inputs: InputTable, key_hash: UInt64s, digests: UInt64s, source: In
 def _count(ordered: UInt64s, wanted: UInt64s) -> Int64s:
     """How often each of ``wanted`` is in the sorted column ``ordered``."""
     return np.searchsorted(ordered, wanted, "right") - np.searchsorted(ordered, wanted, "left")
-
-
-def _nth_of_key(keys: UInt64s) -> Int64s:
-    """The number of rows before each row that have its key."""
-    order = stable_argsort(keys)
-    nth = np.empty(len(keys), np.int64)
-    nth[order] = occurrences(keys[order])
-    return nth
 
 
 def _among(digests: UInt64s, known: UInt64s) -> Bools:

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
-from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, stable_argsort
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, offsets_of, stable_argsort
 from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords
@@ -253,7 +253,7 @@ def join_pieces(
     place[by_first] = np.arange(count)
     by_record = np.argsort(place[record], kind="stable")
     counts = np.bincount(place[record], minlength=count)
-    offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+    offsets = offsets_of(counts)
     return Pieces(first_rows, order[by_record], offsets, expected[by_first])
 
 

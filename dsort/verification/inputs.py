@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dsort.containers.base import refusal
 from dsort.containers.codecs.decoding import DecodingRules
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, offsets_of, rows_of_runs
 from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberTable
 from dsort.data.numbered import are_positions
@@ -309,15 +309,13 @@ class InputReader:
         inputs = np.array([numbers[input_of(name, rule.inputs)] for name in table.shards], np.int32)
         of_rows = np.repeat(inputs, np.diff(table.first_rows))
         pieces = join_pieces(rule, table.key_hash, of_rows, table.expected, table.first_rows)
-        ends = np.append(0, np.cumsum(table.members, dtype=np.int64))
-        counts = table.members[pieces.numbers].astype(np.int64)
-        offsets = np.append(0, np.cumsum(counts))
-        picked = np.arange(offsets[-1]) + np.repeat(ends[pieces.numbers] - offsets[:-1], counts)
+        first_members = offsets_of(table.members)[pieces.numbers]
+        picked, offsets = rows_of_runs(first_members, table.members[pieces.numbers])
         bounds = offsets[pieces.offsets]
         record = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         stays = members_that_stay(rule.conflict, record, extensions[picked])
         picked = picked[stays]
-        bounds = np.append(0, np.cumsum(np.bincount(record[stays], minlength=len(bounds) - 1)))
+        bounds = offsets_of(np.bincount(record[stays], minlength=len(bounds) - 1))
         first = pieces.numbers[pieces.offsets[:-1]]
         group = table.group[first]
         return InputTable(
