@@ -61,7 +61,6 @@ class Algorithm(Part):
     """How records are ordered. Every algorithm is a sort; ties keep the order of the input."""
 
     kind: str
-    _is_key: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # these and all other options are added by the algorithms
         decreasing: bool
@@ -77,11 +76,6 @@ class Algorithm(Part):
         if isinstance(given, Mapping) and "keys" in given and "kind" not in given:
             return {"kind": Keys.kind, **given}
         return given
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the values only, because the class is made anew in each process."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return _restored, (values, self.model_fields_set, self._is_key)
 
     @property
     def type(self) -> type[OrderAlgorithm]:
@@ -144,11 +138,6 @@ def _built(value: Any) -> Any:
     return tuple(map(_built, value)) if isinstance(value, tuple) else value
 
 
-def _restored(values: dict[str, Any], given: set[str], is_key: bool) -> Algorithm:
-    model = key_model() if is_key else algorithm_model()
-    return model.model_construct(given, **values)
-
-
 class _OfToday(Late, frozen=True):
     """Makes a field use the model of the algorithms that are registered when its owner is built."""
 
@@ -191,24 +180,36 @@ def owners_of(name: str) -> list[str]:
 
 def algorithm_model() -> type[Algorithm]:
     """The model of the options of all registered algorithms; all of them have defaults."""
-    return _model_of(tuple(ALGORITHMS.values()))
+    return _model_of(tuple(ALGORITHMS.values()), is_key=False)
+
+
+def key_model() -> type[Algorithm]:
+    """The model of one of several sort keys."""
+    return _model_of(tuple(ALGORITHMS.values()), is_key=True)
+
+
+_OF_THE_JOB: Final = ("seed", "interleave", "batches")
+"""Options of algorithms that sort keys do not have."""
+_KEY_SUMMARY: Final = "One of several sort keys: an algorithm, with its options."
 
 
 @cache
-def _model_of(algorithms: tuple[type[OrderAlgorithm], ...]) -> type[Algorithm]:
-    summaries = " ".join(f"{each.kind}: {each.summary}." for each in algorithms)
-    kinds = tuple(each.kind for each in algorithms)
-    fields: dict[str, Any] = {
-        "kind": (Literal[kinds], Field(default=DEFAULT_KIND, description=summaries)),
-    }
+def _model_of(algorithms: tuple[type[OrderAlgorithm], ...], *, is_key: bool) -> type[Algorithm]:
+    those = [each for each in algorithms if each.is_sort_key or not is_key]
+    summaries = " ".join(f"{each.kind}: {each.summary}." for each in those)
+    kinds = tuple(each.kind for each in those)
+    kind = Field(default=... if is_key else DEFAULT_KIND, description=summaries)
+    fields: dict[str, Any] = {"kind": (Literal[kinds], kind)}
     for name, option in known_options().items():
-        fields[name] = _field(name, option)
+        owners = [each.kind for each in those if name in each.stated()]
+        if owners and not (is_key and name in _OF_THE_JOB):
+            fields[name] = _field(option, owners)
     return create_model(
-        "Algorithm",
+        "SortKey" if is_key else "Algorithm",
         __base__=Algorithm,
         __module__=__name__,
-        __doc__=Algorithm.__doc__,
-        __cls_kwargs__={"defer_build": False},  # each job writes its algorithm by itself
+        __doc__=_KEY_SUMMARY if is_key else Algorithm.__doc__,
+        __cls_kwargs__={"defer_build": is_key},  # each job writes its algorithm by itself
         **fields,
     )
 
@@ -218,29 +219,15 @@ class Group(Part):
 
     _of: ClassVar[type[OptionGroup]]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the values only, because the class is made anew in each process."""
-        return _restored_group, (self._of, self.model_dump(), self.model_fields_set)
-
     def build(self) -> OptionGroup:
         """The group in the form that algorithms use."""
         return self._of(**self.model_dump())
 
 
-def _restored_group(of: type[OptionGroup], values: dict[str, Any], given: set[str]) -> Group:
-    return group_model(of).model_construct(given, **values)
-
-
-def group_model(of: type[OptionGroup]) -> type[Group]:
-    """The model of an option that has parts; required parts have no defaults."""
-    return _group_model_of(of)
-
-
 @cache
-def _group_model_of(of: Any) -> type[Group]:
-    fields: dict[str, Any] = {
-        name: _field(name, option, [of.__name__]) for name, option in of.stated().items()
-    }
+def group_model(of: Any) -> type[Group]:
+    """The model of an ``OptionGroup``; required parts have no defaults."""
+    fields: dict[str, Any] = {name: _field(option) for name, option in of.stated().items()}
     made: type[Group] = create_model(
         of.__name__, __base__=Group, __module__=__name__, __doc__=of.__doc__, **fields
     )
@@ -255,40 +242,7 @@ def _group_of(option: Option) -> type[OptionGroup] | None:
     return first if is_group and not issubclass(first, OrderAlgorithm) else None
 
 
-def key_model() -> type[Algorithm]:
-    """The model of one of several sort keys."""
-    return _key_model_of(tuple(ALGORITHMS.values()))
-
-
-@cache
-def _key_model_of(algorithms: tuple[type[OrderAlgorithm], ...]) -> type[Algorithm]:
-    those = [each for each in algorithms if each.is_sort_key]
-    summaries = " ".join(f"{each.kind}: {each.summary}." for each in those)
-    kinds = tuple(each.kind for each in those)
-    fields: dict[str, Any] = {"kind": (Literal[kinds], Field(description=summaries))}
-    for name, option in known_options().items():
-        owners = [each.kind for each in those if name in each.stated()]
-        if owners and name not in _OF_THE_JOB:
-            fields[name] = _field(name, option, owners)
-    return create_model(
-        "SortKey",
-        __base__=_SortKey,
-        __module__=__name__,
-        __doc__="One of several sort keys: an algorithm, with its options.",
-        **fields,
-    )
-
-
-class _SortKey(Algorithm):
-    _is_key: ClassVar[bool] = True
-
-
-_OF_THE_JOB: Final = ("seed", "interleave", "batches")
-"""Options of algorithms that sort keys do not have."""
-
-
-def _field(name: str, option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
-    owners = owners or owners_of(name)
+def _field(option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
     scope = f" For {joined(owners)} only." if len(owners) > 1 else ""
     annotation: Any = option.type
     is_optional = type(None) in get_args(annotation)

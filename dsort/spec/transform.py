@@ -48,20 +48,12 @@ class StepSpec(Part):
         self.__dict__[given[0]] = step.options
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the values only, because the class is made anew in each process."""
-        return _restored, ({name: getattr(self, name) for name in self.model_fields_set},)
-
     def build(self) -> Step:
         """The step with its options, in the form that workers receive."""
         (kind,) = self.model_fields_set
         step = STEPS.find(kind)
         assert step is not None, "a spec is valid"
         return step.of(getattr(self, kind))
-
-
-def _restored(values: dict[str, Any]) -> StepSpec:
-    return step_model().model_construct(set(values), **values)
 
 
 class _OfToday(Late, frozen=True):

@@ -259,6 +259,10 @@ def test_a_spec_cannot_be_changed_and_can_be_sent_to_workers() -> None:
     with pytest.raises(ValidationError):
         spec.config.missing_shards = "warn"
     assert pickle.loads(pickle.dumps(spec)) == spec
+    steps = {"steps": [{"sample": {"fraction": 0.5}}, {"fields": {"keep": ["a:b"]}}]}
+    keys = [{"kind": "md5"}, {"kind": "shuffle"}]
+    spec = spec_of(transform=steps, algorithm={"kind": "keys", "keys": keys})
+    assert pickle.loads(pickle.dumps(spec)) == spec
 
 
 def test_a_drawn_seed_goes_into_a_new_spec() -> None:
