@@ -321,10 +321,10 @@ def _too_deep(at: int) -> ExpressionError:
     return _wrong(at, f"parts stand more than {DEPTH_MAX} deep inside each other")
 
 
-def _check_depth(node: Node, depth: int = 0) -> None:
+def _check_depth(node: Node) -> None:
     """Check the depth of the whole tree: chains like ``a + b + c`` and ``a.b.c`` get deeper without
     parentheses, which ``_depth`` does not count."""
-    level = [node]
+    level, depth = [node], 0
     while level:
         depth += 1
         if depth > 2 * DEPTH_MAX:

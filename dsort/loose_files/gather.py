@@ -164,9 +164,9 @@ def list_members(
     tally: Tally,
     read: Read,
     *,
-    known_classes: Mapping[bytes, int] | None = None,
-    check: Callable[[], None] = lambda: None,
-    written_by: WrittenBy | None = None,
+    known_classes: Mapping[bytes, int] | None,
+    check: Callable[[], None],
+    written_by: WrittenBy | None,
 ) -> Listing:
     """The members that the files of ``sources`` become. Each file becomes one member, or is counted
     as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` two that

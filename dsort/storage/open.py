@@ -72,7 +72,7 @@ def open_pair(
     sources: Sequence[BucketPlace],
     targets: Sequence[BucketPlace],
     root: Path,
-    policy: FetchPolicy | None = None,
+    policy: FetchPolicy | None,
 ) -> tuple[Bucket, Bucket]:
     """(bucket that is read, bucket that is written). They share one bandwidth, the smallest limit
     of all ``sources`` and ``targets``, if there is one. ``policy``: that of the job."""

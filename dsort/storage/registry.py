@@ -261,11 +261,9 @@ def parse_store_uri(text: str) -> BucketRef:
 def store_ref(
     scheme: str,
     bucket: str,
-    prefix: str = "",
+    prefix: str,
     *,
     endpoint_url: str = "",
-    region: str = "",
-    profile: str = "",
     written: str = "",
 ) -> BucketRef:
     """The reference of ``bucket`` in an object store, and of ``prefix`` in it, both decoded.
@@ -282,7 +280,7 @@ def store_ref(
     if not re.fullmatch(pattern, bucket):
         raise BucketTextError(f"{shown(text)}: no bucket can be called {shown(bucket)}", rule)
     path = joined_path(bucket, prefix, text)
-    return BucketRef(scheme, path, endpoint_url, region, profile)
+    return BucketRef(scheme, path, endpoint_url)
 
 
 def misspelt_uri(text: str) -> BucketTextError | None:

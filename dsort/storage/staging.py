@@ -54,14 +54,12 @@ def stage(
     return Staged(token, name, receipt, replaces, size_bytes, digest.hexdigest())
 
 
-def stage_file(
-    bucket: Bucket, token: str, name: str, file: IO[bytes], *, replaces: bool = False
-) -> Staged:
+def stage_file(bucket: Bucket, token: str, name: str, file: IO[bytes]) -> Staged:
     """Stage the content of ``file``, whose position is at its end."""
     size_bytes = file.tell()
     file.seek(0)
     pieces = iter(lambda: file.read(READ_BYTES), b"")
-    return stage(bucket, token, name, size_bytes, pieces, replaces=replaces)
+    return stage(bucket, token, name, size_bytes, pieces)
 
 
 def give_name(bucket: Bucket, staged: Staged) -> None:

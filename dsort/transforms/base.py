@@ -147,9 +147,7 @@ def step_words(number: int, step: Step) -> str:
     return f"step {number + 1} {step.kind}"
 
 
-def apply_steps(
-    steps: Sequence[Step], records: RecordTable, firsts: Sequence[int] | None = None
-) -> Applied:
+def apply_steps(steps: Sequence[Step], records: RecordTable, firsts: Sequence[int]) -> Applied:
     """Apply all ``steps`` to the records of one shard. ``firsts``: for each step that needs
     positions, the number of the first record that reaches it. Stops at the first such step without
     a number."""
@@ -160,7 +158,7 @@ def apply_steps(
         before = len(records)
         if step.needs_positions:
             counts.append(before)
-            if firsts is None or len(firsts) < len(counts):
+            if len(firsts) < len(counts):
                 break
             records = replace(records, first=firsts[len(counts) - 1])
         records = step.apply(records)

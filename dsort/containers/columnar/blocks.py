@@ -51,7 +51,7 @@ class DealtBlock(Struct, frozen=True):
 
 
 def deal_out(
-    batches: Sequence[LightRows], partition: Int32s, schema: Any, *, by_place: bool = False
+    batches: Sequence[LightRows], partition: Int32s, schema: Any, *, by_place: bool
 ) -> Iterator[DealtBlock]:
     """The rows of all ``batches``, of the plain schema ``schema``, as a block for each partition,
     in input order. ``partition``: of each row; -1: the row is left out. ``by_place``: values that
@@ -176,7 +176,7 @@ class RowBlocks:
         self._sources = _Sources(values)
 
     @classmethod
-    def of_batch(cls, batch: Any, schema: Any, away: Sequence[Leaf] = ()) -> RowBlocks:
+    def of_batch(cls, batch: Any, schema: Any, away: Sequence[Leaf]) -> RowBlocks:
         """The rows of a record batch of the plain schema ``schema``."""
         found, every = cls.__new__(cls), leaves_of(schema)
         found.mask = long_leaves([LightRows(batch)], every)

@@ -174,7 +174,7 @@ class GlobalRecords:
         self._records.clear()
         self._alone = None
 
-    def fold(self, own: PaxRecords, *, but: frozenset[bytes] = frozenset()) -> PaxRecords:
+    def fold(self, own: PaxRecords, *, but: frozenset[bytes]) -> PaxRecords:
         """``own`` with the global records that it does not override, except those named ``but``."""
         known = but.union(keyword for keyword, _ in own)
         return [item for item in self._records.items() if item[0] not in known] + own

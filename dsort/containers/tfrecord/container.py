@@ -82,7 +82,7 @@ KeyOf = Callable[[memoryview, int], bytes]
 class FrameScan:
     """The frames of one shard found so far. ``key_of``: None if records are numbered."""
 
-    def __init__(self, shard: str, size_bytes: int, key_of: KeyOf | None = None) -> None:
+    def __init__(self, shard: str, size_bytes: int, key_of: KeyOf | None) -> None:
         self._shard = shard
         self._size = size_bytes
         self._key_of = key_of

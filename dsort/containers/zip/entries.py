@@ -165,7 +165,7 @@ def carried_entries(directory: Directory, mended_rows: tuple[int, ...]) -> Bytes
     return BytesColumn.of(entries)
 
 
-def _with_sizes(entry: bytes, size: int, stored: int, *, described: bool = True) -> bytes:
+def _with_sizes(entry: bytes, size: int, stored: int, *, described: bool) -> bytes:
     fields, name, extra, comment = _parts(entry)
     extra = without_extras(extra, LARGE_ID)
     if max(size, stored) >= LARGE:
