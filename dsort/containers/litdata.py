@@ -1,4 +1,4 @@
-"""The LitData container: the interface of this folder to the rest of dsort.
+"""The LitData container, the chunks of Lightning.
 
 A chunk is ``u32 n | u32 offset[n + 1] | items``; an item is a u32 size for each of its leaves, and
 then the leaves. Chunks do not describe their leaves: the ``index.json`` beside the chunks does, and

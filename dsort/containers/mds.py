@@ -1,4 +1,4 @@
-"""The MDS container (version 2): the interface of this folder to the rest of dsort.
+"""The MDS container (version 2), the shards of MosaicML Streaming.
 
 A record is a sample, and is moved unchanged, so all inputs must have the same columns. It has no
 name: its key is a column (``key_field``), or else its position. In a conversion the key is the
@@ -63,11 +63,6 @@ __all__ = [
 
 # --------------------------------------------------------------------------------------------------
 # The columns of an MDS shard, from its config, bounded and checked.
-
-
-# --------------------------------------------------------------------------------------------------
-# Reads an MDS shard from windows on its bytes: the table, the columns, the sizes in each sample,
-# and the keys if they are requested.
 
 
 CONFIG_BYTES_MAX: Final = 1 << 20
@@ -171,6 +166,11 @@ class Columns(Struct, frozen=True):
 
 
 NO_COLUMNS: Final = Columns()
+
+
+# --------------------------------------------------------------------------------------------------
+# Reads an MDS shard from windows on its bytes: the table, the columns, the sizes in each sample,
+# and the keys if they are requested.
 
 
 EXTENSION = b".mds"
