@@ -45,8 +45,8 @@ from dsort.scratch.positions import PLACE
 from dsort.storage.bucket import Bucket
 from dsort.workers.batch import FOUND, SAME, SORT_KEYS, Batch, StepsDone, are_placed
 from dsort.workers.conversion import packed_records, reported_extensions
-from dsort.workers.extractor import IndexWriter
 from dsort.workers.header_reader import ReadAhead
+from dsort.workers.index_writer import IndexWriter
 from dsort.workers.joiner import (
     SEARCHED,
     extension_lists,
