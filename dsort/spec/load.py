@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -284,3 +285,11 @@ def _validate(fields: dict[str, Any], draft: Draft) -> tuple[JobSpec | None, lis
         if load_installed():
             return _validate(fields, draft)
         return None, all_problems(fields, error.errors(include_url=False), draft)
+
+
+def _read_back(canonical: Mapping[str, Any]) -> JobSpec:
+    return parse_spec(canonical).spec
+
+
+# The classes of some parts are made anew in each process, so a spec travels in its canonical form.
+copyreg.pickle(JobSpec, lambda spec: (_read_back, (spec.canonical(),)))

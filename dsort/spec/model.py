@@ -39,10 +39,6 @@ class Draft(Struct):
 class JobSpec(SpecFields, defer_build=False):
     """A dsort job: read shards from a bucket, order their records, write new shards."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the canonical form: classes of some parts are made anew in each process."""
-        return _read_back, (self.canonical(),)
-
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         """The fields whose values are not their defaults."""
         named = (
@@ -114,12 +110,6 @@ class JobSpec(SpecFields, defer_build=False):
                 fields[name] = [_given(each) for each in fields[name]]
         config: dict[str, Any] = fields.pop("Config")
         return fields | config
-
-
-def _read_back(canonical: Mapping[str, Any]) -> JobSpec:
-    from dsort.spec.load import parse_spec
-
-    return parse_spec(canonical).spec
 
 
 def _default_of(field: FieldInfo) -> Any:
