@@ -1,18 +1,20 @@
-"""The part of a spec about the order of records: one model of the options of all algorithms.
+"""The models of what algorithms and steps state of their options (``dsort.option_fields``): one of
+the options of all algorithms, and a type for each step.
 
-It is made from the descriptions in the algorithms (``dsort.order.base``), and made again when an
-algorithm has been added. Which options belong to which algorithm: ``rules``.
+They are made again when an algorithm or a step has been added. Which options belong to which
+algorithm: ``order_rules``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NotRequired, get_args
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -20,6 +22,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from typing_extensions import TypedDict
 
 from dsort.option_fields import Option, OptionError, OptionGroup
 from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, is_random
@@ -27,10 +30,10 @@ from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.by_key import Keys
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.part import LATE, Late, Part
+from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
-
 __all__ = [
     "Algorithm",
     "AnyAlgorithm",
@@ -40,7 +43,9 @@ __all__ = [
     "joined",
     "key_model",
     "known_options",
+    "options_model",
     "owners_of",
+    "type_of_options",
 ]
 
 _ORDER: Final = (
@@ -281,3 +286,39 @@ def joined(names: Iterable[str]) -> str:
     """``a, b and c``."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def type_of_options(step: type[Step]) -> Any:
+    """The type of what a spec gives for a step: an object of options, or the value of one."""
+    return step.stated()[step.bare].type if step.bare else options_model(step)
+
+
+def options_model(of: type[OptionGroup]) -> Any:
+    """The type of an object of options, of which those are kept that a spec gives. The steps that
+    have their options from one class share it."""
+    return _typed_dict_of([each for each in of.__mro__ if _states(each, of)][-1])
+
+
+def _states(one: type, of: type[OptionGroup]) -> bool:
+    return issubclass(one, OptionGroup) and one.stated() == of.stated()
+
+
+@cache
+def _typed_dict_of(owner: type[OptionGroup]) -> Any:
+    name, summary = owner.__name__, owner.__doc__
+    if issubclass(owner, Step):
+        name = f"{name.lstrip('_')}Options"
+        summary = owner.options_summary or f"What a spec gives for ``{owner.kind}``."
+    fields: dict[str, Any] = {}
+    for each, option in owner.stated().items():
+        kind = option.type
+        if isinstance(kind, type) and issubclass(kind, OptionGroup):
+            kind = options_model(kind)
+        kind = Annotated[kind, Field(description=option.description)]
+        fields[each] = kind if option.required else NotRequired[kind]
+    typed_dict: Any = TypedDict  # type checkers know those alone whose fields are written out
+    made = typed_dict(name, fields)
+    made.__doc__ = summary
+    made.__module__ = __name__
+    made.__pydantic_config__ = ConfigDict(extra="forbid")
+    return made

@@ -257,8 +257,8 @@ def _is_utf8(text: str) -> bool:
 def anchor_steps(transform: object, directory: Path) -> None:
     """Make paths in the steps of ``transform``, as it is written in a file in ``directory``,
     relative to it."""
+    from dsort.spec.algorithms import type_of_options
     from dsort.spec.fields import located
-    from dsort.spec.option_models import type_of_options
     from dsort.transforms.steps import STEPS
 
     steps = transform.get("steps") if isinstance(transform, dict) else None

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.naming.templates import SPLIT_FIELD
-from dsort.spec.algorithms import AnyAlgorithm, algorithm_model
+from dsort.spec.algorithms import AnyAlgorithm, algorithm_model, options_model
 from dsort.spec.config import JobConfig, ignored
 from dsort.spec.fields import (
     ArchiveExtension,
@@ -31,7 +31,6 @@ from dsort.spec.fields import (
     SplitName,
 )
 from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Join, Mix, Source
-from dsort.spec.option_models import options_model
 from dsort.spec.part import LATE, LATER, Part, late_part
 from dsort.spec.target import Target
 from dsort.storage.ref import BucketRef

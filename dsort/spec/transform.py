@@ -17,10 +17,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model, model
 
 from dsort.errors import SpecProblem
 from dsort.option_fields import OptionError
-from dsort.spec.algorithms import joined
+from dsort.spec.algorithms import joined, type_of_options
 from dsort.spec.fields import Extension
 from dsort.spec.hints import FieldError, describe
-from dsort.spec.option_models import type_of_options
 from dsort.spec.part import Late, Part
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
