@@ -27,7 +27,6 @@ from dsort.job.job import Job
 from dsort.job.resume import state_of
 from dsort.opened_job import Listener, open_place, opened_job
 from dsort.options import RunOptions, default_options
-from dsort.results.events import Event, JobWarning, Progress
 from dsort.results.job_ids import later_job_id, new_job_id
 from dsort.results.journal import discard_run
 from dsort.results.journal_entries import JournalState
@@ -35,7 +34,7 @@ from dsort.results.layout import manifest_name, report_name
 from dsort.results.lease import Lease, last_attempt
 from dsort.results.manifest import parse_manifest
 from dsort.results.other_buckets import refuse_unnoted
-from dsort.results.report import JobReport
+from dsort.results.report import Event, JobReport, JobWarning, Progress
 from dsort.settings import resolve_ref
 from dsort.settings.named_transforms import find_transform
 from dsort.spec.load import load_spec as read_spec
@@ -96,8 +95,8 @@ def run(
 
     ``job_id``: one of ``new_job_id``, if the caller needs the id before the job runs. ``runtime``:
     ``local`` or ``ray``, in place of the runtime of ``options``. ``on_progress`` is called in this
-    thread with every :class:`~dsort.results.events.Progress`, ``on_event`` with every
-    :data:`~dsort.results.events.Event` (phases, warnings, progress). A signal handler or another
+    thread with every :class:`~dsort.results.report.Progress`, ``on_event`` with every
+    :data:`~dsort.results.report.Event` (phases, warnings, progress). A signal handler or another
     thread ends the job by ``stop``.
     Raises ``DsortError``; no part of the result is visible then. A job that a signal, Ctrl-C or a
     full disk has stopped can be continued with :func:`resume`; any other failed job leaves a report

@@ -25,10 +25,10 @@ from dsort.log_lines import about
 from dsort.options import RunOptions, default_options
 from dsort.pipeline.compile import compile_pipeline, steps_of
 from dsort.pipeline.movement import workers_that_fit
-from dsort.results.events import Event
 from dsort.results.job_ids import new_job_id
 from dsort.results.journal_entries import JournalState
 from dsort.results.manifest import Manifest
+from dsort.results.report import Event
 from dsort.results.reporter import Reporter
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from dsort.closing import ClosesOnExit
-from dsort.results.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.sizes import format_bytes, format_count
 
 if TYPE_CHECKING:

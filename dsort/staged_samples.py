@@ -46,8 +46,7 @@ from dsort.user_code.frames import BadResultError, check_extension, check_key
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
 
-    from dsort.results.events import Event
-    from dsort.results.report import JobReport
+    from dsort.results.report import Event, JobReport
     from dsort.stop_flag import StopFlag
 
 __all__ = ["ingest"]

@@ -414,7 +414,7 @@ def test_what_is_pure_opens_no_file_and_reads_no_clock() -> None:
     none_of(wrong)
 
 
-@pytest.mark.parametrize("unit", ["results/events", "stop_flag", "errors"])
+@pytest.mark.parametrize("unit", ["results/report", "stop_flag", "errors"])
 def test_what_everybody_imports_is_light(unit: str) -> None:
     heavy = {"click", "numpy", "pydantic", "ray", "rich", "yaml"}
     found = [dotted for _, dotted in imports(PACKAGE / f"{unit}.py")]

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from dsort.cli import output
 from dsort.cli.progress_text import speed_text, time_left_s
-from dsort.results.events import PhaseDone, Progress
+from dsort.results.report import PhaseDone, Progress
 
 __all__ = ["Bars"]
 

@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 from dsort.cli import output
 from dsort.cli.progress_text import begin_text, done_text, progress_text, started_text
 from dsort.closing import ClosesOnExit
-from dsort.results.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 if TYPE_CHECKING:
     from dsort.cli.bars import Bars

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsort.cli import output
-from dsort.results.events import JobStarted, PhaseDone, Progress
+from dsort.results.report import JobStarted, PhaseDone, Progress
 
 __all__ = [
     "begin_text",

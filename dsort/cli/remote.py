@@ -17,8 +17,7 @@ from dsort.cli import output, summary
 from dsort.cli.progress import JsonReporter, ProgressStyle, Reporter, make_reporter
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import is_part, missing_part, need_extra
-from dsort.results.events import Event
-from dsort.results.report import JobReport
+from dsort.results.report import Event, JobReport
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobEvent

@@ -22,8 +22,7 @@ from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, 
 from dsort.cli.unfinished import look_at
 from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
-from dsort.results.events import Progress
-from dsort.results.report import output_counts, reaction_counts
+from dsort.results.report import Progress, output_counts, reaction_counts
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress

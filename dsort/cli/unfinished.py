@@ -14,14 +14,15 @@ from dsort.errors import JobConflictError, StorageError
 
 if TYPE_CHECKING:
     from dsort.results.journal_entries import JournalState
-    from dsort.results.lease import JobHold, Standing
+    from dsort.results.lease import JobHold
+    from dsort.results.lease_record import Standing
 
 __all__ = ["Unfinished", "look_at"]
 
 
 def _why_dead(standing: Standing) -> str:
     """Why no coordinator holds a lease in that state; "" if one holds it."""
-    from dsort.results.lease import Standing
+    from dsort.results.lease_record import Standing
 
     reasons = {
         Standing.ABSENT: "it has no lease",

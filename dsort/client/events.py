@@ -19,7 +19,7 @@ from dsort.client.transport import Transport, UnavailableError
 from dsort.client.values import known
 from dsort.errors import DsortError, ServiceError
 from dsort.log_lines import logger_of
-from dsort.results.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.retry import Failures, RetryPolicy
 
 if TYPE_CHECKING:

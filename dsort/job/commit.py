@@ -179,13 +179,13 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     """Name the shards and write the manifest; returns its name. All becomes visible, or nothing."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     names = job.pipeline.output_names
-    encoded = [form.codec is not None and not form.is_late for form in job.pipeline.outputs]
+    encoded = [bool(form.codec) and not form.is_late for form in job.pipeline.outputs]
     outputs = outputs_of(plan, created, encoded=encoded, names=names)
     if plan.shards.total("records") != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.buckets.outputs, staged_prefix(job.job_id)
     whole = result_shards(job, outputs)
-    index = index_name(job.job_id) if "wids" in job.pipeline.result.sidecars else None
+    index = index_name(job.job_id) if "wids" in job.pipeline.result.sidecars else ""
     before = noted_sidecars(bucket, job.job_id) if job.attempt.was_committing else []
     shards, named = _NamedShards(job, plan, created), list[Staged]()
     files = _directory_files(job, plan, outputs, whole)
@@ -198,19 +198,18 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     replaceable = len(named)
     # All that needs room is stored before the first name is given: if the disk is full, the user
     # must not lose the objects that have the names now.
-    if index is not None:
+    if index:
         known = known_md5(job) | {name: md5[at] for at, name in enumerate(plan.names)}
         data = wids_index_bytes(job.job_id, whole, [known[shard.name] for shard in whole])
         # The name belongs to this job: only an earlier attempt can have given it already.
         named.append(stage(bucket, f"{prefix}index", index, len(data), [data], replaces=True))
     lineage = _stage_lineage(job, plan)
-    if lineage is not None:
-        named.append(lineage.staged._replace(replaces=True))
+    named += [each.staged._replace(replaces=True) for each in lineage]
     keep_sealed(job, created, md5)
     job.attempt.journal.append(Committing())
     job.attempt.journal.flush()
     beside = [each.listed for each in sidecars]
-    listed_lineage = lineage.listed if lineage else None
+    listed_lineage = lineage[0].listed if lineage else None
     content = partial(_manifest, job, outputs, index, beside, listed_lineage)
     moment = _moment(job)
     last = _stage_manifest(job, content(moment))
@@ -241,14 +240,14 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     return manifest_name(job.job_id)
 
 
-def _stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
-    if job.pipeline.result.lineage is None or job.replaces_inputs:
-        return None  # a removal deletes the lineage: it names the removed records
-    from dsort.job.companions.lineage import (
-        stage_lineage,  # few jobs have a lineage, and it loads PyArrow
-    )
+def _stage_lineage(job: Job, plan: Plan) -> list[StagedSidecar]:
+    """The lineage, if the job has one. A removal deletes it: it names the removed records."""
+    kind = job.pipeline.result.lineage
+    if not kind or job.replaces_inputs:
+        return []
+    from dsort.job.companions.lineage import stage_lineage  # loads PyArrow
 
-    return stage_lineage(job, plan)
+    return [stage_lineage(job, plan, kind)]
 
 
 def _directory_files(
@@ -257,7 +256,7 @@ def _directory_files(
     """(name, content) of the files beside ``outputs`` that list all shards of their directory."""
     found = _containers(job, plan)
     numbers = {name: number for number, name in enumerate(job.pipeline.output_names)}
-    if all(each.index is None for each in found):
+    if not any(each.index for each in found):
         return iter(())
     own = [found[job.output_of(group)] for group in plan.shards.column("group").tolist()]
     wanted = directory_file_names(own, plan.names)
@@ -364,7 +363,7 @@ def _still_last(
     """The staged manifest, of a commit at ``moment``. It is staged again, with a later moment, if
     another job was committed while this job gave its shards their names."""
     newest = _newest(job) if job.overwrite and not job.amends else None
-    if newest is None or newest < commit_of(moment, job.job_id):
+    if not newest or newest < commit_of(moment, job.job_id):
         return staged
     return _stage_manifest(job, content(later_than(newest)))
 
@@ -372,7 +371,7 @@ def _still_last(
 def _manifest(
     job: Job,
     outputs: Sequence[ManifestOutput],
-    index: str | None,
+    index: str,
     sidecars: Sequence[ManifestSidecar],
     lineage: ManifestSidecar | None,
     created: str,
@@ -398,7 +397,7 @@ def _manifest(
             spec=job.spec,
             inputs=inputs,
             outputs=outputs,
-            index=index,
+            index=index or None,
             sidecars=sidecars,
             lineage=lineage,
             code=[
@@ -425,7 +424,7 @@ def _manifest(
         reactions=reactions,
         reactions_file=job.outcome.reactions_file,
         rejects_file=job.outcome.rejects_file,
-        codec=codec.description(codec.level_or_default(level)) if codec is not None else None,
+        codec=codec.description(codec.level_or_default(level)) if codec else None,
         mixing=job.outcome.mixing,
         timeline=job.reporter.timeline.samples(),
     )

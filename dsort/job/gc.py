@@ -52,12 +52,12 @@ from dsort.runtime.machine import HERE, Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory
 from dsort.sidecars.kinds import parse_kinds, sidecar_names
 from dsort.storage.bucket import Bucket
+from dsort.storage.small_objects import read_blocks
 
 OWNER_FILE: Final = "owner.json"
 """A file in each scratch directory: ``job_id``, ``output_uri`` and ``created`` of its job."""
 
 _SCRATCH_DIRECTORIES = "dsort-*"
-READ_BYTES = 8 << 20
 OWNER_BYTES_MAX = 1 << 16
 
 log = logger_of("job")
@@ -247,13 +247,11 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
 
 def _xxh3(bucket: Bucket, name: str) -> str:
     """XXH3 (64 bits) of an object, as in journals and manifests; "" if there is none."""
-    digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(READ_BYTES))
+    digest = xxhash.xxh3_64()
     try:
         with bucket.open(name) as opened:
-            for offset in range(0, opened.info.size_bytes, READ_BYTES):
-                part = buffer[: min(READ_BYTES, opened.info.size_bytes - offset)]
-                opened.read_into(part, offset)
-                digest.update(part)
+            for block in read_blocks(opened):
+                digest.update(block)
     except ObjectNotFoundError:
         return ""
     return digest.hexdigest()

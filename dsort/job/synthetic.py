@@ -23,8 +23,8 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import form_records
 from dsort.errors import NamesTakenError
 from dsort.naming.names import archive_extension
-from dsort.results.events import Event, PhaseDone, Progress
 from dsort.results.layout import generated_prefix
+from dsort.results.report import Event, PhaseDone, Progress
 from dsort.workers.encoding import encoded_pieces
 
 if TYPE_CHECKING:

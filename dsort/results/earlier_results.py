@@ -26,7 +26,7 @@ from dsort.results.manifest import Manifest
 from dsort.results.transaction import each_at_once
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.routed import place_of
-from dsort.storage.small_objects import read_small
+from dsort.storage.small_objects import read_bytes, read_small
 
 MANIFESTS_MAX = 16
 MANIFEST_BYTES_MAX = 16 << 20
@@ -114,7 +114,7 @@ def compare_sizes(
     was written since, or ``incomplete_shards`` allows it: then it is counted."""
     for shard in inputs:
         wrote = known.get(shard.name)
-        if wrote is None or wrote.file_bytes == shard.size_bytes:
+        if not wrote or wrote.file_bytes == shard.size_bytes:
             continue
         text = f"{shard.size_bytes:,} bytes; job {wrote.job_id} wrote {wrote.file_bytes:,}"
         if shard.mtime_ns > wrote.written_ns:
@@ -139,8 +139,10 @@ class Commit(NamedTuple):
 def commit_of(created: str, job_id: str) -> Commit:
     """The commit of a job whose manifest has this ``created``. If that is no time, the commit
     counts as one of the moment at which the job began."""
-    at = _parsed(created)
-    if at is None:
+    try:
+        moment = datetime.fromisoformat(created)
+        at = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (OverflowError, ValueError):
         return Commit(moment_of_id(job_id), job_id)
     return Commit(f"{at.year:04d}{at.strftime(_IN_THE_YEAR)}", job_id)
 
@@ -152,12 +154,11 @@ def commits(bucket: Bucket, job_ids: Iterable[str]) -> list[Commit]:
     def look(job_id: str) -> None:
         try:
             with bucket.open(manifest_name(job_id)) as opened:
-                head = bytearray(min(opened.info.size_bytes, HEAD_BYTES))
-                opened.read_into(memoryview(head), 0)
+                head = read_bytes(opened, 0, min(opened.info.size_bytes, HEAD_BYTES))
         except ObjectNotFoundError:
             return
         created = _CREATED.search(head)
-        text = "" if created is None else created[1].decode("ascii", "replace")
+        text = created[1].decode("ascii", "replace") if created else ""
         found.append(commit_of(text, job_id))
 
     each_at_once(bucket, [*job_ids], look)
@@ -182,20 +183,12 @@ def later_than(before: Commit | None) -> str:
     """The present time in the form of a manifest. It is later than ``before``, even if this clock
     is behind: the newest result of a bucket is the one that was committed last."""
     now = datetime.now(UTC)
-    if before is not None:
+    if before:
         with contextlib.suppress(ValueError):  # the moment may come from any job id
             earlier = datetime.strptime(before.moment, f"%Y{_IN_THE_YEAR}").replace(tzinfo=UTC)
             if now <= earlier < now + CLOCKS_APART_MAX:
                 now = earlier + timedelta(microseconds=1)
     return now.isoformat(timespec="microseconds")
-
-
-def _parsed(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
-    except (OverflowError, ValueError):
-        return None
 
 
 class Replacement(Struct, frozen=True):

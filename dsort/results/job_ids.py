@@ -24,7 +24,7 @@ def later_job_id(earlier: str) -> str:
     """A new id that sorts after the id ``earlier``, even if this clock is behind."""
     found = new_job_id()
     match = _JOB_ID.fullmatch(earlier)
-    if found > earlier or match is None:
+    if found > earlier or not match:
         return found
     number = int(match[2], 16)
     free = 0xFFFFFF - number
@@ -35,6 +35,6 @@ def moment_of_id(job_id: str) -> str:
     """The time at which the job began, as ``20260131-235959.309234``; "" if the id has no time. Ids
     of older versions have only the second."""
     match = _JOB_ID.fullmatch(job_id)
-    if match is None:
+    if not match:
         return ""
     return f"{match[1]}.{(int(match[2], 16) >> 8) * 10**6 // _FRACTION:06d}"

@@ -143,7 +143,7 @@ def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
     by_attempt: dict[int, dict[int, str]] = defaultdict(dict)
     try:
         for found in bucket.list(journal_prefix(job_id)):
-            if (segment := segment_of(found.name)) is not None:
+            if segment := segment_of(found.name):
                 attempt, sequence = segment
                 by_attempt[attempt][sequence] = found.name
     except ObjectNotFoundError:

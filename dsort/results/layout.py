@@ -182,10 +182,10 @@ def segment_name(job_id: str, attempt: int, sequence: int) -> str:
     return f"{journal_prefix(job_id)}{attempt:04d}-{sequence:06d}.json"
 
 
-def segment_of(name: str) -> tuple[int, int] | None:
-    """(attempt, sequence) of a segment of a journal; None if ``name`` is no segment."""
+def segment_of(name: str) -> tuple[int, int] | tuple[()]:
+    """(attempt, sequence) of a segment of a journal; () if ``name`` is no segment."""
     match = _SEGMENT.fullmatch(name.rpartition("/")[2])
-    return (int(match[1]), int(match[2])) if match is not None else None
+    return (int(match[1]), int(match[2])) if match else ()
 
 
 def shared_name(job_id: str, name: str) -> str:

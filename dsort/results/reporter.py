@@ -15,13 +15,14 @@ from dsort.containers.base import Container, OddityKind
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 from dsort.log_lines import logger_of
-from dsort.results.events import (
+from dsort.results.report import (
     Event,
     JobWarning,
     PhaseDone,
     Progress,
+    ReactionCount,
+    Sample,
 )
-from dsort.results.report import ReactionCount, Sample
 from dsort.spec.model import JobSpec
 
 MOVING_PHASES: Final = frozenset({"extract", "create"})

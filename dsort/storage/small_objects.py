@@ -1,15 +1,18 @@
-"""Reads small objects that dsort keeps in buckets, without trust in their content."""
+"""Reads objects that dsort keeps in buckets, without trust in their content."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from dsort.data.json_values import Checked, checked
 from dsort.errors import StorageError
-from dsort.storage.bucket import Bucket
+from dsort.storage.bucket import Bucket, ReadObject
 
-__all__ = ["parse_as", "parse_json", "read_json", "read_small"]
+__all__ = ["parse_as", "parse_json", "read_blocks", "read_bytes", "read_json", "read_small"]
+
+BLOCK_BYTES = 8 << 20
 
 
 def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
@@ -24,9 +27,21 @@ def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
                 "most",
                 hint="dsort did not write it so: look who may write to the bucket",
             )
-        data = bytearray(size_bytes)
-        opened.read_into(memoryview(data), 0)
+        return read_bytes(opened, 0, size_bytes)
+
+
+def read_bytes(opened: ReadObject, offset: int, length: int) -> bytes:
+    """``length`` bytes of an open object, from ``offset`` on."""
+    data = bytearray(length)
+    opened.read_into(memoryview(data), offset)
     return bytes(data)
+
+
+def read_blocks(opened: ReadObject, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """The content of an open object, however large, in blocks."""
+    size_bytes = opened.info.size_bytes
+    for offset in range(0, size_bytes, block_bytes):
+        yield read_bytes(opened, offset, min(block_bytes, size_bytes - offset))
 
 
 def read_json(bucket: Bucket, name: str, *, bytes_max: int) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct, to_builtins
 
 from dsort.html_tables import fields_html, rows_html
-from dsort.results.events import Event, JobWarning, PhaseDone, Progress
+from dsort.results.report import Event, JobWarning, PhaseDone, Progress
 from dsort.sizes import format_count
 
 PROBLEMS_MAX = 100

@@ -60,8 +60,8 @@ from dsort.options import RunOptions, default_options, open_result, open_with_se
 from dsort.pipeline.compile import compile_pipeline, container_options
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.earlier_results import Replacement, replacements
-from dsort.results.events import Event
 from dsort.results.manifest import Manifest, ManifestOutput, parse_manifest
+from dsort.results.report import Event
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import BucketPlace, bucket_named, open_inputs, routed_inputs

@@ -68,7 +68,7 @@ def test_forks_that_die_are_replaced(tmp_path: Path) -> None:
         "import json, os, psutil",
         "from pathlib import Path",
         "import dsort",
-        "from dsort.results.events import PhaseDone",
+        "from dsort.results.report import PhaseDone",
         "def kill_all(event):",
         "    if isinstance(event, PhaseDone) and event.phase == 'extract':",
         "        for worker in psutil.Process().children():",

@@ -59,7 +59,7 @@ MODULES = {
     ),
     "dsort.job.setup.user_code": "room_here",
     "dsort.job.surveys": "exact_outputs",
-    "dsort.job.surveys.positions": "Positions",
+    "dsort.job.surveys.survey": "Positions",
     "dsort.job.suspend": "gc_command resume_command",
     "dsort.job.synthetic": "generate_shards shard_pieces ShardRecipe",
     "dsort.keymap": "match",
@@ -129,7 +129,6 @@ MODULES = {
     "dsort.reading.record_index": "adjacent_records RecordIndex",
     "dsort.reading.shard_reader": "ShardReader",
     "dsort.results": "journal",
-    "dsort.results.events": "Event JobStarted JobWarning PhaseDone Progress",
     "dsort.results.hooks": "call_command call_webhook",
     "dsort.results.job_ids": "moment_of_id new_job_id",
     "dsort.results.journal": "discard_run Journal list_job_directories read_journal",
@@ -142,16 +141,15 @@ MODULES = {
         "lineage_name manifest_name reactions_name rejects_name replaced_prefix report_name "
         "result_name segment_name stop_name"
     ),
-    "dsort.results.lease": (
-        "decode_lease encode_lease last_attempt Lease LeaseRecord read_hold Standing stop_job "
-        "WATCH_S_MAX"
-    ),
+    "dsort.results.lease": "last_attempt Lease read_hold stop_job WATCH_S_MAX",
+    "dsort.results.lease_record": "decode_lease encode_lease LeaseRecord Standing",
     "dsort.results.manifest": (
         "Making Manifest ManifestInput ManifestOutput parse_manifest wids_index_bytes "
         "without_names write_manifest"
     ),
     "dsort.results.report": (
-        "Forecast JobReport Order PlanEstimate PlannedShard ReactionCount RecordFlow Run Totals"
+        "Event Forecast JobReport JobStarted JobWarning Order PhaseDone PlanEstimate "
+        "PlannedShard Progress ReactionCount RecordFlow Run Totals"
     ),
     "dsort.results.reporter": (
         "JobState PHASES Reporter Timeline TIMELINE_SAMPLES_MAX WARNING_TEXTS"

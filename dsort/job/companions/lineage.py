@@ -40,7 +40,7 @@ from dsort.order.cut import OutputShard
 from dsort.results.layout import lineage_name, sidecars_prefix, staged_prefix
 from dsort.results.manifest import StagedSidecar
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_json, read_small
+from dsort.storage.small_objects import parse_json, read_blocks, read_small
 from dsort.storage.staging import stage_file
 from dsort.workers.lineage import LINEAGE, lineage_of
 from dsort.workers.sidecars import staged_sidecar
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from dsort.job.plan import Plan
 
 STORED_BYTES_MAX: Final = 4 << 30
-READ_BYTES: Final = 8 << 20
 ROWS_A_GROUP: Final = 1 << 18
 GROUP_ROWS_MAX: Final = 1 << 26
 GROUP_BYTES_MAX: Final = 4 << 30
@@ -69,11 +68,8 @@ class _LineageOfShard(NamedTuple):
     xxh3: np.ndarray[Any, Any]
 
 
-def stage_lineage(job: Job, plan: Plan) -> StagedSidecar | None:
-    """Stage the lineage of a job whose output shards are all written; None if the spec has none."""
-    kind = job.pipeline.result.lineage
-    if kind is None:
-        return None
+def stage_lineage(job: Job, plan: Plan, kind: str) -> StagedSidecar:
+    """Stage the lineage of a job whose output shards are all written. ``kind``: as in the spec."""
     write = _write_parquet if kind == "parquet" else _write_lines
     inputs = [shard.name for shard in job.inputs]
     return stage_rows(job, kind, lambda file: write(file, _rows(job, plan), inputs))
@@ -112,8 +108,8 @@ def find_in_lineage(bucket: Bucket, name: str, keys: Collection[str]) -> Iterato
         for row in find(path, frozenset(keys), f"{name} in {bucket.uri}"):
             known = {column: row.get(column) for column in _COLUMNS}
             for column, kind in _COLUMNS.items():
-                is_there = known[column] is not None or not column.endswith("_offset")
-                if is_there and type(known[column]) is not kind:
+                kinds = (kind, type(None)) if column.endswith("_offset") else (kind,)
+                if type(known[column]) not in kinds:
                     raise damaged_lineage(
                         f"{name} in {bucket.uri}", f"{column} is {known[column]!r:.40}"
                     )
@@ -131,12 +127,9 @@ def local_file(bucket: Bucket, name: str) -> Iterator[Path]:
         tempfile.TemporaryDirectory(prefix="dsort-lineage-") as directory,
         bucket.open(name) as opened,
     ):
-        path, size_bytes = Path(directory) / "lineage", opened.info.size_bytes
+        path = Path(directory) / "lineage"
         with path.open("wb") as file:
-            for at in range(0, size_bytes, READ_BYTES):
-                piece = bytearray(min(READ_BYTES, size_bytes - at))
-                opened.read_into(memoryview(piece), at)
-                file.write(piece)
+            file.writelines(read_blocks(opened))
         yield path
 
 

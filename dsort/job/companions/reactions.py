@@ -18,6 +18,7 @@ from dsort.results.layout import reactions_name, rejects_name, staged_prefix
 from dsort.scratch.logs import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
 from dsort.storage.bucket import ReadObject
+from dsort.storage.small_objects import read_blocks
 from dsort.storage.staging import give_name, stage
 
 BLOCK_BYTES = 4 << 20
@@ -72,18 +73,10 @@ def append_reactions(job: Job, lines: Sequence[bytes]) -> None:
         if job.outcome.reactions_file:
             before.append(stack.enter_context(bucket.open(name)))
         size_bytes = len(data) + sum(each.info.size_bytes for each in before)
-        pieces = chain(*map(_blocks_of, before), [data])
+        pieces = chain(*map(read_blocks, before), [data])
         staged = stage(bucket, token, name, size_bytes, pieces, replaces=True)
     give_name(bucket, staged)
     job.outcome.reactions_file = name
-
-
-def _blocks_of(opened: ReadObject) -> Iterator[bytes]:
-    size_bytes = opened.info.size_bytes
-    for offset in range(0, size_bytes, BLOCK_BYTES):
-        block = bytearray(min(BLOCK_BYTES, size_bytes - offset))
-        opened.read_into(memoryview(block), offset)
-        yield bytes(block)
 
 
 def _parts(duplicates: Sequence[tuple[str, int, str]], search: str) -> list[tuple[int, str]]:

@@ -12,10 +12,14 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem
+from msgspec import Struct
+
+from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem, StorageError
 from dsort.job.amend import replaceable_names, sidecars_written
 from dsort.job.job import Job
 from dsort.job.setup.collisions import NAMES_CHECKED_EARLY_MAX
@@ -23,13 +27,14 @@ from dsort.results.layout import shared_name, sidecars_prefix, staged_prefix
 from dsort.results.manifest import ManifestOutput, StagedSidecar, result_shards
 from dsort.sidecars.kinds import SIDECARS, SidecarName
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_as, read_small
+from dsort.storage.small_objects import parse_as, read_blocks, read_small
 from dsort.storage.staging import Staged, stage, stage_file
 from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
 
 if TYPE_CHECKING:
-    from dsort.job.companions.known_samples import KnownSamples
-    from dsort.sidecars.shard_index import EnergonSample
+    import sqlite3
+
+    from dsort.sidecars.shard_index import EnergonSample, Part
 
 SIDECARS_FILE: Final = "sidecars.json"
 SIDECAR_BYTES_MAX: Final = 4 << 30
@@ -133,30 +138,21 @@ def _stage(
     outputs: Sequence[ManifestOutput],
     whole: Sequence[ManifestOutput],
 ) -> StagedSidecar:
+    bucket, token = job.buckets.outputs, f"{staged_prefix(job.job_id)}{number}"
     if not name.is_database:
-        data, token = _content(job, name, whole), f"{staged_prefix(job.job_id)}{number}"
-        staged = stage(
-            job.buckets.outputs,
-            token,
-            name.name,
-            len(data),
-            [data],
-            may_exist=job.attempt.is_resumed,
-        )
+        data, again = _content(job, name, whole), job.attempt.is_resumed
+        staged = stage(bucket, token, name.name, len(data), [data], may_exist=again)
         return StagedSidecar(name.kind, staged)
     # These load SQLite, for one kind of sidecar.
-    from dsort.job.companions.known_samples import known_samples
     from dsort.sidecars.shard_index import write_energon_database
 
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
         path = Path(directory) / "sidecar"
-        with known_samples(job, Path(directory)) as known:
+        with _known_samples(job, Path(directory)) as known:
             write_energon_database(path, _samples(job, outputs, whole, known))
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
-            token = f"{staged_prefix(job.job_id)}{number}"
-            staged = stage_file(job.buckets.outputs, token, name.name, file)
-            return StagedSidecar(name.kind, staged)
+            return StagedSidecar(name.kind, stage_file(bucket, token, name.name, file))
 
 
 def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:
@@ -170,23 +166,97 @@ def _samples(
     job: Job,
     outputs: Sequence[ManifestOutput],
     whole: Sequence[ManifestOutput],
-    known: KnownSamples | None,
+    known: KnownSamples,
 ) -> Iterator[Iterator[EnergonSample]]:
     """The samples of each shard of the result, in output order: of ``outputs``, as workers stored
     them; of others, from the database of the result that is amended."""
     ordinals = {shard.name: ordinal for ordinal, shard in enumerate(outputs)}
 
-    def stored(shard: ManifestOutput) -> bytes | None:
-        ordinal = ordinals.get(shard.name)
-        return None if ordinal is None else _stored(job, ordinal, SAMPLES)
+    def stored(shard: ManifestOutput) -> list[bytes]:
+        found = [ordinals[shard.name]] if shard.name in ordinals else []
+        return [_stored(job, ordinal, SAMPLES) for ordinal in found]
 
-    for number, data in enumerate(_at_once(stored, whole)):
-        if data is not None:
+    for number, own in enumerate(_at_once(stored, whole)):
+        for data in own:
             yield samples_of(data, f"the samples of {whole[number].name}")
-        elif known is not None:
+        if not own:
             yield known.of(number)
 
 
 def _stored(job: Job, ordinal: int, kind: str) -> bytes:
     place = staged_sidecar(sidecars_prefix(job.job_id), ordinal, kind)
     return read_small(job.buckets.outputs, place, bytes_max=SIDECAR_BYTES_MAX)
+
+
+DATABASE: Final = ".nv-meta/index.sqlite"
+_SAMPLES: Final = (
+    "SELECT sample_index, sample_key, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "
+    "ORDER BY sample_index"
+)
+_PARTS: Final = (
+    "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts "
+    "WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset, rowid"
+)
+
+
+class KnownSamples(Struct, frozen=True):
+    """A database that others may have written; ``what`` names it in errors."""
+
+    database: sqlite3.Connection
+    what: str
+
+    def of(self, number: int) -> Iterator[EnergonSample]:
+        """The samples of shard ``number`` of the result. ``StorageError`` if they are damaged."""
+        import sqlite3
+
+        from dsort.sidecars.shard_index import EnergonSample
+
+        try:
+            found = self.database.execute(_PARTS, (number,)).fetchall()
+            parts = {
+                index: tuple(_part(*row[1:]) for row in rows)
+                for index, rows in groupby(found, key=lambda row: row[0])
+            }
+            for index, key, offset, size_bytes in self.database.execute(_SAMPLES, (number,)):
+                _check(key, offset, size_bytes)
+                yield EnergonSample(key.encode(), offset, size_bytes, parts.get(index, ()))
+        except (sqlite3.Error, TypeError, UnicodeError) as error:
+            raise StorageError(
+                f"{self.what} is damaged: {error}", hint="dsort did not write it so"
+            ) from None
+
+
+def _part(extension: object, offset: object, size_bytes: object) -> Part:
+    from dsort.sidecars.shard_index import Part
+
+    _check(extension, offset, size_bytes)
+    return Part(str(extension).encode(), offset, size_bytes, b"")  # type: ignore[arg-type]
+
+
+def _check(name: object, *numbers: object) -> None:
+    if type(name) is not str or any(type(number) is not int for number in numbers):
+        raise TypeError("a row has values of other types")
+
+
+@contextmanager
+def _known_samples(job: Job, directory: Path) -> Iterator[KnownSamples]:
+    """The samples of the result that the job amends, by way of a file in ``directory``; of an empty
+    database if it amends none. ``StorageError`` if the database is gone."""
+    import sqlite3
+
+    bucket, path = job.buckets.outputs, directory / "known"
+    what, address = f"{DATABASE} in {bucket.uri}", ":memory:"
+    if job.amends:
+        address = f"file:{path}?mode=ro&immutable=1"
+        try:
+            with bucket.open(DATABASE) as opened, path.open("wb") as file:
+                file.writelines(read_blocks(opened))
+        except ObjectNotFoundError:
+            hint = "run the job again, over all inputs"
+            raise StorageError(f"{what} is gone", hint=hint) from None
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            database.execute("PRAGMA trusted_schema = OFF")
+            yield KnownSamples(database, what)
+    except sqlite3.Error as error:
+        raise StorageError(f"{what} is damaged: {error}") from None

@@ -28,6 +28,7 @@ from dsort.naming.names import archive_extension
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import UNLIMITED, address_space_bytes, free_processes
+from dsort.storage.small_objects import read_bytes
 from dsort.workers.header_reader import header_hops
 
 RECORD_BYTES_MIN = 32 << 10
@@ -259,9 +260,8 @@ def _sample(
         nonlocal read
         with job.buckets.inputs.open(shard.name) as source:
             read = min(SAMPLE_BYTES, source.info.size_bytes)
-            data = bytearray(read)
-            source.read_into(memoryview(data), 0)
-        yield bytes(data)
+            data = read_bytes(source, 0, read)
+        yield data
 
     limit = job.pipeline.reading.decoding.max_expansion
     try:
@@ -351,9 +351,5 @@ def _plain_sample(source: ReadObject) -> tuple[int, int]:
     size = source.info.size_bytes
     length = min(size, LINES_SAMPLE_BYTES)
     starts = (0, (size - length) // 2, size - length) if source.rereads_cheaply else (0,)
-    found = 0
-    for start in starts:
-        window = bytearray(length)
-        source.read_into(memoryview(window), start)
-        found += window.count(b"\n")
+    found = sum(read_bytes(source, start, length).count(b"\n") for start in starts)
     return length * len(starts), found

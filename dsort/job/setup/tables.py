@@ -21,6 +21,7 @@ from dsort.moves.input_shard import InputShard, ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.routed import input_of
+from dsort.storage.small_objects import read_bytes
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.conversion import bare_members
@@ -49,9 +50,7 @@ class _InputParts:
 
     def read(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset`` on."""
-        data = bytearray(length)
-        self._source.read_into(memoryview(data), offset)
-        return bytes(data)
+        return read_bytes(self._source, offset, length)
 
 
 def table_schema(bucket: Bucket, name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from dsort.job.extraction import is_even
 from dsort.job.facts import Facts
 from dsort.job.job import Job
-from dsort.job.surveys.survey import Survey
+from dsort.job.surveys.survey import EqualRecords, Positions, Survey
 
 
 def surveys_of(job: Job) -> Iterator[Survey[Any]]:
@@ -18,18 +18,14 @@ def surveys_of(job: Job) -> Iterator[Survey[Any]]:
     are chosen for the records that are output."""
     pipeline = job.pipeline
     if any(step.needs_positions for step in pipeline.steps):
-        from dsort.job.surveys.positions import Positions
-
         yield Positions(job)
     if pipeline.join.is_settled_first:
         from dsort.job.surveys.joins import JoinedFirst
 
         yield JoinedFirst(job, pipeline.join)
     if pipeline.deduplicates_first:
-        from dsort.job.surveys.equal_records import EqualRecords
-
         yield EqualRecords(job)
-    if pipeline.mix is not None:
+    if pipeline.mix:
         from dsort.job.surveys.mix import InputCopies
 
         yield InputCopies(job, pipeline.mix)

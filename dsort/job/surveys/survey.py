@@ -1,14 +1,22 @@
-"""One survey of a job: how often it reads all inputs, what it concludes, and what is kept of it."""
+"""One survey of a job: how often it reads all inputs, what it concludes, and what is kept of it.
+The two small ones are here as well."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Annotated, Generic, TypeVar
 
+from msgspec import Meta
+from msgspec.structs import replace
+
+from dsort.job.duplicates import equal_records
 from dsort.job.extraction import Extraction, retry_after_lost_scratch
 from dsort.job.facts import Fact, Facts, Value
 from dsort.job.job import Job
+from dsort.scratch.positions import check_sorted
+from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.workers.tasks import Stage
 
 Found = TypeVar("Found")
@@ -51,3 +59,56 @@ class Survey(ABC, Generic[Value]):
     @abstractmethod
     def facts(self, known: Facts, value: Value | None) -> Facts:
         """``known`` with what was found; ``value``: None if no pass is needed."""
+
+
+_Records = Annotated[int, Meta(ge=0, lt=1 << 53)]
+
+
+class Positions(Survey[InputPositions]):
+    """The positions of the records that come to each step that needs them. The number of the first
+    record of a shard is the count of the records in the shards before it. Several steps need
+    several passes only if the records that come to the second depend on those that the first left.
+    """
+
+    def passes_needed(self) -> int:
+        return readings_needed(self.job.pipeline.steps)
+
+    def fact(self) -> Fact[InputPositions]:
+        return Fact("positions.json", list[list[_Records]], self._of, InputPositions.rows)
+
+    def search(self, known: Facts) -> InputPositions:
+        positions = InputPositions(self.job.pipeline.steps)
+        while not positions.is_complete:
+            counted = self.read(Stage("count"), Facts(positions=positions), self._records)
+            positions.add(counted)
+        return positions
+
+    def facts(self, known: Facts, value: InputPositions | None) -> Facts:
+        return replace(known, positions=value or InputPositions())
+
+    def _records(self, count: Extraction) -> list[int]:
+        return [count.done[shard].records for shard in range(len(self.job.inputs))]
+
+    def _of(self, rows: list[list[int]]) -> InputPositions:
+        if any(len(counts) != len(self.job.inputs) for counts in rows):
+            raise ValueError("it is about other shards")
+        return InputPositions.of(self.job.pipeline.steps, rows)
+
+
+EQUAL_FILE = "equal.col"
+
+
+class EqualRecords(Survey[None]):
+    """The shared file of the records that ``deduplicate`` leaves out, if inputs have weights: these
+    count the other records alone."""
+
+    def fact(self) -> Fact[None]:
+        check = partial(check_sorted, shards=len(self.job.inputs))
+        return Fact("equal.json", None, checks={EQUAL_FILE: check})
+
+    def search(self, known: Facts) -> None:
+        found = self.read(Stage("same"), known, lambda survey: equal_records(self.job, survey))
+        self.job.attempt.retain_on_nodes(EQUAL_FILE, found)
+
+    def facts(self, known: Facts, value: None) -> Facts:
+        return replace(known, left_out=EQUAL_FILE)

@@ -27,12 +27,11 @@ from dsort.job.setup.resources import store_limits
 from dsort.log_lines import logger_of
 from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions
-from dsort.results.events import Event
 from dsort.results.journal import discard_run
 from dsort.results.layout import manifest_name, report_name
 from dsort.results.lease import Lease, Standing, last_attempt, read_hold, stop_job
 from dsort.results.manifest import Manifest, parse_manifest
-from dsort.results.report import JobReport, report_of_manifest
+from dsort.results.report import Event, JobReport, report_of_manifest
 from dsort.service.jobs.rows import JobRow
 from dsort.service.security.guard import hidden_names
 from dsort.service.security.uris import main_uri

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import ClosesOnExit
 from dsort.log_lines import logger_of
-from dsort.results.events import Event, JobStarted, JobWarning, PhaseDone, Progress
+from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.retry import RetryPolicy
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import (

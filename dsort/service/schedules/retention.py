@@ -21,9 +21,9 @@ from sqlalchemy import ColumnElement, select, update
 
 from dsort.errors import DsortError, JobConflictError, ObjectNotFoundError
 from dsort.naming.overlap import names_made
-from dsort.results.events import JobWarning
 from dsort.results.layout import index_name, job_directory, manifest_name
 from dsort.results.manifest import Manifest, parse_manifest
+from dsort.results.report import JobWarning
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
 from dsort.service.jobs.queue import claim_outputs
