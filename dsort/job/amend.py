@@ -65,7 +65,7 @@ def load_base(job: Job) -> None:
     """Read the manifest of the result that the job amends. ``InputError`` if there is no such
     result or the job cannot keep it up, ``JobConflictError`` if there is a newer version of it."""
     amend = job.spec.amend
-    if amend is None:
+    if not amend:
         return
     bucket = job.buckets.outputs
     try:
@@ -334,7 +334,7 @@ def refuse_other_sidecars(job: Job) -> None:
 def _kept_up(spec: JobSpec, *, splits: bool) -> dict[str, object]:
     """The settings that all jobs of a result must have alike."""
     found: dict[str, object] = {"index": sorted(spec.index), "lineage": spec.lineage}
-    own = {target.place: target.bucket.uri for target in spec.targets if target.bucket is not None}
+    own = {target.place: target.bucket.uri for target in spec.targets if target.bucket}
     found["buckets of outputs"] = own
     if splits:
         found["outputs"] = list(spec.output_names)
@@ -369,7 +369,7 @@ class _WidsIndex(Struct):
 def known_md5(job: Job) -> dict[str, str]:
     """The MD5 of each shard of the result that the job amends, from its wids index."""
     base = job.found.base
-    if base.index is None:
+    if not base.index:
         return {}
     bucket, what = job.buckets.outputs, f"{base.index} in {job.buckets.outputs.uri}"
     data = read_small(bucket, base.index, bytes_max=SIDECAR_BYTES_MAX)

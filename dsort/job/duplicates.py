@@ -46,7 +46,7 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     """The records that ``deduplicate`` and then ``duplicate_keys`` leave out; ``DuplicateError`` if
     ``duplicate_keys`` is abort and there are any."""
     wanted, by_key = job.pipeline.deduplication, job.pipeline.drops_same_keys
-    if wanted is None or job.pipeline.deduplicates_first:
+    if not wanted or job.pipeline.deduplicates_first:
         return _settle_keys(job, extraction, Dropped())
     search = _BY_KEY if by_key else _BY_CONTENT
     search = replace(search, keep_last=wanted.keeps_last, want_rows=True)
@@ -62,7 +62,7 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
     are none. Counts and logs nothing yet."""
     wanted, by_key, drop = job.pipeline.deduplication, job.pipeline.drops_same_keys, Dropped()
     searches = []
-    if wanted is not None and not job.pipeline.deduplicates_first:
+    if wanted and not job.pipeline.deduplicates_first:
         search = _BY_KEY if by_key else _BY_CONTENT
         searches.append(replace(search, keep_last=wanted.keeps_last))
     if job.pipeline.reading.policies.duplicate_keys == "drop" and not by_key:
@@ -79,7 +79,7 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
 def equal_records(job: Job, survey: Extraction) -> bytes:
     """The content of the file of the positions of all records that ``deduplicate`` leaves out."""
     wanted = job.pipeline.deduplication
-    assert wanted is not None
+    assert wanted
     search = _BY_KEY if job.pipeline.drops_same_keys else _BY_CONTENT
     search = replace(search, name="equal", keep_last=wanted.keeps_last, want_rows=True)
     search = _with_known(job, search)

@@ -226,7 +226,7 @@ class Extraction(Struct, eq=False):
         name = job.inputs[following].name
         codec = codec_of(name) if archive_extension(name) else job.pipeline.reading.codec
         # A decoded shard takes the place in the buffer where a fetched shard would lie.
-        return -1 if any(here) or is_table or codec is not None else following
+        return -1 if any(here) or is_table or codec else following
 
     def _ahead(self, ordinal: int) -> tuple[int, ...]:
         """The shards whose headers the worker of shard ``ordinal`` is to read ahead. One worker
@@ -323,7 +323,7 @@ class Extraction(Struct, eq=False):
 def is_even(job: Job) -> bool:
     """Whether partitions need no splitters: hashes of keys spread records evenly, or there is only
     one partition."""
-    hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
+    hashed = job.pipeline.algorithm.is_spread_evenly and not job.pipeline.keymap
     return hashed or job.found.movement.partitions == 1
 
 
@@ -403,16 +403,16 @@ def can_run(job: Job) -> bool:
         job.found.input_checksums,
         pipeline.reading.makes_shards,
         pipeline.result.hashes_content,
-        pipeline.compared is not None,
+        pipeline.compared,
         pipeline.has_late_outputs,
     )
     return (
         not job.found.movement.way.reads_ranges
         and all(place.ref.is_directory for place in job.buckets.input_places)
         and {*pipeline.reading.containers} == {pipeline.carrier}
-        and pipeline.carrier.hops is not None
+        and bool(pipeline.carrier.hops)
         and pipeline.algorithm.joins
-        and pipeline.algorithm.placement is None
+        and not pipeline.algorithm.placement
         and not any(more_than_keys)
         and allow_runs(pipeline)
     )

@@ -221,7 +221,7 @@ class _Cut:
     def _cut(self, partition: int, stored_bytes: int) -> None:
         before, after = self._before, self._before + stored_bytes
         node = self._ordering.node_of(partition)
-        sizes = self._encoded.between(before, after) if self._encoded is not None else None
+        sizes = self._encoded.between(before, after) if self._encoded else None
         grid = self.mixing.grid(self._state)
         task = CutTask(partition, node, self._rule, self._state, grid, sizes, before)
         for _, cut in answers(self._job, [task]):
@@ -239,7 +239,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | Non
         return CutRule(inputs=len(job.inputs))
     totals = _totals(ordered, len(targets))
     stored = np.cumsum([0, *totals[:, 2].tolist()])
-    measured = totals[:, 2] if encoded is None else np.diff(encoded.at(stored))
+    measured = np.diff(encoded.at(stored)) if encoded else totals[:, 2]
     rules = []
     for group, target in enumerate(targets):
         records_total, payload_bytes, bytes_total = totals[group].tolist()
@@ -346,9 +346,7 @@ def run_rule(job: Job, stored_bytes: int) -> CutRule:
     """The rule for where the runs end that are encoded together; ``stored_bytes``: of all
     records."""
     encoders = [
-        target.codec.encoder(target.codec_level)
-        for target in job.pipeline.targets
-        if target.codec is not None
+        target.codec.encoder(target.codec_level) for target in job.pipeline.targets if target.codec
     ]
     piece_bytes = max(encoder.piece_bytes for encoder in encoders)
     sizes = [target.size_bytes or stored_bytes for target in job.pipeline.targets]

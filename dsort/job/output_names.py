@@ -139,7 +139,7 @@ class OutputNames(Struct, frozen=True):
         found = set()
         several: dict[str, list[str]] = {}
         for group, template in enumerate(self.templates):
-            if template.counter is None:
+            if not template.counter:
                 several.setdefault(self.place(group), []).extend(
                     final_templates(template.text, self.extension_of(group))
                 )

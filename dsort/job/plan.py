@@ -238,7 +238,7 @@ def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
     for name, shard in zip(plan.names, plan.shards, strict=True):
         own = rule.of_group(shard.group)
         size = shard.file_bytes if own.counts_file else shard.payload_bytes
-        if own.at_most and own.size_bytes is not None and size > own.size_bytes:
+        if own.at_most and own.size_bytes and size > own.size_bytes:
             names.append(name)
             limits.add(format_bytes(own.size_bytes))
     if names:
@@ -315,7 +315,7 @@ def input_schema(job: Job) -> str:
     """The schema in the files beside the inputs, if their container has such files; else "".
     ``SchemaError`` if one is missing or unusable, or if two differ."""
     schemas = job.pipeline.reading.container.schemas
-    if schemas is None or not schemas.file:
+    if not schemas or not schemas.file:
         return ""
     first, schema = "", ""
     for directory in sorted({shard.name[: shard.name.rfind("/") + 1] for shard in job.inputs}):
@@ -341,7 +341,7 @@ def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Conta
     """``container`` with the schema in the file beside the shard ``name``, if there is one: nothing
     else describes its records."""
     schemas = container.schemas
-    if schemas is None or not schemas.file:
+    if not schemas or not schemas.file:
         return container
     file = f"{name[: name.rfind('/') + 1]}{schemas.file}"
     try:
@@ -357,7 +357,7 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
     first = -1
     schema, schemas = "", job.pipeline.carrier.schemas
     # With late outputs, the schemas of shards are for ``late_schemas``.
-    if schemas is None or job.pipeline.has_late_outputs:
+    if not schemas or job.pipeline.has_late_outputs:
         return ""
     for shard, facts in sorted(extraction.done.items()):
         if not facts.schema or facts.schema == schema:
@@ -384,7 +384,7 @@ def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
         for own, names in zip(found, extensions_by_output(facts.schema), strict=False):
             own.update(names)
     return tuple(
-        schemas.of_members(sorted(names)) if schemas is not None and names else ""
+        schemas.of_members(sorted(names)) if schemas and names else ""
         for schemas, names in zip(wanted, found, strict=True)
     )
 
@@ -402,13 +402,13 @@ def with_ends(
     for begin in range(0, len(shards), AT_ONCE):
         part = slice(begin, begin + AT_ONCE)
         rows = [shards.column(name)[part].tolist() for name in names]
-        if head is not None:
+        if head:
             heads[part] = list(map(head.size_bytes, rows[0]))
         ends[part] = [container.end_bytes(*sizes) for sizes in zip(*rows[1:], strict=True)]
     heads[is_late] = ends[is_late] = 0
     placed = shards.with_columns(head_bytes=heads, end_bytes=ends)
     largest = int(placed.container_bytes.max(initial=0))
-    if head is not None and head.shard_bytes_max < largest:
+    if head and head.shard_bytes_max < largest:
         problem = SpecProblem(
             "output_shard_size",
             f"an output shard would have {largest:,} bytes, a {container.suffixes[0]} shard may "

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -189,10 +190,10 @@ class Programs:
 def opened_programs(spec: JobSpec, options: RunOptions) -> Iterator[Programs | None]:
     """The runner of the programs that a recipe names; None if the spec does not allow any.
     ``SpecError`` for specs from the network, which run nothing here."""
-    if spec.ingest is None or not spec.ingest.pipes:
+    if not spec.ingest or not spec.ingest.pipes:
         yield None
         return
-    if options.fetch is not None:
+    if options.fetch:
         raise SpecError("ingest.pipes is not for specs that come over the network")
     programs = Programs()
     try:
@@ -275,10 +276,8 @@ class _Runs:
         failure = ""
         try:
             while True:
-                while len(under_way) < self._wanted.at_once and not failure:
-                    ordinal = next(waiting, None)
-                    if ordinal is None:
-                        break
+                room = 0 if failure else self._wanted.at_once - len(under_way)
+                for ordinal in islice(waiting, room):
                     under_way[threads.submit(self._run, ordinal)] = ordinal
                 if not under_way:
                     break
@@ -310,8 +309,7 @@ class _Runs:
     def _run(self, ordinal: int) -> str:
         """Run the program for a shard; returns why it failed, "" on success."""
         shard = self._outputs[ordinal]
-        local = self._bucket.local_path(shard.name)
-        path = str(local) if local is not None else f"{self._bucket.uri}/{shard.name}"
+        path = str(self._bucket.local_path(shard.name) or f"{self._bucket.uri}/{shard.name}")
         stands_for = {"{shard}": shard.name, "{path}": path}
         words = [_filled(word, stands_for) for word in self._wanted.exec]
         variables = {

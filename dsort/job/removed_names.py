@@ -28,7 +28,7 @@ from dsort.results.layout import (
     rejects_name,
     report_name,
 )
-from dsort.results.manifest import Manifest, parse_manifest, without_names
+from dsort.results.manifest import parse_manifest, without_names
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
 from dsort.storage.small_objects import read_json, read_small
 
@@ -42,14 +42,13 @@ def forget_removed(bucket: Bucket, job_id: str) -> None:
     """Remove all that still names the records that job ``job_id`` has removed from a result."""
     now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
     history = now.history
-    if history.amends is None or not is_removal(now):
+    if not history.amends or not is_removal(now):
         return
     jobs = {history.amends, *(part.job_id for part in history.earlier)} - {job_id}
-    base = _base(bucket, history.amends)
+    base = _named_by(bucket, history.amends)
     ours = {name for job in jobs for name in (index_name(job), *lineage_names(job))}
-    for name in () if base is None else (*(each.name for each in base.lineages), base.index):
-        if name in ours:
-            bucket.delete(name)
+    for name in ours & base:
+        bucket.delete(name)
     for name in _reports(bucket, jobs):
         bucket.delete(name)
     removed = read_removed(bucket, history.removed)
@@ -59,12 +58,14 @@ def forget_removed(bucket: Bucket, job_id: str) -> None:
         _forget_in_rejects(bucket, job, removed)
 
 
-def _base(bucket: Bucket, job_id: str) -> Manifest | None:
+def _named_by(bucket: Bucket, job_id: str) -> set[str | None]:
+    """The lineages and the index of a result, if its manifest is still there."""
     try:
         data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
     except ObjectNotFoundError:
-        return None
-    return parse_manifest(data)
+        return set()
+    base = parse_manifest(data)
+    return {base.index, *(each.name for each in base.lineages)}
 
 
 def _reports(bucket: Bucket, jobs: set[str]) -> Iterator[str]:

@@ -66,7 +66,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
     with job.reporter.phase("resolve"):
         if job.attempt.is_resumed:
             note_names(job)
-        if job.spec.amend is not None:
+        if job.spec.amend:
             from dsort.job.amend import claim_base, load_base, warn_of_old_keys  # few jobs amend
 
             job.stop.wait_for(lambda: load_base(job))
@@ -75,7 +75,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
             _resolve_again(job)
         else:
             _resolve_first(job, tally, dry=dry)
-        if job.spec.amend is not None and not dry:
+        if job.spec.amend and not dry:
             claim_base(job)
         total = sum(shard.size_bytes for shard in job.inputs)
         log.debug("%d input shards have %d bytes", len(job.inputs), total)
@@ -111,7 +111,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
         from dsort.job.programs import opened_programs
 
         with opened_programs(job.spec, job.options) as programs:
-            written_by = None if programs is None else programs.written_by
+            written_by = programs.written_by if programs else None
             job.stop.wait_for(lambda: list_files(job, tally, written_by))
     spec = _of_the_result(job)
     job.inputs = job.stop.wait_for(
@@ -123,7 +123,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     warn_of_equal_numbers(job)
     source, target = job.buckets.identities
     refuse_shards_twice(job.inputs, source)
-    if job.pipeline.keymap is None and not job.replaces_inputs:
+    if not job.pipeline.keymap and not job.replaces_inputs:
         job.stop.wait_for(
             lambda: refuse_early_collisions(job.inputs, source, job.outcome.names, target)
         )
@@ -200,9 +200,9 @@ def _name_outputs(job: Job) -> None:
     if job.spec.keep_shards:
         job.outcome.names = output_names(job.spec, None, [shard.name for shard in job.inputs])
         fetch = job.options.fetch
-        if fetch is not None and not fetch.own:  # else the outputs are the job's alone
-            hidden = next((shard.name for shard in job.inputs if is_hidden(shard.name)), None)
-            if hidden is not None:
+        if fetch and not fetch.own:  # else the outputs are the job's alone
+            hidden = next((shard.name for shard in job.inputs if is_hidden(shard.name)), "")
+            if hidden:
                 text = f'a part of "{shortened(hidden)}" begins with a dot: such files are hidden'
                 hint = "choose the inputs by input_format"
                 raise SpecError([SpecProblem("keep_shards", text, hint)])
@@ -267,7 +267,7 @@ def _steps_digest(job: Job) -> str:
 
 def _keymap_digest(job: Job) -> str:
     """A digest that is the same for key maps that place all records the same; "" without a map."""
-    if job.pipeline.keymap is None:
+    if not job.pipeline.keymap:
         return ""
     entries, state = job.pipeline.keymap.entries, xxhash.xxh3_128()
     for column in (entries.keys.offsets, entries.keys.blob, entries.groups):
@@ -339,7 +339,7 @@ def list_files(job: Job, tally: Tally, written_by: WrittenBy | None = None) -> N
         written_by=written_by,
     )
     job.buckets.inputs = files
-    assert files.listing is not None
+    assert files.listing  # lists the files
 
 
 def list_files_again(job: Job) -> None:
@@ -394,7 +394,7 @@ def _known_classes(job: Job) -> Mapping[bytes, int] | None:
         return None
     if not base.classes:
         own = [base.spec, *(part.spec for part in base.history.earlier)]
-        rules = [each.ingest for each in own if each.ingest is not None]
+        rules = [each.ingest for each in own if each.ingest]
         if any(each.layout == "folders" and each.class_map is None for each in rules):
             raise InputError(
                 f"the manifest of job {base.job_id} does not say which number each class has",

@@ -61,7 +61,7 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     except NoJournalError:
         known = JournalState()
     left = _read_resume(bucket, report)
-    if left is None:
+    if not left:
         raise JobConflictError(
             f"of job {job_id} there is too little left in {bucket.uri} to resume it",
             hint="start it again",
@@ -100,7 +100,7 @@ def resolved_before(job: Job) -> Resolved:
     if kept is not None:
         return parse_kept(kept, what, Resolved)
     left = _read_resume(job.buckets.outputs, report_name(job.job_id))
-    if left is None:
+    if not left:
         raise damaged(what, "it is missing")
     return left.resolved
 
@@ -180,7 +180,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     facts = _PlanFacts(
         tally=tally_rows(job.reporter.state.tally),
         records=job.outcome.input_records,
-        mixing=None if job.outcome.mixing is None else job.outcome.mixing.document(),
+        mixing=job.outcome.mixing.document() if job.outcome.mixing else None,
         flow=asdict(job.outcome.flow),
         reactions_file=job.outcome.reactions_file or None,
         rejects_file=job.outcome.rejects_file or None,

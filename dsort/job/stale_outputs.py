@@ -118,7 +118,7 @@ def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
 
 def _buckets_of(spec: JobSpec) -> dict[str, BucketRef]:
     """The buckets of outputs that have one of their own, by place."""
-    return {target.place: target.bucket for target in spec.targets if target.bucket is not None}
+    return {target.place: target.bucket for target in spec.targets if target.bucket}
 
 
 def _of_replaced(
@@ -290,7 +290,7 @@ def refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
     """``NamesTakenError`` if an output name is taken, unless the job may replace it."""
     for name in names:
         path = job.buckets.outputs.local_path(name)
-        if path is not None and path.is_dir():
+        if path and path.is_dir():
             raise NamesTakenError(
                 f"{name} in {job.buckets.outputs.uri} is a directory, no shard can have that name",
                 hint="remove it, or use another output_bck or output_format",

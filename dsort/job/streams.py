@@ -174,9 +174,9 @@ def opened_streams(spec: JobSpec, options: RunOptions, job_id: str) -> Iterator[
 
 
 def _refuse_elsewhere(options: RunOptions) -> None:
-    if options.fetch is not None:
+    if options.fetch:
         raise SpecError("streams are not for specs that come over the network")
-    if options.ray_address is not None:
+    if options.ray_address:
         raise SpecError(
             "streams are spooled to this machine, where other nodes cannot read them",
             hint="leave --ray-address out, or write the stream to a bucket first",

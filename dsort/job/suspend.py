@@ -163,17 +163,17 @@ def resume_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
     """The command that resumes a job, with the options that are needed to find the job and to run
     it as before."""
     words = ["dsort", "resume", job_id]
-    if options.fetch is not None:
+    if options.fetch:
         return shlex.join(words)  # a service finds its jobs by itself
     where = spec.output_bck
     if where.scheme or "/" in where.path:  # else the job is found without its bucket
         words += ["--bucket", _place(where.uri)]
     words += _finding(options)
-    if options.ray_address is not None:
+    if options.ray_address:
         words += ["--ray-address", options.ray_address]
     elif options.runtime == "ray":
         words.append("--ray")
-    runs_code = spec.on_shard is not None
+    runs_code = bool(spec.on_shard)
     runs_code |= not all(each.is_safe_from_network for each in steps_of(spec))
     return shlex.join(words + ["--run-code"] * runs_code)
 
@@ -187,7 +187,7 @@ def gc_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
 def _finding(options: RunOptions) -> list[str]:
     here = options.root.absolute() == Path.cwd()
     root = [] if here else ["--root", str(options.root)]
-    return root + ([] if options.scratch is None else ["--scratch", str(options.scratch)])
+    return root + (["--scratch", str(options.scratch)] if options.scratch else [])
 
 
 def _place(uri: str) -> str:
@@ -215,7 +215,7 @@ def _kept_bytes(job: Job) -> int:
     bucket, scratch = job.buckets.outputs, scratch_place(job, dry=False)
     total = sum(each.size_bytes for each in list_job_directories(bucket, job.job_id))
     inside = bucket.local_path("x")
-    if inside is None or not scratch.is_relative_to(inside.parent.absolute()):
+    if not inside or not scratch.is_relative_to(inside.parent.absolute()):
         total += measure_directory(scratch)[1]
     for place in job.buckets.output_places:
         if isinstance(bucket_named(bucket, place.name), KeepsUploads):

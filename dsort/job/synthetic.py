@@ -100,14 +100,14 @@ def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes
         yield from table_pieces(name, list(members))
         return
     encode = container.encode
-    if encode is None:
+    if not encode:
         yield from packed_pieces(container, list(members))[1]
         return
     placed: list[PlacedEntry] = []
     for member in members:
         pieces, entry = encode(member.key + member.extension, member.payload)
         yield from pieces
-        if container.entries is not None:
+        if container.entries:
             placed.append((stored_bytes, entry))
         stored_bytes += sum(map(len, pieces))
     yield container.end(PlacedEntries.of(placed), stored_bytes)
@@ -165,7 +165,7 @@ def _write_shard(
 def _stored_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes]:
     pieces = shard_pieces(recipe, name, ordinal)
     codec = codec_of(name)
-    return pieces if codec is None else encoded_pieces(codec, codec.default_level, pieces)
+    return encoded_pieces(codec, codec.default_level, pieces) if codec else pieces
 
 
 def _refuse_taken(bucket: Bucket, names: Sequence[str]) -> None:
@@ -233,7 +233,7 @@ def packed_pieces(
     made = container.with_schema(packed.schema)
 
     def pieces() -> Iterator[bytes]:
-        if made.head is not None:
+        if made.head:
             yield made.head.of(stored_bytes)
         for row in records.member_rows.tolist():
             yield packed.literals.get(row, b"")

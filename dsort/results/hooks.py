@@ -39,7 +39,7 @@ TEXT_CHARS_MAX = 1000
 def hooks_of(on_success: Hook | None, on_failure: Hook | None) -> dict[str, dict[str, str]]:
     """The hooks that are set, in JSON types: ``{"on_failure": {"webhook": ...}}``."""
     given = {"on_success": on_success, "on_failure": on_failure}
-    return {name: hook.called for name, hook in given.items() if hook is not None}
+    return {name: hook.called for name, hook in given.items() if hook}
 
 
 def unknown_commands(spec: JobSpec, commands: Mapping[str, Sequence[str]]) -> list[SpecProblem]:

@@ -91,8 +91,8 @@ def outputs_left(
         targets = parse_spec(dict(spec)).spec.targets
     except SpecError:
         return main
-    own = {target.place: target.bucket for target in targets if target.bucket is not None}
-    others = {name: opened(ref) for name, ref in own.items() if opened is not None}
+    own = {target.place: target.bucket for target in targets if target.bucket}
+    others = {name: opened(ref) for name, ref in own.items() if opened}
     noted = {name: each for name, each in others.items() if _is_noted(each, main, job_id)}
     return routed_outputs(main, noted) if own else main
 
@@ -112,7 +112,7 @@ def _is_noted(other: Bucket, main: Bucket, job_id: str) -> bool:
     if uri == main.uri:
         return True
     place = main.local_path("x")
-    if not isinstance(uri, str) or place is None:
+    if not isinstance(uri, str) or not place:
         return False
     return _real(uri) == os.path.realpath(place.parent)
 

@@ -193,14 +193,14 @@ class JobReport(Struct, frozen=True):
     @property
     def shards(self) -> tuple[PlannedShard, ...]:
         """The shards of a plan, all of them, in order."""
-        return () if self.plan is None else self.plan.shards
+        return self.plan.shards if self.plan else ()
 
     def __repr__(self) -> str:
         totals = self.totals
         shards = f"{totals.input_shards:,} → {format_count(totals.output_shards, 'shard')}"
         records = format_count(totals.records, "record")
         figures = f"{shards}, {records}, {format_bytes(totals.file_bytes)}"
-        where = f" in {self.output_uri}" if self.plan is None else f", by {self.run.move}"
+        where = f", by {self.run.move}" if self.plan else f" in {self.output_uri}"
         return f"<JobReport {self.job_id} {self.state}: {figures}{where}>"
 
     def _repr_html_(self) -> str:
@@ -209,7 +209,7 @@ class JobReport(Struct, frozen=True):
 
         totals, run, plan = self.totals, self.run, self.plan
         title, how = f"job {self.job_id} {self.state}", []
-        if plan is None:
+        if not plan:
             how.append(("took", f"{sum(run.phase_seconds.values()):.1f} s, by {run.move}"))
         else:
             title = "plan: nothing was written"
@@ -238,7 +238,7 @@ class JobReport(Struct, frozen=True):
                 ("error", self.error),
             ],
         )
-        if plan is None:
+        if not plan:
             return head
         rows = (
             (each.name, f"{each.records:,}", format_bytes(each.file_bytes)) for each in plan.shards
@@ -250,7 +250,7 @@ class JobReport(Struct, frozen=True):
         flat = to_builtins(self)
         for part in ("totals", "run", "order", "plan"):
             flat.update(flat[part] or {})
-        if self.plan is not None:
+        if self.plan:
             return {name: flat[name] for name in PLAN_FORM}
         return {name: flat[name] for name in RUN_FORM if name != "flow" or self.order.flow}
 
@@ -312,7 +312,7 @@ def report_of_manifest(manifest: Mapping[str, Any], output_uri: str) -> JobRepor
             ),
             order=Order(
                 seed=manifest["spec"]["algorithm"].get("seed"),
-                mixing=None if mixing is None else mixing_of(mixing),
+                mixing=mixing_of(mixing) if mixing is not None else None,
             ),
             reactions=reaction_counts(manifest["reactions"]),
             outputs=outputs if len(outputs) > 1 else (),

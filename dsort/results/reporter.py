@@ -309,7 +309,7 @@ class Reporter(Struct):
 
     def _is_quiet(self, kind: str) -> bool:
         oddity = self._oddity(kind)
-        return kind in QUIET_KINDS or (oddity is not None and not oddity.warning)
+        return kind in QUIET_KINDS or bool(oddity and not oddity.warning)
 
     def _ignored(self, kind: str) -> bool:
         base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
@@ -318,7 +318,7 @@ class Reporter(Struct):
     def _warn(self, kind: str, count: int, samples: tuple[str, ...]) -> None:
         shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
         oddity = self._oddity(kind)
-        known = WARNING_TEXTS.get(kind) if oddity is None else oddity.warning
+        known = oddity.warning if oddity else WARNING_TEXTS.get(kind)
         text = known or kind + ": {count}: {names}"
         which = r"\1" if count == 1 else r"\2"
         agreed = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", which, text)

@@ -61,7 +61,7 @@ def _with_files(
     ``outputs``. Only for containers that have an index."""
     found: dict[str, tuple[ShardIndex, list[int]]] = {}
     for place, (container, name) in enumerate(zip(containers, outputs, strict=True)):
-        if (index := container.index) is not None:
+        if index := container.index:
             found.setdefault(_directory(name), (index, []))[1].append(place)
     return dict(sorted(found.items()))
 
@@ -69,7 +69,7 @@ def _with_files(
 def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
     """``NamesTakenError`` if such a file, one of ``names``, would lie beside inputs and replace
     their own file: the inputs could not be read any more."""
-    if job.pipeline.reading.container.index is None:
+    if not job.pipeline.reading.container.index:
         return  # the inputs have no such files
     source, target = job.buckets.identities
     inputs = {_directory(source.identity(shard.name)) for shard in job.inputs}

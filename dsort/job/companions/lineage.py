@@ -120,7 +120,7 @@ def find_in_lineage(bucket: Bucket, name: str, keys: Collection[str]) -> Iterato
 def local_file(bucket: Bucket, name: str) -> Iterator[Path]:
     """The object ``name`` as a file of this machine."""
     path = bucket.local_path(name)
-    if path is not None:
+    if path:
         yield path
         return
     with (

@@ -32,7 +32,7 @@ class BucketIdentity(Struct, eq=False):
         if not self.ref.is_directory:
             return f"{self.ref.endpoint_url or self.ref.scheme}/{self.ref.path}/{name}"
         path = self.bucket.local_path(name or "x")
-        assert path is not None
+        assert path  # a directory has files
         if path.parent not in self._real:
             self._real[path.parent] = path.parent.resolve()
         return str(self._real[path.parent] / (path.name if name else ""))
@@ -122,7 +122,7 @@ def refuse_collisions(
         taken[source.identity(shard.name)] = shard.name
         bucket, inside = source.found(shard.name)
         path = bucket.bucket.local_path(inside)
-        if path is not None and path.is_symlink():  # the target of the link is the input as well
+        if path and path.is_symlink():  # the target of the link is the input as well
             taken[str(path.resolve())] = shard.name
     seen: set[str] = set()
     for name in outputs:
@@ -141,7 +141,7 @@ def refuse_collisions(
             )
         seen.add(identity)
         clash = taken.get(identity)
-        if clash is not None:
+        if clash:
             raise SpecError(
                 [
                     SpecProblem(

@@ -47,6 +47,7 @@ have 10**7."""
 
 FILES_NAMED_MAX = 3
 
+MISSING = ObjectInfo("", -1, 0, "")
 _LOOK_HINT = "check input_format and input_extension; `dsort ls` shows what is there"
 
 
@@ -67,7 +68,7 @@ def resolve_inputs(
     for source in spec.sources:
         own, before, absent = bucket_named(bucket, source.name), len(found), _SomeNames()
         for name, info in _candidates(spec, source, own, passed_over, check):
-            if info is None:
+            if info is MISSING:
                 missing.add(source.shard_name(name))
                 absent.add(name)
                 continue
@@ -75,7 +76,7 @@ def resolve_inputs(
                 _refuse_unsized(own, name)
             shard = source.shard_name(name)
             found.append(InputShard(shard, info.size_bytes, info.mtime_ns, info.etag))
-        if len(found) == before and source.name and reaction is None:
+        if len(found) == before and source.name and not reaction:
             raise MissingShardError(
                 f"no shard of the input {source.name} was found in {own.uri}"
                 f"{_tried(spec, source, absent)}",
@@ -86,7 +87,7 @@ def resolve_inputs(
             f"{missing.count:,} input shards are missing from {bucket.uri}: {missing.some()}",
             hint="missing_shards: warn goes on without them",
         )
-    if not found and reaction is None:
+    if not found and not reaction:
         raise MissingShardError(
             f"no input shard was found in {bucket.uri}{_tried(spec, source, missing)}",
             hint=_naming_hint(source, own, absent) or _other_suffixes(passed_over) or _LOOK_HINT,
@@ -107,7 +108,7 @@ def absent_inputs(
         own, absent = bucket_named(bucket, source.name), _SomeNames()
         refuse_absent(source, own)
         for name, info in _candidates(spec, source, own, _SomeNames(), check):
-            if info is not None:
+            if info is not MISSING:
                 return ""
             absent.add(name)
         looked_for.append(f"no input shard is in {own.uri}{_tried(spec, source, absent)}")
@@ -139,7 +140,7 @@ def refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
 def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
     if not inputs:
         return
-    if bucket.local_path(inputs[0].name) is None:
+    if not bucket.local_path(inputs[0].name):
         try:
             bucket.stat(inputs[0].name)
         except ObjectNotFoundError:
@@ -168,9 +169,9 @@ def refuse_changed_inputs(job: Job) -> None:
     known = job.buckets.inputs.stat_many([shard.name for shard in job.inputs])
     changed = []
     for shard in job.inputs:
-        info = known.get(shard.name)
-        if info is None or not info.is_still(shard.size_bytes, shard.etag):
-            changed.append(f"{shard.name} {'is gone' if info is None else 'changed'}")
+        info = known.get(shard.name, MISSING)
+        if not info.is_still(shard.size_bytes, shard.etag):
+            changed.append(f"{shard.name} {'is gone' if info is MISSING else 'changed'}")
     if changed:
         more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise ChangedInputError(
@@ -228,8 +229,8 @@ def _candidates(
     bucket: Bucket,
     passed_over: _SomeNames,
     check: Callable[[], None],
-) -> Iterator[tuple[str, ObjectInfo | None]]:
-    """(name, info or None if it is missing) of everything that one input names.
+) -> Iterator[tuple[str, ObjectInfo]]:
+    """(name, info, which is ``MISSING`` if there is none) of everything that one input names.
 
     ``passed_over``: collects the names that would fit, but have another extension."""
     wanted = source.format
@@ -243,29 +244,29 @@ def _candidates(
         while batch := [*islice(rest, NAMES_A_BATCH)]:
             check()
             there = bucket.stat_many(batch)
-            yield from ((name, there.get(name)) for name in batch)
+            yield from ((name, there.get(name, MISSING)) for name in batch)
         return
     prefix, pattern = wanted.prefix or "", None
     if wanted.glob is not None:
         prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
     # Such files, for instance index.json, are not counted as passed over.
     index = container_of(source.extension).index
-    of_readers = None if index is None else index.name
+    of_readers = index.name if index else ""
     for at, info in enumerate(bucket.list(prefix)):
         if at % NAMES_A_BATCH == 0:
             check()
         if is_internal(info.name):
             continue
-        if pattern is None or pattern.fullmatch(info.name):
+        if not pattern or pattern.fullmatch(info.name):
             if is_called(info.name, source.extension):
                 yield info.name, info
             elif info.name.rpartition("/")[2] != of_readers:
                 passed_over.add(source.shard_name(info.name))
     place = bucket.local_path("x")
-    for name in list_broken_links(place.parent, prefix) if place is not None else ():
+    for name in list_broken_links(place.parent, prefix) if place else ():
         is_wanted = is_called(name, source.extension) and not is_internal(name)
-        if is_wanted and (pattern is None or pattern.fullmatch(name)):
-            yield name, None
+        if is_wanted and (not pattern or pattern.fullmatch(name)):
+            yield name, MISSING
 
 
 class _SomeNames(Struct):
@@ -286,7 +287,7 @@ class _SomeNames(Struct):
 def _refuse_unsized(bucket: Bucket, name: str) -> None:
     """``InputError`` for a file with a size of 0 that has content: it cannot be known whether what
     is read of it is whole."""
-    if bucket.local_path(name) is None:
+    if not bucket.local_path(name):
         return
     try:
         with bucket.open(name) as opened:
@@ -300,8 +301,7 @@ def _refuse_unsized(bucket: Bucket, name: str) -> None:
 
 
 def _may_read(bucket: Bucket, name: str) -> bool:
-    path = bucket.local_path(name)
-    assert path is not None
+    path = bucket.local_path(name) or ""
     return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -312,7 +312,7 @@ def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
         if longer != name and bucket.stat_many([longer]):
             return f'objnames are taken as they are: write "{longer}"'
     text = source.format.template
-    if text is None or any(sign in text for sign in "{}@") or archive_extension(text):
+    if not text or any(sign in text for sign in "{}@") or archive_extension(text):
         return ""
     return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all that begin so'
 

@@ -47,7 +47,7 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
         return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
     from dsort.keymap.fetch import read_text, shown_location
 
-    assert spec.ekm_file is not None
+    assert spec.ekm_file
     text = read_text(spec.ekm_file, policy=fetch)
     source = shown_location(spec.ekm_file)
     entries, malformed = parse_keymap(text, separator=spec.ekm_file_sep, source_name=source)
@@ -95,7 +95,7 @@ def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> s
 
     if scheme_of(location) in ("", "file", "http", "https"):
         return read_text(location, kind, policy=options.fetch)
-    if options.fetch is not None:
+    if options.fetch:
         raise kind.error(
             f"{kind.words} {location} is in an object store, from which no spec that came over "
             "the network may have one",
@@ -120,7 +120,7 @@ def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = (
             return KeptNames.of_inputs(inputs, spec.output_extension)
         except ValueError as error:
             raise SpecError([SpecProblem("keep_shards", str(error))]) from None
-    if keymap is None:
+    if not keymap:
         counts = [target.count for target in spec.targets]
         totals = () if None in counts else [count or 0 for count in counts]
         templates = [target.template or "" for target in spec.targets]

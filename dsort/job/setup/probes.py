@@ -76,7 +76,7 @@ def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
 
 def are_in_stores(job: Job) -> bool:
     """Whether each read of a range of the inputs is a request."""
-    return _pinned(job, job.inputs[0]) is not None
+    return bool(_pinned(job, job.inputs[0]))
 
 
 def _range_suits_in_store(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
@@ -111,7 +111,7 @@ def _sampled(job: Job) -> Iterator[list[tuple[InputShard, RandomReads]]]:
         for shard in shards[::step][:SHARDS_SAMPLED]:
             with job.buckets.inputs.open(shard.name) as source:
                 reads = source.random_reads()
-            if reads is not None:
+            if reads:
                 opened.append((shard, ends.enter_context(reads)))
         yield opened
 
@@ -125,7 +125,7 @@ def _record_bytes_in_store(job: Job) -> int:
     """The average size of a record, by the first headers of a shard, which takes a few requests."""
     shard = max(job.inputs, key=lambda each: each.size_bytes)
     pinned = _pinned(job, shard)
-    if pinned is None:
+    if not pinned:
         return 0
     source = HoppedShard(pinned, FAR_HEADERS * HOP_BYTES)
     hops = _hops(job)
@@ -139,7 +139,7 @@ def _record_bytes_in_store(job: Job) -> int:
 
 def _hops(job: Job) -> Hops:
     hops = job.pipeline.carrier.hops
-    assert hops is not None  # else no records are read by range
+    assert hops  # else no records are read by range
     return hops
 
 
@@ -230,13 +230,13 @@ def decoded_bytes(job: Job) -> DecodedBytes:
     encoded: list[tuple[InputShard, Codec]] = []
     for shard in job.inputs:
         codec = _codec(job, shard)
-        if codec is None:
+        if not codec:
             plain += shard.size_bytes
         else:
             encoded.append((shard, codec))
     if not encoded:
         there, inputs = job.pipeline.carrier, job.pipeline.reading.containers
-        inflates = any(each.payloads is not None and each != there for each in inputs)
+        inflates = any(each.payloads and each != there for each in inputs)
         return DecodedBytes(plain, are_encoded=inflates)
     step = max((len(encoded) - 1) // (SAMPLES - 1), 1)
     sampled = [_sample(job, *each, len) for each in encoded[::step][:SAMPLES]]
@@ -332,7 +332,7 @@ def largest_table(job: Job, memory_bytes: int) -> ShardTable:
     most_lines = largest.size_bytes * (EXPANSION if codec else 1) // LEAST_LINE_BYTES
     if most_lines * a_line * SPARE_SHARE <= memory_bytes // workers:
         return NO_TABLE
-    if codec is not None:
+    if codec:
         read, found = _sample(job, largest, codec, lambda piece: piece.count(b"\n"))
     else:
         with job.buckets.inputs.open(largest.name) as source:

@@ -105,7 +105,7 @@ def _schema_of_tables(job: Job, inputs: Sequence[InputShard]) -> tuple[bytes, li
             continue
         plain_schema(shard.name, schema)
         return schema_bytes(schema), long
-    if failed is not None:
+    if failed:
         raise failed
     import pyarrow as pa
 
@@ -173,12 +173,12 @@ def _learn_from(job: Job, shard: InputShard, kinds: ColumnKinds, code: CodeAgain
             members = bare_members(opened, opened.members(), policies.stray_members)
             keep_last = policies.duplicated_records in LAST_IS_KEPT
             records = form_records(members, policies.stray_members, keep_last=keep_last)
-            if code is not None:
+            if code:
                 records = records.taking(np.arange(min(len(records), LEARNT_RECORDS_MAX)))
                 named = input_of(shard.name, (place.name for place in job.buckets.input_places))
                 left = code.run(opened, members, records, input_name=named)
                 members, records = left.named, left.records
-            _learn(opened, members, records, () if code is not None else job.pipeline.steps, kinds)
+            _learn(opened, members, records, () if code else job.pipeline.steps, kinds)
         finally:
             opened.close()
 
@@ -196,8 +196,8 @@ def _learn(
             continue  # the maker of rows reports that there is no column
         name: str | None = extension[1:].decode("utf-8", "replace")
         for step in steps:
-            name = None if name is None else step.extension_left(name)
-        if name is None:
+            name = name and step.extension_left(name)
+        if not name:
             continue  # steps leave no such member
         needed = kinds.needs_content(name) and members.payload_bytes[row] <= WINDOW_BYTES
         kinds.add(name, shard.content(members, row) if needed else None)

@@ -64,7 +64,7 @@ log = logger_of("job")
 
 def movement_for(job: Job) -> Movement:
     """How the job moves payload. ``SpecError`` if it cannot with the memory that it may use."""
-    mappable = all(bucket.local_path(name) is not None for bucket, name in first_objects(job))
+    mappable = all(bucket.local_path(name) for bucket, name in first_objects(job))
     uploads = _upload_bytes(job)
     decoded = decoded_bytes(job)
     is_table = job.pipeline.reads_rows or job.pipeline.carrier.is_columnar
@@ -190,15 +190,15 @@ def _why_no_range(job: Job, *, encoded: bool) -> str:
     if pipeline.makes_records or pipeline.reading.makes_shards:
         return "records are made on the way, and are in no input as they are written"
     found = first_objects(job)
-    files = [bucket.local_path(name) is not None for bucket, name in found]
-    stored = [bucket.pinned(ObjectInfo(name, 0, 0, "")) is not None for bucket, name in found]
+    files = [bucket.local_path(name) for bucket, name in found]
+    stored = [bucket.pinned(ObjectInfo(name, 0, 0, "")) for bucket, name in found]
     if not (all(files) or all(stored)):
         return "some inputs are files of this machine, and some are not"
-    if len(containers) > 1 or pipeline.carrier.hops is None:
+    if len(containers) > 1 or not pipeline.carrier.hops:
         return "it is done from tar to tar alone"
     if pipeline.has_late_outputs:
         return "outputs are converted as they are written"
-    if encoded or pipeline.result.hashes_content or pipeline.compared is not None:
+    if encoded or pipeline.result.hashes_content or pipeline.compared:
         return "the job reads all payload before it is written"
     return ""
 
@@ -207,7 +207,7 @@ def _partitions(job: Job, chosen: Movement) -> int:
     """The number of partitions for this job's outputs and steps."""
     if job.pipeline.makes_records and not job.pipeline.division:
         in_one = chosen.sizes.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
-        hashed = job.pipeline.algorithm.is_spread_evenly and job.pipeline.keymap is None
+        hashed = job.pipeline.algorithm.is_spread_evenly and not job.pipeline.keymap
         # To order less than a buffer on one worker costs little compared with running the user's
         # code twice, once of it for a survey of where partitions begin.
         if in_one and not hashed:
@@ -250,7 +250,7 @@ def check_directories(job: Job, *, dry: bool) -> None:
             buckets.append(("output", bucket, token))
     for role, bucket, name in buckets:
         path = bucket.local_path(name)
-        if path is None:
+        if not path:
             continue
         try:
             lost |= dict.fromkeys(
@@ -325,9 +325,9 @@ def scratch_place(job: Job, *, dry: bool) -> Path:
     """The directory for scratch; on a cluster, each node has a directory of its own in it. Never in
     a bucket that was named by a client on the network."""
     base = job.options.scratch
-    if base is None and not dry and job.options.fetch is None and job.runtime.nodes() == 1:
+    if not base and not dry and not job.options.fetch and job.runtime.nodes() == 1:
         beside = job.buckets.outputs.local_path("x")
-        if beside is not None:
+        if beside:
             return (beside.parent / scratch_name(job.job_id)).absolute()
     return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"
 
@@ -355,7 +355,7 @@ def bytes_to_move(job: Job, total_bytes: int) -> int:
     """About how many bytes the records take that are output, for inputs of ``total_bytes``: never
     less than these, and the same if it is not known before a pass over the inputs."""
     there, mix = sum(shard.size_bytes for shard in job.inputs), job.pipeline.mix
-    if mix is None or mix.is_counted or not there:
+    if not mix or mix.is_counted or not there:
         return total_bytes
     pairs = zip(mix.names, mix.weights, strict=True)
     weights = {name: max(weight, Fraction(1)) for name, weight in pairs}
@@ -405,7 +405,7 @@ def _shares_disk(job: Job) -> bool:
     """Whether scratch and the outputs are on one file system."""
     scratch = _free_scratch(job)
     output = job.buckets.outputs.local_path("x")
-    device = output.parent.stat().st_dev if output is not None else None
+    device = output.parent.stat().st_dev if output else None
     return len(scratch) == 1 and scratch[0][1] == device
 
 

@@ -34,8 +34,11 @@ def surveys_of(job: Job) -> Iterator[Survey[Any]]:
 
         yield ExactOutputs(job, pipeline.division)
     renames = pipeline.reading.policies.duplicate_keys == "rename"
-    classes = pipeline.algorithm.placement is not None
-    if renames or classes or (job.found.movement.way.spills and not is_even(job)):
+    if (
+        renames
+        or pipeline.algorithm.placement
+        or (job.found.movement.way.spills and not is_even(job))
+    ):
         from dsort.job.surveys.partitions import Partitions
 
         yield Partitions(job)

@@ -122,7 +122,7 @@ class InputCopies(Survey[dict[str, Copies]]):
         for ordinal, facts in survey.done.items():
             totals[inputs[ordinal]] += facts.records
         records = dict(zip(numbers, totals.tolist(), strict=True))
-        wanted = wanted_records(mix, records, may_copy=self.job.pipeline.deduplication is None)
+        wanted = wanted_records(mix, records, may_copy=not self.job.pipeline.deduplication)
         most = [max(records[name], 1) for name in numbers]
         parts = [divmod(wanted.get(name, 0), most[number]) for name, number in numbers.items()]
         draws = KeyDraws(survey.stage.name, mix.seed, tuple(numbers), inputs)

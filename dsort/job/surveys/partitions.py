@@ -39,7 +39,7 @@ class Partitions(Survey[list[TallyRow]]):
 
     def __init__(self, job: Job) -> None:
         self.renames = job.pipeline.reading.policies.duplicate_keys == "rename"
-        self.classes = job.pipeline.algorithm.placement is not None
+        self.classes = bool(job.pipeline.algorithm.placement)
         uneven = not is_even(job)
         self.stays = uneven and job.found.movement.way.spills and job.pipeline.result.keeps_shards
         needs_splitters = job.found.movement.way.spills or self.renames or self.classes
