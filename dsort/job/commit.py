@@ -46,6 +46,7 @@ from dsort.results.earlier_results import Commit, commit_of, commits, later_than
 from dsort.results.journal_entries import Committing
 from dsort.results.layout import (
     index_name,
+    job_of,
     lineage_names,
     manifest_name,
     reactions_name,
@@ -348,7 +349,8 @@ def _moment(job: Job) -> str:
 def _newest(job: Job) -> Commit | None:
     """The last commit of another job in the bucket."""
     bucket = job.buckets.outputs
-    return next(iter(commits(bucket, manifests_in(bucket))), None)
+    jobs = (job_of(info.name) for info in manifests_in(bucket))
+    return next(iter(commits(bucket, jobs)), None)
 
 
 def _stage_manifest(job: Job, content: IO[bytes]) -> Staged:

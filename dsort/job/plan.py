@@ -39,7 +39,7 @@ from dsort.job.ordering import (
     equal_pieces,
 )
 from dsort.job.output_names import TemplateExhaustedError
-from dsort.naming.names import first_few
+from dsort.naming.names import directory_of, first_few
 from dsort.order.cut import (
     CutRule,
 )
@@ -318,7 +318,7 @@ def input_schema(job: Job) -> str:
     if not schemas or not schemas.file:
         return ""
     first, schema = "", ""
-    for directory in sorted({shard.name[: shard.name.rfind("/") + 1] for shard in job.inputs}):
+    for directory in sorted({directory_of(shard.name) for shard in job.inputs}):
         name = f"{directory}{schemas.file}"
         where = f"{name} in {job.buckets.inputs.uri}"
         try:
@@ -343,7 +343,7 @@ def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Conta
     schemas = container.schemas
     if not schemas or not schemas.file:
         return container
-    file = f"{name[: name.rfind('/') + 1]}{schemas.file}"
+    file = f"{directory_of(name)}{schemas.file}"
     try:
         found = read_small(bucket, file, bytes_max=FILE_BYTES_MAX)
         return container.with_schema(schemas.in_file(found))

@@ -38,7 +38,7 @@ from dsort.job.stale_outputs import refuse_taken_early
 from dsort.log_lines import logger_of
 from dsort.loose_files.bucket import LISTING_FILE, FilesBucket
 from dsort.moves.input_shard import INPUTS_FILE, InputShard, inputs_bytes
-from dsort.naming.names import is_hidden, shortened
+from dsort.naming.names import directory_of, is_hidden, shortened
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions
 from dsort.pipeline.movement import WAYS
@@ -83,7 +83,8 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         start_workers(job, dry=dry)
         check_free_space(job, bytes_to_move(job, total), dry=dry)
         job.runtime.share(INPUTS_FILE, inputs_bytes(job.inputs))
-        share_files(job)
+        if isinstance(job.buckets.inputs, FilesBucket):
+            job.runtime.share(LISTING_FILE, job.buckets.inputs.listing.to_bytes())
         if job.pipeline.writes_rows:
             from dsort.job.setup.tables import (
                 check_types_kept,
@@ -236,7 +237,8 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
 def _record_inputs(job: Job, accepted: JobAccepted) -> None:
     """Record the spec and the inputs of the job. The retained file is stored before the journal, so
     that it exists if the journal has the inputs."""
-    retain_files(job)
+    if isinstance(job.buckets.inputs, FilesBucket):  # by which is found out which files changed
+        job.attempt.retain(LISTING_FILE, job.buckets.inputs.listing.to_bytes())
     job.attempt.retain(RESOLVED_FILE, json.dumps(to_builtins(job.found.resolved)).encode())
     job.attempt.journal.append(accepted)
     rows = (InputRow(s.name, s.size_bytes, s.mtime_ns, s.etag) for s in job.inputs)
@@ -364,18 +366,6 @@ def list_files_again(job: Job) -> None:
     )
 
 
-def retain_files(job: Job) -> None:
-    """Retain the listing, by which a later attempt finds out which files changed."""
-    if isinstance(job.buckets.inputs, FilesBucket):
-        job.attempt.retain(LISTING_FILE, job.buckets.inputs.listing.to_bytes())
-
-
-def share_files(job: Job) -> None:
-    """Give all nodes the listing."""
-    if isinstance(job.buckets.inputs, FilesBucket):
-        job.runtime.share(LISTING_FILE, job.buckets.inputs.listing.to_bytes())
-
-
 def classes_of(job: Job) -> Mapping[str, int]:
     """The number of each class of the job's files, and of those of a result that it amends."""
     base = job.found.base
@@ -411,13 +401,9 @@ def _refuse_outputs_inside(job: Job) -> None:
     where = [target.identity(placed_at(place, "x")) for place in target.buckets]
     for each in job.spec.sources:
         bucket = source.buckets[each.name]
-        inside = _directory_of(each.format.prefix or "")
+        inside = directory_of(each.format.prefix or "")
         start = bucket.identity(f"{inside}x").removesuffix("x")
         if any(name.startswith(start) for name in where):
             text = f"is inside the input {each.bucket.uri}: outputs would be listed as files"
             hint = "use a bucket beside it, or an input_format.prefix that does not hold it"
             raise SpecError([SpecProblem("output_bck", text, hint)])
-
-
-def _directory_of(prefix: str) -> str:
-    return prefix[: prefix.rfind("/") + 1]

@@ -17,12 +17,12 @@ from dsort.job.job import Job
 from dsort.job.plan import Plan
 from dsort.job.setup.new_job import output_names
 from dsort.naming.names import first_few
-from dsort.results.earlier_results import listed_outputs, newest_first
-from dsort.results.layout import job_of, manifest_name
+from dsort.results.earlier_results import listed_outputs, manifests_in, newest_first
+from dsort.results.layout import manifest_name
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.transaction import each_at_once
 from dsort.spec.model import JobSpec
-from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
+from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef
 from dsort.storage.routed import place_of
 from dsort.storage.small_objects import read_small
@@ -201,7 +201,7 @@ def _objects(names: list[str]) -> str:
 def _manifests(bucket: Bucket) -> Iterator[ObjectInfo]:
     """The newest manifests in the bucket, newest first. Ends before one too large to be read,
     because it may list names of older ones, too."""
-    newest = sorted(_infos(bucket), key=lambda info: (info.mtime_ns, info.name), reverse=True)
+    newest = sorted(manifests_in(bucket), key=lambda info: (info.mtime_ns, info.name), reverse=True)
     for info in newest_first(bucket, newest[:MANIFESTS_READ_MAX]):
         if info.size_bytes > MANIFEST_BYTES_MAX:
             return
@@ -227,12 +227,6 @@ def _outputs(
     except InputError:
         found = {name: size_bytes for name, size_bytes, _ in listed_outputs(data)}
         return {name: size for name, size in found.items() if not place_of(name)[0]}, False
-
-
-def _infos(bucket: Bucket) -> Iterator[ObjectInfo]:
-    for info in bucket.list(INTERNAL_PREFIX):
-        if info.name == manifest_name(job_of(info.name)):
-            yield info
 
 
 TEMPLATES_LISTED_MAX = 64

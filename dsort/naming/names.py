@@ -65,6 +65,11 @@ def readable(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
 
 
+def directory_of(name: str) -> str:
+    """The directory that an object is in, with its slash; "" at the top."""
+    return name[: name.rfind("/") + 1]
+
+
 def is_hidden(name: str) -> bool:
     """Whether a part of the name begins with a dot. Shells and other programs read such files when
     they start."""

@@ -68,13 +68,9 @@ def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput
 
 
 def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
-    manifests = [
-        info
-        for info in bucket.list(INTERNAL_PREFIX)
-        if info.name == manifest_name(job_of(info.name)) and info.size_bytes <= MANIFEST_BYTES_MAX
-    ]
-    manifests = sorted(manifests, key=lambda info: info.mtime_ns, reverse=True)[:MANIFESTS_MAX]
-    return newest_first(bucket, manifests)
+    small = [info for info in manifests_in(bucket) if info.size_bytes <= MANIFEST_BYTES_MAX]
+    newest = sorted(small, key=lambda info: info.mtime_ns, reverse=True)[:MANIFESTS_MAX]
+    return newest_first(bucket, newest)
 
 
 def listed_outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
@@ -173,10 +169,11 @@ def newest_first(bucket: Bucket, manifests: Sequence[ObjectInfo]) -> list[Object
     return [by_job[each.job_id] for each in commits(bucket, by_job)]
 
 
-def manifests_in(bucket: Bucket) -> list[str]:
-    """The ids of the jobs that have a manifest in ``bucket``."""
-    names = (info.name for info in bucket.list(INTERNAL_PREFIX))
-    return [job_of(name) for name in names if name == manifest_name(job_of(name))]
+def manifests_in(bucket: Bucket) -> Iterator[ObjectInfo]:
+    """All manifests in ``bucket``."""
+    for info in bucket.list(INTERNAL_PREFIX):
+        if info.name == manifest_name(job_of(info.name)):
+            yield info
 
 
 def later_than(before: Commit | None) -> str:
@@ -211,7 +208,7 @@ def later_results(bucket: Bucket, created: str, job_id: str) -> list[str]:
     """The ids of the jobs whose results were committed to ``bucket`` after that of ``job_id``,
     which was ``created`` then; the last commit first."""
     own = commit_of(created, job_id)
-    others = [each for each in manifests_in(bucket) if each != job_id]
+    others = {job_of(info.name) for info in manifests_in(bucket)} - {job_id}
     return [each.job_id for each in commits(bucket, others) if each > own]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_args, get_type_hints
 
 from msgspec import Meta, Struct, field
 
@@ -123,17 +123,7 @@ JournalEvent: TypeAlias = (
 )
 
 _KINDS: Final[Mapping[str, type[JournalEvent]]] = {
-    kind.__name__: kind
-    for kind in (
-        JobAccepted,
-        InputsResolved,
-        MovementChosen,
-        ShardExtracted,
-        ScratchLost,
-        Planned,
-        ShardCreated,
-        Committing,
-    )
+    kind.__name__: kind for kind in get_args(JournalEvent)
 }
 _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
     "inputs": InputRow,
@@ -183,7 +173,11 @@ class JournalState(Struct):
                 kept = self.extracted.items()
                 self.extracted = {at: facts for at, facts in kept if facts.node != event.node}
             case Planned():
-                self._plan(event)
+                if self.planned and self.planned.digest != event.digest:
+                    raise InvariantError(
+                        "a job was planned again, and its output shards are others now"
+                    )
+                self.planned = event
             case ShardCreated():
                 self.created[event.ordinal] = event
             case Committing():
@@ -212,11 +206,6 @@ class JournalState(Struct):
                 check_object_name(name)
             except ValueError as error:
                 raise _damaged(str(error)) from None
-
-    def _plan(self, event: Planned) -> None:
-        if self.planned and self.planned.digest != event.digest:
-            raise InvariantError("a job was planned again, and its output shards are others now")
-        self.planned = event
 
 
 # -- storing -------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ An attempt number has four digits or more, the number of a segment six or more.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from dsort.storage.bucket import INTERNAL_PREFIX
@@ -65,6 +66,11 @@ def job_directory(job_id: str) -> str:
     return f"{INTERNAL_PREFIX}{job_id}/"
 
 
+def _inside(part: str) -> Callable[[str], str]:
+    """A function that returns the name of a part of a job's directory, by the id of the job."""
+    return lambda job_id: f"{job_directory(job_id)}{part}"
+
+
 def job_of(name: str) -> str:
     """The id of the job in whose directory the object ``name`` is; "" if it is in none."""
     owner, slash, _ = name.removeprefix(INTERNAL_PREFIX).partition("/")
@@ -74,39 +80,13 @@ def job_of(name: str) -> str:
 # -- what stays ----------------------------------------------------------------------------------
 
 
-def manifest_name(job_id: str) -> str:
-    """The manifest of a job: the commit."""
-    return f"{job_directory(job_id)}{MANIFEST}"
-
-
-def report_name(job_id: str) -> str:
-    """The report of an aborted job."""
-    return f"{job_directory(job_id)}{REPORT}"
-
-
-def reactions_name(job_id: str) -> str:
-    """The names of all that a job's reactions dropped, kept or renamed."""
-    return f"{job_directory(job_id)}reactions.jsonl"
-
-
-def on_shard_name(job_id: str) -> str:
-    """The list of output shards for which the program of ``on_shard`` was run."""
-    return f"{job_directory(job_id)}on_shard.json"
-
-
-def removed_name(job_id: str) -> str:
-    """The hashes of the keys that a job has removed from a result."""
-    return f"{job_directory(job_id)}removed.json"
-
-
-def amended_name(job_id: str) -> str:
-    """The claim of the job that amends the result of this job."""
-    return f"{job_directory(job_id)}amended.json"
-
-
-def rejects_name(job_id: str) -> str:
-    """The records at which steps failed, if the spec keeps them."""
-    return f"{job_directory(job_id)}rejects.jsonl"
+manifest_name: Final = _inside(MANIFEST)
+report_name: Final = _inside(REPORT)
+reactions_name: Final = _inside("reactions.jsonl")
+on_shard_name: Final = _inside("on_shard.json")
+removed_name: Final = _inside("removed.json")
+amended_name: Final = _inside("amended.json")
+rejects_name: Final = _inside("rejects.jsonl")
 
 
 def lineage_name(job_id: str, kind: str) -> str:
@@ -124,28 +104,15 @@ def index_name(job_id: str) -> str:
     return f"{job_id}-index.json"
 
 
-def elsewhere_name(job_id: str) -> str:
-    """In a bucket that one of several outputs has for itself: the note with the place of the
-    job."""
-    return f"{job_directory(job_id)}elsewhere.json"
-
-
-def result_name(job_id: str) -> str:
-    """In a bucket that one of several outputs has for itself: the place of the manifest."""
-    return f"{job_directory(job_id)}{RESULT}"
+elsewhere_name: Final = _inside("elsewhere.json")
+result_name: Final = _inside(RESULT)
 
 
 # -- the holder of the job -----------------------------------------------------------------------
 
 
-def lease_name(job_id: str) -> str:
-    """The lease of a job."""
-    return f"{job_directory(job_id)}{_LEASE}"
-
-
-def attempts_prefix(job_id: str) -> str:
-    """The prefix of the claims of a job."""
-    return f"{job_directory(job_id)}{_ATTEMPTS}"
+lease_name: Final = _inside(_LEASE)
+attempts_prefix: Final = _inside(_ATTEMPTS)
 
 
 def attempt_name(job_id: str, attempt: int) -> str:
@@ -164,17 +131,13 @@ def clock_name(job_id: str) -> str:
     return f"{attempts_prefix(job_id)}clock"
 
 
-def stop_name(job_id: str) -> str:
-    """The object that requests a job to stop."""
-    return f"{job_directory(job_id)}{_STOP}"
+stop_name: Final = _inside(_STOP)
 
 
 # -- what a later attempt needs ------------------------------------------------------------------
 
 
-def journal_prefix(job_id: str) -> str:
-    """The prefix of the segments of a job's journal, and of the files that its attempts share."""
-    return f"{job_directory(job_id)}{_JOURNAL}"
+journal_prefix: Final = _inside(_JOURNAL)
 
 
 def segment_name(job_id: str, attempt: int, sequence: int) -> str:
@@ -196,19 +159,9 @@ def shared_name(job_id: str, name: str) -> str:
 # -- what has no name yet, or none any more ------------------------------------------------------
 
 
-def staged_prefix(job_id: str) -> str:
-    """The prefix of a job's staged objects; an output shard's ordinal follows."""
-    return f"{job_directory(job_id)}{_STAGED}"
-
-
-def sidecars_prefix(job_id: str) -> str:
-    """The prefix of the content of sidecars of output shards, until the sidecars are staged."""
-    return f"{job_directory(job_id)}{_SIDECARS}"
-
-
-def replaced_prefix(job_id: str) -> str:
-    """The prefix of the objects that a job replaces, until it is committed."""
-    return f"{job_directory(job_id)}{_REPLACED}"
+staged_prefix: Final = _inside(_STAGED)
+sidecars_prefix: Final = _inside(_SIDECARS)
+replaced_prefix: Final = _inside(_REPLACED)
 
 
 def replaced_list_name(job_id: str) -> str:
@@ -216,9 +169,7 @@ def replaced_list_name(job_id: str) -> str:
     return f"{replaced_prefix(job_id)}kept.json"
 
 
-def scratch_name(job_id: str) -> str:
-    """The scratch directory of a job whose bucket is a directory of this machine."""
-    return f"{job_directory(job_id)}{_SCRATCH}"
+scratch_name: Final = _inside(_SCRATCH)
 
 
 def writes_prefix(job_id: str = "") -> str:

@@ -32,9 +32,7 @@ _NOTE = elsewhere_name("").rpartition("/")[2]
 
 def note_elsewhere(bucket: Bucket, job_id: str) -> None:
     """Note in all other buckets of ``bucket`` where the job is."""
-    content = json.dumps({"job_id": job_id, "output_uri": bucket.uri}).encode()
-    for other in _others(bucket).values():
-        other.write(elsewhere_name(job_id), content)
+    _note(bucket, job_id, elsewhere_name(job_id))
 
 
 def forget_elsewhere(bucket: Bucket, job_id: str) -> None:
@@ -46,9 +44,13 @@ def forget_elsewhere(bucket: Bucket, job_id: str) -> None:
 
 def tell_result(bucket: Bucket, job_id: str) -> None:
     """Note in all other buckets of ``bucket`` where the manifest is, which exists by now."""
+    _note(bucket, job_id, result_name(job_id))
+
+
+def _note(bucket: Bucket, job_id: str, name: str) -> None:
     content = json.dumps({"job_id": job_id, "output_uri": bucket.uri}).encode()
     for other in _others(bucket).values():
-        other.write(result_name(job_id), content)
+        other.write(name, content)
 
 
 def result_elsewhere(bucket: Bucket, job_id: str) -> str:

@@ -10,6 +10,7 @@ from dsort.containers.facets import OutputFile, ShardIndex
 from dsort.containers.registry import container_of
 from dsort.errors import NamesTakenError
 from dsort.job.job import Job
+from dsort.naming.names import directory_of
 from dsort.pipeline.compile import written_container
 from dsort.results.manifest import ManifestOutput
 from dsort.spec.model import JobSpec
@@ -62,7 +63,7 @@ def _with_files(
     found: dict[str, tuple[ShardIndex, list[int]]] = {}
     for place, (container, name) in enumerate(zip(containers, outputs, strict=True)):
         if index := container.index:
-            found.setdefault(_directory(name), (index, []))[1].append(place)
+            found.setdefault(directory_of(name), (index, []))[1].append(place)
     return dict(sorted(found.items()))
 
 
@@ -72,15 +73,11 @@ def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
     if not job.pipeline.reading.container.index:
         return  # the inputs have no such files
     source, target = job.buckets.identities
-    inputs = {_directory(source.identity(shard.name)) for shard in job.inputs}
+    inputs = {directory_of(source.identity(shard.name)) for shard in job.inputs}
     for name in names:
-        if _directory(target.identity(name)) in inputs:
+        if directory_of(target.identity(name)) in inputs:
             raise NamesTakenError(
                 f"{name} in {job.buckets.outputs.uri} would list the output shards, but input "
                 "shards are in the same directory",
                 hint="write to another output_bck, or to another directory of output_format",
             )
-
-
-def _directory(name: str) -> str:
-    return name[: name.rfind("/") + 1]

@@ -41,7 +41,11 @@ def store_reactions(
         *(
             place
             for search in dict.fromkeys(search for search, _, _ in duplicates)
-            for place in _places(job, search, sorted(_parts(duplicates, search)))
+            for place in _places(
+                job,
+                search,
+                sorted((part, node) for name, part, node in duplicates if name == search),
+            )
         ),
     ]
     counts = {kind: count for kind, count, _ in job.found.resolved.tally}
@@ -77,10 +81,6 @@ def append_reactions(job: Job, lines: Sequence[bytes]) -> None:
         staged = stage(bucket, token, name, size_bytes, pieces, replaces=True)
     give_name(bucket, staged)
     job.outcome.reactions_file = name
-
-
-def _parts(duplicates: Sequence[tuple[str, int, str]], search: str) -> list[tuple[int, str]]:
-    return [(part, node) for name, part, node in duplicates if name == search]
 
 
 def _places(job: Job, stage: str, nodes: Sequence[tuple[int, str]]) -> Iterator[Place]:

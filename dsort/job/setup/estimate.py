@@ -17,7 +17,6 @@ from dsort.moves.header_reads import HOP_BYTES
 from dsort.moves.ranged import FAR_READ_BYTES_MAX
 from dsort.moves.spill import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.results.report import PlanEstimate
-from dsort.storage.bucket import Bucket
 from dsort.storage.request_counts import (
     requests_of_doubts,
     requests_of_lookups,
@@ -68,7 +67,9 @@ def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
     if job.pipeline.reading.makes_shards:  # shards are made of files of this machine
         moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
         return
-    for place, sizes in _sizes_by_place(job.buckets.input_places, _inputs(job)):
+    names = [place.name for place in job.buckets.input_places]
+    inputs = ((input_of(shard.name, names), shard.size_bytes) for shard in job.inputs)
+    for place, sizes in _sizes_by_place(job.buckets.input_places, inputs):
         total = int(sizes.sum())
         if place.ref.is_directory and way.keeps_mappings:
             moved.disk_read += total
@@ -144,24 +145,15 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
         limits = output_limits(job, place.ref, workers=job.found.movement.workers)
         requests = requests_of_uploads(sizes, limits)
         requests.update(requests_of_lookups(len(sizes)))
-        if not _surely_heeds(bucket_named(job.buckets.outputs, place.name)):
+        # A plan makes no request that would write, so the most is counted unless a store is known
+        # to publish a name by one request.
+        bucket = bucket_named(job.buckets.outputs, place.name)
+        if not getattr(bucket, "surely_heeds_conditions", False):
             requests.update(requests_of_doubts(len(sizes)))
         if not place.name:
             requests.update(OWN_REQUESTS)
         moved.store_written += total
         moved.requests.update(requests)
-
-
-def _surely_heeds(bucket: Bucket) -> bool:
-    """Whether the store of ``bucket`` is known to publish a name by one request. A plan makes no
-    request that would write, so the most is counted for other stores."""
-    return bool(getattr(bucket, "surely_heeds_conditions", False))
-
-
-def _inputs(job: Job) -> Iterator[tuple[str, int]]:
-    names = [place.name for place in job.buckets.input_places]
-    for shard in job.inputs:
-        yield input_of(shard.name, names), shard.size_bytes
 
 
 def _sizes_by_place(

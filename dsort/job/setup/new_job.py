@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dsort.containers.registry import codec_of, container_of
@@ -77,15 +76,14 @@ def load_formats(spec: JobSpec) -> list[object]:
 def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:
     """The steps of the spec, with all texts that they name. ``TransformError`` if one cannot be
     read."""
-    return tuple(step.loaded(partial(_listed_text, options=options)) for step in steps_of(spec))
 
+    def listed(location: FileLocation) -> str:
+        from dsort.keymap.fetch import TextKind  # few jobs have lists
 
-def _listed_text(location: FileLocation, options: RunOptions) -> str:
-    """The text at a path, a URL, or a place in an object store."""
-    from dsort.keymap.fetch import TextKind
+        words = ("list of keys", "transform.steps", "give the keys themselves")
+        return named_text(location, TextKind(*words, TransformError), options)
 
-    kind = TextKind("list of keys", "transform.steps", "give the keys themselves", TransformError)
-    return named_text(location, kind, options)
+    return tuple(step.loaded(listed) for step in steps_of(spec))
 
 
 def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> str:

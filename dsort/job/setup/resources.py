@@ -75,15 +75,6 @@ _V2 = _Generation(
 )
 
 
-class _Mount(Struct, frozen=True):
-    """One line of mountinfo about control groups; ``root``: the part of the tree that is
-    mounted."""
-
-    generation: _Generation
-    root: str
-    point: str
-
-
 def usable_memory_bytes(
     proc_root: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
 ) -> MemoryLimits:
@@ -129,19 +120,18 @@ def _machine_memory(meminfo: Path) -> tuple[int, int]:
 def _groups(proc_root: Path, cgroup_root: Path) -> Iterator[tuple[_Generation, Path]]:
     """The directories of all memory groups that this process is in, from its own to the root."""
     paths = _group_paths(_text_of(proc_root / "self" / "cgroup"))
-    for mount in _group_mounts(_text_of(proc_root / "self" / "mountinfo")):
-        point = PurePosixPath(mount.point)
-        if mount.generation not in paths:
+    for generation, root, point in _group_mounts(_text_of(proc_root / "self" / "mountinfo")):
+        if generation not in paths:
             continue
-        path, top = paths[mount.generation], Path(point)
+        top = Path(point)
         if point.is_relative_to(_CGROUP_MOUNT):
             top = cgroup_root / point.relative_to(_CGROUP_MOUNT)
-        directory = top / _below(mount.root, path)
+        directory = top / _below(root, paths[generation])
         while directory != top:
             if directory.is_dir():  # else a name that only the host's view of the tree has
-                yield mount.generation, directory
+                yield generation, directory
             directory = directory.parent
-        yield mount.generation, top
+        yield generation, top
 
 
 def _group_paths(text: str) -> dict[_Generation, str]:
@@ -157,8 +147,9 @@ def _group_paths(text: str) -> dict[_Generation, str]:
     return paths
 
 
-def _group_mounts(text: str) -> Iterator[_Mount]:
-    """``/proc/self/mountinfo``: where the memory tree of each generation is mounted.
+def _group_mounts(text: str) -> Iterator[tuple[_Generation, str, PurePosixPath]]:
+    """``/proc/self/mountinfo``: the part of each generation's memory tree that is mounted, and
+    where.
 
     A line is ``id parent dev root point options [tags...] - type source super-options``.
     """
@@ -169,9 +160,9 @@ def _group_mounts(text: str) -> Iterator[_Mount]:
             continue
         root, point = (_unescaped(place) for place in places[3:5])
         if kind[0] == "cgroup" and "memory" in kind[2].split(","):
-            yield _Mount(_V1, root, point)
+            yield _V1, root, PurePosixPath(point)
         elif kind[0] == "cgroup2":
-            yield _Mount(_V2, root, point)
+            yield _V2, root, PurePosixPath(point)
 
 
 def _below(mount_root: str, path: str) -> str:

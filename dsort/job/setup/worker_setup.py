@@ -14,7 +14,13 @@ from dsort.errors import SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job.job import Job
 from dsort.job.plan import input_schema
 from dsort.job.setup.inputs import first_objects
-from dsort.job.setup.probes import NO_TABLE, decoded_bytes, largest_table
+from dsort.job.setup.probes import (
+    NO_TABLE,
+    decoded_bytes,
+    headers_are_far_apart,
+    largest_table,
+    range_suits,
+)
 from dsort.job.setup.resources import store_limits, with_part_sizes
 from dsort.log_lines import level_in_force, logger_of
 from dsort.loose_files.bucket import FilesBucket
@@ -93,7 +99,11 @@ def movement_for(job: Job) -> Movement:
     least = least_memory_bytes(uploads + table.size_bytes)
     if memory_bytes < least <= job.found.memory.most_bytes:
         # AIStore's users write "1KB" only to have records go through the disk.
-        job.reporter.warn("max_mem_usage", _least_text(job.spec.max_mem_usage, least))
+        job.reporter.warn(
+            "max_mem_usage",
+            f"max_mem_usage {job.spec.max_mem_usage} is less than any job takes: this one uses "
+            f"{-(-least >> 20)} MiB, the least, and moves records through the disk",
+        )
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
         load = Load(
@@ -132,7 +142,7 @@ def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:
         chosen,
         values_stay=values_stay,
         partitions=_partitions(job, chosen),
-        hops=chosen.way.reads_ranges and _headers_are_far_apart(job),
+        hops=chosen.way.reads_ranges and job.stop.wait_for(lambda: headers_are_far_apart(job)),
         to_disk=scratch_bytes * SCRATCH_SHARE > room_bytes,
         past_cache=scratch_bytes > room_bytes * PAST_CACHE_FACTOR,
     )
@@ -161,8 +171,6 @@ def _range_suits(job: Job, input_bytes: int) -> str:
         or any(each.ref.is_directory for each in job.buckets.input_places)
     ):
         return ""  # a request for a header is not worth it
-    from dsort.job.setup.probes import range_suits
-
     return job.stop.wait_for(
         lambda: range_suits(job, spill_to_disk=to_disk, has_scratch=has_scratch)
     )
@@ -173,14 +181,6 @@ def scratch_free(place: Path) -> int:
     while not place.is_dir():
         place = place.parent
     return shutil.disk_usage(place).free
-
-
-def _headers_are_far_apart(job: Job) -> bool:
-    """Whether it takes less to go from header to header than to read shards whole. Called only for
-    jobs that read by range."""
-    from dsort.job.setup.probes import headers_are_far_apart
-
-    return job.stop.wait_for(lambda: headers_are_far_apart(job))
 
 
 def _why_no_range(job: Job, *, encoded: bool) -> str:
@@ -225,14 +225,6 @@ def _with_outputs(pipeline: Pipeline, partitions: int) -> int:
     if division.conditions:
         partitions = max(min(partitions * outputs, OUTPUT_PARTITIONS_MAX), 2 * partitions)
     return min(partitions + outputs, PARTITIONS_MAX)
-
-
-def _least_text(wanted: str, least: int) -> str:
-    least_mib = -(-least >> 20)
-    return (
-        f"max_mem_usage {wanted} is less than any job takes: this one uses {least_mib} MiB, the "
-        "least, and moves records through the disk"
-    )
 
 
 def check_directories(job: Job, *, dry: bool) -> None:

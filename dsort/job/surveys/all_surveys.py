@@ -22,7 +22,7 @@ def surveys_of(job: Job) -> Iterator[Survey[Any]]:
     if pipeline.join.is_settled_first:
         from dsort.job.surveys.joins import JoinedFirst
 
-        yield JoinedFirst(job, pipeline.join)
+        yield JoinedFirst(job)
     if pipeline.deduplicates_first:
         yield EqualRecords(job)
     if pipeline.mix:
@@ -32,7 +32,7 @@ def surveys_of(job: Job) -> Iterator[Survey[Any]]:
     if pipeline.division.is_counted:
         from dsort.job.surveys.exact_outputs import ExactOutputs
 
-        yield ExactOutputs(job, pipeline.division)
+        yield ExactOutputs(job)
     renames = pipeline.reading.policies.duplicate_keys == "rename"
     if (
         renames

@@ -32,12 +32,8 @@ BORDERS_FILE = "borders.col"
 class ExactOutputs(Survey[None]):
     """The shared file of where each output begins in each class."""
 
-    def __init__(self, job: Job, division: Division) -> None:
-        self.division = division
-        super().__init__(job)
-
     def fact(self) -> Fact[None]:
-        outputs = len(self.division.names)
+        outputs = len(self.job.pipeline.division.names)
 
         def check(data: bytes, what: str) -> Borders:
             return borders_of(ColumnFile(data, what), what, outputs)
@@ -52,7 +48,7 @@ class ExactOutputs(Survey[None]):
         return replace(known, borders=BORDERS_FILE)
 
     def _found(self, survey: Extraction) -> Borders:
-        job, division = self.job, self.division
+        job, division = self.job, self.job.pipeline.division
         draws = IndexDraws(survey.stage.name, settle_quietly(job, survey))
         classes, totals = _classes(job, division, survey, draws)
         weights = [Fraction(str(each)) for each in division.fractions]

@@ -18,7 +18,7 @@ from dsort.job.extraction import Extraction, answers
 from dsort.job.facts import Fact, Facts
 from dsort.job.job import Job
 from dsort.job.surveys.survey import Survey
-from dsort.order.joining import JoinedKind, JoinRule, spread_places
+from dsort.order.joining import JoinedKind, spread_places
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.positions import (
     NTH,
@@ -40,14 +40,10 @@ class JoinedFirst(Survey[None]):
     """The shared file of the records that a join leaves out, if inputs have members of one
     extension, and that of the places of the remaining pieces, if these are found first."""
 
-    def __init__(self, job: Job, rule: JoinRule) -> None:
-        self.wants_places = rule.is_ordered_first
-        super().__init__(job)
-
     def fact(self) -> Fact[None]:
         shards = len(self.job.inputs)
         checks = {LEFT_OUT_FILE: partial(check_left_out, shards=shards)}
-        if self.wants_places:
+        if self.job.pipeline.join.is_ordered_first:
             checks[PLACES_FILE] = partial(check_places, shards=shards)
         return Fact("joins.json", None, checks=checks)
 
@@ -58,7 +54,11 @@ class JoinedFirst(Survey[None]):
             self.job.attempt.retain_on_nodes(name, data)
 
     def facts(self, known: Facts, value: None) -> Facts:
-        return replace(known, left_out=LEFT_OUT_FILE, places=PLACES_FILE * self.wants_places)
+        return replace(
+            known,
+            left_out=LEFT_OUT_FILE,
+            places=PLACES_FILE * self.job.pipeline.join.is_ordered_first,
+        )
 
     def _files(self, survey: Extraction) -> dict[str, bytes]:
         """The files, by name."""
@@ -78,7 +78,7 @@ class JoinedFirst(Survey[None]):
         ]
         left_out = by_position(Table.concat(parts, (*POSITIONS, KEYS)))
         found = {LEFT_OUT_FILE: columns_bytes(left_out.arrays())}
-        if self.wants_places:
+        if self.job.pipeline.join.is_ordered_first:
             found[PLACES_FILE] = _places(self.job, ordered)
         return found
 
