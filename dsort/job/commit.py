@@ -11,8 +11,7 @@ import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
-from typing import IO, Any, cast, overload
+from typing import IO, Any, TypeVar, cast, overload
 
 import numpy as np
 from msgspec.structs import replace
@@ -41,7 +40,6 @@ from dsort.job.job import Job
 from dsort.job.plan import Plan
 from dsort.job.resolve import classes_of
 from dsort.job.setup.inputs import refuse_changed_inputs
-from dsort.order.output_shards import rows_of
 from dsort.results.earlier_results import Commit, commit_of, commits, later_than, manifests_in
 from dsort.results.journal_entries import Committing
 from dsort.results.layout import (
@@ -73,51 +71,29 @@ PUBLISHED_BY_WORKERS_MIN = 1000
 three requests."""
 PUBLISHED_A_TASK = 256
 
+Thing = TypeVar("Thing")
 
-class _Outputs(Sequence[ManifestOutput]):
-    """The output shards as the manifest lists them, each made when it is read: a million of them
-    would take 300 MB."""
 
-    def __init__(
-        self, plan: Plan, created: Created, encoded: Sequence[bool], names: Sequence[str]
-    ) -> None:
-        self._plan, self._created = plan, created
-        self._encoded, self._names = encoded, names
+class _Made(Sequence[Thing]):
+    """Things by number, each made when it is read: a million outputs would take 300 MB."""
+
+    def __init__(self, count: int, make: Callable[[int], Thing]) -> None:
+        self._numbers, self._make = range(count), make
 
     def __len__(self) -> int:
-        return len(self._plan.shards)
+        return len(self._numbers)
 
     @overload
-    def __getitem__(self, at: int) -> ManifestOutput: ...
+    def __getitem__(self, at: int) -> Thing: ...
     @overload
-    def __getitem__(self, at: slice) -> list[ManifestOutput]: ...
-    def __getitem__(self, at: int | slice) -> ManifestOutput | list[ManifestOutput]:
+    def __getitem__(self, at: slice) -> list[Thing]: ...
+    def __getitem__(self, at: int | slice) -> Thing | list[Thing]:
         if isinstance(at, slice):
-            return [self[place] for place in range(*at.indices(len(self)))]
-        shard = self._plan.shards[at]
-        sizes = (shard.payload_bytes, shard.file_bytes, shard.container_bytes)
-        row = (shard.ordinal, shard.group, shard.records, shard.members, *sizes)
-        return self._made(self._plan.names[at], row)
+            return list(map(self._make, self._numbers[at]))
+        return self._make(self._numbers[at])
 
-    def __iter__(self) -> Iterator[ManifestOutput]:
-        shards = self._plan.shards
-        own = (shards.column(name) for name in ("group", "records", "members", "payload_bytes"))
-        sizes = (shards.file_bytes, shards.container_bytes)
-        return map(self._made, self._plan.names, rows_of(np.arange(len(shards)), *own, *sizes))
-
-    def _made(self, name: str, row: tuple[int, ...]) -> ManifestOutput:
-        ordinal, group, records, members, payload_bytes, file_bytes, decoded_bytes = row
-        is_encoded = self._encoded[group if self._names else 0]
-        return ManifestOutput(
-            name,
-            records,
-            members,
-            payload_bytes,
-            file_bytes,
-            self._created.shards.checksum(ordinal),
-            decoded_bytes if is_encoded else None,
-            self._names[group] if self._names else None,
-        )
+    def __iter__(self) -> Iterator[Thing]:
+        return map(self._make, self._numbers)
 
 
 def outputs_of(
@@ -125,51 +101,43 @@ def outputs_of(
 ) -> Sequence[ManifestOutput]:
     """The output shards as the manifest lists them. ``names``: of the outputs if there are several;
     ``encoded``: whether a codec encodes each output, or the only output."""
-    return _Outputs(plan, created, encoded, names)
+    shards = plan.shards
+    columns = [shards.column(name) for name in ("group", "records", "members", "payload_bytes")]
+    columns += [shards.file_bytes, shards.container_bytes]
+    views = [np.ascontiguousarray(column, np.int64).data for column in columns]
 
+    def make(at: int) -> ManifestOutput:
+        group, records, members, payload_bytes, file_bytes, decoded_bytes = (
+            view[at] for view in views
+        )
+        return ManifestOutput(
+            plan.names[at],
+            records,
+            members,
+            payload_bytes,
+            file_bytes,
+            created.shards.checksum(at),
+            decoded_bytes if encoded[group if names else 0] else None,
+            names[group] if names else None,
+        )
 
-class _NamedShards(Sequence[Staged]):
-    """The staged output shards with their names, each made when it is read."""
-
-    def __init__(self, job: Job, plan: Plan, created: Created) -> None:
-        self.prefix = staged_prefix(job.job_id)
-        self._names, self._created = plan.names, created
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @overload
-    def __getitem__(self, at: int) -> Staged: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Staged]: ...
-    def __getitem__(self, at: int | slice) -> Staged | list[Staged]:
-        if isinstance(at, slice):
-            return [self[place] for place in range(*at.indices(len(self)))]
-        if at >= len(self):
-            raise IndexError(at)
-        return self._named(at, self._names[at])
-
-    def __iter__(self) -> Iterator[Staged]:
-        return map(self._named, count(), self._names)
-
-    def _named(self, at: int, name: str) -> Staged:
-        return Staged(f"{self.prefix}{at}", name, self._created.shards.receipt(at))
+    return _Made(len(shards), make)
 
 
 class _ShardsByToken(Mapping[str, tuple[str, str]]):
     """(name, receipt) by token of each shard that may have its name already."""
 
-    def __init__(self, shards: _NamedShards) -> None:
-        self._shards = shards
+    def __init__(self, prefix: str, shards: Sequence[Staged]) -> None:
+        self._prefix, self._shards = prefix, shards
 
     def __len__(self) -> int:
         return len(self._shards)
 
     def __iter__(self) -> Iterator[str]:
-        return (f"{self._shards.prefix}{at}" for at in range(len(self)))
+        return (each.token for each in self._shards)
 
     def __getitem__(self, token: str) -> tuple[str, str]:
-        number = token.removeprefix(self._shards.prefix)
+        number = token.removeprefix(self._prefix)
         if number == token or not number.isdecimal() or int(number) >= len(self):
             raise KeyError(token)
         found = self._shards[int(number)]
@@ -188,7 +156,8 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     whole = result_shards(job, outputs)
     index = index_name(job.job_id) if "wids" in job.pipeline.result.sidecars else ""
     before = noted_sidecars(bucket, job.job_id) if job.attempt.was_committing else []
-    shards, named = _NamedShards(job, plan, created), list[Staged]()
+    receipt, named = created.shards.receipt, list[Staged]()
+    shards = _Made(len(plan.names), lambda at: Staged(f"{prefix}{at}", plan.names[at], receipt(at)))
     files = _directory_files(job, plan, outputs, whole)
     for number, (name, data) in enumerate(files, len(shards)):
         token = f"{prefix}{number}"  # numbered on, so that replaced files are kept as shards are
@@ -230,7 +199,9 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     ours = {each.token for each in before}  # an earlier attempt may have given them their names
     named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
     others = {each.token: (each.name, each.receipt) for each in named}
-    job.outcome.naming = ChainMap(others, cast(Any, _ShardsByToken(shards)), job.outcome.naming)
+    job.outcome.naming = ChainMap(
+        others, cast(Any, _ShardsByToken(prefix, shards)), job.outcome.naming
+    )
     many = bucket.seals_on_finish and len(given) >= PUBLISHED_BY_WORKERS_MIN
     transaction.publish(
         given,

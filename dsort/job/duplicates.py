@@ -48,10 +48,8 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     wanted, by_key = job.pipeline.deduplication, job.pipeline.drops_same_keys
     if not wanted or job.pipeline.deduplicates_first:
         return _settle_keys(job, extraction, Dropped())
-    search = _BY_KEY if by_key else _BY_CONTENT
-    search = replace(search, keep_last=wanted.keeps_last, want_rows=True)
-    search = replace(search, recorded="deduplicated" if job.attempt.has_begun else "")
-    search = _with_known(job, search)
+    recorded = "deduplicated" if job.attempt.has_begun else ""
+    search = replace(_equal_search(job), want_rows=True, recorded=recorded)
     found = _find_duplicates(job, extraction, search)
     same = _left_out(job, search, "deduplicated", found, Dropped())
     return same if by_key else _settle_keys(job, extraction, same)
@@ -63,14 +61,12 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
     wanted, by_key, drop = job.pipeline.deduplication, job.pipeline.drops_same_keys, Dropped()
     searches = []
     if wanted and not job.pipeline.deduplicates_first:
-        search = _BY_KEY if by_key else _BY_CONTENT
-        searches.append(replace(search, keep_last=wanted.keeps_last))
+        searches.append(_equal_search(job))
     if job.pipeline.reading.policies.duplicate_keys == "drop" and not by_key:
-        searches.append(_BY_KEY)
+        searches.append(_key_search(job))
     for number, search in enumerate(searches):
         name = f"before{number}-{search.name}"
         search = replace(search, name=name, want_rows=True, without=drop.file)
-        search = _with_known(job, search)
         found = _find_duplicates(job, extraction, search)
         drop = _left_out(job, search, "", found, drop)
     return drop.file
@@ -78,11 +74,7 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
 
 def equal_records(job: Job, survey: Extraction) -> bytes:
     """The content of the file of the positions of all records that ``deduplicate`` leaves out."""
-    wanted = job.pipeline.deduplication
-    assert wanted
-    search = _BY_KEY if job.pipeline.drops_same_keys else _BY_CONTENT
-    search = replace(search, name="equal", keep_last=wanted.keeps_last, want_rows=True)
-    search = _with_known(job, search)
+    search = replace(_equal_search(job), name="equal", want_rows=True)
     found = _positions(job, search.name, _find_duplicates(job, survey, search))
     return columns_bytes(by_position(found.only(POSITIONS)).arrays())
 
@@ -98,8 +90,9 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
         return before
     kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
     recorded = kind if job.attempt.has_begun and reaction != "abort" else ""
-    search = replace(_BY_KEY, want_rows=reaction == "drop", recorded=recorded, without=before.file)
-    search = _with_known(job, search)
+    search = replace(
+        _key_search(job), want_rows=reaction == "drop", recorded=recorded, without=before.file
+    )
     found = _find_duplicates(job, extraction, search)
     count = sum(part.count for part in found)
     if count == 0:
@@ -123,15 +116,24 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     return _left_out(job, search, kind, found, before)
 
 
-def _with_known(job: Job, search: _Search) -> _Search:
-    """The search, extended to records whose key is in the result that they are added to."""
-    return search if search.by_content else replace(search, known=known_keys(job))
+def _key_search(job: Job) -> _Search:
+    """The search for records whose key an earlier record has, or the result that they are added
+    to."""
+    return replace(_BY_KEY, known=known_keys(job))
+
+
+def _equal_search(job: Job) -> _Search:
+    """The search of ``deduplicate``."""
+    wanted = job.pipeline.deduplication
+    assert wanted
+    search = _key_search(job) if job.pipeline.drops_same_keys else _BY_CONTENT
+    return replace(search, keep_last=wanted.keeps_last)
 
 
 def _refuse_known(job: Job, extraction: Extraction) -> None:
     """``DuplicateError`` if records have keys of the result that they are added to: the new keys
     there would depend on what is removed from the result later."""
-    search = _with_known(job, replace(_BY_KEY, name="known"))
+    search = replace(_key_search(job), name="known")
     found = _find_duplicates(job, extraction, search) if search.known else []
     if count := sum(part.count for part in found):
         raise DuplicateError(

@@ -212,9 +212,9 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     known = job.attempt.before.planned
     if not known:
         return None
-    data = job.attempt.retained(PLANNED_FILE)
-    job.outcome.names = job.outcome.names.counted_in([row.name for row in known.shards])
-    places = _places(job, [row.name for row in known.shards])
+    data, names = job.attempt.retained(PLANNED_FILE), [row.name for row in known.shards]
+    job.outcome.names = job.outcome.names.counted_in(names)
+    places = _places(job, names)
     if data is None or len(places) < len(known.shards) or job.pipeline.result.checks_content:
         return None
     carrier = job.pipeline.carrier
@@ -241,7 +241,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
                 ]
             ),
         ),
-        names=[row.name for row in known.shards],
+        names=names,
         records=sum(row.records for row in known.shards),
         members=sum(row.members for row in known.shards),
         payload_bytes=sum(row.payload_bytes for row in known.shards),
@@ -286,24 +286,20 @@ def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]]:
 def note_names(job: Job) -> None:
     """Note all names under which earlier attempts had begun to store anything: the job may remove
     it."""
-    job.outcome.planned_names = _names_before(job)
+    job.outcome.planned_names = [row.name for row in job.attempt.before.planned.shards]
     if job.attempt.was_committing:
         job.outcome.naming.update(_staged_before(job))
         for each in noted_sidecars(job.buckets.outputs, job.job_id):
             job.outcome.naming[each.token] = (each.name, each.receipt)
 
 
-def _names_before(job: Job) -> list[str]:
-    return [row.name for row in job.attempt.before.planned.shards]
-
-
 def _staged_before(job: Job) -> dict[str, tuple[str, str]]:
     """(name, receipt) by token of the output shards that earlier attempts staged."""
-    names, prefix = _names_before(job), staged_prefix(job.job_id)
+    before, prefix = job.attempt.before, staged_prefix(job.job_id)
     return {
-        f"{prefix}{ordinal}": (names[ordinal], facts.receipt)
-        for ordinal, facts in job.attempt.before.created.items()
-        if ordinal < len(names)
+        f"{prefix}{ordinal}": (before.planned.shards[ordinal].name, facts.receipt)
+        for ordinal, facts in before.created.items()
+        if ordinal < len(before.planned.shards)
     }
 
 
