@@ -193,14 +193,13 @@ def resume(
     have changed.
     """
     options = options or default_options()
-    ref = parse_address(bucket) if isinstance(bucket, str) else bucket
-    held = open_place(resolve_ref(ref, options.settings), options, stop)
+    held = _opened(bucket, options, stop)
     known = state_of(held, job_id, report_name(job_id))
     spec = parse_spec(dict(known.accepted.spec)).spec
     _refuse_streams(spec, job_id)
     if spec.on_shard is not None:
         _refuse_unasked_program(options)
-    named = open_place(resolve_ref(spec.output_bck, options.settings), options, stop)
+    named = _opened(spec.output_bck, options, stop)
     _refuse_another_place(job_id, held, named)
     if expected is not None and spec != expected:
         raise JobConflictError(
@@ -213,6 +212,18 @@ def resume(
         job.begin_attempt(last_attempt(held, job_id) + 1)
         job.attempt.before = _state_now(job, held)
         return run_job(job, tally)
+
+
+def _opened(bucket: str | BucketRef, options: RunOptions, stop: StopFlag | None) -> Bucket:
+    ref = parse_address(bucket) if isinstance(bucket, str) else bucket
+    return open_place(resolve_ref(ref, options.settings), options, stop)
+
+
+def _stored(result: Result, options: RunOptions, place: str | None) -> tuple[bytes, str | None]:
+    """(the bytes of the manifest of ``result``; ``place``, or the bucket where it was found)."""
+    from dsort.reading.results import read_result  # no job that runs needs it
+
+    return read_result(result, options, place)
 
 
 def remove(
@@ -234,15 +245,12 @@ def remove(
     from dsort.amendments import Removal, find_keys, read_keys, remove_fields
 
     options = options or default_options()
-    from dsort.reading.results import read_result
-
-    manifest, place = read_result(result, options, place)
+    manifest, place = _stored(result, options, place)
     base, wanted = parse_manifest(manifest), read_keys(Path(keys))
     place = place or base.spec.output_bck.uri
-    ref = resolve_ref(parse_address(place), options.settings)
     with contextlib.ExitStack() as stack:
-        flag = stop if stop is not None else stack.enter_context(StopFlag())
-        bucket = open_place(ref, options, flag)
+        flag = stop or stack.enter_context(StopFlag())
+        bucket = _opened(place, options, flag)
         found = find_keys(base, bucket, wanted, stop=flag)
         if not found.shards:
             return Removal(found, None)
@@ -280,9 +288,7 @@ def append(
     from dsort.amendments import append_fields
 
     options = options or default_options()
-    from dsort.reading.results import read_result
-
-    manifest, place = read_result(result, options, place)
+    manifest, place = _stored(result, options, place)
     base = parse_manifest(manifest)
     fields = append_fields(
         base,
@@ -313,21 +319,22 @@ def resume_on_shard(
     from dsort.job.programs import run_on_shards, shards_left
 
     options = options or default_options()
-    ref = parse_address(bucket) if isinstance(bucket, str) else bucket
-    held = open_place(resolve_ref(ref, options.settings), options, stop)
+    held = _opened(bucket, options, stop)
     data = read_small(held, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
     manifest = parse_manifest(data)
     if expected is not None and manifest.spec != expected:
         raise JobConflictError(f"the manifest of job {job_id} in {held.uri} is of another job")
-    wanted = None if is_removal(manifest) else manifest.spec.on_shard
+    wanted = manifest.spec.on_shard
+    if is_removal(manifest) or wanted is None:
+        return 0
     outputs = manifest.parts()[-1].outputs  # those before were there already
-    left = [] if wanted is None else shards_left(held, job_id, len(outputs))
-    if wanted is None or not left:
+    left = shards_left(held, job_id, len(outputs))
+    if not left:
         return 0
     _refuse_unasked_program(options)
     listener = _listener(None, on_event)
     with contextlib.ExitStack() as stack:
-        flag = stop if stop is not None else stack.enter_context(StopFlag())
+        flag = stop or stack.enter_context(StopFlag())
         lease = Lease.take(held, job_id, attempt=last_attempt(held, job_id) + 1)
         stack.callback(discard_run, held, job_id, lease=lease)
 
@@ -400,7 +407,7 @@ def plan(
     """Plan a job, without a write to any bucket. ``spec``: as in :func:`run`."""
     options = options or default_options()
     spec = _spec(spec, options)
-    with opened_job(spec, options, on_event, stop) as (job, tally):
+    with opened_job(spec, options, _listener(None, on_event), stop) as (job, tally):
         return plan_job(job, tally)
 
 
@@ -427,16 +434,14 @@ def verify(
     from dsort.verification.verify import verify_result  # as much again as a job loads
 
     options = options or default_options()
-    from dsort.reading.results import read_result
-
-    manifest, output_uri = read_result(result, options, output_uri)
+    manifest, output_uri = _stored(result, options, output_uri)
     return verify_result(
         manifest,
+        options,
         output_uri=output_uri,
         max_expansion=max_expansion,
         run_code=run_code,
-        options=options,
-        on_event=on_event,
+        on_event=_listener(None, on_event),
         stop=stop,
     )
 

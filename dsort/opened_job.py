@@ -22,7 +22,7 @@ from dsort.job.setup.resources import (
     workers_here,
 )
 from dsort.log_lines import about
-from dsort.options import RunOptions, default_options
+from dsort.options import RunOptions
 from dsort.pipeline.compile import compile_pipeline, steps_of
 from dsort.pipeline.movement import workers_that_fit
 from dsort.results.job_ids import new_job_id
@@ -52,8 +52,8 @@ Listener = Callable[[Event], None]
 @contextlib.contextmanager
 def opened_job(
     spec: JobSpec,
-    options: RunOptions | None,
-    on_event: Listener | None,
+    options: RunOptions,
+    on_event: Listener,
     stop: StopFlag | None,
     *,
     job_id: str = "",
@@ -61,9 +61,9 @@ def opened_job(
 ) -> Iterator[tuple[Job, Tally]]:
     """A job whose buckets are open and whose runtime has begun, and the tally of what it meets
     until it runs. ``before``: the state of an earlier attempt of ``job_id``."""
-    options, spec, job_id = options or default_options(), with_seed(spec), job_id or new_job_id()
+    spec, job_id = with_seed(spec), job_id or new_job_id()
     with explain_limits(), about(job_id), contextlib.ExitStack() as stack:
-        flag = stop if stop is not None else stack.enter_context(StopFlag())
+        flag = stop or stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
         streams = None
         if spec.reads_streams or spec.output_bck.is_stream:
@@ -109,9 +109,7 @@ def opened_job(
             buckets=Buckets(*buckets, places, targets, streams),
             runtime=runtime,
             stop=flag,
-            reporter=Reporter(
-                job_id, spec, pipeline.reading.containers, on_event or (lambda event: None)
-            ),
+            reporter=Reporter(job_id, spec, pipeline.reading.containers, on_event),
             attempt=JobAttempt(buckets[1], job_id, runtime, before or JournalState()),
             found=Found(Manifest.empty(spec), memory, room),
             outcome=Outcome(output_names(spec, keymap)),
@@ -164,7 +162,7 @@ def open_place(
         root=options.root,
         limits=store_limits(ref, options),
         policy=options.fetch if reads else options.output_fetch,
-        pause=stop.pause if stop is not None else None,
+        pause=stop.pause if stop else None,
     )
 
 

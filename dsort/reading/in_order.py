@@ -14,14 +14,13 @@ from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRule
 from dsort.data.columns import Int64s, are_all_rows, row_numbers
 from dsort.data.members import MemberTable
 from dsort.data.segments import Segments
-from dsort.errors import ChangedInputError, ShardEndError
 from dsort.html_tables import members_html
 from dsort.moves.bare import payload_table
 from dsort.moves.input_shard import ShardBytes
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shards
 from dsort.reading.record_index import adjacent_records
-from dsort.reading.shard_reader import ShardReader
+from dsort.reading.shard_reader import ShardReader, whole_members
 from dsort.reading.table_records import TableRecords
 from dsort.results.report import JobReport
 from dsort.sizes import format_bytes
@@ -112,23 +111,12 @@ def _records(
 ) -> Iterator[ShardRecord]:
     for shard in shards:
         with reader.open(shard.bucket, shard.name, decoding) as opened:
-            if shard.size_bytes is not None and opened.file_bytes != shard.size_bytes:
-                raise ChangedInputError(
-                    f"shard {shard.name} in {shard.bucket.uri} has {opened.file_bytes:,} bytes, "
-                    f"its manifest says {shard.size_bytes:,}",
-                    hint="fetch or make it again; `dsort verify` compares all of the result",
-                )
+            shard.check_size(opened.file_bytes)
             if opened.container.is_columnar:
                 for key, cells in TableRecords(opened).records():
                     yield ShardRecord(key, dict(cells), shard.name)
                 continue
-            members = opened.members()
-            if members.notes.shortfall:
-                raise ShardEndError(
-                    f"shard {shard.name} may not be whole: {members.notes.shortfall}",
-                    hint="fetch or make it again",
-                )
-            yield from _of_shard(opened, payload_table(opened, members))
+            yield from _of_shard(opened, payload_table(opened, whole_members(opened)))
 
 
 def _of_shard(shard: ShardBytes, members: MemberTable) -> Iterator[ShardRecord]:

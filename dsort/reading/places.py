@@ -13,7 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, is_supported
-from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, StorageError
+from dsort.errors import (
+    ChangedInputError,
+    MissingShardError,
+    ObjectNotFoundError,
+    SpecError,
+    StorageError,
+)
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import archive_extension, first_few, is_internal
 from dsort.options import RunOptions, open_result, open_with_settings
@@ -44,6 +50,15 @@ class ShardPlace(Struct, frozen=True):
     records: int | None = None
     xxh3: str | None = None
     info: ObjectInfo | None = None
+
+    def check_size(self, size_bytes: int) -> None:
+        """``ChangedInputError`` if the shard has another size in the manifest."""
+        if self.size_bytes not in (None, size_bytes):
+            raise ChangedInputError(
+                f"shard {self.name} in {self.bucket.uri} has {size_bytes:,} bytes, its manifest "
+                f"says {self.size_bytes:,}",
+                hint="fetch or make it again; `dsort verify` compares all of the result",
+            )
 
 
 def find_shards(where: Where, job_id: str | None, options: RunOptions) -> Iterator[ShardPlace]:

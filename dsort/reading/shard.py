@@ -25,7 +25,7 @@ from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRule
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
-from dsort.errors import ChangedInputError, CorruptShardError, InputError, ShardEndError
+from dsort.errors import ChangedInputError, CorruptShardError, InputError
 from dsort.html_tables import members_html
 from dsort.moves.bare import bare_of
 from dsort.moves.input_shard import ShardBytes
@@ -33,7 +33,7 @@ from dsort.naming.names import readable
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shard
 from dsort.reading.record_index import KeySequence, RecordIndex, near_keys
-from dsort.reading.shard_reader import ShardReader
+from dsort.reading.shard_reader import ShardReader, whole_members
 from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
@@ -190,7 +190,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         self._bytes: ShardBytes | None = ends.enter_context(opening)
         self.size_bytes = self._bytes.file_bytes
         try:
-            _refuse_other_size(place, self.size_bytes)
+            place.check_size(self.size_bytes)
         except BaseException:
             self.close()
             raise
@@ -274,12 +274,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
     def _scanned(self, shard: ShardBytes) -> _Contents:
         index, odd, rows = self._known, None, np.zeros(0, np.int64)
         if index is None:
-            members = shard.members()
-            if members.notes.shortfall:
-                raise ShardEndError(
-                    f"shard {self.name} may not be whole: {members.notes.shortfall}",
-                    hint="fetch or make it again",
-                )
+            members = whole_members(shard)
             if members.compressed_bytes is None:
                 members = bare_of(shard, members)
             index, rows = RecordIndex.of(members)
@@ -453,15 +448,6 @@ def extension_of(name: str, key: str) -> str:
 def _buffer_bytes(name: str, container: Container) -> int:
     tells_where = type(container).bare is Container.bare or container.is_columnar
     return HEADERS_BYTES if codec_of(name) is None and tells_where else WHOLE_BYTES
-
-
-def _refuse_other_size(place: ShardPlace, size_bytes: int) -> None:
-    if place.size_bytes is not None and place.size_bytes != size_bytes:
-        raise ChangedInputError(
-            f"shard {place.name} in {place.bucket.uri} has {size_bytes:,} bytes, its manifest says "
-            f"{place.size_bytes:,}",
-            hint="fetch or make it again; `dsort verify` compares all of the result",
-        )
 
 
 def _is_compressed(members: MemberTable, row: int) -> bool:

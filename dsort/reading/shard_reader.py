@@ -1,4 +1,4 @@
-"""Opens shards to be read by users and by ``dsort verify``. It returns bytes and checks nothing."""
+"""Opens shards to be read by users and by ``dsort verify``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import container_of
+from dsort.data.members import MemberTable
+from dsort.errors import ShardEndError
 from dsort.job.plan import with_schema_beside
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
 
-__all__ = ["ShardReader"]
+__all__ = ["ShardReader", "whole_members"]
 
 MEMORY_BYTES_DEFAULT: Final = 256 << 20
 WINDOW_SHARE: Final = 4
@@ -78,6 +80,17 @@ class ShardReader:
         """Raise ``JobStoppedError`` if the user requested to stop."""
         if self._stop is not None:
             self._stop.raise_if_requested()
+
+
+def whole_members(shard: ShardBytes) -> MemberTable:
+    """The members of an opened shard. ``ShardEndError`` if it may not be whole."""
+    members = shard.members()
+    if members.notes.shortfall:
+        raise ShardEndError(
+            f"shard {shard.name} may not be whole: {members.notes.shortfall}",
+            hint="fetch or make it again",
+        )
+    return members
 
 
 class _Counted(ClosesOnExit):

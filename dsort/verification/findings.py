@@ -34,13 +34,13 @@ class VerifyReport(Struct, frozen=True):
     output_uri: str
     input_shards: int
     output_shards: int
-    records: int
-    members: int
-    bytes_read: int
-    elapsed_s: float
-    problem_count: int
-    problems: tuple[VerifyProblem, ...]
-    warnings: tuple[str, ...]
+    records: int = 0
+    members: int = 0
+    bytes_read: int = 0
+    elapsed_s: float = 0.0
+    problem_count: int = 0
+    problems: tuple[VerifyProblem, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

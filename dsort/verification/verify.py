@@ -56,7 +56,7 @@ from dsort.job.setup.user_code import CodeAgain, described_steps
 from dsort.loose_files.bucket import FilesBucket
 from dsort.loose_files.listing import Listing
 from dsort.naming.names import first_few
-from dsort.options import RunOptions, default_options, open_result, open_with_settings
+from dsort.options import RunOptions, open_result, open_with_settings
 from dsort.pipeline.compile import compile_pipeline, container_options
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.earlier_results import Replacement, replacements
@@ -69,7 +69,7 @@ from dsort.storage.small_objects import read_small
 from dsort.verification.compare import Comparison, NamedOutputs
 from dsort.verification.cuts import Place, check_cuts
 from dsort.verification.findings import Findings, ProgressTeller, VerifyProblem, VerifyReport
-from dsort.verification.input_table import NOT_COMPARED
+from dsort.verification.input_table import NOT_COMPARED, InputTable
 from dsort.verification.inputs import InputReader
 from dsort.verification.order import OrderWatch
 from dsort.verification.outputs import (
@@ -99,13 +99,13 @@ BUFFER_BYTES_MIN = 1 << 20
 
 def verify_result(
     manifest: bytes,
+    options: RunOptions,
     *,
-    output_uri: str | None = None,
-    max_expansion: float | None = None,
-    run_code: bool = False,
-    options: RunOptions | None = None,
-    on_event: Callable[[Event], None] | None = None,
-    stop: StopFlag | None = None,
+    output_uri: str | None,
+    max_expansion: float | None,
+    run_code: bool,
+    on_event: Callable[[Event], None],
+    stop: StopFlag | None,
 ) -> VerifyReport:
     """Verify the result that ``manifest`` (its bytes) describes.
 
@@ -114,7 +114,6 @@ def verify_result(
     are in the report. Raises ``InputError`` (this is no manifest, the key map cannot be read),
     ``TransformError`` (code cannot be loaded), ``StorageError`` and ``JobStoppedError``.
     """
-    options = options or default_options()
     stored = parse_manifest(manifest)
     where = output_uri or stored.spec.output_bck
     main = open_with_settings(where, root=options.root, settings=options.settings)
@@ -124,9 +123,7 @@ def verify_result(
         return _report_of_replaced(stored, outputs, replaced)
     reports, shared = [], _Shared(stored)
     for part in stored.parts():
-        found = _Verification(
-            part, shared, outputs, max_expansion, options, on_event or _ignore, stop
-        )
+        found = _Verification(part, shared, outputs, max_expansion, options, on_event, stop)
         with contextlib.ExitStack() as stack:
             if run_code and found.pipeline.makes_records:
                 found.run_code_again(options, stack)
@@ -144,13 +141,8 @@ def _report_of_replaced(
         output_uri=outputs.uri,
         input_shards=len(manifest.inputs),
         output_shards=len(manifest.outputs),
-        records=0,
-        members=0,
-        bytes_read=0,
-        elapsed_s=0.0,
         problem_count=len(replaced),
         problems=tuple(problems),
-        warnings=(),
     )
 
 
@@ -165,10 +157,6 @@ def _of_all(job_id: str, reports: Sequence[VerifyReport]) -> VerifyReport:
         warnings=tuple(dict.fromkeys(text for each in reports for text in each.warnings)),
         **{name: sum(getattr(each, name) for each in reports) for name in sums},
     )
-
-
-def _ignore(event: Event) -> None:
-    """The listener if none is given."""
 
 
 def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> FilesBucket:
@@ -221,7 +209,7 @@ class _Verification:
             min(max(sizes), BUFFER_BYTES_MAX),
             stop,
             container_options(manifest.spec),
-            memory_max_bytes=options.memory_max_bytes if options else None,
+            memory_max_bytes=options.memory_max_bytes,
         )
         keymap = load_keymap(manifest.spec, Tally())
         self._names = output_names(
@@ -270,24 +258,8 @@ class _Verification:
         check_output_names(manifest.outputs, places, manifest.spec.output_names, findings)
         self._warn_of_strangers()
         compared = self._compared()
-        comparable = inputs_are_comparable(
-            manifest,
-            self._inputs_bucket,
-            findings,
-            has_removed=len(self._removed) > 0,
-            needs_code=self.pipeline.makes_records and self._code is None,
-        )
-        input_reader = self._input_reader(compared, self._rows_again() if comparable else None)
-        if comparable:
-            check_classes(manifest, self._inputs_bucket, findings)
-        self._expect(input_reader.passes if comparable else 0)
-        inputs = NOT_COMPARED
-        if comparable:
-            inputs = input_reader.read(manifest.inputs, findings, progress)
+        input_reader, inputs = self._read_inputs(compared)
         is_compared = inputs is not NOT_COMPARED
-        if is_compared and len(self._removed):
-            is_removed = np.isin(inputs.key_hash, self._removed)
-            inputs = replace(inputs, expected=inputs.expected & ~is_removed)
         output_reader = OutputReader(
             self._outputs_bucket,
             self._reader,
@@ -321,6 +293,37 @@ class _Verification:
             named.check_unique_keys(np.arange(len(outputs)))
         progress.done()
         return self._report(outputs)
+
+    def _read_inputs(self, compared: Sequence[ComparedBytes]) -> tuple[InputReader, InputTable]:
+        """The reader of the inputs, and their records if these can be compared."""
+        manifest, findings = self._manifest, self._findings
+        comparable = inputs_are_comparable(
+            manifest,
+            self._inputs_bucket,
+            findings,
+            has_removed=len(self._removed) > 0,
+            needs_code=self.pipeline.makes_records and self._code is None,
+        )
+        reader = InputReader(
+            manifest.spec,
+            self.pipeline,
+            self._inputs_bucket,
+            self._reader,
+            compared,
+            code=self._code,
+            rows=self._rows_again() if comparable else None,
+            max_expansion=self._max_expansion,
+            known=self._known,
+        )
+        self._expect(reader.passes if comparable else 0)
+        if not comparable:
+            return reader, NOT_COMPARED
+        check_classes(manifest, self._inputs_bucket, findings)
+        inputs = reader.read(manifest.inputs, findings, self._progress)
+        if inputs is not NOT_COMPARED and len(self._removed):
+            is_removed = np.isin(inputs.key_hash, self._removed)
+            inputs = replace(inputs, expected=inputs.expected & ~is_removed)
+        return reader, inputs
 
     def _read_outputs(
         self,
@@ -376,21 +379,6 @@ class _Verification:
                     steps, spec.key_field, self._inputs_bucket, shard.name, self._code
                 )
         return None
-
-    def _input_reader(
-        self, compared: Sequence[ComparedBytes], rows: RowsAgain | None
-    ) -> InputReader:
-        return InputReader(
-            self._manifest.spec,
-            self.pipeline,
-            self._inputs_bucket,
-            self._reader,
-            compared,
-            code=self._code,
-            rows=rows,
-            max_expansion=self._max_expansion,
-            known=self._known,
-        )
 
     def _expect(self, input_passes: int) -> None:
         """Set the total amount to read. The bytes of the inputs count once: earlier passes read
