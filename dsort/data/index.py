@@ -94,24 +94,8 @@ class SortKeys(Struct, frozen=True, eq=False):
     def concat(parts: Sequence[SortKeys]) -> SortKeys:
         """The rows of all parts. All must have the same columns, except ``text``: rows of parts
         without it get empty texts."""
-
-        def joined(name: str) -> NDArray[np.generic] | None:
-            columns = [getattr(part, name) for part in parts]
-            return None if not columns or columns[0] is None else np.concatenate(columns)
-
-        has_texts = any(part.text is not None for part in parts)
-        texts = [
-            BytesColumn.empty(part.count) if part.text is None else part.text
-            for part in parts
-            if has_texts
-        ]
-        return SortKeys(
-            count=sum(part.count for part in parts),
-            group=joined("group"),  # type: ignore[arg-type]
-            rank=joined("rank"),  # type: ignore[arg-type]
-            words=joined("words"),  # type: ignore[arg-type]
-            text=BytesColumn.concat(texts) if texts else None,
-        )
+        tables = [Table(part.count, sort_columns(part)) for part in parts]
+        return sort_keys_of(Table.concat(tables))
 
 
 def sort_columns(sort: SortKeys) -> dict[str, Column]:

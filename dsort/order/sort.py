@@ -33,11 +33,13 @@ def order_rows(keys: SortKeys, *, decreasing: bool = False) -> Int64s:
     ``decreasing`` reverses the sort key, not groups, ranks or ties.
     """
     words = _comparable_words(keys, decreasing)
+    if not words:
+        return np.arange(keys.count, dtype=np.int64)
     # Least significant first: each stable sort keeps the order of the ones before it.
-    order: Int64s | None = None
+    order = stable_argsort(words.pop())
     for word in reversed(words):
-        order = stable_argsort(word) if order is None else order[stable_argsort(word[order])]
-    return np.arange(keys.count, dtype=np.int64) if order is None else order
+        order = order[stable_argsort(word[order])]
+    return order
 
 
 def _comparable_words(keys: SortKeys, decreasing: bool) -> list[UInt64s]:
