@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,8 +65,7 @@ class Removal(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, object]:
         """The same in JSON types."""
-        job = None if self.job is None else self.job.to_dict()
-        return {"found": asdict(self.found), "job": job}
+        return {"found": asdict(self.found), "job": self.job and self.job.to_dict()}
 
 
 # --- appending -----------------------------------------------------------------------------------
@@ -214,19 +213,18 @@ def find_keys(
     bucket: Bucket,
     keys: KeySet,
     *,
-    names: Sequence[str] | None = None,
-    stop: StopFlag | None = None,
-    advance: Callable[[int, int], None] = lambda records, size_bytes: None,
+    names: Sequence[str] = (),
+    stop: StopFlag,
 ) -> FoundKeys:
-    """Which of the shards ``names`` (all) of a result have ``keys``: each is read. ``advance`` is
-    called after each, with its records and bytes. ``InputError`` where records have no keys."""
+    """Which of the shards ``names`` (all, if there are none) of a result have ``keys``: each is
+    read. ``InputError`` where records have no keys."""
     _refuse_apart(base)
     if written_container(base.spec, base.spec.output_extension).numbers_records:
         raise InputError(
             f"records of these {base.spec.output_extension} shards have no keys, they are numbered",
             hint="key_field says where a key stands; else leave records out in a job of its own",
         )
-    outputs = [each for each in base.outputs if names is None or each.name in {*names}]
+    outputs = [each for each in base.outputs if not names or each.name in {*names}]
     largest = max((shard.file_bytes for shard in outputs), default=0)
     buffer_bytes = min(max(largest, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
     reader = ShardReader(buffer_bytes, stop, container_options(base.spec))
@@ -240,7 +238,6 @@ def find_keys(
             shards.append(shard.name)
             records += len(own)
             seen |= KeySet.of(own).has(keys.keys)
-        advance(shard.records, shard.file_bytes)
     missing = keys.keys.take(np.flatnonzero(~seen)).tolist()
     return FoundKeys(tuple(shards), records, tuple(map(readable, dict.fromkeys(missing))))
 

@@ -10,6 +10,7 @@ are handled there, as if they were the coordinator's own (:func:`pass_on`).
 from __future__ import annotations
 
 import logging
+import math
 import re
 import sys
 import threading
@@ -165,22 +166,23 @@ class LineHandler(logging.Handler):
             self._write(self.format(record))
 
 
-_through: Callable[[str], None] | None = None
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+_through: Callable[[str], None] = _to_stderr
 
 
 def lines_through(write: Callable[[str], None] | None) -> None:
     """Have the lines of a command written by ``write``, which draws on standard error as well;
     None: to standard error again."""
     global _through
-    _through = write
+    _through = write or _to_stderr
 
 
 def _write_line(line: str) -> None:
-    if _through is not None:
-        _through(line)
-    else:
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+    _through(line)
 
 
 @contextmanager
@@ -286,13 +288,13 @@ class Sparing:
         self._pause_s = pause_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._said_s: float | None = None
+        self._said_s = -math.inf
 
     def is_due(self) -> bool:
         """Whether it is, and from now on it is not, for a while."""
         with self._lock:
             now_s = self._clock()
-            if self._said_s is not None and now_s - self._said_s < self._pause_s:
+            if now_s - self._said_s < self._pause_s:
                 return False
             self._said_s = now_s
             return True

@@ -57,8 +57,8 @@ class RetryPolicy(Struct, frozen=True):
         retried: type[E] | tuple[type[E], ...],
         *,
         given_up: Callable[[E, int, float], Exception] | None = None,
-        waiting: Callable[[E, float, int], None] | None = None,
-        least_delay_s: Callable[[E], float] | None = None,
+        waiting: Callable[[E, float, int], None] = lambda error, delay_s, tries: None,
+        least_delay_s: Callable[[E], float] = lambda error: 0.0,
     ) -> T:
         """``action()``, again and again while it raises one of ``retried``.
 
@@ -68,19 +68,17 @@ class RetryPolicy(Struct, frozen=True):
         says how long an error asks to wait.
         """
         began_s = self.clock()
-        failures: Failures | None = None
+        failures = Failures(self)
         while True:
             try:
                 return action()
             except retried as error:
-                failures = failures or Failures(self)
-                delay_s = failures.add(0.0 if least_delay_s is None else least_delay_s(error))
+                delay_s = failures.add(least_delay_s(error))
                 if delay_s is None:
                     if given_up is None:
                         raise
                     raise given_up(error, failures.count, self.clock() - began_s) from error
-                if waiting is not None:
-                    waiting(error, delay_s, failures.count)
+                waiting(error, delay_s, failures.count)
             self.sleep(delay_s)
 
     def delay_s(self, failures: int) -> float:

@@ -21,12 +21,13 @@ from dsort.containers.tar.header import BLOCK_BYTES, padded_bytes
 from dsort.containers.tar.scan import TarScan
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberKind, MemberTable
-from dsort.errors import ChangedInputError, ShardEndError
+from dsort.errors import ChangedInputError
 from dsort.loader.decode import Sample
 from dsort.loader.samples import LARGE_BYTES, Contents, copied_from, samples_of
 from dsort.loader.shard_file import DirectFile, ShardFile
 from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
+from dsort.reading.shard_reader import check_whole
 
 __all__ = [
     "FILE_BYTES_MAX",
@@ -331,12 +332,7 @@ class ForwardTar:
             self._hashed = end
 
     def _finish(self) -> None:
-        notes = self._scan.table.notes
-        if notes.shortfall:
-            raise ShardEndError(
-                f"shard {self._place.name} may not be whole: {notes.shortfall}",
-                hint="fetch or make it again",
-            )
+        check_whole(self._place.name, self._scan.table.notes)
         self._hash_until(self._size_bytes)
         found, wanted = self._hash, self._place.xxh3
         if found is not None and found.hexdigest() != wanted:
@@ -345,6 +341,6 @@ class ForwardTar:
                 f"manifest says: XXH3 {found.hexdigest()}, not {wanted}",
                 hint="fetch or make it again; `dsort verify` compares all of a result",
             )
-        if self._place.records is not None and self._place.records != self._records:
+        if self._place.records not in (None, self._records):
             wrong_count(self._place, self._records)
         self.index = RecordIndex.joined(self._parts)

@@ -235,5 +235,5 @@ class ShardSource(ClosesOnExit):
             wrong_count(self._place, count)
 
     def _check_count(self, count: int) -> None:
-        if self._place.records is not None and self._place.records != count:
+        if self._place.records not in (None, count):
             wrong_count(self._place, count)

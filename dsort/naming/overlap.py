@@ -151,26 +151,17 @@ class HasOutputs(Protocol):
     def output_templates(self) -> Sequence[tuple[str, str, str]]: ...
 
 
-def claims_of(
-    spec: HasOutputs, output_uris: Mapping[str, str], keymap_templates: Sequence[str] | None = None
-) -> list[list[str]] | None:
+def claims_of(spec: HasOutputs, output_uris: Mapping[str, str]) -> list[list[str]] | None:
     """The names that a job may write to its buckets, as JSON values: pairs of a URI and a final
     template. ``output_uris``: by place, "" for the main one (see ``storage.routed``). A job
     that keeps the names of its inputs may write any name, because these names are unknown before it
-    lists its inputs.
-
-    ``keymap_templates``: the templates of an external key map in a file, including the default one,
-    once the file is read. For a spec with such a file, the result is None without them: the names
-    are not known yet.
+    lists its inputs. None for an external key map in a file, which is not read yet.
     """
     if spec.keep_shards:
         return [[output_uris[""], ANY_NAME]]
-    texts: list[tuple[str, str, str]]
     if spec.ekm_file is not None:
-        if keymap_templates is None:
-            return None
-        texts = [(text, spec.names_extension, "") for text in keymap_templates]
-    elif spec.ekm is not None:
+        return None
+    if spec.ekm is not None:
         templates = [*spec.ekm, *filter(None, (spec.ekm_default,))]
         texts = [(text, spec.names_extension, "") for text in templates]
     else:

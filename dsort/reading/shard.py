@@ -36,7 +36,6 @@ from dsort.reading.record_index import KeySequence, RecordIndex, near_keys
 from dsort.reading.shard_reader import ShardReader, whole_members
 from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
-from dsort.stop_flag import StopFlag
 
 __all__ = [
     "WHOLE_BYTES",
@@ -171,7 +170,6 @@ class Shard(ClosesOnExit, Sequence[Record]):
         place: ShardPlace,
         *,
         max_expansion: float = EXPANSION_MAX_DEFAULT,
-        stop: StopFlag | None = None,
         index: RecordIndex | None = None,
     ) -> None:
         """``index``: the index of its records, if it is known."""
@@ -185,7 +183,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         # modules are torn down.
         self._release = weakref.finalize(self, ends.close)
         container = container_of(place.name)
-        self._reader = ShardReader(_buffer_bytes(place.name, container), stop)
+        self._reader = ShardReader(_buffer_bytes(place.name, container), None)
         opening = self._reader.open(place.bucket, place.name, DecodingRules(max_expansion))
         self._bytes: ShardBytes | None = ends.enter_context(opening)
         self.size_bytes = self._bytes.file_bytes
@@ -286,7 +284,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     def _check_count(self, count: int) -> None:
         wanted = self._place.records
-        if wanted is not None and wanted != count:
+        if wanted not in (None, count):
             raise ChangedInputError(
                 f"shard {self.name} has {count:,} records, its manifest says {wanted:,}",
                 hint="fetch or make it again; `dsort verify` compares all of the result",

@@ -12,7 +12,7 @@ from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import container_of
-from dsort.data.members import MemberTable
+from dsort.data.members import MemberTable, ScanNotes
 from dsort.errors import ShardEndError
 from dsort.job.plan import with_schema_beside
 from dsort.moves.input_shard import ShardBytes
@@ -20,7 +20,7 @@ from dsort.moves.payload_files import PayloadBuffer
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ReadObject
 
-__all__ = ["ShardReader", "whole_members"]
+__all__ = ["ShardReader", "check_whole", "whole_members"]
 
 MEMORY_BYTES_DEFAULT: Final = 256 << 20
 WINDOW_SHARE: Final = 4
@@ -82,14 +82,18 @@ class ShardReader:
             self._stop.raise_if_requested()
 
 
+def check_whole(shard: str, notes: ScanNotes) -> None:
+    """``ShardEndError`` if the shard may not be whole."""
+    if notes.shortfall:
+        raise ShardEndError(
+            f"shard {shard} may not be whole: {notes.shortfall}", hint="fetch or make it again"
+        )
+
+
 def whole_members(shard: ShardBytes) -> MemberTable:
     """The members of an opened shard. ``ShardEndError`` if it may not be whole."""
     members = shard.members()
-    if members.notes.shortfall:
-        raise ShardEndError(
-            f"shard {shard.name} may not be whole: {members.notes.shortfall}",
-            hint="fetch or make it again",
-        )
+    check_whole(shard.name, members.notes)
     return members
 
 

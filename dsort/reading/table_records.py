@@ -74,7 +74,7 @@ class TableRecords:
 
     ``width``: the largest number of members of a record."""
 
-    def __init__(self, shard: ShardBytes, *, key_field: str = "") -> None:
+    def __init__(self, shard: ShardBytes) -> None:
         """``CorruptShardError`` if it is no table, or has more rows than ``decoding`` allows."""
         shard.make_ready()
         if not shard.size_bytes:
@@ -93,7 +93,6 @@ class TableRecords:
                 f"shard {shard.name} has a column without a name, which can be no member",
                 hint="name the column",
             )
-        self._key_field = key_field
         self._columns = [
             (at, name) for at, name in enumerate(self._plain.names) if name != KEY_COLUMN
         ]
@@ -184,15 +183,14 @@ class TableRecords:
     def _found_keys(self) -> KeySequence:
         import pyarrow as pa
 
-        field = self._key_field or (KEY_COLUMN if KEY_COLUMN in self._plain.names else "")
-        if not field:
+        if KEY_COLUMN not in self._plain.names:
             return PositionKeys(self.name, self._count)
-        parts, size_bytes, at = [], 0, self._plain.get_field_index(field)
-        plain = None if at < 0 else pa.schema([self._plain.field(at)])
-        for first, batch in self._table.batches_from(0, BATCH_BYTES, field if plain else None):
+        parts, size_bytes = [], 0
+        plain = pa.schema([self._plain.field(KEY_COLUMN)])
+        for first, batch in self._table.batches_from(0, BATCH_BYTES, KEY_COLUMN):
             with arrow_errors(self.name):
-                found = batch if plain is None else decoded(batch, plain)
-            parts.append(row_keys(self.name, found, field, first))
+                found = decoded(batch, plain)
+            parts.append(row_keys(self.name, found, KEY_COLUMN, first))
             size_bytes += int(parts[-1].offsets[-1]) + parts[-1].offsets.nbytes
             refuse_larger(self.name, "the keys of its rows", size_bytes, KEYS_BYTES_MAX)
         return KeySequence.of_column(BytesColumn.concat(parts) if parts else BytesColumn.empty(0))

@@ -46,14 +46,14 @@ class LeftRay(Struct, frozen=True):
     processes: int
 
 
-def make_ray_directory(base: Path | None = None, *, machine: Machine | None = None) -> Path:
+def make_ray_directory(base: Path | None = None) -> Path:
     """Make a directory in ``base`` (None: the temporary one), or in ``/tmp`` if paths below it
     would be too long. Its owner is this process."""
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))  # with mode 0700, whatever the umask
     if len(str(ray_files(path))) > FILES_CHARACTERS_MAX:
         path.rmdir()
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
-    note_owner(path, (machine or Machine()).holder())
+    note_owner(path, Machine().holder())
     ray_files(path).mkdir(mode=0o700)
     return path
 
