@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Row,
     Select,
     delete,
     func,
@@ -50,6 +49,7 @@ _OF_AN_ATTEMPT = (
     *("result", "pid", "pid_started", "heartbeat_at", "host"),
 )
 """The columns that a job does not have before its next attempt."""
+_LEFT_OUT: dict[str, Any] = {"spec": {}, "claims": None}
 _SMALL = [column for column in jobs.c if column.name not in ("spec", "result", "claims")]
 
 
@@ -91,7 +91,8 @@ def insert_job(connection: Connection, new: JobRow, *, now_s: float) -> JobRow:
 def job_rows(connection: Connection, query: Select[Any]) -> list[JobRow]:
     """The rows of a query on ``jobs``, with labels and the names of schedules. Columns that the
     query leaves out are empty."""
-    found = connection.execute(query).all()
+    result = connection.execute(query)
+    columns, found = result.keys(), result.all()
     ids = [row.job_id for row in found]
     named: dict[str, list[str]] = {}
     if ids:
@@ -105,14 +106,14 @@ def job_rows(connection: Connection, query: Select[Any]) -> list[JobRow]:
             schedules.c.schedule_id.in_(wanted)
         )
         of_schedules = {row.schedule_id: row.name for row in connection.execute(asked)}
-    return [_job_row(row, named.get(row.job_id, []), of_schedules) for row in found]
-
-
-def _job_row(row: Row[Any], names: Iterable[str], of_schedules: Mapping[str, str]) -> JobRow:
-    values: dict[str, Any] = {"spec": {}, "result": None, "claims": None, **row._mapping}
-    values["labels"] = tuple(names)
-    values["schedule_name"] = of_schedules.get(row.schedule_id)
-    return JobRow(**values)
+    return [
+        JobRow(
+            **_LEFT_OUT | dict(zip(columns, row, strict=True)),
+            labels=tuple(named.get(row.job_id, ())),
+            schedule_name=of_schedules.get(row.schedule_id),
+        )
+        for row in found
+    ]
 
 
 class JobStore:
