@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from msgspec import Struct
 
 from dsort.errors import ChangedInputError, SpecError, SpecProblem, UnauthorizedError
 from dsort.model.base import example_of
@@ -82,7 +81,6 @@ WholeBucket = Annotated[
 NamePath = Annotated[str, Path(description="The object's name; it may have slashes.")]
 Number = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
 Seed = Annotated[str, Query(max_length=64, description="Another one draws others.")]
-MemberNumber = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
 _MEMBERS: Final = b"/v1/members/"
 _BYTES: Final[dict[str, Any]] = {
     "application/octet-stream": {
@@ -120,7 +118,7 @@ def reader(
     request: Request,
     credentials: Credentials,
     number: Number,
-    member: MemberNumber,
+    member: Number,
     ticket: Annotated[
         str | None,
         Query(
@@ -184,78 +182,21 @@ class Looks:
     async def answer(
         self, request: Request, identity: Identity, place: ObjectPlace, order: dict[str, Any]
     ) -> Response:
-        """What the process of the shard writes, as a JSON response."""
-        info = await self.stat(place)
+        """What the process writes about a shard or a bucket, as a JSON response."""
+        headers = {"Content-Type": "application/json"}
+        if place.name:
+            info = await self.stat(place)
+            headers |= object_headers(info, entity_tag(info.etag, str(info.size_bytes), str(order)))
         made, ends = await self.service.records.look(
             place, order, identity.name, request.is_disconnected
         )
-        headers = object_headers(info, entity_tag(info.etag, str(info.size_bytes), str(order)))
-        headers["Content-Type"] = "application/json"
         return BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
-
-    async def member(
-        self,
-        request: Request,
-        identity: Identity,
-        place: ObjectPlace,
-        numbers: dict[str, int],
-        asked: _Asked,
-    ) -> Response:
-        """Bytes of the member with these ``numbers``, as a file to save, or a sound to play."""
-        info = await self.stat(place)
-        tag = entity_tag(info.etag, str(info.size_bytes), str(numbers))
-        order = {"look": "payload", **numbers, "range": asked.range_of(tag)}
-        made, closing = await self.service.records.look(
-            place, order, identity.name, request.is_disconnected
-        )
-        with closing as ends:
-            now = await self.stat(place)
-            if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
-                raise ChangedInputError(f"{place.name} changed while it was read", hint="ask again")
-            part = MemberPart.of(made)
-            saved = (
-                f"attachment; filename*=UTF-8''record-{numbers['number']}-{numbers['member']}.bin"
-            )
-            headers = object_headers(info, tag) | {
-                "Accept-Ranges": "bytes",
-                "Content-Disposition": saved,
-            }
-            if part.status == 416:
-                headers |= {"Content-Range": f"bytes */{part.size_bytes}"}
-                return Response(status_code=416, headers=headers)
-            if part.status == 206:
-                sent = f"bytes {part.start}-{part.stop - 1}/{part.size_bytes}"
-                headers |= {"Content-Range": sent}
-            answer = BytesAnswer(
-                made,
-                part.at,
-                made.size_bytes,
-                ends=ends.pop_all(),
-                status=part.status,
-                headers=headers,
-            )
-        if asked.is_played and part.media_type:
-            answer.headers["Content-Type"] = part.media_type
-        return answer
 
     async def stat(self, place: ObjectPlace) -> ObjectInfo:
         """The present facts of the object."""
         config, policy = self.service.config, self.service.submitter.policy
         with missing(place):
             return await run_in_threadpool(lambda: place.opened(config, policy).stat(place.name))
-
-
-class _Asked(Struct, frozen=True):
-    """The options of a request for the bytes of a member. ``is_played``: it has a ticket."""
-
-    range_: str | None
-    if_range: str | None
-    is_played: bool
-
-    def range_of(self, tag: str) -> str | None:
-        """The requested range of a member with this tag; None: all of it."""
-        is_another = self.if_range is not None and self.if_range.strip() != tag
-        return None if is_another else self.range_
 
 
 def _add_listings(routes: APIRouter, looks: Looks) -> None:
@@ -439,7 +380,7 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
         bucket: BucketPart,
         name: NamePath,
         number: Number,
-        member: MemberNumber,
+        member: Number,
         range_: Annotated[
             str | None, Header(alias="range", description="One range of bytes.")
         ] = None,
@@ -450,8 +391,34 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
         place = looks.shard(request, identity, _MEMBERS)
         numbers = {"number": number, "member": member}
         await looks.note(request, identity, "data.read", place, **numbers)
-        asked = _Asked(range_, if_range, "ticket" in request.query_params)
-        return await looks.member(request, identity, place, numbers, asked)
+        info = await looks.stat(place)
+        tag = entity_tag(info.etag, str(info.size_bytes), str(numbers))
+        asked = range_ if if_range is None or if_range.strip() == tag else None
+        order = {"look": "payload", **numbers, "range": asked}
+        made, closing = await looks.service.records.look(
+            place, order, identity.name, request.is_disconnected
+        )
+        with closing as ends:
+            now = await looks.stat(place)
+            if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
+                raise ChangedInputError(f"{place.name} changed while it was read", hint="ask again")
+            part = MemberPart.of(made)
+            headers = object_headers(info, tag) | part.headers
+            headers["Content-Disposition"] = (
+                f"attachment; filename*=UTF-8''record-{number}-{member}.bin"
+            )
+            if "ticket" in request.query_params and part.media_type:
+                headers["Content-Type"] = part.media_type
+            if part.status == 416:
+                return Response(status_code=416, headers=headers)
+            return BytesAnswer(
+                made,
+                part.at,
+                made.size_bytes,
+                ends=ends.pop_all(),
+                status=part.status,
+                headers=headers,
+            )
 
 
 def _add_tickets(routes: APIRouter, looks: Looks) -> None:
@@ -470,7 +437,7 @@ def _add_tickets(routes: APIRouter, looks: Looks) -> None:
         bucket: BucketPart,
         name: NamePath,
         number: Number,
-        member: MemberNumber,
+        member: Number,
     ) -> MemberTicket:
         """An address by which a browser's player reads this member, for ten minutes: it sends no
         token. The address is good for nothing else."""

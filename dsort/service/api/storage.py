@@ -14,12 +14,10 @@ from dsort.errors import NotFoundError
 from dsort.model.base import example_of
 from dsort.model.dataset import GarbageList, StorageView
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.datasets import WholeBucket
-from dsort.service.api.dependencies import Admin, address_of
+from dsort.service.api.datasets import Looks, WholeBucket
+from dsort.service.api.dependencies import Admin
 from dsort.service.api.models import problems, shown
 from dsort.service.jobs.rows import rfc3339, validated
-from dsort.service.objects.answers import BytesAnswer
-from dsort.service.objects.places import Asking, bucket_of_path, sent_path
 from dsort.service.schedules.retention import ScheduleResults
 from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.service import Service
@@ -48,11 +46,13 @@ def router(service: Service) -> APIRouter:
         kept = [_kept(each, results) for each in schedules if not each.unreadable]
         return validated(StorageView, {"disks": _disks(service), "schedules": kept})
 
-    _add_garbage(routes, service)
+    _add_garbage(routes, Looks(service))
     return routes
 
 
-def _add_garbage(routes: APIRouter, service: Service) -> None:
+def _add_garbage(routes: APIRouter, looks: Looks) -> None:
+    service = looks.service
+
     @routes.get(
         "/garbage/{bucket:path}",
         response_model=GarbageList,
@@ -69,10 +69,8 @@ def _add_garbage(routes: APIRouter, service: Service) -> None:
         ] = OLD_S,
     ) -> Response:
         """What `dsort gc` would list for a bucket. Nothing is removed. For admins."""
-        policy = service.submitter.policy
-        path = sent_path(request).removeprefix(b"/v1/garbage/")
-        place = bucket_of_path(path, Asking(caller, service.config, policy))
-        opened = place.opened(service.config, policy)
+        place = looks.bucket(request, caller, b"/v1/garbage/")
+        opened = place.opened(service.config, service.submitter.policy)
         if not await run_in_threadpool(opened.exists):
             raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
         scratch = service.config.scratch_dir
@@ -81,11 +79,8 @@ def _add_garbage(routes: APIRouter, service: Service) -> None:
             "scratch": None if scratch is None else str(scratch),
             "older_than_s": older_than_s,
         }
-        note, address = service.audit.note, address_of(request)
-        await run_in_threadpool(note, None, caller.name, address, "storage.look", place.uri)
-        made, ends = await service.records.look(place, order, caller.name, request.is_disconnected)
-        headers = {"Content-Type": "application/json"}
-        return BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
+        await looks.note(request, caller, "storage.look", place)
+        return await looks.answer(request, caller, place, order)
 
 
 def _kept(row: ScheduleRow, results: ScheduleResults) -> dict[str, Any]:

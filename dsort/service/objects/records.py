@@ -114,9 +114,12 @@ class MemberPart(Struct, frozen=True):
     media_type: str
 
     @property
-    def stop(self) -> int:
-        """The end of the bytes in the member."""
-        return self.start + self.made.size_bytes - self.at
+    def headers(self) -> dict[str, str]:
+        """The headers of the response about ranges."""
+        stop = self.start + self.made.size_bytes - self.at
+        sent = {206: f"bytes {self.start}-{stop - 1}/", 416: "bytes */"}.get(self.status)
+        ranges = {} if sent is None else {"Content-Range": f"{sent}{self.size_bytes}"}
+        return {"Accept-Ranges": "bytes", **ranges}
 
     @classmethod
     def of(cls, made: MadeFile) -> MemberPart:
