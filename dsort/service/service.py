@@ -45,7 +45,7 @@ class Service(ClosesOnExit):
             self.transforms = None if transforms is None else transforms(self.database)
             self.submitter = Submitter(config, self.store, self.transforms)
             self.shard_processes = stack.enter_context(ShardProcesses(config))
-            self.records = ShardRecords(self.shard_processes, self.submitter.policy)
+            self.records = ShardRecords(self.shard_processes)
             self.listings = Listings()
             self.tokens = TokenStore(self.database)
             self.tickets = MemberTickets()

@@ -39,7 +39,6 @@ from dsort.service.objects.listing import (
     known_buckets,
 )
 from dsort.service.objects.places import ObjectPlace, missing
-from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 
 __all__ = ["router"]
@@ -185,11 +184,15 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
         asked = _Asked(query if value is None else fields_of(value))
         with service.limits.download(identity.name):
             with missing(place):
-                page = await in_thread(lambda: _page(service, place, identity, asked))
+                page = await in_thread(
+                    lambda: service.listings.page(
+                        place.opened(), place.uri, place.client, asked.page
+                    )
+                )
             if asked.with_members:
-                page = await _expanded(service, request, identity, place, page)
+                page = await _expanded(service, request, place, page)
             elif "checksum" in asked.props:
-                await in_thread(lambda: _add_checksums(service, place, page))
+                await in_thread(lambda: _add_checksums(place, page))
         return _page_answer(page, asked, request.headers.get("Accept", ""))
 
 
@@ -212,7 +215,7 @@ def _add_head(routes: APIRouter, service: Service) -> None:
             raise NotSupportedError("buckets are not summed up here", hint="list the objects")
         place = bucket_place(service, request, identity, provider)
         with missing(place):
-            if not place.opened(service.config, service.submitter.policy).exists():
+            if not place.opened().exists():
                 raise ObjectNotFoundError(place.shown)
         model = bucket_model(place.uri, service.config.run.root.resolve())
         return Response(headers={"Ais-Bucket-Props": json.dumps({"provider": model["provider"]})})
@@ -242,15 +245,9 @@ class _Asked:
         )
 
 
-def _page(service: Service, place: ObjectPlace, identity: Identity, asked: _Asked) -> ListingPage:
-    bucket = place.opened(service.config, service.submitter.policy)
-    return service.listings.page(bucket, place.uri, identity.name, asked.page)
-
-
 async def _expanded(
     service: Service,
     request: Request,
-    identity: Identity,
     place: ObjectPlace,
     page: ListingPage,
 ) -> ListingPage:
@@ -263,7 +260,7 @@ async def _expanded(
         found.entries.append(replace(entry, kind="archive") if is_archive else entry)
         if is_archive:
             found.entries += await listed_members(
-                service, replace(place, name=entry.name), identity.name, request.is_disconnected
+                service, replace(place, name=entry.name), request.is_disconnected
             )
         is_enough = len(found.entries) >= _ENTRIES_MAX or time.monotonic() > ends_at
         if is_enough and number + 1 < len(page.entries):
@@ -272,9 +269,9 @@ async def _expanded(
     return found
 
 
-def _add_checksums(service: Service, place: ObjectPlace, page: ListingPage) -> None:
+def _add_checksums(place: ObjectPlace, page: ListingPage) -> None:
     """Add checksums to the page by reading its objects. It ends sooner if that takes long."""
-    bucket = place.opened(service.config, service.submitter.policy)
+    bucket = place.opened()
     ends_at = time.monotonic() + _EXPANDING_S_MAX
     for number, entry in enumerate(page.entries):
         if number and time.monotonic() > ends_at:

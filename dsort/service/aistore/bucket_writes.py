@@ -35,17 +35,16 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import check_object_name, check_output_name, is_internal
 from dsort.naming.overlap import claim_on, is_within
 from dsort.service.aistore.cluster import REMOVAL, removal_id
+from dsort.service.aistore.lookups import note
 from dsort.service.aistore.messages import action_message, fields_of, text_in
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, bucket_place
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Submitting, address_of, require
+from dsort.service.api.dependencies import Submitting, require
 from dsort.service.api.models import problems
-from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs
 from dsort.service.objects.listing import TEXT_BYTES_MAX, PageAsked
 from dsort.service.objects.places import ObjectPlace, check_changed_name, missing
-from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.tokens import ADMIN, Identity
 from dsort.service.security.uris import split_uris
 from dsort.service.service import Service
@@ -109,8 +108,8 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         await action_message(request, "create-bck")
 
         def create() -> None:
-            _create_bucket(place, service.config, service.submitter.policy)
-            _note(service, request, identity, "bucket.create", place)
+            _create_bucket(place)
+            note(service, request, identity, "bucket.create", place.uri)
 
         await run_in_threadpool(create)
         return Response()
@@ -146,8 +145,8 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
 
         def remove() -> None:
             with missing(place):
-                _remove_bucket(place, service.database, service.config, service.submitter.policy)
-            _note(service, request, identity, "bucket.remove", place)
+                _remove_bucket(place, service.database)
+            note(service, request, identity, "bucket.remove", place.uri)
 
         await run_in_threadpool(remove)
         return Response()
@@ -164,12 +163,12 @@ def _removal(value: Mapping[str, Any]) -> RemovalAsked:
 def _remove(
     service: Service, request: Request, identity: Identity, place: ObjectPlace, asked: RemovalAsked
 ) -> Response:
-    bucket = place.opened(service.config, service.submitter.policy)
+    bucket = place.opened()
     with missing(place):
         if place.ref.is_directory and not bucket.exists():
             raise ObjectNotFoundError(place.shown)
     count = _remove_objects(bucket, place.uri, service.database, asked)
-    _note(service, request, identity, "objects.remove", place, objects=count)
+    note(service, request, identity, "objects.remove", place.uri, objects=count)
     return TextAnswer(removal_id(time.time_ns()))
 
 
@@ -181,17 +180,6 @@ def _action(*names: str) -> dict[str, Any]:
     }
     content = {"schema": schema, "example": {"action": names[0]}}
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
-
-
-def _note(
-    service: Service,
-    request: Request,
-    identity: Identity,
-    action: str,
-    place: ObjectPlace,
-    **more: int,
-) -> None:
-    service.audit.note(None, identity.name, address_of(request), action, place.uri, more)
 
 
 def _remove_objects(bucket: Bucket, uri: str, database: Database, asked: RemovalAsked) -> int:
@@ -240,7 +228,7 @@ def _listed(bucket: Bucket, prefix: str, *, flat: bool) -> Iterator[str]:
             yield info.name
 
 
-def _create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy) -> None:
+def _create_bucket(place: ObjectPlace) -> None:
     """Make the directory ``place``. ``ConflictError`` if it exists, ``SpecError`` for an invalid
     name, ``NotSupportedError`` in a store."""
     _refuse_store(place)
@@ -249,7 +237,7 @@ def _create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy
             check_output_name(each)
         except ValueError as error:
             raise SpecError(f"bucket {error}") from None
-    bucket = place.opened(config, policy)
+    bucket = place.opened()
     if bucket.exists():
         raise ConflictError(f'bucket "{place.shown_bucket}" already exists')
     try:
@@ -258,29 +246,27 @@ def _create_bucket(place: ObjectPlace, config: ServiceConfig, policy: SpecPolicy
         raise ConflictError(error.message) from None
 
 
-def _remove_bucket(
-    place: ObjectPlace, database: Database, config: ServiceConfig, policy: SpecPolicy
-) -> None:
+def _remove_bucket(place: ObjectPlace, database: Database) -> None:
     """Remove the directory ``place`` with everything in it, as AIStore's ``destroy-bck`` does.
     ``ConflictError`` if a job uses it,
     ``ForbiddenError`` outside the data root and where the service keeps files of its own in it,
     ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
     _refuse_store(place)
     directory = Path(parse_address(place.uri).path)
-    root = Path(os.path.realpath(config.run.root))
+    root = Path(os.path.realpath(place.asking.config.run.root))
     written = root / place.ref.path if not place.ref.scheme else Path(place.ref.path)
     if root not in directory.parents or Path(os.path.normpath(written)) != directory:
         raise ForbiddenError(
             f"{place.uri} is no directory of its own under the data root",
             hint="its operator can remove it",
         )
-    if any(directory in Path(own).parents for own in policy.fetch_policy().denied):
+    if any(directory in Path(own).parents for own in place.asking.policy.fetch_policy().denied):
         raise ForbiddenError(
             f"the service keeps files of its own in {place.uri}",
             hint="its operator can remove the bucket",
         )
     _refuse_bucket_in_use(database, place.uri)
-    if not place.opened(config, policy).exists():
+    if not place.opened().exists():
         raise ObjectNotFoundError(f"there is no bucket {place.shown_bucket}")
     try:
         shutil.rmtree(directory)

@@ -121,12 +121,12 @@ def stop_job(service: Service, request: Request, identity: Identity, uuid: str) 
     """Stop the job. A job that has ended stays unchanged, which is no error."""
     row = own_job(service, identity, uuid)
     service.store.ask_stop(row.job_id, "aborted by an AIStore client")
-    note(service, request, identity, "job.stop", row)
+    note(service, request, identity, "job.stop", row.job_id)
     service.dispatcher.wake()
 
 
 def note(
-    service: Service, request: Request, identity: Identity, action: str, row: JobRow, **more: Any
+    service: Service, request: Request, identity: Identity, action: str, target: str, **more: Any
 ) -> None:
-    """Write the action, its job and its caller into the audit log."""
-    service.audit.note(None, identity.name, address_of(request), action, row.job_id, more)
+    """Write the action, its target and its caller into the audit log."""
+    service.audit.note(None, identity.name, address_of(request), action, target, more)

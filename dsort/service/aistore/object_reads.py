@@ -117,9 +117,9 @@ def _add_get(routes: APIRouter, reads: _Reads) -> None:
         use = _use(identity, transform, etl_name)
         known = [tag.strip() for tag in (if_none_match or "").split(",")]
         if _is_of_archive(request, archpath):
-            return await reads.member(request, identity, place, archpath or "", known)
+            return await reads.member(request, place, archpath or "", known)
         if use is not None:
-            return await reads.transformed(request, identity, place, use, known)
+            return await reads.transformed(request, place, use, known)
         with ExitStack() as ends:
             source = await reads.opened(place, ends)
             info = source.info
@@ -174,7 +174,7 @@ def _add_head(routes: APIRouter, reads: _Reads) -> None:
         if _is_of_archive(request, archpath):
             return _bare(200, _headers(info, _tag(info, archpath or "")) | without_length)
         if use is not None:
-            spec = (await run_in_threadpool(reads.inline.spec, place, use, identity)).spec
+            spec = (await run_in_threadpool(reads.inline.spec, place, use)).spec
             return _bare(200, _transform_headers(info, spec))
         headers = _headers(info, _tag(info))
         if "checksum" in request.query_params.get("props", "").split(","):
@@ -193,22 +193,19 @@ class _Reads:
 
     async def opened(self, place: ObjectPlace, ends: ExitStack) -> ReadObject:
         """The object, which ``ends`` closes."""
-        config, policy = self.service.config, self.service.submitter.policy
         with missing(place):
-            found = await in_thread(lambda: place.opened(config, policy).open(place.name))
+            found = await in_thread(lambda: place.opened().open(place.name))
         ends.callback(found.close)
         return found
 
     async def stat(self, place: ObjectPlace) -> ObjectInfo:
         """The present facts of the object."""
-        config, policy = self.service.config, self.service.submitter.policy
         with missing(place):
-            return await run_in_threadpool(lambda: place.opened(config, policy).stat(place.name))
+            return await run_in_threadpool(lambda: place.opened().stat(place.name))
 
     async def member(
         self,
         request: Request,
-        identity: Identity,
         place: ObjectPlace,
         path: str,
         known: Sequence[str],
@@ -219,26 +216,23 @@ class _Reads:
         headers = _headers(info, tag) | {"Accept-Ranges": "none"}
         if _is_known(tag, known):
             return _bare(304, headers)
-        made = await read_member(self.service, place, path, identity.name, request.is_disconnected)
+        made = await read_member(self.service, place, path, request.is_disconnected)
         return await self._sent(place, info, headers, *made)
 
     async def transformed(
         self,
         request: Request,
-        identity: Identity,
         place: ObjectPlace,
         use: str,
         known: Sequence[str],
     ) -> Response:
         """A shard as the transform ``use`` makes it."""
-        inline = await run_in_threadpool(self.inline.spec, place, use, identity)
+        inline = await run_in_threadpool(self.inline.spec, place, use)
         info = await self._readable(place)
         headers = _transform_headers(info, inline.spec)
         if _is_known(headers["ETag"], known):
             return _bare(304, headers)
-        made = await self.inline.run(
-            inline, info.size_bytes, identity.name, request.is_disconnected
-        )
+        made = await self.inline.run(inline, place, info.size_bytes, request.is_disconnected)
         return await self._sent(place, info, headers, *made)
 
     async def _readable(self, place: ObjectPlace) -> ObjectInfo:

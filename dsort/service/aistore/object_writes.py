@@ -36,10 +36,11 @@ from dsort.errors import (
 from dsort.results.layout import writes_prefix
 from dsort.service.aistore.bucket_writes import refuse_in_use, refuse_to_change
 from dsort.service.aistore.checksums import Checksum, checksum_of
+from dsort.service.aistore.lookups import note
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, object_place
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.datasets import NamePath
-from dsort.service.api.dependencies import Submitting, address_of
+from dsort.service.api.dependencies import Submitting
 from dsort.service.api.models import problems
 from dsort.service.objects.answers import PIECE_BYTES, in_thread
 from dsort.service.objects.places import ObjectPlace, missing
@@ -149,8 +150,9 @@ def _add_put(routes: APIRouter, service: Service) -> None:
             raise ConflictError(error.message) from None
         except ClientDisconnect:
             raise SpecError("the body ended too soon") from None
+        details = {"bucket": place.uri, "size_bytes": size_bytes}
         await run_in_threadpool(
-            _note, service, request, identity.name, "object.put", place, size_bytes=size_bytes
+            note, service, request, identity, "object.put", place.name, **details
         )
         return Response(status_code=200)
 
@@ -186,7 +188,7 @@ def _add_delete(routes: APIRouter, service: Service) -> None:
             with missing(place):
                 found.stat(place.name)
             found.delete(place.name)
-            _note(service, request, identity.name, "object.remove", place)
+            note(service, request, identity, "object.remove", place.name, bucket=place.uri)
 
         await run_in_threadpool(remove)
         return Response(status_code=200)
@@ -213,7 +215,7 @@ def _length(request: Request) -> int | None:
 def _bucket_to_change(service: Service, place: ObjectPlace) -> Bucket:
     """The bucket, if it exists and the object may be changed. ``NotFoundError``,
     ``ConflictError``."""
-    bucket = place.opened(service.config, service.submitter.policy)
+    bucket = place.opened()
     if place.ref.is_directory and not bucket.exists():
         raise NotFoundError(
             f'bucket "{place.shown_bucket}" does not exist', hint="POST /v1/buckets/BUCKET makes it"
@@ -224,18 +226,6 @@ def _bucket_to_change(service: Service, place: ObjectPlace) -> Bucket:
 
     refuse_in_use(service.database, place.uri, [place.name], is_there)
     return bucket
-
-
-def _note(
-    service: Service,
-    request: Request,
-    who: str,
-    action: str,
-    place: ObjectPlace,
-    **more: Any,
-) -> None:
-    details = {"bucket": place.uri, **more}
-    service.audit.note(None, who, address_of(request), action, place.name, details)
 
 
 async def write_object(

@@ -161,7 +161,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
                 "output": shown_uris(row.output_uri),
                 "kind": row.kind,
             }
-            note(service, request, identity, "job.submit", row, **details)
+            note(service, request, identity, "job.submit", row.job_id, **details)
             service.dispatcher.wake()
             return TextAnswer(peer_id(row.job_id))
 
@@ -255,7 +255,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
             raise ConflictError(
                 f"dsort process {uuid} still in progress and cannot be removed"
             ) from None
-        note(service, request, identity, "job.remove", row)
+        note(service, request, identity, "job.remove", row.job_id)
         return Response(status_code=200)
 
 

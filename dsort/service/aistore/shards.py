@@ -20,7 +20,6 @@ from dsort.naming.names import archive_extension
 from dsort.service.objects.listing import Entry
 from dsort.service.objects.places import ObjectPlace
 from dsort.service.objects.processes import RUN_S_MAX, Gone, MadeFile, Turns
-from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.sizes import format_bytes
 from dsort.spec.buckets import bucket_value
@@ -48,12 +47,10 @@ def has_members(name: str) -> bool:
     return extension is not None and extension.startswith(_CONTAINERS)
 
 
-async def listed_members(
-    service: Service, place: ObjectPlace, client: str, gone: Gone
-) -> list[Entry]:
+async def listed_members(service: Service, place: ObjectPlace, gone: Gone) -> list[Entry]:
     """The files in a shard, in its order, with the names that a list shows. ``ShardProblemError``,
     ``DsortError``."""
-    made, ends = await read_member(service, place, None, client, gone)
+    made, ends = await read_member(service, place, None, gone)
     with ends:
         if made.size_bytes > LIST_BYTES_MAX:
             raise TooLargeError(
@@ -67,14 +64,14 @@ async def listed_members(
 
 
 async def read_member(
-    service: Service, place: ObjectPlace, path: str | None, client: str, gone: Gone
+    service: Service, place: ObjectPlace, path: str | None, gone: Gone
 ) -> tuple[MadeFile, ExitStack]:
     """The file ``path`` in a shard, or for None the list of its files, and what to close once it is
     sent. Errors as for ``listed_members``."""
     if not has_members(place.name):
         raise SpecError([SpecProblem("name", "is not that of a tar or a zip")])
     order = {"look": "list"} if path is None else {"look": "member", "member": path}
-    return await service.records.look(place, order, client, gone, seconds_max=RUN_S_MAX)
+    return await service.records.look(place, order, gone, seconds_max=RUN_S_MAX)
 
 
 class InlineSpec(Struct, frozen=True):
@@ -95,9 +92,9 @@ class InlineTransforms:
         self._service = service
         self._turns = Turns()
 
-    def spec(self, place: ObjectPlace, use: str, identity: Identity) -> InlineSpec:
+    def spec(self, place: ObjectPlace, use: str) -> InlineSpec:
         """The checked spec of the job, without the place that it writes to. ``SpecError`` if there
-        is no such transform, ``ForbiddenError`` if it may not run, or reads files that ``identity``
+        is no such transform, ``ForbiddenError`` if it may not run, or reads files that the caller
         may not read."""
         extension = archive_extension(place.name)
         if extension is None:
@@ -112,12 +109,12 @@ class InlineTransforms:
             "algorithm": {"kind": "none"},
             "transform": {"use": use},
         }
-        submitter = self._service.submitter
-        spec, file_uris = submitter.read_inline(written, identity)
-        return InlineSpec(spec, place.policy(submitter.policy, file_uris))
+        asked_by = place.asking.identity
+        spec, file_uris = self._service.submitter.read_inline(written, asked_by)
+        return InlineSpec(spec, place.policy(file_uris))
 
     async def run(
-        self, inline: InlineSpec, size_bytes: int, client: str, gone: Gone
+        self, inline: InlineSpec, place: ObjectPlace, size_bytes: int, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
         """The transformed shard, and what to close once it is sent. ``ShardProblemError``,
         ``DsortError`` if it could not be made."""
@@ -126,7 +123,6 @@ class InlineTransforms:
                 f"the shard has {format_bytes(size_bytes)}, over {format_bytes(INLINE_BYTES_MAX)}",
                 hint="`dsort transform` makes all of a bucket's shards, of any size",
             )
-        (shard,) = inline.spec.sources[0].format.objnames or ("",)
-        name = kept_name(shard, inline.spec.output_extension)
-        async with self._turns.one(client):
+        name = kept_name(place.name, inline.spec.output_extension)
+        async with self._turns.one(place.client):
             return await self._service.shard_processes.made(inline.order(), name, gone)

@@ -395,9 +395,7 @@ def _add_changed(routes: APIRouter, looks: Looks, inline: InlineTransforms) -> N
         which writes nothing to any bucket. For submitters."""
         place = looks.shard(request, identity, b"/v1/changed/")
         require(SUBMITTER)(identity)
-        made = await run_in_threadpool(inline.spec, place, transform, identity)
-        await looks.note(
-            request, identity, "data.change", place, number=number, transform=transform
-        )
+        made = await run_in_threadpool(inline.spec, place, transform)
+        await looks.note(request, "data.change", place, number=number, transform=transform)
         order = {"look": "changed", "number": number, **made.order()}
-        return await looks.answer(request, identity, place, order)
+        return await looks.answer(request, place, order)

@@ -33,7 +33,6 @@ from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, ob
 from dsort.service.objects.listing import (
     PAGE_MAX,
     Entry,
-    ListingPage,
     PageAsked,
     known_buckets,
     name_in_specs,
@@ -171,32 +170,25 @@ class Looks:
     def _asking(self, identity: Identity) -> Asking:
         return Asking(identity, self.service.config, self.service.submitter.policy)
 
-    async def note(
-        self, request: Request, identity: Identity, action: str, place: ObjectPlace, **more: Any
-    ) -> None:
+    async def note(self, request: Request, action: str, place: ObjectPlace, **more: Any) -> None:
         """Write the request into the audit log."""
         target = f"{place.uri}/{place.name}" if place.name else place.uri
         note, address = self.service.audit.note, address_of(request)
-        await run_in_threadpool(note, None, identity.name, address, action, target, more)
+        await run_in_threadpool(note, None, place.client, address, action, target, more)
 
-    async def answer(
-        self, request: Request, identity: Identity, place: ObjectPlace, order: dict[str, Any]
-    ) -> Response:
+    async def answer(self, request: Request, place: ObjectPlace, order: dict[str, Any]) -> Response:
         """What the process writes about a shard or a bucket, as a JSON response."""
         headers = {"Content-Type": "application/json"}
         if place.name:
             info = await self.stat(place)
             headers |= object_headers(info, entity_tag(info.etag, str(info.size_bytes), str(order)))
-        made, ends = await self.service.records.look(
-            place, order, identity.name, request.is_disconnected
-        )
+        made, ends = await self.service.records.look(place, order, request.is_disconnected)
         return BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
 
     async def stat(self, place: ObjectPlace) -> ObjectInfo:
         """The present facts of the object."""
-        config, policy = self.service.config, self.service.submitter.policy
         with missing(place):
-            return await run_in_threadpool(lambda: place.opened(config, policy).stat(place.name))
+            return await run_in_threadpool(lambda: place.opened().stat(place.name))
 
 
 def _add_listings(routes: APIRouter, looks: Looks) -> None:
@@ -235,13 +227,10 @@ def _add_listings(routes: APIRouter, looks: Looks) -> None:
         """A page of the objects of a bucket, in byte order of their names."""
         place = looks.bucket(request, identity, b"/v1/listings/")
         asked = PageAsked.at(cursor, size=limit, prefix=prefix)
-
-        def find() -> ListingPage:
-            opened = place.opened(service.config, service.submitter.policy)
-            return service.listings.page(opened, place.uri, identity.name, asked)
-
         with missing(place):
-            page = await in_thread(find)
+            page = await in_thread(
+                lambda: service.listings.page(place.opened(), place.uri, place.client, asked)
+            )
         rows = [{"name": each.name, "size_bytes": each.size_bytes} for each in page.entries]
         document = {"bucket": place.uri, "objects": rows, "next_cursor": page.cursor or None}
         return validated(ObjectList, document)
@@ -276,27 +265,18 @@ def _add_shards(routes: APIRouter, looks: Looks) -> None:
         place = looks.bucket(request, identity, b"/v1/shards/")
 
         def find() -> tuple[list[Entry], str]:
-            opened = place.opened(service.config, service.submitter.policy)
             if random:
-                return random_shards(opened, random, seed), ""
+                return random_shards(place.opened(), random, seed), ""
             return listed_shards(
-                service.listings,
-                opened,
-                place.uri,
-                identity.name,
-                text=text,
-                cursor=cursor or "",
-                limit=limit,
+                service.listings, place, text=text, cursor=cursor or "", limit=limit
             )
 
         with missing(place):
             found, goes_on = await in_thread(find)
         known: dict[str, int] = {}
         if found and not random:
-            known = await service.records.counts(
-                place, found, identity.name, request.is_disconnected
-            )
-        await looks.note(request, identity, "data.list", place)
+            known = await service.records.counts(place, found, request.is_disconnected)
+        await looks.note(request, "data.list", place)
         rows = [
             {"name": each.name, "size_bytes": each.size_bytes, "records": known.get(each.name)}
             for each in found
@@ -327,9 +307,9 @@ def _add_records(routes: APIRouter, looks: Looks) -> None:
         """Keys, and the names and sizes of members. Of a shard that is not compressed only headers
         are read."""
         place = looks.shard(request, identity, b"/v1/records/")
-        await looks.note(request, identity, "data.list", place)
+        await looks.note(request, "data.list", place)
         order = {"look": "records", "first": first, "limit": limit, "text": text}
-        return await looks.answer(request, identity, place, order)
+        return await looks.answer(request, place, order)
 
 
 def _add_samples(routes: APIRouter, looks: Looks) -> None:
@@ -361,9 +341,9 @@ def _add_samples(routes: APIRouter, looks: Looks) -> None:
         if any(not 0 <= each <= NUMBER_MAX for each in number):
             raise SpecError([SpecProblem("number", "is not that of a record")])
         which = {"random": random, "seed": seed} if random else {"numbers": number}
-        await looks.note(request, identity, "data.show", place, **which)
+        await looks.note(request, "data.show", place, **which)
         order = {"look": "shown", "numbers": number, "random": random, "seed": seed}
-        return await looks.answer(request, identity, place, order)
+        return await looks.answer(request, place, order)
 
 
 def _add_members(routes: APIRouter, looks: Looks) -> None:
@@ -390,14 +370,12 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
         of which up to 4 MiB are sent. With a ticket, a sound has its media type."""
         place = looks.shard(request, identity, _MEMBERS)
         numbers = {"number": number, "member": member}
-        await looks.note(request, identity, "data.read", place, **numbers)
+        await looks.note(request, "data.read", place, **numbers)
         info = await looks.stat(place)
         tag = entity_tag(info.etag, str(info.size_bytes), str(numbers))
         asked = range_ if if_range is None or if_range.strip() == tag else None
         order = {"look": "payload", **numbers, "range": asked}
-        made, closing = await looks.service.records.look(
-            place, order, identity.name, request.is_disconnected
-        )
+        made, closing = await looks.service.records.look(place, order, request.is_disconnected)
         with closing as ends:
             now = await looks.stat(place)
             if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
@@ -444,7 +422,7 @@ def _add_tickets(routes: APIRouter, looks: Looks) -> None:
         place = looks.shard(request, identity, _MEMBERS)
         refuse_other_objects(place.name)
         numbers = {"number": number, "member": member}
-        await looks.note(request, identity, "data.ticket", place, **numbers)
+        await looks.note(request, "data.ticket", place, **numbers)
         ticket, ends_at = service.tickets.made(identity.name, _said(request, number, member))
         query = urlencode({**numbers, "ticket": ticket})
         url = f"{sent_path(request).decode('ascii')}?{query}"

@@ -70,8 +70,7 @@ def _add_garbage(routes: APIRouter, looks: Looks) -> None:
     ) -> Response:
         """What `dsort gc` would list for a bucket. Nothing is removed. For admins."""
         place = looks.bucket(request, caller, b"/v1/garbage/")
-        opened = place.opened(service.config, service.submitter.policy)
-        if not await run_in_threadpool(opened.exists):
+        if not await run_in_threadpool(place.opened().exists):
             raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
         scratch = service.config.scratch_dir
         order = {
@@ -79,8 +78,8 @@ def _add_garbage(routes: APIRouter, looks: Looks) -> None:
             "scratch": None if scratch is None else str(scratch),
             "older_than_s": older_than_s,
         }
-        await looks.note(request, caller, "storage.look", place)
-        return await looks.answer(request, caller, place, order)
+        await looks.note(request, "storage.look", place)
+        return await looks.answer(request, place, order)
 
 
 def _kept(row: ScheduleRow, results: ScheduleResults) -> dict[str, Any]:

@@ -73,32 +73,38 @@ class Asking(Struct, frozen=True):
 
 class ObjectPlace(Struct, frozen=True):
     """A bucket that the caller may use, or an object in it. ``uri``: of the bucket, as in tokens.
-    ``name``: "" for the bucket itself. ``provider``, ``asked``: the bucket in the caller's
-    terms."""
+    ``name``: "" for the bucket itself. ``asked``: the bucket in the caller's terms."""
 
     ref: BucketRef
     uri: str
     name: str
-    provider: str
+    asking: Asking
     asked: str
 
-    def opened(self, config: ServiceConfig, policy: SpecPolicy) -> Bucket:
+    def opened(self) -> Bucket:
         """The bucket of the place. Links that lead out of a directory are never followed, because
         tokens were checked against that directory."""
-        settings = config.run.settings
-        ref, fetch = resolve_ref(self.ref, settings), self.policy(policy)
-        return open_bucket(ref, root=config.run.root, limits=settings.limits(ref), policy=fetch)
+        run = self.asking.config.run
+        ref = resolve_ref(self.ref, run.settings)
+        limits = run.settings.limits(ref)
+        return open_bucket(ref, root=run.root, limits=limits, policy=self.policy())
 
-    def policy(self, policy: SpecPolicy, file_uris: Iterable[str] = ()) -> FetchPolicy:
+    def policy(self, file_uris: Iterable[str] = ()) -> FetchPolicy:
         """The fetch policy with the places where the bucket's files may really be. ``file_uris``:
         other files that are read."""
-        return policy_of_bucket(self.uri, policy, file_uris)
+        return policy_of_bucket(self.uri, self.asking.policy, file_uris)
+
+    @property
+    def client(self) -> str:
+        """The name of the caller."""
+        return self.asking.identity.name
 
     @property
     def shown_bucket(self) -> str:
         """The bucket for a message, in the terms of the caller: clients read from the text what is
         missing."""
-        return f"{self.provider}://{self.asked}" if self.provider else self.uri
+        provider = self.asking.provider
+        return f"{provider}://{self.asked}" if provider else self.uri
 
     @property
     def shown(self) -> str:
@@ -122,7 +128,7 @@ def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     _allow(ref, uri, asking)
     if asking.writes:
         check_changed_name(found)
-    return ObjectPlace(ref, uri, found, asking.provider, asked)
+    return ObjectPlace(ref, uri, found, asking, asked)
 
 
 def bucket_of_path(path: bytes, asking: Asking) -> ObjectPlace:
@@ -130,7 +136,7 @@ def bucket_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     ref, asked = _ref(path, path, asking)
     uri = check_bucket(ref, asking.policy)
     _allow(ref, uri, asking)
-    return ObjectPlace(ref, uri, "", asking.provider, asked)
+    return ObjectPlace(ref, uri, "", asking, asked)
 
 
 def _ref(path: bytes, bucket: bytes, asking: Asking) -> tuple[BucketRef, str]:

@@ -28,7 +28,6 @@ from dsort.service.objects.processes import (
     Turns,
 )
 from dsort.service.objects.shard_main import MEMBERS_FILE
-from dsort.service.security.policy import SpecPolicy
 from dsort.spec.buckets import bucket_value
 from dsort.storage.bucket import Bucket, ObjectInfo
 
@@ -51,9 +50,7 @@ HEAD_BYTES_MAX: Final = 512
 
 def listed_shards(
     listings: Listings,
-    bucket: Bucket,
-    uri: str,
-    client: str,
+    place: ObjectPlace,
     *,
     text: str,
     cursor: str,
@@ -62,11 +59,11 @@ def listed_shards(
 ) -> tuple[list[Entry], str]:
     """(at least ``limit`` shards whose names contain ``text``, where the next page begins, or "" at
     the end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
-    wanted, ends_at = text.lower(), clock() + LIST_S_MAX
+    bucket, wanted, ends_at = place.opened(), text.lower(), clock() + LIST_S_MAX
     found: list[Entry] = []
     while True:
         size = NAMES_A_LISTING if wanted else max(limit - len(found), 1)
-        page = listings.page(bucket, uri, client, PageAsked.at(cursor, size=size))
+        page = listings.page(bucket, place.uri, place.client, PageAsked.at(cursor, size=size))
         found += [
             each for each in page.entries if is_supported(each.name) and wanted in each.name.lower()
         ]
@@ -136,16 +133,14 @@ class MemberPart(Struct, frozen=True):
 class ShardRecords:
     """Reads shards for users who inspect data."""
 
-    def __init__(self, processes: ShardProcesses, policy: SpecPolicy) -> None:
+    def __init__(self, processes: ShardProcesses) -> None:
         self._processes = processes
-        self._policy = policy
         self._turns = Turns()
 
     async def look(
         self,
         place: ObjectPlace,
         order: dict[str, Any],
-        client: str,
         gone: Gone,
         *,
         seconds_max: float = LOOK_S_MAX,
@@ -154,21 +149,19 @@ class ShardRecords:
         and what to close once it is sent. ``ShardProblemError``, ``DsortError``."""
         if place.name:
             refuse_other_objects(place.name)
-        fetch = place.policy(self._policy).to_json()
+        fetch = place.policy().to_json()
         bucket = {"bucket": bucket_value(place.ref), "uri": place.uri, "name": place.name}
-        async with self._turns.one(client):
+        async with self._turns.one(place.client):
             return await self._processes.made(
                 {**bucket, "fetch": fetch, **order}, MEMBERS_FILE, gone, seconds_max=seconds_max
             )
 
-    async def counts(
-        self, place: ObjectPlace, shards: list[Entry], client: str, gone: Gone
-    ) -> dict[str, int]:
+    async def counts(self, place: ObjectPlace, shards: list[Entry], gone: Gone) -> dict[str, int]:
         """The numbers of records by name, of those of these shards for which they are known."""
         sizes = [each.size_bytes for each in shards]
         order = {"look": "counts", "names": [each.name for each in shards], "sizes": sizes}
         try:
-            made, ends = await self.look(place, order, client, gone)
+            made, ends = await self.look(place, order, gone)
         except (ShardProblemError, DsortError):
             return {}  # the shards are shown without their counts
         with ends:
