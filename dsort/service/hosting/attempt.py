@@ -83,24 +83,27 @@ class JobAttempt(Struct, frozen=True):
 
     def run(self) -> JobReport:
         """Do the remaining work of the job."""
-        bucket = self.open_bucket(self.spec.output_bck)
+        job_id, ref = self.row.job_id, self.spec.output_bck
         common: Any = {"options": self.options, "on_event": self.on_event, "stop": self.stop}
+        if self.row.attempt == 1:
+            self.stop.raise_if_requested()
+            return api.run(self.spec, job_id=job_id, **common)
+        bucket = self.open_bucket(ref)
         while True:
-            if self.row.attempt > 1:
-                self._fence(bucket)
-                done = self._finished(bucket)
-                if done is not None:
-                    return done
+            self._fence(bucket)
+            done = self._finished(bucket)
+            if done is not None:
+                return done
             try:
-                if self.row.attempt > 1 and self._is_begun(bucket):
+                if self._is_begun(bucket):
                     log.info("the job is resumed from what earlier attempts left")
-                    ref = self.spec.output_bck
-                    return api.resume(self.row.job_id, ref, expected=self.spec, **common)
+                    return api.resume(job_id, ref, expected=self.spec, **common)
                 self.stop.raise_if_requested()
-                return api.run(self.spec, job_id=self.row.job_id, **common)
+                return api.run(self.spec, job_id=job_id, **common)
             except JobConflictError:
                 # An earlier attempt was only slow, and has begun or finished the job meanwhile.
-                if self.row.attempt == 1 or not self._is_others(bucket):
+                name = manifest_name(job_id)
+                if name not in bucket.stat_many([name]) and not read_hold(bucket, job_id).live:
                     raise
 
     def _fence(self, bucket: Bucket) -> None:
@@ -137,11 +140,6 @@ class JobAttempt(Struct, frozen=True):
                     discard_run(bucket, job_id)
             return False
         return True
-
-    def _is_others(self, bucket: Bucket) -> bool:
-        """Whether another process has the job, or has finished it."""
-        name = manifest_name(self.row.job_id)
-        return name in bucket.stat_many([name]) or read_hold(bucket, self.row.job_id).live
 
     def _finished(self, bucket: Bucket) -> JobReport | None:
         """The report from the manifest, if there is one; all other remains of the job are
