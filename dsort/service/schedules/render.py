@@ -17,7 +17,7 @@ name of the ``latest`` pointer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -72,11 +72,11 @@ class RunValues(Struct, frozen=True):
 def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
     """``spec`` for the run of ``values``. ``SpecError`` lists every placeholder that is unknown or
     in a place where none is allowed."""
-    problems = list(_problems(spec, ()))
+    problems: list[SpecProblem] = []
+    texts = {name: str(value) for name, value in asdict(values).items()}
+    rendered: dict[str, Any] = _rendered(spec, (), texts, problems)
     if problems:
         raise SpecError(problems)
-    texts = {name: str(value) for name, value in asdict(values).items()}
-    rendered: dict[str, Any] = _rendered(spec, (), texts)
     algorithm = rendered.get("algorithm")
     if isinstance(algorithm, str):
         algorithm = rendered["algorithm"] = {"kind": algorithm}
@@ -113,22 +113,41 @@ def shared_part(text: str) -> str:
     return text if match is None else text[: match.start()].rpartition("/")[0]
 
 
-def _rendered(value: Any, steps: Steps, texts: Mapping[str, str]) -> Any:
+def _rendered(
+    value: Any, steps: Steps, texts: Mapping[str, str], problems: list[SpecProblem]
+) -> Any:
+    if isinstance(value, Mapping) and steps == ("ekm",):
+        return {
+            _filled(key, (*steps, key), texts, problems) if isinstance(key, str) else key: each
+            for key, each in value.items()
+        }
     if isinstance(value, Mapping):
-        named = {}
-        for key, each in value.items():
-            name = _filled(key, texts) if steps == ("ekm",) else key
-            named[name] = _rendered(each, (*steps, key), texts)
-        return named
+        return {key: _rendered(each, (*steps, key), texts, problems) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rendered(each, (*steps, index), texts) for index, each in enumerate(value)]
+        return [
+            _rendered(each, (*steps, index), texts, problems) for index, each in enumerate(value)
+        ]
     if isinstance(value, str) and _allowed(steps):
-        return _filled(value, texts)
+        return _filled(value, steps, texts, problems)
+    if has_placeholder(value):
+        message = "may not have a placeholder"
+        hint = "they go into buckets, names of inputs and outputs, seed and description"
+        problems.append(SpecProblem(path_of(steps), message, hint))
     return value
 
 
-def _filled(text: str, texts: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda match: texts[match[1]], text)
+def _filled(text: str, steps: Steps, texts: Mapping[str, str], problems: list[SpecProblem]) -> str:
+    for name in dict.fromkeys(_PLACEHOLDER.findall(text)):
+        if name not in PLACEHOLDERS:
+            near = closest(name, PLACEHOLDERS)
+            hint = f"did you mean {{{{{near}}}}}?" if near else _KNOWN_HINT
+            message = f"unknown placeholder {{{{{name}}}}}"
+            problems.append(SpecProblem(path_of(steps), message, hint))
+    rest = _PLACEHOLDER.sub("", text)
+    if _own(steps)[0] not in _BRACES_MAY_STAY and ("{{" in rest or "}}" in rest):
+        message = "has two braces in a row that are no placeholder"
+        problems.append(SpecProblem(path_of(steps), message, _KNOWN_HINT))
+    return _PLACEHOLDER.sub(lambda match: texts.get(match[1], match[0]), text)
 
 
 def _own(steps: Steps) -> Steps:
@@ -146,38 +165,6 @@ def _allowed(steps: Steps) -> bool:
     if steps[0] == "input_format":
         return steps[1] in _INPUTS
     return steps == ("algorithm", "seed")
-
-
-def _problems(value: Any, steps: Steps) -> Iterator[SpecProblem]:
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            if steps == ("ekm",) and isinstance(key, str):
-                yield from _text_problems(key, (*steps, key))
-            elif steps[:1] != ("ekm",):
-                yield from _problems(each, (*steps, key))
-    elif isinstance(value, (list, tuple)):
-        for index, each in enumerate(value):
-            yield from _problems(each, (*steps, index))
-    elif isinstance(value, str) and _allowed(steps):
-        yield from _text_problems(value, steps)
-    elif has_placeholder(value):
-        yield SpecProblem(
-            path_of(steps),
-            "may not have a placeholder",
-            "they go into buckets, names of inputs and outputs, seed and description",
-        )
-
-
-def _text_problems(text: str, steps: Steps) -> Iterator[SpecProblem]:
-    for name in dict.fromkeys(_PLACEHOLDER.findall(text)):
-        if name not in PLACEHOLDERS:
-            near = closest(name, PLACEHOLDERS)
-            hint = f"did you mean {{{{{near}}}}}?" if near else _KNOWN_HINT
-            yield SpecProblem(path_of(steps), f"unknown placeholder {{{{{name}}}}}", hint)
-    rest = _PLACEHOLDER.sub("", text)
-    if _own(steps)[0] not in _BRACES_MAY_STAY and ("{{" in rest or "}}" in rest):
-        message = "has two braces in a row that are no placeholder"
-        yield SpecProblem(path_of(steps), message, _KNOWN_HINT)
 
 
 POINTER_NAME: Final = "latest.json"
