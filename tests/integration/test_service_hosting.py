@@ -421,7 +421,7 @@ def test_a_job_that_takes_too_long_is_stopped_and_says_why(
         row = hosted.ended(hosted.submit())
         assert (row.state, row.exit_code, row.attempt) == ("stopped", 143, 1)
         assert row.error is not None
-        assert "ran longer than a job may here, 1 s (--max-job-time)" in row.error["detail"]
+        assert "ran longer than 1.00 s (--max-job-time)" in row.error["detail"]
         assert row.stop_reason is not None
         assert "--max-job-time" in row.stop_reason
         assert list((hosted.root / "out").glob("*.tar")) == []

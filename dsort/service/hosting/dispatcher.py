@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.closing import ClosesOnExit
+from dsort.durations import format_duration
 from dsort.errors import DsortError, NotFoundError, WorkerLostError
 from dsort.job.setup.resources import cores
 from dsort.log_lines import logger_of
@@ -310,7 +311,7 @@ class Dispatcher(ClosesOnExit):
         most_s, begun_at = self._job_time_max_s, row.begun_at or row.started_at
         if most_s is None or begun_at is None or time.time() - begun_at <= most_s:
             return
-        reason = f"it ran longer than a job may here, {_words_of(most_s)} (--max-job-time)"
+        reason = f"it ran longer than {format_duration(most_s)} (--max-job-time)"
         log.warning("job %s is stopped: %s", row.job_id, reason)
         with contextlib.suppress(NotFoundError):
             self._store.ask_stop(row.job_id, reason, as_failure=True)
@@ -379,11 +380,3 @@ class Dispatcher(ClosesOnExit):
         self._hosted.move_to_end(row.job_id)
         while len(self._hosted) > HOSTED_KEPT:
             self._hosted.popitem(last=False)
-
-
-def _words_of(seconds: float) -> str:
-    """A time in the largest unit of which it is a whole multiple: ``6 h``."""
-    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= unit_s and seconds % unit_s == 0:
-            return f"{seconds / unit_s:.0f} {unit}"
-    return f"{seconds:g} s"
