@@ -8,18 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from dsort.errors import WorkerLostError
 from dsort.log_lines import LineFormatter
 from dsort.options import RunOptions
 from dsort.service.hosting import process as deaths
-from dsort.service.hosting import ray_head
 from dsort.service.hosting.environment import VARIABLE, JobEnvironment
 from dsort.service.hosting.logs import (
     log_event,
@@ -234,16 +231,3 @@ def test_the_tail_of_a_log_begins_with_a_line(tmp_path: Path) -> None:
     path.write_bytes(b"first line\nsecond \xff line\nthird\n")
     assert tail(path) == "first line\nsecond \N{REPLACEMENT CHARACTER} line\nthird\n"
     assert tail(path, bytes_max=15) == "third\n"
-
-
-def test_a_ray_that_cannot_be_started_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing = [sys.executable, "-c", "raise SystemExit('no room for Ray')"]
-    monkeypatch.setattr(ray_head, "interpreter", lambda: failing)
-    ray = ray_head.RayHead(tmp_path, cpus=1, over=threading.Event())
-    with pytest.raises(WorkerLostError, match="no room for Ray") as failed:
-        ray.ensure()
-    assert "ray.log" in failed.value.hint
-    assert not (tmp_path / "ray.json").exists()
-    ray.stop()  # nothing to stop
