@@ -358,6 +358,9 @@ def test_buckets_in_use_are_listed_with_their_last_job_and_schedules(
     written.get_by_role("link", name="Nightly shuffle").press("Enter")
     page.locator(".job-head .chip").wait_for()
     assert page.url.endswith(place.jobs["warned"])
+    show(page, "#/data", ".in-use tbody tr")
+    images.get_by_role("link", name="images").press("Enter")
+    page.locator("[data-shard='s-00.tar']").wait_for()
 
 
 def test_what_a_shard_holds_is_never_a_page(place: Gallery, page: Page) -> None:
@@ -374,6 +377,15 @@ def test_what_a_shard_holds_is_never_a_page(place: Gallery, page: Page) -> None:
         page.get_by_role("button", name="Next →").first.click()
         await_text(page, ".record", words)
     assert page.title() == "Data · dsort"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("look", LOOKS)
+def test_samples_can_be_looked_at(page: Page, look: str) -> None:
+    show(dress(page, look), "#/data/photos", "[data-shard]")
+    page.get_by_role("button", name="Ten").click()
+    page.locator(".sample canvas").first.wait_for()
+    look_at(page, "data-samples", look)
 
 
 # --- a schedule
