@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import httpx
 import numpy as np
 import pytest
+import yaml
 from msgspec.structs import asdict
 
 from dsort.client import DsortClient
@@ -274,6 +275,7 @@ def test_a_schedule_is_made_paused_and_removed(place: Place, page: Page) -> None
     page.get_by_label("Cron expression").fill("0 25 * * *")
     page.get_by_label("Time zone").fill("Europe/Berlin")
     spec = page.get_by_label("Spec of its jobs")
+    assert yaml.safe_load(spec.input_value())["algorithm"]["kind"] == "shuffle"
     nightly = SPEC.replace("seed: 3", 'seed: "{{run_id}}"')
     spec.fill(nightly.replace("shuffled-", "{{date}}/s-"))
     page.get_by_role("button", name="Add", exact=True).click()

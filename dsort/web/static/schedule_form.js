@@ -12,8 +12,8 @@ output_bck: nightly
 output_format: "{{date}}/shuffled-%06d"
 output_shard_size: 64MB
 algorithm:
-kind: shuffle
-seed: "{{run_id}}"
+  kind: shuffle
+  seed: "{{run_id}}"
 `;
 const PLACEHOLDERS =
   "In names, prefixes, seed and description, {{date}} is the date of the run, {{run_id}} its " +
