@@ -1,4 +1,5 @@
 /* A text field for specs, with line numbers, and problems marked at the lines they are about. */
+import { searchInput } from "./dialogs.js";
 import { el } from "./dom.js";
 import { ownTerms } from "./problems.js";
 
@@ -151,12 +152,7 @@ export const fieldHelp = (schema) => {
     "div.help",
     items.map((item) => item.element),
   );
-  const search = el("input", {
-    type: "search",
-    placeholder: "Find a field",
-    "aria-label": "Find a field",
-    autocomplete: "off",
-  });
+  const search = searchInput("Find a field", "Find a field");
   search.addEventListener("input", () => {
     const wanted = search.value.trim().toLowerCase();
     for (const { field, element } of items)

@@ -5,7 +5,7 @@ import { el, foldedTable, isDark, numberCell, onTheme } from "./dom.js";
 import { countText, numberText } from "./format.js";
 
 // From far too few over as expected to far too many: orange and blue can be told apart by
-// nearly everybody. What is as expected has the colour of the card.
+// nearly all readers. What is as expected has the colour of the card.
 const RAMPS = {
   dark: ["#ffb066", "#c97a34", "#6e4a2b", "#22272c", "#28566a", "#3f9dbf", "#8adcf7"],
   light: ["#8f3f00", "#d07a2d", "#f0c79b", "#f3f5f6", "#a9cfdd", "#3a88a8", "#0c4a63"],

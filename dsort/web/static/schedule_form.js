@@ -1,6 +1,6 @@
 /* The form that makes or changes a schedule. */
 import { api } from "./api.js";
-import { labelledField, notify } from "./dialogs.js";
+import { labelledField, notify, textInput } from "./dialogs.js";
 import { el, put } from "./dom.js";
 import { problemItems, problemsOf, specEditor, whenItRests } from "./editor.js";
 import { specText } from "./format.js";
@@ -123,15 +123,7 @@ class ScheduleForm {
       return el("select", { name }, Object.entries(kind).map(option));
     }
     const readonly = name === "name" && Boolean(this.replaces);
-    return el("input", {
-      type: "text",
-      name,
-      value: value ?? "",
-      readonly,
-      autocomplete: "off",
-      spellcheck: "false",
-      ...kind,
-    });
+    return textInput(name, { value: value ?? "", readonly, ...kind });
   }
 
   /** Say beside a field what is wrong with it; nothing, once it is being mended. */
@@ -175,7 +167,7 @@ class ScheduleForm {
           ),
         ),
         el(
-          "div.buttons.submit-buttons",
+          "div.buttons",
           el("button", { type: "submit", class: "primary" }, this.replaces ? "Save" : "Add"),
           el("button", { type: "button", onclick: this.cancel }, "Cancel"),
         ),

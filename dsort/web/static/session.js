@@ -1,4 +1,4 @@
-/* Who looks at the page, what they may do, and the question for a token. */
+/* Who reads the page, what the reader may do, and the question for a token. */
 import { api, setToken } from "./api.js";
 import { ask } from "./dialogs.js";
 import { el, put } from "./dom.js";
@@ -6,7 +6,7 @@ import { el, put } from "./dom.js";
 /** `who`: as /v1/whoami answers, or null. */
 export const session = { who: null };
 
-/** Whether who looks may change what `owner` owns. */
+/** Whether the reader may change what `owner` owns. */
 export const mayChange = (owner) => {
   const { who } = session;
   return Boolean(who) && (who.role === "admin" || (who.role === "submitter" && who.name === owner));
@@ -14,7 +14,7 @@ export const mayChange = (owner) => {
 
 export const maySubmit = () => Boolean(session.who) && session.who.role !== "viewer";
 
-/** Ask who looks, and say it in the corner. */
+/** Ask the service who the reader is, and show the name in the corner. */
 export const learnWho = async () => {
   try {
     session.who = await api.whoami();

@@ -1,6 +1,6 @@
 /* Write a spec, see at once what is wrong with it, look at its plan, submit it. */
 import { api } from "./api.js";
-import { labelledField, noteError, notify, waiting } from "./dialogs.js";
+import { labelledField, noteError, notify, textInput, waiting } from "./dialogs.js";
 import { el, put } from "./dom.js";
 import { fieldHelp, isJson, problemItems, problemsOf, specEditor, whenItRests } from "./editor.js";
 import { countText, specText } from "./format.js";
@@ -74,11 +74,7 @@ class SubmitForm {
             this.problems,
             details,
           ),
-          card(
-            "options",
-            this.options.element,
-            el("div.buttons.submit-buttons", this.submit, this.preview),
-          ),
+          card("options", this.options.element, el("div.buttons", this.submit, this.preview)),
         ),
         card("help", el("h2", "Fields of a spec"), this.help.element),
       ),
@@ -119,7 +115,7 @@ class SubmitForm {
     this.checkSoon(text);
   }
 
-  /** `valid`: true, false, or null while nobody knows. */
+  /** `valid`: true, false, or null while it is not known. */
   tell(valid, words, items) {
     this.valid = valid && maySubmit();
     this.status.className = `state ${valid ? "ok" : valid === false ? "not-ok" : "quiet"}`;
@@ -194,17 +190,11 @@ function exampleChoice(chosen) {
 }
 
 function optionFields() {
-  const input = (name, more) =>
-    el("input", { type: "text", name, autocomplete: "off", spellcheck: "false", ...more });
-  const priority = input("priority", {
-    type: "number",
-    value: 0,
-    min: -1000,
-    max: 1000,
-    step: 1,
-  });
-  const labels = input("labels", { placeholder: "team-a, nightly" });
-  const description = input("description", { placeholder: "as the spec says", maxlength: 2000 });
+  const range = { type: "number", value: 0, min: -1000, max: 1000, step: 1 };
+  const priority = textInput("priority", range);
+  const labels = textInput("labels", { placeholder: "team-a, nightly" });
+  const about = { placeholder: "as the spec says", maxlength: 2000 };
+  const description = textInput("description", about);
   const read = () => ({
     priority: Number(priority.value) || "",
     label: [...new Set(labels.value.split(/[\s,]+/).filter(Boolean))],

@@ -1,4 +1,4 @@
-/* Tokens, for admins: who has one, for which buckets, and a new one. */
+/* Tokens, for admins: their names and buckets, and a new one. */
 import { actionButton } from "./actions.js";
 import { api } from "./api.js";
 import { ask, labelledField, noteError, notify, textInput } from "./dialogs.js";
