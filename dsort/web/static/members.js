@@ -2,7 +2,7 @@
    bytes. Whatever a shard holds comes in as text, or as pixels: nothing of it is HTML. */
 import { api } from "./api.js";
 import { noteError, saveBlob, showDialog, workButton } from "./dialogs.js";
-import { el, put } from "./dom.js";
+import { el, fromJson, put } from "./dom.js";
 import { bytesText, countText, numberText } from "./format.js";
 import { dataPath, shardLink } from "./links.js";
 
@@ -158,7 +158,7 @@ export const firstWords = ({ kind, text }) => {
   if (kind === "text") return cut((text || "").trim(), WORDS);
   if (kind !== "json") return "";
   try {
-    const value = JSON.parse(text);
+    const value = fromJson(text);
     if (value === null || typeof value !== "object") return cut(String(value), WORDS);
     const fields = Object.entries(value).map(([name, each]) => {
       const plain = each === null || typeof each !== "object";
@@ -173,7 +173,7 @@ export const firstWords = ({ kind, text }) => {
 function asJson(member) {
   const left = { nodes: NODES_MAX };
   try {
-    return el("div.tree", node(JSON.parse(member.text), null, left, 0));
+    return el("div.tree", node(fromJson(member.text), null, left, 0));
   } catch {
     return asText(member.text, member.size_bytes, "JSON"); // cut off, or no JSON
   }
