@@ -112,11 +112,12 @@ function picture(member, place) {
   return box;
 }
 
-/** A small picture; a box that stays empty if it is too large to be loaded, or none. */
+/** A small picture, or the words that stand for one. */
 export const thumbnail = (member, place) => {
   const box = el("span.thumb");
   const draw = async () => put(box, await drawn(await blobOf(member, place), member, SMALL));
   if (loadsAtOnce(member)) draw().catch(() => put(box, "no picture"));
+  else put(box, `a picture of ${bytesText(member.size_bytes)}`);
   return box;
 };
 
