@@ -103,6 +103,38 @@ class Command:
                 self._tail = (self._tail + piece)[-SHOWN_BYTES:]
 
 
+class Running:
+    """Programs that run side by side, and are ended together."""
+
+    def __init__(self) -> None:
+        self._commands: set[Command] = set()
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def start(
+        self, words: Sequence[str], *, is_source: bool, variables: Mapping[str, str] | None = None
+    ) -> Command:
+        """Start a program. ``InputError`` if it cannot be started, or all have been ended."""
+        with self._lock:
+            if self._ended:
+                raise InputError(f"the program {words[0]} was not begun: another one failed")
+            command = Command(words, is_source=is_source, variables=variables)
+            self._commands.add(command)
+        return command
+
+    def drop(self, command: Command) -> None:
+        """Remove a program that has ended."""
+        self._commands.discard(command)
+
+    def end(self) -> None:
+        """End the programs that still run, with all processes that they have started."""
+        with self._lock:
+            self._ended = True
+            running = list(self._commands)
+        for command in running:
+            command.end()
+
+
 BYTES_MAX: Final = 64 << 20
 """The most that all programs of a recipe may write: it is held in memory, and every worker gets
 it."""
@@ -114,9 +146,8 @@ class Programs:
     """Runs programs, and ends those that still run when the job stops."""
 
     def __init__(self) -> None:
-        self._running: set[Command] = set()
+        self.running = Running()
         self._lock = threading.Lock()
-        self._closed = False
         self._left = BYTES_MAX
 
     def written_by(self, lines: Sequence[tuple[str, str]]) -> list[bytes]:
@@ -127,16 +158,8 @@ class Programs:
             try:
                 return list(threads.map(lambda line: self._run(*line), lines))
             except BaseException:
-                self.end()  # the output of the others is not needed any more
+                self.running.end()  # the output of the others is not needed any more
                 raise
-
-    def end(self) -> None:
-        """End the programs that still run, with all processes that they have started."""
-        with self._lock:
-            self._closed = True
-            running = list(self._running)
-        for command in running:
-            command.end()
 
     def _run(self, where: str, text: str) -> bytes:
         try:
@@ -146,7 +169,7 @@ class Programs:
         if not words or not words[0]:
             raise InputError(f"{where} names no program", hint="000001.jpg pipe:curl -sf URL")
         try:
-            command = self._started(words)
+            command = self.running.start(words, is_source=True)
         except InputError as error:
             raise InputError(f"{where}: {error.message}") from None
         try:
@@ -154,21 +177,13 @@ class Programs:
             why = command.wait()
         finally:
             command.end()
-            self._running.discard(command)
+            self.running.drop(command)
         if why:
             raise InputError(
                 f"{where}: the program {command.program} {why}",
                 hint="what it wrote may not be whole, so none of it is used",
             )
         return data
-
-    def _started(self, words: list[str]) -> Command:
-        with self._lock:
-            if self._closed:
-                raise InputError(f"the program {words[0]} was not begun: another one failed")
-            command = Command(words, is_source=True)
-            self._running.add(command)
-        return command
 
     def _read(self, command: Command, where: str) -> bytes:
         pieces = []
@@ -199,7 +214,7 @@ def opened_programs(spec: JobSpec, options: RunOptions) -> Iterator[Programs | N
     try:
         yield programs
     finally:
-        programs.end()
+        programs.running.end()
 
 
 NOTED_EVERY_S: Final = 1.0
@@ -244,7 +259,7 @@ def run_on_shards(
         try:
             runs.do(left, threads, stop, warn)
         finally:
-            runs.end()
+            runs.running.end()
 
 
 class _Runs:
@@ -262,8 +277,7 @@ class _Runs:
         self._outputs, self._done = outputs, done
         self._first = 0  # the program ran for all shards before this one
         self._noted_s = 0.0
-        self._running: dict[int, Command] = {}
-        self._ended = False
+        self.running = Running()
 
     def do(
         self,
@@ -300,12 +314,6 @@ class _Runs:
                 hint=f"`dsort resume {self._job_id} --run-code` runs it for the others",
             )
 
-    def end(self) -> None:
-        """End the running programs."""
-        self._ended = True
-        for command in list(self._running.values()):
-            command.end()
-
     def _run(self, ordinal: int) -> str:
         """Run the program for a shard; returns why it failed, "" on success."""
         shard = self._outputs[ordinal]
@@ -321,14 +329,11 @@ class _Runs:
             "DSORT_XXH3": shard.xxh3,
         }
         try:
-            command = Command(words, is_source=False, variables=variables)
+            command = self.running.start(words, is_source=False, variables=variables)
         except InputError as error:
             return error.message
-        self._running[ordinal] = command
-        if self._ended:
-            command.end()
         why = command.wait(self._wanted.timeout)
-        del self._running[ordinal]
+        self.running.drop(command)
         return why and f"the program {command.program} {why}"
 
     def _words(self, ordinal: int, why: str) -> str:

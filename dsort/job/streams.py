@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from dsort.errors import InputError, SpecError, SpecProblem, StorageError, StorageFullError
-from dsort.job.programs import Command
+from dsort.job.programs import Running
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import check_object_name
 from dsort.options import RunOptions
@@ -51,8 +51,7 @@ class Streams:
     def __init__(self, spec: JobSpec, directory: Path) -> None:
         self._spec = spec
         self._directory = directory
-        self._commands: set[Command] = set()
-        self._closed = False
+        self._running = Running()
         self.inputs: dict[str, BucketRef] = {}
         for number, source in enumerate(spec.sources):
             if source.bucket.is_stream:
@@ -67,10 +66,12 @@ class Streams:
     def spool(self, stop: StopFlag) -> None:
         """Read all input streams. ``InputError`` if a program fails, ``StorageFullError`` if there
         is no room."""
-        with self._ended_commands():
+        try:
             for source in self._spec.sources:
                 if source.name in self.inputs:
                     stop.wait_for(lambda source=source: self._spool(source, stop))  # type: ignore[misc]
+        finally:
+            self._running.end()
 
     def deliver(self, name: str, stop: StopFlag) -> None:
         """Write the output shard ``name`` to standard output. ``StorageError`` if its reader is
@@ -108,14 +109,11 @@ class Streams:
 
     def _run(self, words: list[str], path: Path, stop: StopFlag) -> None:
         """Spool the output of a program."""
-        command = Command(words, is_source=True)
-        self._commands.add(command)
-        if self._closed:
-            command.end()
+        command = self._running.start(words, is_source=True)
         with command.stdout as written:
             self._store(written, path, f"what {command.program} writes", stop)
         why = command.wait()
-        self._commands.discard(command)
+        self._running.drop(command)
         stop.raise_if_requested()
         if why:
             raise InputError(
@@ -138,16 +136,6 @@ class Streams:
         except OSError as error:
             kind = StorageFullError if error.errno == 28 else StorageError
             raise kind(f"cannot spool {what} to {path}: {error.strerror}") from None
-
-    @contextlib.contextmanager
-    def _ended_commands(self) -> Iterator[None]:
-        """End the programs that still run after the body."""
-        try:
-            yield
-        finally:
-            self._closed = True
-            for command in list(self._commands):
-                command.end()
 
 
 @contextlib.contextmanager

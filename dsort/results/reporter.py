@@ -6,12 +6,11 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
-from dsort.containers.base import Container, OddityKind
+from dsort.containers.base import Container
 from dsort.data.tally import Tally
 from dsort.errors import InvariantError
 from dsort.log_lines import logger_of
@@ -49,18 +48,20 @@ class Timeline(Struct):
     samples_max: int = TIMELINE_SAMPLES_MAX
     step_s: float = STEP_S_MIN
     _points: list[_Point] = field(default_factory=list)
-    _latest: _Point | None = None
+    _latest: list[_Point] = field(default_factory=list)
 
     def begin(self, phase: str, elapsed_s: float) -> None:
-        """Add the begin of a phase."""
-        self._flush()
+        """Add the begin of a phase. The last progress of a phase that was left without its end is
+        kept in place of that end."""
+        for point in self._waiting():
+            self._keep(point)
         self._keep(_Point(elapsed_s, phase, 0, border=True))
 
     def note(self, phase: str, elapsed_s: float, bytes_done: int) -> None:
         """Add progress of a phase that began."""
         point = _point(elapsed_s, phase, bytes_done, border=False)
         if elapsed_s - self._points[-1].elapsed_s < self.step_s:
-            self._latest = point
+            self._latest = [point]
         else:
             self._keep(point)
 
@@ -73,29 +74,23 @@ class Timeline(Struct):
 
     def samples(self) -> tuple[Sample, ...]:
         """The samples, at most ``samples_max``, in order of time."""
-        points = self._points
-        if self._latest is not None and self._latest.elapsed_s > points[-1].elapsed_s:
-            points = [*points, self._latest]
+        points = [*self._points, *self._waiting()]
         samples: list[Sample] = []
-        before: _Point | None = None
-        for point in points:
-            rate = 0.0
-            if before is not None and before.phase == point.phase:
-                seconds = point.elapsed_s - before.elapsed_s
-                rate = (point.bytes_done - before.bytes_done) / seconds if seconds > 0 else 0.0
+        for before, point in zip([*points[:1], *points], points, strict=False):
+            seconds = point.elapsed_s - before.elapsed_s
+            steady = before.phase == point.phase and seconds > 0
+            rate = (point.bytes_done - before.bytes_done) / seconds if steady else 0.0
             samples.append(
                 Sample(round(point.elapsed_s, 3), point.phase, point.bytes_done, round(rate, 1))
             )
-            before = point
         return tuple(samples)
 
-    def _flush(self) -> None:
-        """Keep the last progress of a phase that was left without its end, in place of that end."""
-        if self._latest is not None and self._latest.elapsed_s > self._points[-1].elapsed_s:
-            self._keep(self._latest)
+    def _waiting(self) -> list[_Point]:
+        """The last progress, unless it is as old as the last point that is kept."""
+        return [each for each in self._latest if each.elapsed_s > self._points[-1].elapsed_s]
 
     def _keep(self, point: _Point) -> None:
-        self._latest = None
+        self._latest = []
         self._points.append(point)
         if len(self._points) < self.samples_max:
             return
@@ -123,12 +118,7 @@ class PhaseTotals(Struct):
     bytes: int = 0
     members: int = 0
     payload_bytes: int = 0
-    ended_s: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """The duration of the phase; 0 while it runs."""
-        return 0.0 if self.ended_s is None else self.ended_s - self.began_s
+    seconds: float = 0.0  # 0 while it runs
 
 
 class JobState(Struct):
@@ -159,7 +149,7 @@ class JobState(Struct):
 
     def end(self, at_s: float) -> None:
         """End the phase that runs."""
-        self.current.ended_s = at_s
+        self.current.seconds = at_s - self.current.began_s
         self.phase = ""
 
     def seconds(self) -> dict[str, float]:
@@ -294,35 +284,21 @@ class Reporter(Struct):
     def note(self, tally: Tally) -> None:
         """Add ``tally`` to the counts, and warn of what a user should know."""
         self.state.tally.merge(tally)
+        oddities = [each for container in self.containers for each in container.oddities]
+        own = {each.kind: each.warning for each in reversed(oddities)}
+        texts = WARNING_TEXTS | own | dict.fromkeys(QUIET_KINDS, "")
         for kind, count, samples in tally:
-            if not self._is_quiet(kind) and not self._ignored(kind):
-                self._warn(kind, count, samples)
+            text = texts.get(kind, kind + ": {count}: {names}")
+            base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
+            if text and getattr(self.spec.config, base, None) != "ignore":
+                shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
+                which = r"\1" if count == 1 else r"\2"
+                agreed = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", which, text)
+                self.warn(kind, agreed.format(count=f"{count:,}", names=shown))
 
     def reactions(self) -> tuple[ReactionCount, ...]:
         """Everything that was counted so far."""
         return tuple(ReactionCount(kind, count, names) for kind, count, names in self.state.tally)
-
-    def _oddity(self, kind: str) -> OddityKind | None:
-        """The oddity of the inputs' containers that has this ``kind``; None if there is none."""
-        tables = (each.oddities for each in self.containers)
-        return next((each for each in chain(*tables) if each.kind == kind), None)
-
-    def _is_quiet(self, kind: str) -> bool:
-        oddity = self._oddity(kind)
-        return kind in QUIET_KINDS or bool(oddity and not oddity.warning)
-
-    def _ignored(self, kind: str) -> bool:
-        base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
-        return getattr(self.spec.config, base, None) == "ignore"
-
-    def _warn(self, kind: str, count: int, samples: tuple[str, ...]) -> None:
-        shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
-        oddity = self._oddity(kind)
-        known = oddity.warning if oddity else WARNING_TEXTS.get(kind)
-        text = known or kind + ": {count}: {names}"
-        which = r"\1" if count == 1 else r"\2"
-        agreed = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", which, text)
-        self.warn(kind, agreed.format(count=f"{count:,}", names=shown))
 
     def warn(self, kind: str, text: str) -> None:
         """Warn the user of something that does not stop the job."""

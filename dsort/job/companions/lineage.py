@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
@@ -69,20 +69,15 @@ class _LineageOfShard(NamedTuple):
 
 
 def stage_lineage(job: Job, plan: Plan, kind: str) -> StagedSidecar:
-    """Stage the lineage of a job whose output shards are all written. ``kind``: as in the spec."""
+    """Stage the lineage of a job whose output shards are all written. ``kind``: ``parquet`` or
+    ``jsonl``."""
     write = _write_parquet if kind == "parquet" else _write_lines
-    inputs = [shard.name for shard in job.inputs]
-    return stage_rows(job, kind, lambda file: write(file, _rows(job, plan), inputs))
-
-
-def stage_rows(job: Job, kind: str, write: Callable[[IO[bytes]], None]) -> StagedSidecar:
-    """Stage the content that ``write`` gives a file as the lineage of the job. ``kind``:
-    ``parquet`` or ``jsonl``."""
+    inputs = [_text(shard.name) for shard in job.inputs]
     name, token = lineage_name(job.job_id, kind), f"{staged_prefix(job.job_id)}lineage"
     with tempfile.TemporaryDirectory(prefix="dsort-lineage-") as directory:
         path = Path(directory) / "lineage"
         with path.open("wb") as file:
-            write(file)
+            write(file, _rows(job, plan), inputs)
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
             return StagedSidecar(kind, stage_file(job.buckets.outputs, token, name, file))
@@ -227,7 +222,7 @@ def _write_parquet(
     import pyarrow as pa  # few jobs need it
     import pyarrow.parquet as pq
 
-    inputs_read, schema = [_text(name) for name in inputs], lineage_schema()
+    schema = lineage_schema()
 
     def named(numbers: np.ndarray[Any, Any], known: Sequence[str]) -> Any:
         used, places = np.unique(numbers, return_inverse=True)
@@ -244,7 +239,7 @@ def _write_parquet(
             keys = BytesColumn.concat([each.keys for each in group])
             columns = [
                 key_strings(keys),
-                named(np.concatenate([each.input_shard for each in group]), inputs_read),
+                named(np.concatenate([each.input_shard for each in group]), inputs),
                 offsets(np.concatenate([each.input_offset for each in group])),
                 arrow_numbers(np.concatenate([each.input_bytes for each in group])),
                 named(np.repeat(np.arange(len(group)), counts), list(map(_text, outputs))),
@@ -296,7 +291,6 @@ def _hash_strings(hashes: np.ndarray[Any, Any]) -> Any:
 
 
 def _write_lines(file: IO[bytes], shards: Iterator[_LineageOfShard], inputs: Sequence[str]) -> None:
-    inputs_read = [_text(name) for name in inputs]
     for each in shards:
         output = _text(each.output_shard)
         rows = zip(
@@ -312,7 +306,7 @@ def _write_lines(file: IO[bytes], shards: Iterator[_LineageOfShard], inputs: Seq
         for key, shard, start, size_bytes, at, stored_bytes, digest in rows:
             row = {
                 "key": readable(key),
-                "input_shard": inputs_read[shard],
+                "input_shard": inputs[shard],
                 "input_offset": None if start < 0 else start,
                 "input_bytes": size_bytes,
                 "output_shard": output,

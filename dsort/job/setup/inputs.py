@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, islice
 
 from msgspec import Struct, field
@@ -47,6 +48,10 @@ have 10**7."""
 
 FILES_NAMED_MAX = 3
 
+_AGAIN_HINT = (
+    "start the job again once nothing writes to its inputs (of a file, another mode, owner or hard "
+    "link counts as well)"
+)
 MISSING = ObjectInfo("", -1, 0, "")
 _LOOK_HINT = "check input_format and input_extension; `dsort ls` shows what is there"
 
@@ -151,7 +156,11 @@ def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
                 hint=error.hint,
             ) from None
         return
-    denied = [shard.name for shard in inputs if not _may_read(bucket, shard.name)]
+    may_read = partial(
+        os.access, mode=os.R_OK, effective_ids=os.access in os.supports_effective_ids
+    )
+    names = [shard.name for shard in inputs]
+    denied = [name for name in names if not may_read(bucket.local_path(name) or "")]
     if denied:
         raise StorageAccessError(
             f"{len(denied):,} of {len(inputs):,} input shards in {bucket.uri} may not be read: "
@@ -175,9 +184,7 @@ def refuse_changed_inputs(job: Job) -> None:
     if changed:
         more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise ChangedInputError(
-            f"input shard {', '.join(changed[:3])}{more} since the job began",
-            hint="start the job again once nothing writes to its inputs (of a file, another mode, "
-            "owner or hard link counts as well)",
+            f"input shard {', '.join(changed[:3])}{more} since the job began", hint=_AGAIN_HINT
         )
 
 
@@ -186,9 +193,7 @@ def refuse_changed_files(files: FilesBucket) -> None:
     if changed := files.changes(FILES_NAMED_MAX):
         more = ", …" if len(changed) == FILES_NAMED_MAX else ""
         raise ChangedInputError(
-            f"file {', '.join(changed)}{more} since the job began",
-            hint="start the job again once nothing writes to its inputs (of a file, another mode, "
-            "owner or hard link counts as well)",
+            f"file {', '.join(changed)}{more} since the job began", hint=_AGAIN_HINT
         )
 
 
@@ -298,11 +303,6 @@ def _refuse_unsized(bucket: Bucket, name: str) -> None:
         f"input shard {name} has a size of 0, but content: it is no ordinary file",
         hint="copy what is in it to a file of its own (files of /proc are like this)",
     )
-
-
-def _may_read(bucket: Bucket, name: str) -> bool:
-    path = bucket.local_path(name) or ""
-    return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
