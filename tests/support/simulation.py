@@ -76,7 +76,7 @@ def simulate(
         listener = _Listener(runtime, result, progress=progress)
         job.reporter.on_event = listener
         report = run_job(job, Tally())
-    result.partitions = job.movement.partitions
+    result.partitions = job.found.movement.partitions
     result.output_shards = report.output_shards
     result.peak_bytes = own_bytes("VmHWM")
     traffic = runtime.traffic
