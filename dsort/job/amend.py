@@ -4,20 +4,25 @@ job or as after it.
 
 If two jobs try to amend one result, the second is refused: ``amended.json`` of the job that made
 the result has the id of the job that amends it. The claim of a job that is gone has no effect.
+
+Keys may be removed because they identify a person. Once a removal is committed, the lineages and
+the wids index of the earlier result are deleted, and so are lists of names, and reports of aborted
+jobs that would have amended it. Older manifests of the result lose the names in their reactions,
+and rejects lose the lines of removed keys.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Annotated, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import numpy as np
 import xxhash
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from dsort.data.columns import UInt64s
+from dsort.data.columns import BytesColumn, UInt64s
 from dsort.data.numbered import hash_column
 from dsort.errors import (
     InputError,
@@ -26,18 +31,24 @@ from dsort.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from dsort.job.companions.directory_files import (
+from dsort.job.companions.sidecars import (
     containers_named,
-    directory_file_names,
     directory_files,
+    of_the_whole,
+    sidecars_written,
 )
 from dsort.job.job import Job
 from dsort.results.journal import list_job_directories
 from dsort.results.layout import (
     amended_name,
+    index_name,
+    job_of,
+    lineage_names,
     manifest_name,
     reactions_name,
+    rejects_name,
     removed_name,
+    report_name,
 )
 from dsort.results.manifest import (
     History,
@@ -46,19 +57,18 @@ from dsort.results.manifest import (
     ManifestPart,
     ManifestSidecar,
     parse_manifest,
+    without_names,
 )
-from dsort.sidecars.kinds import SidecarName, sidecar_names
+from dsort.sidecars.kinds import sidecar_names
 from dsort.spec.model import JobSpec
-from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_as, read_small
+from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
+from dsort.storage.small_objects import parse_as, read_json, read_small
 
 MANIFEST_BYTES_MAX: Final = 4 << 30
 REMOVED_BYTES_MAX: Final = 4 << 30
 CLAIM_BYTES_MAX: Final = 1 << 12
 SIDECAR_BYTES_MAX: Final = 4 << 30
 DATABASE: Final = "index.sqlite"
-LASTING: Final = ".nv-meta/dataset.yaml"
-"""This file does not list shards, and people write into it how their samples are read."""
 
 
 def load_base(job: Job) -> None:
@@ -248,20 +258,6 @@ def result_sidecars(
     return [known[name] for name in names]
 
 
-def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
-    """The sidecars that the job writes if its own shards are called ``shards``: those of these
-    shards, then those of the whole result."""
-    kinds, base = job.spec.index, job.found.base
-    if not kinds:
-        return []
-    own = [each for each in sidecar_names(kinds, shards) if each.ordinal >= 0]
-    before = [shard.name for shard in base.outputs]
-    known = {each.name for each in base.sidecars}
-    whole = sidecar_names(kinds, [*dict.fromkeys([*before, *shards])])
-    listing = [each for each in whole if each.ordinal < 0 and each.name not in {LASTING} & known]
-    return [*own, *listing]
-
-
 def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
     """``InputError`` if the names ``shards`` would move the files that list the whole result."""
     base = job.found.base
@@ -298,23 +294,6 @@ def refuse_other_schema(job: Job, schema: str) -> None:
             )
 
 
-def replaceable_names(job: Job) -> frozenset[str]:
-    """The names of the files that list the whole result which the job amends; they are
-    rewritten."""
-    base = job.found.base
-    names = [shard.name for shard in base.outputs]
-    return frozenset(each.name for each in _of_the_whole(base)) | frozenset(
-        directory_file_names(containers_named(base.spec, names), names)
-    )
-
-
-def _of_the_whole(base: Manifest) -> list[ManifestSidecar]:
-    shards = [shard.name for shard in base.outputs]
-    wanted = sidecar_names(base.spec.index, shards)
-    names = {each.name for each in wanted if each.ordinal < 0} - {LASTING}
-    return [each for each in base.sidecars if each.name in names]
-
-
 def refuse_other_sidecars(job: Job) -> None:
     """``InputError`` if the job would not keep up the files beside the result's shards, or if a
     file that it is about to rewrite was changed by others."""
@@ -327,7 +306,7 @@ def refuse_other_sidecars(job: Job) -> None:
                 hint=f"{name}: {theirs[name] or 'none'}",
             )
     if not job.attempt.is_resumed:  # else the job may have written them
-        for each in _of_the_whole(base):
+        for each in of_the_whole(base):
             _refuse_changed(job, each)
 
 
@@ -377,3 +356,95 @@ def known_md5(job: Job) -> dict[str, str]:
     if not found.keys() >= {shard.name for shard in base.outputs}:
         raise StorageError(f"{what} does not list all shards", hint="dsort did not write it so")
     return found
+
+
+REPORT_BYTES_MAX: Final = 1 << 30
+REJECTS_BYTES_MAX: Final = 4 << 30
+_LEFT_OUT_WITH: Final = "left out with "
+
+
+def forget_removed(bucket: Bucket, job_id: str) -> None:
+    """Remove all that still names the records that job ``job_id`` has removed from a result."""
+    now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
+    history = now.history
+    if not history.amends or not is_removal(now):
+        return
+    jobs = {history.amends, *(part.job_id for part in history.earlier)} - {job_id}
+    base = _named_by(bucket, history.amends)
+    ours = {name for job in jobs for name in (index_name(job), *lineage_names(job))}
+    for name in ours & base:
+        bucket.delete(name)
+    for name in _reports(bucket, jobs):
+        bucket.delete(name)
+    removed = read_removed(bucket, history.removed)
+    for job in sorted(jobs):
+        bucket.delete(reactions_name(job))
+        _forget_in_manifest(bucket, job)
+        _forget_in_rejects(bucket, job, removed)
+
+
+def _named_by(bucket: Bucket, job_id: str) -> set[str | None]:
+    """The lineages and the index of a result, if its manifest is still there."""
+    try:
+        data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
+    except ObjectNotFoundError:
+        return set()
+    base = parse_manifest(data)
+    return {base.index, *(each.name for each in base.lineages)}
+
+
+def _reports(bucket: Bucket, jobs: set[str]) -> Iterator[str]:
+    """The reports of aborted jobs that would have amended the result of one of ``jobs``."""
+    names = [info.name for info in bucket.list(INTERNAL_PREFIX)]
+    for name in names:
+        if name != report_name(job_of(name)):
+            continue
+        try:
+            content: Any = read_json(bucket, name, bytes_max=REPORT_BYTES_MAX)
+            amend = content["resume"]["accepted"]["spec"]["amend"]
+            is_of_result = amend["job"] in jobs
+        except (LookupError, StorageError, TypeError):
+            continue  # the job amends nothing, or this is no report
+        if is_of_result:
+            yield name
+
+
+def _forget_in_manifest(bucket: Bucket, job_id: str) -> None:
+    name = manifest_name(job_id)
+    try:
+        data = read_small(bucket, name, bytes_max=MANIFEST_BYTES_MAX)
+        left = without_names(data)
+    except (InputError, ObjectNotFoundError):
+        return
+    if left != data:
+        bucket.write(name, left)
+
+
+def _forget_in_rejects(bucket: Bucket, job_id: str, removed: UInt64s) -> None:
+    name = rejects_name(job_id)
+    try:
+        data = read_small(bucket, name, bytes_max=REJECTS_BYTES_MAX)
+    except ObjectNotFoundError:
+        return
+    lines = data.splitlines(keepends=True)
+    rejects = [_reject(line) for line in lines]
+    keys = [str(each.get("key")).encode("utf-8", "surrogateescape") for each in rejects]
+    stays = ~np.isin(hash_column(BytesColumn.of(keys)), removed)
+    if not stays.all():
+        rows = zip(lines, rejects, stays.tolist(), strict=True)
+        bucket.write(name, b"".join(_without_others(*row[:2]) for row in rows if row[2]))
+
+
+def _reject(line: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _without_others(line: bytes, reject: Mapping[str, Any]) -> bytes:
+    """A line of rejects without the name of the record that its record was left out with."""
+    if not str(reject.get("error")).startswith(_LEFT_OUT_WITH):
+        return line
+    return json.dumps({**reject, "error": f"{_LEFT_OUT_WITH}another record"}).encode() + b"\n"

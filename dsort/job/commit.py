@@ -19,21 +19,16 @@ from msgspec.structs import replace
 from dsort.containers.base import Container
 from dsort.containers.registry import codec_of
 from dsort.errors import InvariantError
-from dsort.job.amend import (
-    amended,
-    known_md5,
-    refuse_lost_claim,
-    release_base,
-    replaceable_names,
-    result_shards,
-    sidecars_written,
-)
-from dsort.job.companions.directory_files import (
+from dsort.job.amend import amended, known_md5, refuse_lost_claim, release_base, result_shards
+from dsort.job.companions.sidecars import (
     containers_named,
     directory_file_names,
     directory_files,
+    noted_sidecars,
+    replaceable_names,
+    sidecars_written,
+    stage_sidecars,
 )
-from dsort.job.companions.sidecars import noted_sidecars, stage_sidecars
 from dsort.job.create import Created, keep_sealed
 from dsort.job.extraction import answers
 from dsort.job.job import Job

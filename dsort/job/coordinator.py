@@ -14,19 +14,16 @@ from msgspec.structs import replace
 
 from dsort.data.tally import Tally
 from dsort.errors import JobStoppedError, StorageError
-from dsort.job.amend import (
-    refuse_moved_sidecars,
-    refuse_other_schema,
+from dsort.job.amend import forget_removed, refuse_moved_sidecars, refuse_other_schema
+from dsort.job.commit import commit, names_stored, outputs_of
+from dsort.job.companions.sidecars import (
+    containers_named,
+    directory_file_names,
+    refuse_alike,
+    refuse_beside_inputs,
     replaceable_names,
     sidecars_written,
 )
-from dsort.job.commit import commit, names_stored, outputs_of
-from dsort.job.companions.directory_files import (
-    containers_named,
-    directory_file_names,
-    refuse_beside_inputs,
-)
-from dsort.job.companions.sidecars import refuse_alike
 from dsort.job.create import Created, create, seal
 from dsort.job.extraction import Extraction, extract
 from dsort.job.job import Job
@@ -71,8 +68,6 @@ def run_job(job: Job, tally: Tally) -> JobReport:
                 manifest = commit(job, plan, created, md5)
     remove_stale(job)
     if job.replaces_inputs:
-        from dsort.job.removed_names import forget_removed
-
         forget_removed(job.buckets.outputs, job.job_id)
     try:
         _run_on_shards(job, plan, created)

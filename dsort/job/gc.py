@@ -25,9 +25,8 @@ from dsort.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from dsort.job.companions.directory_files import directory_file_names
-from dsort.job.companions.sidecars import noted_sidecars
-from dsort.job.removed_names import forget_removed
+from dsort.job.amend import forget_removed
+from dsort.job.companions.sidecars import directory_file_names, noted_sidecars
 from dsort.log_lines import logger_of
 from dsort.results.journal import JobDirectory, discard_run, list_job_directories, read_journal
 from dsort.results.journal_entries import JobAccepted, JournalState

@@ -13,7 +13,7 @@ import xxhash
 
 from dsort.data.members import MemberTable
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
-from dsort.job.companions.directory_files import (
+from dsort.job.companions.sidecars import (
     containers_named,
     directory_file_names,
     directory_files,

@@ -1,4 +1,5 @@
-"""The sidecars of a job: their names, and how they are staged for the commit.
+"""The files beside the shards of a job: sidecars, and what the readers of a container need in each
+directory, such as the ``index.json`` of MDS; their names, and how sidecars are staged.
 
 Their bytes are known when the output shards are written. They get their names with the shards, and
 objects that had such names before are kept like objects that shards replace: the numbers of
@@ -19,13 +20,24 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
 
-from dsort.errors import ObjectNotFoundError, SpecError, SpecProblem, StorageError
-from dsort.job.amend import replaceable_names, sidecars_written
+from dsort.containers.base import Container
+from dsort.containers.facets import OutputFile, ShardIndex
+from dsort.containers.registry import container_of
+from dsort.errors import NamesTakenError, ObjectNotFoundError, SpecError, SpecProblem, StorageError
 from dsort.job.job import Job
 from dsort.job.setup.collisions import NAMES_CHECKED_EARLY_MAX
+from dsort.naming.names import directory_of
+from dsort.pipeline.compile import written_container
 from dsort.results.layout import shared_name, sidecars_prefix, staged_prefix
-from dsort.results.manifest import ManifestOutput, StagedSidecar, result_shards
-from dsort.sidecars.kinds import SIDECARS, SidecarName
+from dsort.results.manifest import (
+    Manifest,
+    ManifestOutput,
+    ManifestSidecar,
+    StagedSidecar,
+    result_shards,
+)
+from dsort.sidecars.kinds import SIDECARS, SidecarName, sidecar_names
+from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_blocks, read_small
 from dsort.storage.staging import Staged, stage, stage_file
@@ -36,6 +48,8 @@ if TYPE_CHECKING:
 
     from dsort.sidecars.shard_index import EnergonSample, Part
 
+LASTING: Final = ".nv-meta/dataset.yaml"
+"""This file does not list shards, and people write into it how their samples are read."""
 SIDECARS_FILE: Final = "sidecars.json"
 SIDECAR_BYTES_MAX: Final = 4 << 30
 NOTED_BYTES_MAX: Final = 1 << 30
@@ -64,6 +78,38 @@ def early_sidecar_names(job: Job) -> list[str]:
         if each.name not in renewed
         and (each.ordinal < len(sure) if each.ordinal >= 0 else in_one_directory or not each.moves)
     ]
+
+
+def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
+    """The sidecars that the job writes if its own shards are called ``shards``: those of these
+    shards, then those of the whole result."""
+    kinds, base = job.spec.index, job.found.base
+    if not kinds:
+        return []
+    own = [each for each in sidecar_names(kinds, shards) if each.ordinal >= 0]
+    before = [shard.name for shard in base.outputs]
+    known = {each.name for each in base.sidecars}
+    whole = sidecar_names(kinds, [*dict.fromkeys([*before, *shards])])
+    listing = [each for each in whole if each.ordinal < 0 and each.name not in {LASTING} & known]
+    return [*own, *listing]
+
+
+def replaceable_names(job: Job) -> frozenset[str]:
+    """The names of the files that list the whole result which the job amends; they are
+    rewritten."""
+    base = job.found.base
+    names = [shard.name for shard in base.outputs]
+    return frozenset(each.name for each in of_the_whole(base)) | frozenset(
+        directory_file_names(containers_named(base.spec, names), names)
+    )
+
+
+def of_the_whole(base: Manifest) -> list[ManifestSidecar]:
+    """The sidecars that list the whole of a result, and are rewritten with it."""
+    shards = [shard.name for shard in base.outputs]
+    wanted = sidecar_names(base.spec.index, shards)
+    names = {each.name for each in wanted if each.ordinal < 0} - {LASTING}
+    return [each for each in base.sidecars if each.name in names]
 
 
 def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
@@ -260,3 +306,70 @@ def _known_samples(job: Job, directory: Path) -> Iterator[KnownSamples]:
             yield KnownSamples(database, what)
     except sqlite3.Error as error:
         raise StorageError(f"{what} is damaged: {error}") from None
+
+
+def containers_named(spec: JobSpec, names: Sequence[str]) -> list[Container]:
+    """The container of each of the output shards ``names``. If there are several outputs, it
+    follows from the extension of the name."""
+    if not spec.outputs:
+        return [written_container(spec, spec.output_extension)] * len(names)
+    return [container_of(name) for name in names]
+
+
+def directory_file_names(containers: Sequence[Container], outputs: Sequence[str]) -> list[str]:
+    """The names of such files of the ``outputs``. ``containers``: of each of them."""
+    found = _with_files(containers, outputs)
+    return [f"{directory}{index.name}" for directory, (index, _) in found.items()]
+
+
+def directory_files(
+    containers: Sequence[Container], outputs: Sequence[ManifestOutput]
+) -> list[tuple[str, bytes]]:
+    """(name, content) of each such file. ``containers``: of each output, with its schema."""
+    found = _with_files(containers, [output.name for output in outputs])
+    return [
+        (
+            f"{directory}{index.name}",
+            index.of([_file(outputs[place], directory) for place in places]),
+        )
+        for directory, (index, places) in found.items()
+    ]
+
+
+def _file(output: ManifestOutput, directory: str) -> OutputFile:
+    return OutputFile(
+        name=output.name.removeprefix(directory),
+        records=output.records,
+        payload_bytes=output.payload_bytes,
+        container_bytes=output.container_bytes,
+        file_bytes=output.file_bytes,
+        xxh3=output.xxh3,
+    )
+
+
+def _with_files(
+    containers: Sequence[Container], outputs: Sequence[str]
+) -> dict[str, tuple[ShardIndex, list[int]]]:
+    """By directory, sorted: the index of its shards, and the positions of these shards in
+    ``outputs``. Only for containers that have an index."""
+    found: dict[str, tuple[ShardIndex, list[int]]] = {}
+    for place, (container, name) in enumerate(zip(containers, outputs, strict=True)):
+        if index := container.index:
+            found.setdefault(directory_of(name), (index, []))[1].append(place)
+    return dict(sorted(found.items()))
+
+
+def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
+    """``NamesTakenError`` if such a file, one of ``names``, would lie beside inputs and replace
+    their own file: the inputs could not be read any more."""
+    if not job.pipeline.reading.container.index:
+        return  # the inputs have no such files
+    source, target = job.buckets.identities
+    inputs = {directory_of(source.identity(shard.name)) for shard in job.inputs}
+    for name in names:
+        if directory_of(target.identity(name)) in inputs:
+            raise NamesTakenError(
+                f"{name} in {job.buckets.outputs.uri} would list the output shards, but input "
+                "shards are in the same directory",
+                hint="write to another output_bck, or to another directory of output_format",
+            )

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from dsort import api
 from dsort.data.tally import Tally
 from dsort.errors import JobConflictError, ObjectNotFoundError, SpecError
-from dsort.job.removed_names import forget_removed
+from dsort.job.amend import forget_removed
 from dsort.job.resume import state_of
 from dsort.job.setup.new_job import load_keymap, output_names
 from dsort.job.setup.resources import store_limits
