@@ -59,7 +59,7 @@ from dsort.results.manifest import (
 from dsort.results.transaction import PutBack, Transaction
 from dsort.storage.staging import Staged, stage, stage_file
 from dsort.transforms.payload import PayloadStep
-from dsort.workers.tasks import PublishTask
+from dsort.workers.tasks import PublishDone, PublishTask
 
 PUBLISHED_BY_WORKERS_MIN = 1000
 """From this many shards on, workers publish the shards of an object store: each shard takes one to
@@ -240,7 +240,7 @@ def transaction_of(job: Job) -> Transaction:
 def _publish_by_workers(job: Job, shards: Sequence[Staged]) -> None:
     starts = range(0, len(shards), PUBLISHED_A_TASK)
     tasks = (PublishTask(tuple(shards[at : at + PUBLISHED_A_TASK])) for at in starts)
-    for _ in answers(job, tasks):
+    for _ in answers(job, tasks, PublishDone):
         job.stop.raise_if_requested()
 
 

@@ -125,9 +125,7 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
     log.debug("%d output shards are written in %d runs", missing, len(runs))
     readers = _readers(plan, runs)
     tasks = _create_tasks(job, plan, runs, ordering)
-    for task, done in answers(job, tasks, workers_max=job.creators_max):
-        assert isinstance(done, CreateDone)
-        assert isinstance(task, CreateTask)
+    for task, done in answers(job, tasks, CreateDone, workers_max=job.creators_max):
         for shard in done.shards:
             created.shards[shard.ordinal] = shard
             job.attempt.journal.append(shard)
@@ -294,9 +292,7 @@ def _seal_missing(
     tasks = (
         SealTask(batch, _partition_nodes(ordering, batch), want_md5=want_md5) for batch in batches
     )
-    for task, done in answers(job, tasks):
-        assert isinstance(task, SealTask)
-        assert isinstance(done, SealDone)
+    for task, done in answers(job, tasks, SealDone):
         sealed = {shard.ordinal: done.md5.get(shard.ordinal, "") for shard in task.shards}
         md5.update(sealed)
         _advance(job, plan, sealed)

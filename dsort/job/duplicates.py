@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct, field
@@ -21,7 +21,7 @@ from dsort.order.duplicates import new_keys
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.positions import NTH, POSITION_SHARD, POSITIONS, by_position
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
-from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Task
+from dsort.workers.tasks import DuplicatesDone, DuplicatesTask
 
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20
@@ -215,7 +215,7 @@ def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[
         return []
     parts = _parts(job, records * HASH_BYTES)
     bounds = [part * (1 << 64) // parts for part in range(parts)] + [0]
-    tasks: Iterator[Task] = (
+    tasks = (
         DuplicatesTask(
             part,
             bounds[part],
@@ -233,8 +233,7 @@ def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[
         for part in range(parts)
     )
     found: dict[int, DuplicatesDone] = {}
-    for _, done in answers(job, tasks):
-        assert isinstance(done, DuplicatesDone)
+    for _, done in answers(job, tasks, DuplicatesDone):
         found[done.part] = done
     return [found[part] for part in range(parts)]
 

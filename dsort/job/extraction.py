@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -32,7 +32,6 @@ from dsort.workers.tasks import (
     ShardExtracted,
     Stage,
     Task,
-    TaskDone,
 )
 
 HOMES_LOST_MAX = 16
@@ -41,6 +40,8 @@ HOMES_LOST_MAX = 16
 log = logger_of("job")
 
 Result = TypeVar("Result")
+AnyTask = TypeVar("AnyTask", bound=Task)
+Done = TypeVar("Done")
 
 
 class Restaged(Protocol):
@@ -64,18 +65,19 @@ def retry_after_lost_scratch(work: Restaged, action: Callable[[], Result]) -> Re
 
 
 def answers(
-    job: Job, tasks: Iterable[Task], *, workers_max: int | None = None
-) -> Iterator[tuple[Task, TaskDone]]:
-    """Run all tasks; yields each task with its result. ``ScratchLostError`` after the last result
-    if some tasks could not be done because a node was lost."""
+    job: Job, tasks: Iterable[AnyTask], kind: type[Done], *, workers_max: int | None = None
+) -> Iterator[tuple[AnyTask, Done]]:
+    """Run all tasks; yields each task with its result, a ``kind``. ``ScratchLostError`` after the
+    last result if some tasks could not be done because a node was lost."""
     lost = ""
     for task, done in job.runtime.run(tasks, workers_max=workers_max):
         for text in job.runtime.warnings():
             job.reporter.warn("slow_exchange", text)
         if isinstance(done, ScratchLost):
             lost = done.node
-        else:
-            yield task, done
+            continue
+        assert isinstance(done, kind)
+        yield cast(AnyTask, task), done
     if lost:
         raise ScratchLostError(lost, f"scratch {lost} was lost")
 
@@ -108,7 +110,7 @@ class Extraction(Struct, eq=False):
         workers_max = self.job.extractors_max
         if missing:
             log.debug("%d input shards are read for the stage %s", len(missing), self.stage.name)
-        for _, done in answers(self.job, self._tasks(missing), workers_max=workers_max):
+        for _, done in answers(self.job, self._tasks(missing), Struct, workers_max=workers_max):
             assert isinstance(done, (ShardExtracted, RunExtracted))
             for facts in done.shards if isinstance(done, RunExtracted) else (done,):
                 self._take(facts)

@@ -183,7 +183,8 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
     try:
         kept = False
         for directory in list_job_directories(bucket, job_id):
-            outputs = _outputs_of(bucket, directory, opened)
+            spec = _journal(bucket, directory).accepted.spec
+            outputs = outputs_left(bucket, directory.job_id, spec, opened)
             kept = directory.has_result or directory.has_report
             if directory.has_result and not directory.has_manifest:
                 raise JobConflictError(f"there is the result of a job in {directory.job_id}")
@@ -201,14 +202,6 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
         forget_elsewhere(outputs, job_id)
     finally:
         lease.close()
-
-
-def _outputs_of(bucket: Bucket, directory: JobDirectory, opened: Opened | None) -> Bucket:
-    """All buckets that a job wrote to, as one bucket."""
-    state = _journal(bucket, directory)
-    if not state.accepted:
-        return bucket
-    return outputs_left(bucket, directory.job_id, state.accepted.spec, opened)
 
 
 def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:

@@ -43,8 +43,7 @@ def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
         for number, part in enumerate(parts)
         if nodes.get(number) not in there
     )
-    for _, done in answers(job, tasks):
-        assert isinstance(done, KnownKeysDone)
+    for _, done in answers(job, tasks, KnownKeysDone):
         nodes[done.number] = done.node
     numbers: dict[str, list[int]] = defaultdict(list)
     for number in range(len(parts)):

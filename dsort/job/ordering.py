@@ -91,7 +91,7 @@ class Ordering(Struct, eq=False):
             for partition in range(self.partitions)
             if partition not in self._scratch_nodes and partition not in self._spent
         ]
-        for _, done in answers(self.job, self._tasks(missing)):
+        for _, done in answers(self.job, self._tasks(missing), Struct):
             assert isinstance(done, (OrderDone, RunOrdered))
             for facts in done.partitions if isinstance(done, RunOrdered) else (done,):
                 self._take(facts)
@@ -224,8 +224,7 @@ class _Cut:
         sizes = self._encoded.between(before, after) if self._encoded else None
         grid = self.mixing.grid(self._state)
         task = CutTask(partition, node, self._rule, self._state, grid, sizes, before)
-        for _, cut in answers(self._job, [task]):
-            assert isinstance(cut, CutDone)
+        for _, cut in answers(self._job, [task], CutDone):
             self.pieces.extend(cut.pieces)
             self.mixing.add(cut.mixing)
             self._state = cut.state
@@ -387,9 +386,7 @@ def encoded_sizes(ordering: Ordering, stored_bytes: int) -> EncodedSizes:
 
 def _measured_sizes(ordering: Ordering, runs: Sequence[OutputShard]) -> EncodedSizes:
     found = np.zeros(len(runs), np.int64)
-    for task, done in answers(ordering.job, _measuring(ordering, runs)):
-        assert isinstance(task, MeasureTask)
-        assert isinstance(done, MeasureDone)
+    for task, done in answers(ordering.job, _measuring(ordering, runs), MeasureDone):
         ordinals = list(dict.fromkeys(piece.ordinal for piece in task.pieces))
         if len(ordinals) != len(done.encoded_bytes):
             raise InvariantError("a worker measured other runs than it was asked for")

@@ -29,7 +29,7 @@ from dsort.sizes import format_bytes
 from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import UNLIMITED, address_space_bytes, free_processes
 from dsort.storage.small_objects import read_bytes
-from dsort.workers.header_reader import header_hops
+from dsort.workers.header_reader import Peeks, header_hops
 
 RECORD_BYTES_MIN = 32 << 10
 """Smaller records, on average, are spilled: for 8 KB, direct reads gave 223 MB/s and took 2.8
@@ -128,12 +128,7 @@ def _record_bytes_in_store(job: Job) -> int:
     if not pinned:
         return 0
     source = HoppedShard(pinned, FAR_HEADERS * HOP_BYTES)
-    hops = _hops(job)
-    records, key, end = 0, None, 0
-    for hop in islice(header_hops(hops, source, shard.size_bytes), FAR_HEADERS):
-        if hop.name and (name := split_name(hop.name)[0]) != key:
-            key, records = name, records + 1
-        end = min(hop.next_at, shard.size_bytes)
+    records, end = _first_records(_hops(job), shard, source, FAR_HEADERS)
     return end // max(records, 1)
 
 
@@ -147,16 +142,24 @@ def sampled_record_bytes(hops: Hops, shards: Sequence[tuple[InputShard, RandomRe
     """The average size of a record, by the first headers of some shards; 0 if none are found."""
     total = records = 0
     for shard, reads in shards:
-        key, end = None, 0
-        some = islice(header_hops(hops, reads, shard.size_bytes), HEADERS_A_SHARD_MAX)
-        for hop in some:
-            if hop.next_at > shard.size_bytes:
-                break
-            if hop.name and (name := split_name(hop.name)[0]) != key:
-                key, records = name, records + 1
-            end = hop.next_at
-        total += end
+        own, end = _first_records(hops, shard, reads, HEADERS_A_SHARD_MAX)
+        total, records = total + end, records + own
     return total // max(records, 1)
+
+
+def _first_records(
+    hops: Hops, shard: InputShard, reads: Peeks, headers_max: int
+) -> tuple[int, int]:
+    """(records, bytes) that the first headers of a shard are of; without the rest of a shard that
+    is cut short."""
+    records, key, end = 0, None, 0
+    for hop in islice(header_hops(hops, reads, shard.size_bytes), headers_max):
+        if hop.next_at > shard.size_bytes:
+            break
+        if hop.name and (name := split_name(hop.name)[0]) != key:
+            key, records = name, records + 1
+        end = hop.next_at
+    return records, end
 
 
 def _answers_quickly(shards: Sequence[tuple[InputShard, RandomReads]], record_bytes: int) -> bool:

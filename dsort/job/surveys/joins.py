@@ -65,8 +65,7 @@ class JoinedFirst(Survey[None]):
         partitions = range(survey.stage.partitions)
         tasks = (OrderTask(partition, survey.locations, stage="join") for partition in partitions)
         done: dict[int, OrderDone] = {}
-        for _, facts in answers(self.job, tasks):
-            assert isinstance(facts, OrderDone)
+        for _, facts in answers(self.job, tasks, OrderDone):
             done[facts.partition] = facts
         ordered = [done[partition] for partition in partitions]
         for finding in _summed(ordered):
