@@ -1,5 +1,5 @@
-"""The interface of runtimes. A runtime hosts workers: it moves tasks to them and answers back. It
-holds no policy.
+"""The interface of runtimes, and the queue of tasks under each of them. A runtime hosts workers: it
+moves tasks to them and answers back. It holds no policy; the queue does no I/O.
 
 Workers answer with a value or an error; errors of any kind reach the coordinator unchanged.
 """
@@ -7,10 +7,16 @@ Workers answer with a value or an error; errors of any kind reach the coordinato
 from __future__ import annotations
 
 import logging
+import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.errors import (
     DsortError,
@@ -136,3 +142,157 @@ def given(found: Any) -> Any:
     if isinstance(found, DsortError):
         raise found
     return found
+
+
+TASK_TRIES_MAX: Final = 3
+"""A task that has ended so many workers fails the job."""
+WORKERS_LOST_MAX: Final = 16
+"""The most workers that may be lost before the job fails."""
+LOOKAHEAD_MAX: Final = 64
+"""The number of waiting tasks that are searched for one with files on the free worker's node."""
+
+W = TypeVar("W", bound=Hashable)
+
+
+class _Attempt(Struct, frozen=True):
+    """One try at a task. ``order``: of the task in its run; ``run``: the number of the run; answers
+    to tasks of earlier runs are dropped."""
+
+    task: Task
+    order: int
+    run: int
+    tries: int = 1
+
+
+class TaskQueue(Generic[W]):
+    """The tasks of one run after the other, for workers ``W``; ``str``: a worker's name for users.
+    It decides which task a free worker gets next, what happens to the task of a lost worker, and
+    when a run of tasks is over.
+
+    The error that ends a run is that of the first task that fails, by the order of tasks and not of
+    time. So the error names the same shard for any number of workers.
+    """
+
+    def __init__(self) -> None:
+        self._lost = 0
+        self._run = self._taken = 0
+        self._tasks: Iterator[Task] = iter(())
+        self._ahead = 0
+        self._waiting: deque[_Attempt] = deque()
+        self._doing: dict[W, _Attempt] = {}
+        self._fetches: dict[W, int] = {}
+        self._failed: tuple[int, DsortError] | tuple[()] = ()  # the order of the task, its error
+
+    def begin(self, tasks: Iterable[Task], ahead: int = sys.maxsize) -> None:
+        """Begin a run. ``ahead``: the number of tasks that are made before a worker is free for
+        them."""
+        self._run += 1
+        self._taken = 0
+        self._tasks, self._ahead, self._failed = iter(tasks), ahead, ()
+        self._waiting.clear()
+        self._fetches.clear()
+
+    def is_open(self) -> bool:
+        """Whether a task waits, or an answer may still decide how the run ends."""
+        self.fill()
+        return bool(self._waiting) or any(map(self._matters, self._doing.values()))
+
+    def raise_failure(self) -> None:
+        """Raise the error that ended the run, if one did."""
+        if self._failed:
+            raise self._failed[1]
+
+    def fill(self) -> None:
+        """Make tasks in advance."""
+        if not self._failed:
+            for task in islice(self._tasks, max(self._ahead - len(self._waiting), 0)):
+                self._waiting.append(_Attempt(task, self._taken, self._run))
+                self._taken += 1
+
+    def is_free(self, worker: W) -> bool:
+        """Whether a worker has no task."""
+        return worker not in self._doing
+
+    def is_idle(self) -> bool:
+        """Whether all workers are free."""
+        return not self._doing
+
+    def take(self, worker: W, node: str = "") -> Task | None:
+        """The next task for a free worker; None: no task waits. ``node``: the worker's node, if
+        workers are on several nodes."""
+        if not self._waiting:
+            return None
+        at = self._next(worker, node)
+        attempt = self._waiting[at]
+        del self._waiting[at]
+        self._doing[worker] = attempt
+        self._fetches[worker] = getattr(attempt.task, "next_shard", -1)
+        return attempt.task
+
+    def put_back(self, worker: W) -> None:
+        """Return a task that could not be sent. The worker was lost before, which does not count as
+        a try."""
+        self._waiting.appendleft(self._doing.pop(worker))
+
+    def answer(self, worker: W, done: TaskDone | DsortError) -> Sequence[tuple[Task, TaskDone]]:
+        """The answer of a worker, with its task; nothing if the task failed, or belongs to an
+        earlier run."""
+        attempt = self._doing.pop(worker)
+        if attempt.run != self._run:
+            return ()
+        if not isinstance(done, DsortError):
+            return ((attempt.task, done),)
+        if self._matters(attempt):
+            self._failed = attempt.order, done
+            self._waiting = deque(each for each in self._waiting if self._matters(each))
+        return ()
+
+    def lose(self, worker: W, cause: str, hint: str, lost_max: int = WORKERS_LOST_MAX) -> None:
+        """Record that a worker was lost; its task waits again.
+
+        ``WorkerLostError`` if the task has ended several workers, or the job has lost more than
+        ``lost_max``.
+        """
+        attempt = self._doing.pop(worker, None)
+        self._fetches.pop(worker, None)
+        doing = str(attempt.task) if attempt is not None else "it had no task"
+        self._lost += 1
+        if attempt is not None and attempt.tries >= TASK_TRIES_MAX:
+            raise WorkerLostError(
+                f"{doing} ended its worker {attempt.tries} times; the last one, {worker}: {cause}",
+                hint=hint,
+            )
+        if self._lost > lost_max:
+            raise WorkerLostError(
+                f"{self._lost} workers were lost, the last one, {worker}, while {doing}: {cause}",
+                hint=hint,
+            )
+        if attempt is not None and self._matters(attempt):
+            self._waiting.append(replace(attempt, tries=attempt.tries + 1))
+
+    def _matters(self, attempt: _Attempt) -> bool:
+        """Whether the answer to an attempt may decide how the run ends."""
+        return attempt.run == self._run and (not self._failed or attempt.order < self._failed[0])
+
+    def _next(self, worker: W, node: str) -> int:
+        """The number of the waiting task that a worker should do next, counted from 0.
+
+        If input shards are fetched ahead: the task of the shard that this worker fetches, else the
+        first whose shard no worker fetches, else the last one, as it is fetched last. Otherwise a
+        task with files on the worker's node, else the first.
+        """
+        if any(shard >= 0 for shard in self._fetches.values()):
+            own, fetched = self._fetches.get(worker, -1), {*self._fetches.values()}
+            some = [
+                getattr(each.task, "shard", -1)
+                for each in islice(self._waiting, 2 * len(self._fetches) + 2)
+            ]
+            if own >= 0 and own in some:
+                return some.index(own)
+            free = (at for at, shard in enumerate(some) if shard < 0 or shard not in fetched)
+            return next(free, len(self._waiting) - 1)
+        if node:
+            for at, attempt in enumerate(islice(self._waiting, LOOKAHEAD_MAX)):
+                if getattr(attempt.task, "node", "") == node:
+                    return at
+        return 0

@@ -29,8 +29,7 @@ from msgspec import Struct
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import LogLine, about_worker, lines_to_coordinator, logger_of, pass_on
-from dsort.runtime.base import answer
-from dsort.runtime.task_queue import TaskQueue
+from dsort.runtime.base import TaskQueue, answer
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner
 from dsort.stop_flag import StopFlag

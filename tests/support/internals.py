@@ -64,8 +64,7 @@ MODULES = {
     "dsort.job.synthetic": "generate_shards shard_pieces ShardRecipe",
     "dsort.keymap": "match",
     "dsort.keymap.fetch": "read_text",
-    "dsort.keymap.match": "KeyMap",
-    "dsort.keymap.text": "entries_of_mapping KeyMapEntries MalformedLine parse_keymap",
+    "dsort.keymap.match": ("entries_of_mapping KeyMap KeyMapEntries MalformedLine parse_keymap"),
     "dsort.loader": "forward_tar loader shard_file shard_source",
     "dsort.loader.order": "EpochOrder OrderKind Position Remainder Steps",
     "dsort.model.job": "JobOut",
@@ -156,7 +155,7 @@ MODULES = {
     ),
     "dsort.results.transaction": "read_kept Transaction",
     "dsort.runtime": "local",
-    "dsort.runtime.base": "answer Runtime",
+    "dsort.runtime.base": "answer LOOKAHEAD_MAX Runtime TASK_TRIES_MAX TaskQueue WORKERS_LOST_MAX",
     "dsort.runtime.local": "AHEAD_A_WORKER ForkedProcess LocalRuntime",
     "dsort.runtime.machine": "Holder Machine",
     "dsort.runtime.ray": "block_server cluster exchange scratch_nodes",
@@ -181,7 +180,6 @@ MODULES = {
     ),
     "dsort.runtime.ray.watchdog": "begin_watchdog end_holders end_watchdog holders",
     "dsort.runtime.ray.workers": "RayWorkers",
-    "dsort.runtime.task_queue": "LOOKAHEAD_MAX TASK_TRIES_MAX TaskQueue WORKERS_LOST_MAX",
     "dsort.scratch": "columns index",
     "dsort.scratch.columns": (
         "Column ColumnFile columns_bytes KEPT_FILES_MAX KeptColumns write_columns"

@@ -39,8 +39,7 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
     if not spec.has_key_map:
         return None
     # Few jobs have a key map, and few of these fetch the key map from the web.
-    from dsort.keymap.match import KeyMap
-    from dsort.keymap.text import entries_of_mapping, parse_keymap
+    from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 
     if spec.ekm is not None:
         return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
