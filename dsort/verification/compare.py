@@ -27,21 +27,16 @@ from dsort.verification.outputs import OutputReader, OutputTable
 from dsort.verification.read import ShardRecords
 
 
-def match_records(
-    inputs: InputTable, digests: UInt64s, words: UInt64s | None, group: Int32s
-) -> Int64s:
+def match_records(inputs: InputTable, digests: UInt64s, order: Int64s, group: Int32s) -> Int64s:
     """For each output record (``digests``, shape ``(n, 2)``) the row of the matching expected input
     record, or -1. No input row appears twice.
 
     Several records may be equal to the last byte. Of equal input records, those that belong to the
-    output of the record at hand (``group``) are taken first. Equal
-    output rows, in output order, get input rows in the order in which these should be written (by
-    ``words``, the sort keys of a shuffle, then by input row): if any assignment is in order, this
-    one is.
+    output of the record at hand (``group``) are taken first. Equal output rows, in output order,
+    get input rows in the ``order`` in which these should be written: if any assignment is in order,
+    this one is.
     """
-    rows = np.flatnonzero(inputs.expected)
-    if words is not None:
-        rows = rows[stable_argsort(words[rows])]
+    rows = order[inputs.expected[order]]
     source = np.full(len(digests), -1, np.int64)
     if inputs.group.any() or group.any():
         there = np.column_stack([inputs.digests[rows], inputs.group[rows].astype(np.uint64)])
@@ -167,26 +162,24 @@ class Comparison(Struct, frozen=True):
 
     def check(self) -> None:
         """Check everything about the outputs that follows from the inputs."""
-        words = self.inputs.hashes(self.algorithm)
+        order = self.inputs.order(self.algorithm)
         if self.spec.equalize is not None:
-            inputs = without_last(self.inputs, self.outputs, self.algorithm, words)
-            return replace(self, inputs=inputs)._check(words)
-        return self._check(words)
+            inputs = without_last(self.inputs, self.outputs, self.algorithm, order)
+            return replace(self, inputs=inputs)._check(order)
+        return self._check(order)
 
-    def _check(self, words: UInt64s | None) -> None:
-        source = match_records(self.inputs, self.outputs.digests, words, self.outputs.group)
-        if self.spec.equalize is not None and not (
-            words is not None or self.algorithm.decided_by_inputs
-        ):
+    def _check(self, order: Int64s) -> None:
+        source = match_records(self.inputs, self.outputs.digests, order, self.outputs.group)
+        if self.spec.equalize is not None and not self.algorithm.decided_by_inputs:
             inputs = without_unmatched(self.inputs, self.outputs, source)
-            return replace(self, inputs=inputs)._tell_all(source, words)
-        return self._tell_all(source, words)
+            return replace(self, inputs=inputs)._tell_all(source, order)
+        return self._tell_all(source, order)
 
-    def _tell_all(self, source: Int64s, words: UInt64s | None) -> None:
+    def _tell_all(self, source: Int64s, order: Int64s) -> None:
         left = sort_out(self.inputs, self.outputs.key_hash, self.outputs.digests, source)
         self._tell_leftovers(left)
         self._check_places(source)
-        self._check_order(source, words)
+        self._check_order(source, order)
         if self.spec.keys_are_unique:
             self.named.check_unique_keys(np.flatnonzero(source >= 0))
 
@@ -266,17 +259,17 @@ class Comparison(Struct, frozen=True):
 
         self.named.tell(wrong, "misplaced_record", text)
 
-    def _check_order(self, source: Int64s, words: UInt64s | None) -> None:
+    def _check_order(self, source: Int64s, order: Int64s) -> None:
         """Check that records are in the order of the inputs, or of the shuffle. Records with equal
         sort keys have to be in the order of the inputs in either case."""
         rows = np.flatnonzero(source >= 0)
         before, after = rows[:-1], rows[1:]
         same_group = self.outputs.group[before] == self.outputs.group[after]
-        behind = source[after] < source[before]
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        behind = place[source[after]] < place[source[before]]
         text = "it ties with the record before it, which comes later in the inputs"
-        if words is not None:
-            first, second = words[source[before]], words[source[after]]
-            behind = (second < first) | ((second == first) & behind)
+        if self.algorithm.is_random:
             text = "the shuffle's hash puts it before the record before it"
         elif self.algorithm.decided_by_inputs:
             text = "it comes before the record before it in the inputs"
@@ -391,28 +384,28 @@ def _difference(here: _Detail, there: _Detail) -> str:
     return f"has the members {here_are} in place of {there_are}"
 
 
-def _groups(inputs: InputTable, outputs: OutputTable) -> list[tuple[int, Int64s, list[ShardFacts]]]:
-    """For each output: (its number, the input rows that belong there, its shards)."""
+def _groups(
+    inputs: InputTable, outputs: OutputTable, order: Int64s
+) -> list[tuple[Int64s, list[ShardFacts]]]:
+    """For each output: (the input rows that belong there, in that ``order``; its shards)."""
     found = []
     for group in sorted({shard.place.group for shard in outputs.facts}):
         is_own = inputs.expected & (inputs.group == group)
         own = [shard for shard in outputs.facts if shard.place.group == group]
-        found.append((group, np.flatnonzero(is_own), own))
+        found.append((order[is_own[order]], own))
     return found
 
 
 def without_last(
-    inputs: InputTable, outputs: OutputTable, algorithm: Algorithm, words: UInt64s | None
+    inputs: InputTable, outputs: OutputTable, algorithm: Algorithm, order: Int64s
 ) -> InputTable:
     """``inputs`` without the records that are left over behind the last shard, where the order of
     the outputs follows from the inputs alone; else ``inputs`` unchanged."""
-    if words is None and not algorithm.decided_by_inputs:
+    if not algorithm.decided_by_inputs:
         return inputs
     expected = inputs.expected.copy()
-    for _, rows, shards in _groups(inputs, outputs):
+    for rows, shards in _groups(inputs, outputs, order):
         left = len(rows) % len(shards)
-        if words is not None:
-            rows = rows[stable_argsort(words[rows])]
         expected[rows[len(rows) - left :]] = False
     return replace(inputs, expected=expected)
 
@@ -423,7 +416,7 @@ def without_unmatched(inputs: InputTable, outputs: OutputTable, source: Int64s) 
     used = np.zeros(len(inputs), np.bool_)
     used[source[source >= 0]] = True
     expected = inputs.expected.copy()
-    for _, rows, shards in _groups(inputs, outputs):
+    for rows, shards in _groups(inputs, outputs, np.arange(len(inputs))):
         there = sum(shard.records for shard in shards)
         unused = rows[~used[rows]]
         if len(rows) - there == len(rows) % len(shards):

@@ -87,22 +87,23 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
             sizes.setdefault(size, set()).add(digest)
         return {size: frozenset(digests) for size, digests in sizes.items()}
 
-    def hashes(self, algorithm: Algorithm) -> UInt64s | None:
-        """The hash by which each record is ordered; None if the algorithm does not order by
-        hashes."""
+    def order(self, algorithm: Algorithm) -> Int64s:
+        """The rows in the order in which they are written, as far as the inputs alone decide it;
+        else in input order."""
         if self.rows.are_joined:  # a joined record comes from several shards
-            return algorithm.hashes("", self.key_hash)
+            words = algorithm.hashes("", self.key_hash)
+            return np.arange(len(self)) if words is None else stable_argsort(words)
         words = np.empty(len(self), np.uint64)
         for ordinal, name in enumerate(self.shards):
             rows = slice(int(self.first_rows[ordinal]), int(self.first_rows[ordinal + 1]))
             distinct = self.are_distinct[ordinal]
             found = algorithm.hashes(name, self.key_hash[rows], are_distinct=distinct)
-            if found is None:
-                return None
+            if found is None:  # it does not order by hashes
+                return np.arange(len(self))
             words[rows] = found
         if self.facts is not None:
             words = self.facts.places(self.group, words, algorithm.seed_text)
-        return words if self.shards else None
+        return stable_argsort(words)
 
     @cached_property
     def _digests_sorted(self) -> UInt64s:
