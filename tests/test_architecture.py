@@ -76,7 +76,6 @@ PURE = (
     "results/layout",
     "job/output_names",
     "keymap/match",
-    "loader/check",
     "loader/order",
     "naming",
     "option_fields",

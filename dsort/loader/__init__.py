@@ -5,7 +5,7 @@ that any number of ranks can resume. The extra ``loader`` installs Pillow, for d
 never imported here.
 """
 
-from dsort.loader.check import LoaderCheck
 from dsort.loader.loader import Loader, LoaderState
+from dsort.loader.order import LoaderCheck
 
 __all__ = ["Loader", "LoaderCheck", "LoaderState"]

@@ -14,9 +14,16 @@ import numpy as np
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.errors import InputError, SpecError, SpecProblem
-from dsort.loader.check import LoaderCheck, check_batches
 from dsort.loader.decode import Decoder, Sample, decoder_of
-from dsort.loader.order import EpochOrder, OrderKind, Position, Remainder, Steps
+from dsort.loader.order import (
+    EpochOrder,
+    LoaderCheck,
+    OrderKind,
+    Position,
+    Remainder,
+    Steps,
+    check_batches,
+)
 from dsort.loader.sample_stream import PADDING, Budget, SampleStream
 from dsort.loader.samples import sample_of
 from dsort.loader.shard_file import ShardFile
