@@ -2,7 +2,7 @@
 the options of all algorithms, and a type for each step.
 
 They are made again when an algorithm or a step has been added. Which options belong to which
-algorithm: ``order_rules``.
+algorithm: ``record_rules``.
 """
 
 from __future__ import annotations

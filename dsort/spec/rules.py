@@ -13,24 +13,23 @@ from dsort.errors import SpecProblem
 from dsort.naming.names import archive_extension
 from dsort.naming.templates import SPLIT_FIELD
 from dsort.option_fields import OptionError
-from dsort.spec import excludes, input_rules, order_rules, output_rules, record_rules
+from dsort.spec import excludes, input_rules, output_rules, record_rules
 from dsort.spec.algorithms import algorithm_model, known_options, owners_of
 from dsort.spec.input_rules import (
     named_extension,
     with_own_extensions,
 )
-from dsort.spec.order_rules import as_aistore_orders
 from dsort.spec.output_rules import SIZES, STREAM_FORMAT, is_stdout
 from dsort.spec.part import Part, UnusableError, usable
 from dsort.spec.parts import SpecFields
-from dsort.spec.record_rules import required
+from dsort.spec.record_rules import as_aistore_orders, required
 
 __all__ = ["problems_of", "reset_unused", "settle", "take_out"]
 
 
 def problems_of(spec: SpecFields) -> list[SpecProblem]:
     """The problems from every rule that ``spec`` breaks."""
-    places = (excludes, input_rules, output_rules, record_rules, order_rules)
+    places = (excludes, input_rules, output_rules, record_rules)
     rules = [each for place in places for each in place.rule]
     return [problem for each in rules for problem in usable(each(spec))]
 
