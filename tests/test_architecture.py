@@ -104,12 +104,11 @@ own lines count: elsewhere it is an import and a line or two."""
 RAY_FOLDER = "dsort/runtime/ray/"
 
 CATCHES_ALL = {
-    "dsort/service/change_feed.py": "a bug in one turn must not end the streams of all jobs",
-    "dsort/service/hosting/dispatcher.py": "a bug in one turn must not leave all jobs alone",
     "dsort/service/objects/shard_main.py": "the request is told, whatever it was",
     "dsort/service/hosting/job_main.py": "the job's row says how it ended, whatever it was",
     "dsort/service/hosting/notifier.py": "one hook that goes wrong must not silence the others",
     "dsort/service/schedules/fire.py": "one schedule that goes wrong must not stop the others",
+    "dsort/service/threads.py": "a bug in one turn must not end the thread of all jobs",
     "dsort/runtime/base.py": "a bug in a worker goes to the coordinator whole, with its traceback",
     "dsort/staged_samples.py": "encoding runs the user's code, whose error is told by sample",
     "dsort/runtime/local.py": "a fork must not return into the frames of its coordinator",

@@ -12,12 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from dsort.closing import ClosesOnExit
-from dsort.log_lines import logger_of
 from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
+from dsort.service.threads import TurnThread
 
 __all__ = ["ChangeFeed", "Subscriber"]
 
@@ -30,12 +27,10 @@ WAITING_MAX = 1000
 """The most events that may wait for one stream. If there are more, the stream is closed, and its
 client requests the rest."""
 
-log = logger_of("service")
-
 Subscriber = asyncio.Queue[EventRow | None]
 
 
-class ChangeFeed(ClosesOnExit):
+class ChangeFeed(TurnThread):
     """All events from now on. ``listener`` is called with each of them, in the feed's thread."""
 
     def __init__(
@@ -45,6 +40,7 @@ class ChangeFeed(ClosesOnExit):
         trails: bool,
         listener: Callable[[EventRow], None] = lambda event: None,
     ) -> None:
+        super().__init__("dsort-feed", TURN_S)
         self._store = store
         self._trail_s = TRAIL_S if trails else 0.0
         self._listener = listener
@@ -52,16 +48,11 @@ class ChangeFeed(ClosesOnExit):
         self._seen: dict[int, float] = {}  # numbers above it that were passed on, and when
         self._lock = threading.Lock()
         self._watched: dict[str, set[tuple[asyncio.AbstractEventLoop, Subscriber]]] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dsort-feed", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread that passes on events."""
-        self._thread.start()
 
     def end(self) -> None:
         """End all streams, and return at once: from a signal handler, too."""
-        self._ended.set()
+        self._over.set()
+        self._woken.set()
         for watchers in list(self._watched.values()):
             for loop, queue in list(watchers):
                 _hand_on(loop, queue, None)
@@ -69,8 +60,7 @@ class ChangeFeed(ClosesOnExit):
     def close(self) -> None:
         """End all streams, and the thread."""
         self.end()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().close()
 
     @contextmanager
     def watch(self, job_id: str) -> Iterator[Subscriber]:
@@ -80,7 +70,7 @@ class ChangeFeed(ClosesOnExit):
         with self._lock:
             self._watched.setdefault(job_id, set()).add(watcher)
         try:
-            if self._ended.is_set():
+            if self._over.is_set():
                 watcher[1].put_nowait(None)
             yield watcher[1]
         finally:
@@ -90,16 +80,7 @@ class ChangeFeed(ClosesOnExit):
                 if not watchers:
                     del self._watched[job_id]
 
-    def _run(self) -> None:
-        while not self._ended.wait(TURN_S):
-            try:
-                self.turn()
-            except (SQLAlchemyError, OSError) as error:  # the next turn tries again
-                log.debug("the database does not answer: %s", error)
-            except Exception:
-                log.exception("events are not handed on")
-
-    def turn(self) -> None:
+    def _turn(self) -> float:
         """Pass on the events since the last turn."""
         now_s = time.monotonic()
         for event in self._new_events():
@@ -112,6 +93,7 @@ class ChangeFeed(ClosesOnExit):
         if settled:
             self._low = max(self._low, *settled)
             self._seen = {at: seen for at, seen in self._seen.items() if at > self._low}
+        return TURN_S
 
     def _new_events(self) -> Iterator[EventRow]:
         after = self._low

@@ -18,9 +18,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.closing import ClosesOnExit
 from dsort.durations import format_duration
-from dsort.errors import DsortError, NotFoundError, WorkerLostError
+from dsort.errors import NotFoundError, WorkerLostError
 from dsort.job.setup.resources import cores
 from dsort.log_lines import logger_of
 from dsort.runtime.ray.cluster import check_ray_version
@@ -38,7 +37,6 @@ from dsort.service.hosting.process import (
     key_of,
 )
 from dsort.service.hosting.ray_head import RayHead
-from dsort.service.hosting.reporter import DATABASE_AWAY
 from dsort.service.jobs.queue import (
     Ending,
     Limits,
@@ -52,6 +50,7 @@ from dsort.service.jobs.queue import (
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
+from dsort.service.threads import DATABASE_AWAY, TurnThread
 
 __all__ = [
     "HAND_OVER_S_MAX",
@@ -86,12 +85,14 @@ class Timing(Struct, frozen=True):
     unborn_s: float = 5.0
 
 
-class Dispatcher(ClosesOnExit):
+class Dispatcher(TurnThread):
     """Runs the jobs of one replica, from ``start`` to ``close``, in a thread of its own."""
 
     def __init__(
         self, config: ServiceConfig, database: Database, *, timing: Timing | None = None
     ) -> None:
+        self._timing = timing or Timing()
+        super().__init__("dsort-dispatcher", self._timing.look_s)
         self._database = database
         self._store = JobStore(database)
         self._replica = config.replica
@@ -102,11 +103,8 @@ class Dispatcher(ClosesOnExit):
         self._hands_over = config.hand_over
         self.handed_over = 0
         self._job_environment = JobEnvironment.of(config)
-        self._timing = timing or Timing()
         self._host = Host()
         self._watch = Watch(self._host, config.replica)
-        self._over = threading.Event()
-        self._woken = threading.Event()
         self._ray_head: RayHead | None = None
         run = config.run
         if run.runtime == "ray":
@@ -123,24 +121,10 @@ class Dispatcher(ClosesOnExit):
         self._none_before_s = 0.0  # no process can be started until then
         self._asked: dict[AttemptKey, float] = {}
         self._hosted: OrderedDict[str, None] = OrderedDict()
-        self._thread = threading.Thread(target=self._run, name="dsort-dispatcher", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread that runs jobs."""
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Make the thread look for work: a job was submitted. For any thread, at any time."""
-        self._woken.set()
 
     def hosts(self, job_id: str) -> bool:
         """Whether the job runs, or ran, on this replica."""
         return job_id in self._hosted
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread that begins and watches jobs is running."""
-        return self._thread.is_alive()
 
     def rest(self) -> None:
         """Begin no more jobs, because the service is about to end. From any thread, or a signal."""
@@ -149,10 +133,7 @@ class Dispatcher(ClosesOnExit):
     def close(self) -> None:
         """End the dispatcher. Jobs run on, or are handed over, as the operator has configured it;
         then ``handed_over`` is their number. Our own Ray ends if no jobs run."""
-        self._over.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().close()
         if self._hands_over:
             self.handed_over = self._hand_over()
         if self._ray_head is not None and not self._any_running():
@@ -207,30 +188,15 @@ class Dispatcher(ClosesOnExit):
 
     # -- the thread -------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        away = False
-        while not self._over.is_set():
-            try:
-                self._turn()
-                away = False
-            except DATABASE_AWAY as error:
-                if not away:
-                    log.warning("the database does not answer: %s", error)
-                self._watch.forget()
-                away = True
-            except DsortError as error:
-                log.warning("no jobs can be begun: %s", error)
-                away = False
-            except Exception:
-                log.exception("no jobs can be begun")
-                away = False
-            self._woken.wait(self._timing.look_s)
-            self._woken.clear()
-            self._over.wait(self._timing.rest_s)  # so that many wake-ups at once cause one turn
-
-    def _turn(self) -> None:
-        self._see_after()
-        self._begin_queued()
+    def _turn(self) -> float:
+        self._over.wait(self._timing.rest_s)  # so that many wake-ups at once cause one turn
+        try:
+            self._see_after()
+            self._begin_queued()
+        except DATABASE_AWAY:
+            self._watch.forget()
+            raise
+        return self._timing.look_s
 
     def _see_after(self) -> None:
         running = self._store.running()

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dsort.closing import ClosesOnExit
 from dsort.log_lines import logger_of
 from dsort.results.hooks import call_hook
 from dsort.service.jobs.notices import Notice, NoticeStore
+from dsort.service.threads import TurnThread
 from dsort.storage.network_policy import FetchPolicy
 
 __all__ = ["Notifier"]
@@ -22,9 +22,10 @@ uses no more threads than these."""
 log = logger_of("service")
 
 
-class Notifier(ClosesOnExit):
+class Notifier(TurnThread):
     """Delivers the notices of a service, from ``start`` to ``close``. Each replica has one
-    notifier.
+    notifier. A notice that is being delivered when it closes may be delivered again by the next
+    one.
 
     ``commands``: what hooks may run; ``policy``: which servers webhooks may be on.
     """
@@ -37,43 +38,14 @@ class Notifier(ClosesOnExit):
         policy: FetchPolicy,
         look_s: float = LOOK_S,
     ) -> None:
+        super().__init__("dsort-notices", look_s)
         self._store = store
         self._commands = commands
         self._policy = policy
-        self._look_s = look_s
         self._room = threading.Semaphore(AT_ONCE_MAX)
-        self._woken = threading.Event()
-        self._over = False
-        self._thread = threading.Thread(target=self._run, name="dsort-notices", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Make the thread check at once: a job has ended."""
-        self._woken.set()
-
-    def close(self) -> None:
-        """End the thread. A notice that is being delivered now may be delivered again by the next
-        notifier."""
-        self._over = True
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over:
-            self._woken.clear()
-            try:
-                self._turn()
-            except Exception:
-                log.exception("hooks cannot be called")
-            if not self._over:
-                self._woken.wait(self._look_s)
-
-    def _turn(self) -> None:
-        while not self._over:
+    def _turn(self) -> float:
+        while not self._over.is_set():
             if not self._room.acquire(timeout=self._look_s):
                 continue
             notice = None
@@ -83,9 +55,10 @@ class Notifier(ClosesOnExit):
                 if notice is None:
                     self._room.release()
             if notice is None:
-                return
+                break
             # A daemon: the service does not wait for a slow hook when it ends.
             threading.Thread(target=self._give, args=(notice,), daemon=True).start()
+        return self._look_s
 
     def _give(self, notice: Notice) -> None:
         try:

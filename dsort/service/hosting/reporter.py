@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import asdict
-from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.closing import ClosesOnExit
 from dsort.log_lines import logger_of
@@ -30,15 +29,12 @@ from dsort.service.jobs.queue import (
     record,
     thin_progress,
 )
+from dsort.service.threads import DATABASE_AWAY
 from dsort.stop_flag import StopFlag
 
-__all__ = ["DATABASE_AWAY", "Reporter", "progress_data", "retry_while_database_is_away"]
+__all__ = ["Reporter", "progress_data", "retry_while_database_is_away"]
 
 Answer = TypeVar("Answer")
-
-DATABASE_AWAY: Final = (SQLAlchemyError, OSError)
-"""Exceptions of a transaction that may succeed if it is tried again. SQLAlchemy has many exceptions
-for a broken connection; none of them is a reason to give a job up."""
 
 AWAY: Final = RetryPolicy(tries_max=None, seconds_max=600.0, delay_s_min=0.05, delay_s_max=5.0)
 """How a job process waits for an unavailable database."""

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 from sqlalchemy import Connection, insert, select, update
 
-from dsort.closing import ClosesOnExit
 from dsort.errors import ConflictError, DsortError, NotFoundError
 from dsort.log_lines import logger_of
 from dsort.results.hooks import TEXT_CHARS_MAX
@@ -44,6 +42,7 @@ from dsort.service.schedules.rows import (
 )
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.uris import shown_uris
+from dsort.service.threads import TurnThread
 
 __all__ = [
     "LATE_S_MAX",
@@ -406,9 +405,10 @@ LOOK_S: Final = 3.0
 _STEPS_MAX: Final = 1000
 
 
-class ScheduleKeeper(ClosesOnExit):
+class ScheduleKeeper(TurnThread):
     """The thread that fires schedules. ``on_submitted`` is called when jobs were put into the
-    queue."""
+    queue. Once it is closed, another replica makes the jobs that are due, or they are made up for
+    later."""
 
     def __init__(
         self,
@@ -417,49 +417,17 @@ class ScheduleKeeper(ClosesOnExit):
         on_submitted: Callable[[], object] = lambda: None,
         look_s: float = LOOK_S,
     ) -> None:
+        super().__init__("dsort-schedules", look_s)
         self._store = store
         self._firing = Firing(store)
         self._on_submitted = on_submitted
-        self._look_s = look_s
-        self._wake = threading.Event()
-        self._ended = False
-        self._thread = threading.Thread(target=self._run, name="dsort-schedules", daemon=True)
         store.on_change = self.wake
-
-    def start(self) -> None:
-        """Start the thread that watches the clock."""
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Make the thread check for due schedules at once."""
-        self._wake.set()
-
-    def close(self) -> None:
-        """End the thread. Another replica makes the jobs that are due from now on, or they are made
-        up for later."""
-        self._ended = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread is running."""
-        return self._thread.is_alive()
 
     def run_now(self, row: ScheduleRow) -> RunRow:
         """Make a job of the schedule now; see ``Firing.run_now``."""
         run = self._firing.run_now(row.schedule_id)
         self._on_submitted()
         return run
-
-    def turn(self) -> float:
-        """Do everything that is due; returns the seconds until there may be more."""
-        try:
-            return self._turn()
-        except Exception:
-            log.exception("a turn of the schedules failed")
-            return self._look_s
 
     def _turn(self) -> float:
         due, next_due_at = self._firing.due()
@@ -490,10 +458,3 @@ class ScheduleKeeper(ClosesOnExit):
             log.exception("schedule %s", schedule_id)
             return False
         return True
-
-    def _run(self) -> None:
-        while not self._ended:
-            self._wake.clear()
-            wait_s = self.turn()
-            if not self._ended:
-                self._wake.wait(wait_s)
