@@ -341,7 +341,7 @@ def list_files(job: Job, tally: Tally, written_by: WrittenBy | None = None) -> N
         written_by=written_by,
     )
     job.buckets.inputs = files
-    assert files.listing  # lists the files
+    assert files.listing is not None
 
 
 def list_files_again(job: Job) -> None:
