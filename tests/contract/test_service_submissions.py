@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from dsort.service.database.tables import jobs
 from dsort.service.jobs import submit
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
+SERVICE = str(Path(submit.__file__).parents[1])
+MODULES_MAX = 18
 ONCE = {"parse_spec": 1, "check_spec": 1}
 
 
@@ -48,6 +52,23 @@ def test_a_spec_that_is_sent_is_read_once(
     answer = here.client.post(path, json=SPEC)
     assert answer.is_success, answer.text
     assert counted == ONCE
+
+
+def test_a_submission_enters_few_modules_of_the_service(here: ServiceHere) -> None:
+    entered: set[str] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(SERVICE):
+            entered.add(frame.f_code.co_filename.removeprefix(SERVICE))
+
+    threading.setprofile(note)  # each request has threads of its own
+    try:
+        here.submit()
+    finally:
+        threading.setprofile(None)
+    own = {name for name in entered if not name.startswith("/aistore/")}
+    assert "/jobs/submit.py" in own
+    assert len(own) <= MODULES_MAX, sorted(own)
 
 
 @pytest.mark.parametrize("what", ["resume", "retry"])

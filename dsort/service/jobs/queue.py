@@ -29,8 +29,7 @@ from dsort.service.database.tables import Claims, events, jobs, turns
 from dsort.service.jobs.changes import Attempt, change
 from dsort.service.jobs.rows import JobRow, NewEvent
 from dsort.service.jobs.states import EXIT_STOPPED, QUEUED, RUNNING
-from dsort.service.jobs.store import job_rows
-from dsort.service.jobs.turns import fair_order, note_turn
+from dsort.service.jobs.store import fair_order, job_rows, note_turn
 
 __all__ = [
     "Beat",
@@ -112,7 +111,7 @@ def claim_next(
 ) -> JobRow | None:
     """Begin the next attempt of the first job in the queue that may run now; None if none may.
 
-    The highest priority comes first, and at equal priority owners take turns (``turns.py``). Jobs
+    The highest priority comes first, and at equal priority owners take turns. Jobs
     are passed over if their owner already has the most running jobs allowed, or if they would write
     names that a running job may write.
     """

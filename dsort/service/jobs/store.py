@@ -1,8 +1,9 @@
-"""Jobs as the REST routes use them: submit, find, list, stop, remove."""
+"""Jobs as the REST routes use them: submit, find, list, stop, remove; and their order."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,30 +13,35 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
+    case,
     delete,
     func,
     insert,
+    literal,
     or_,
     select,
+    update,
 )
 from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
 from dsort.results.job_ids import new_job_id
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import events, jobs, labels, schedules
+from dsort.service.database.tables import events, jobs, labels, schedules, turns
 from dsort.service.jobs.changes import change
 from dsort.service.jobs.rows import EventRow, JobRow, add_events
 from dsort.service.jobs.states import ENDED, EXIT_STOPPED, QUEUED, RUNNING, transition
-from dsort.service.jobs.turns import queue_places
 
 __all__ = [
     "JobFilter",
     "JobPageOf",
     "JobStore",
     "OnInsert",
+    "fair_order",
     "insert_job",
     "job_rows",
+    "note_turn",
+    "queue_places",
     "spec_hooks",
 ]
 
@@ -352,3 +358,66 @@ def _conditions(wanted: JobFilter) -> Iterable[ColumnElement[bool]]:
         )
     if wanted.visible is not None:
         yield wanted.visible
+
+
+# -- turns ----------------------------------------------------------------------------------------
+
+# The highest priority comes first; at equal priority the owner with the fewest running jobs, then
+# the owner whose last start is the longest ago, then the job that was submitted first. So if one
+# owner puts a thousand jobs into the queue, others wait for at most one of them at a time. Turns
+# are numbers, not times: clocks of replicas differ.
+
+
+def fair_order(running_owners: Iterable[str]) -> Sequence[ColumnElement[int]]:
+    """The sort keys of queued jobs; ``running_owners`` has the owner of each running job. For a
+    query with :func:`~sqlalchemy.outerjoin` to ``turns``."""
+    return (jobs.c.priority.desc(), _running(running_owners), _last_turn(), jobs.c.number)
+
+
+def note_turn(connection: Connection, owner: str) -> None:
+    """Record that a job of ``owner`` has begun. Only for a caller that alone decides which jobs
+    begin."""
+    turn = select(func.coalesce(func.max(turns.c.turn), 0) + 1).scalar_subquery()
+    changed = connection.execute(update(turns).where(turns.c.owner == owner).values(turn=turn))
+    if not changed.rowcount:
+        connection.execute(insert(turns).values(owner=owner, turn=turn))
+
+
+def queue_places(running_owners: Iterable[str]) -> Select[tuple[int, int]]:
+    """(number, place from 1) of all queued jobs, in the order in which they start if all jobs take
+    equally long."""
+    own = (jobs.c.priority, jobs.c.owner)
+    nth = func.row_number().over(partition_by=own, order_by=jobs.c.number)
+    first = func.min(jobs.c.number).over(partition_by=own)  # of owners who have had no turn
+    queued = (
+        select(
+            jobs.c.number,
+            jobs.c.priority,
+            nth.label("nth"),
+            _running(running_owners).label("running"),
+            _last_turn().label("turn"),
+            first.label("first"),
+        )
+        .select_from(jobs.outerjoin(turns, turns.c.owner == jobs.c.owner))
+        .where(jobs.c.state == "queued")
+        .subquery()
+    )
+    order = (
+        queued.c.priority.desc(),
+        queued.c.nth,
+        queued.c.running,
+        queued.c.turn,
+        queued.c.first,
+    )
+    return select(queued.c.number, func.row_number().over(order_by=order).label("place"))
+
+
+def _running(running_owners: Iterable[str]) -> ColumnElement[int]:
+    counts = Counter(running_owners)
+    if not counts:
+        return literal(0)
+    return case(dict(counts), value=jobs.c.owner, else_=0)
+
+
+def _last_turn() -> ColumnElement[int]:
+    return func.coalesce(turns.c.turn, 0)
