@@ -19,6 +19,7 @@ import httpx
 import msgpack
 import xxhash
 
+from dsort.service.aistore.transforms import TransformStore
 from tests.support.service_here import service_here
 
 AIS = {"provider": "ais"}
@@ -82,6 +83,11 @@ def says(text: str) -> Callable[[httpx.Response], bool]:
 
 def holds(content: bytes) -> Callable[[httpx.Response], bool]:
     return lambda said: said.content == content
+
+
+def names_in(content: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        return tar.getnames()
 
 
 def has_props(entries: list[dict[str, Any]]) -> bool:
@@ -268,6 +274,24 @@ RECORDED = [
         answer=says("not sent at once"),
     ),
     Recorded(
+        "get through an ETL, which is a named transform",
+        *("GET", SHARD_0, {**AIS, "etl_name": "slim"}),
+        answer=lambda said: (
+            said.headers["Dsort-Transform"] == "slim@1" and names_in(said.content) == [FIRST]
+        ),
+    ),
+    Recorded(
+        "object show through an ETL: the length is not known",
+        *("HEAD", SHARD_0, {**AIS, "etl_name": "slim"}),
+        answer=lambda said: "Content-Length" not in said.headers,
+    ),
+    Recorded(
+        "get through an ETL that is not there",
+        *("GET", SHARD_0, {**AIS, "etl_name": "none"}),
+        status=400,
+        answer=says("there is no transform none"),
+    ),
+    Recorded(
         "get of what is not there",
         *("GET", "/v1/objects/src/none"),
         status=404,
@@ -421,6 +445,7 @@ RECORDED = [
 
 def test_the_recorded_requests_have_their_answers_one_after_the_other(tmp_path: Path) -> None:
     with service_here(tmp_path) as here:
+        TransformStore(here.service.database).put("slim", {"steps": [{"slice": "0:1"}]}, "ada")
         for row in RECORDED:
             raw = row.body if isinstance(row.body, bytes | None) else json.dumps(row.body)
             said = here.client.request(

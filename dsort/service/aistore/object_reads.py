@@ -314,5 +314,6 @@ def _checksum(source: ReadObject) -> dict[str, str]:
 
 def _bare(status: int, headers: Mapping[str, str]) -> Response:
     answer = Response(status_code=status)
+    del answer.headers["Content-Length"]  # of no body: the length in ``headers`` counts, or none
     answer.headers.update(headers)
     return answer
