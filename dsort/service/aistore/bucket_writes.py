@@ -37,14 +37,20 @@ from dsort.naming.overlap import claim_on, is_within
 from dsort.service.aistore.cluster import REMOVAL, removal_id
 from dsort.service.aistore.lookups import note
 from dsort.service.aistore.messages import action_message, fields_of, text_in
-from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, bucket_place
+from dsort.service.aistore.places import (
+    BucketPath,
+    ObjectRoute,
+    Provider,
+    bucket_place,
+    check_changed_name,
+)
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Submitting, require
 from dsort.service.api.models import problems
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs
 from dsort.service.objects.listing import TEXT_BYTES_MAX, PageAsked
-from dsort.service.objects.places import ObjectPlace, check_changed_name, missing
+from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.security.tokens import ADMIN, Identity
 from dsort.service.security.uris import split_uris
 from dsort.service.service import Service

@@ -13,7 +13,8 @@ from fastapi import Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
-from dsort.errors import DsortError, NotSupportedError
+from dsort.errors import DsortError, NotSupportedError, SpecError, SpecProblem
+from dsort.naming.names import has_control_characters, is_hidden
 from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.objects.places import (
     Asking,
@@ -25,15 +26,24 @@ from dsort.service.objects.places import (
 from dsort.service.objects.processes import ShardProblemError
 from dsort.service.problems import PROBLEM_JSON
 from dsort.service.security import limits
+from dsort.service.security.guard import is_hidden_directory
 from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.storage.registry import store_of
 
-__all__ = ["BucketPath", "ObjectRoute", "Provider", "bucket_place", "object_place"]
+__all__ = [
+    "BucketPath",
+    "ObjectRoute",
+    "Provider",
+    "bucket_place",
+    "check_changed_name",
+    "object_place",
+]
 
 _OBJECTS: Final = b"/v1/objects/"
 _BUCKETS: Final = b"/v1/buckets/"
 DRAINED_BYTES_MAX: Final = 1 << 20
+NAME_BYTES_MAX: Final = 1024  # the limit of object stores
 BucketPath = Annotated[
     str, Path(description="A bucket as in a spec: `images`, `s3%3A%2F%2Fdata%2Fimages`.")
 ]
@@ -82,21 +92,54 @@ async def _drain(request: Request) -> None:
 def object_place(
     service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
 ) -> ObjectPlace:
-    """The object that a request names; errors as for ``places.object_of_path``."""
+    """The object that a request names; errors as for ``places.object_of_path``, and those of a
+    place that requests do not write to."""
     asking = _asking(service, request, identity, provider, writes)
-    return object_of_path(sent_path(request).removeprefix(_OBJECTS), asking)
+    place = object_of_path(sent_path(request).removeprefix(_OBJECTS), asking)
+    if writes:
+        _refuse_unwritable(place)
+        check_changed_name(place.name)
+    return place
 
 
 def bucket_place(
     service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
 ) -> ObjectPlace:
-    """The bucket that a request names; errors as for ``places.bucket_of_path``."""
+    """The bucket that a request names; errors as for ``places.bucket_of_path``, and those of a
+    place that requests do not write to or list."""
     asking = _asking(service, request, identity, provider, writes)
     place = bucket_of_path(sent_path(request).removeprefix(_BUCKETS), asking)
-    store = store_of(place.ref.scheme)
-    if store is not None and store.is_read_only:
+    if writes:
+        _refuse_unwritable(place)
+    elif _is_read_only(place):
         raise NotSupportedError(f"{place.uri} cannot be listed")
     return place
+
+
+def _refuse_unwritable(place: ObjectPlace) -> None:
+    if place.ref.is_directory and is_hidden_directory(place.uri, place.asking.policy):
+        raise SpecError([SpecProblem("bucket", f"{place.uri} is hidden: no request writes there")])
+    if _is_read_only(place):
+        raise NotSupportedError(f"{place.uri} is only read")
+
+
+def _is_read_only(place: ObjectPlace) -> bool:
+    store = store_of(place.ref.scheme)
+    return store is not None and store.is_read_only
+
+
+def check_changed_name(name: str) -> None:
+    """``SpecError`` for names that requests may not write or remove. Shells and other programs read
+    hidden files when they start."""
+    problem = ""
+    if has_control_characters(name):
+        problem = "has a control character in it"
+    elif len(name.encode()) > NAME_BYTES_MAX:
+        problem = f"has more than {NAME_BYTES_MAX:,} bytes"
+    elif is_hidden(name):
+        problem = "has a part that begins with a dot: such files are hidden"
+    if problem:
+        raise SpecError([SpecProblem("name", problem)])
 
 
 def _asking(

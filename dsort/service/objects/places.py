@@ -20,18 +20,15 @@ from starlette.requests import HTTPConnection
 from dsort.errors import (
     ForbiddenError,
     NotFoundError,
-    NotSupportedError,
     ObjectNotFoundError,
     SpecError,
     SpecProblem,
 )
-from dsort.naming.names import has_control_characters, is_hidden
 from dsort.service.config import ServiceConfig
 from dsort.service.security.guard import (
     bounded_problems,
     check_bucket,
     check_object,
-    is_hidden_directory,
     policy_of_bucket,
 )
 from dsort.service.security.policy import SpecPolicy
@@ -44,25 +41,23 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
-from dsort.storage.registry import store_of
 
 __all__ = [
     "Asking",
     "ObjectPlace",
     "bucket_of_path",
-    "check_changed_name",
     "missing",
     "object_of_path",
     "sent_path",
 ]
 
 PATH_BYTES_MAX: Final = 8192
-NAME_BYTES_MAX: Final = 1024  # the limit of object stores
 
 
 class Asking(Struct, frozen=True):
     """The caller of a request for a place, and its terms. ``provider``: of the bucket, if the
-    request names one. ``writes``: whether the request writes to the place."""
+    request names one. ``writes``: whether the place is an output of
+    the request."""
 
     identity: Identity
     config: ServiceConfig
@@ -115,7 +110,7 @@ class ObjectPlace(Struct, frozen=True):
 def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     """The object that the path of a request names, as it was sent, without the part before the
     bucket. ``SpecError`` if there can be none, ``ForbiddenError`` if the caller may not use the
-    bucket, whether it exists or not, ``NotSupportedError`` if the place cannot be written to."""
+    bucket, whether it exists or not."""
     bucket, slash, name = path.partition(b"/")
     if not slash or not name:
         raise SpecError("no object is named", hint="the path ends in /BUCKET/NAME")
@@ -125,9 +120,7 @@ def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
         place = replace(bucket_of_path(bucket, asking), name=found)
         raise NotFoundError(f"there is no object {place.shown}")
     uri = check_object(ref, found, asking.policy)
-    _allow(ref, uri, asking)
-    if asking.writes:
-        check_changed_name(found)
+    _allow(uri, asking)
     return ObjectPlace(ref, uri, found, asking, asked)
 
 
@@ -135,7 +128,7 @@ def bucket_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     """The bucket that the path of a request names; errors as for ``object_of_path``."""
     ref, asked = _ref(path, path, asking)
     uri = check_bucket(ref, asking.policy)
-    _allow(ref, uri, asking)
+    _allow(uri, asking)
     return ObjectPlace(ref, uri, "", asking, asked)
 
 
@@ -155,7 +148,7 @@ def _ref(path: bytes, bucket: bytes, asking: Asking) -> tuple[BucketRef, str]:
             raise SpecError([SpecProblem("bucket", str(error))]) from None
 
 
-def _allow(ref: BucketRef, uri: str, asking: Asking) -> None:
+def _allow(uri: str, asking: Asking) -> None:
     identity = asking.identity
     may = identity.may_write if asking.writes else identity.may_read
     if not may(joined_uris([uri])):
@@ -164,25 +157,6 @@ def _allow(ref: BucketRef, uri: str, asking: Asking) -> None:
             f"the token of {identity.name} is not for the {what} {uri}",
             hint="`dsort token ls` shows what each token is for",
         )
-    if asking.writes and ref.is_directory and is_hidden_directory(uri, asking.policy):
-        raise SpecError([SpecProblem("bucket", f"{uri} is hidden: no request writes there")])
-    store = store_of(ref.scheme)
-    if asking.writes and store is not None and store.is_read_only:
-        raise NotSupportedError(f"{uri} is only read")
-
-
-def check_changed_name(name: str) -> None:
-    """``SpecError`` for names that requests may not write or remove. Shells and other programs read
-    hidden files when they start."""
-    problem = ""
-    if has_control_characters(name):
-        problem = "has a control character in it"
-    elif len(name.encode()) > NAME_BYTES_MAX:
-        problem = f"has more than {NAME_BYTES_MAX:,} bytes"
-    elif is_hidden(name):
-        problem = "has a part that begins with a dot: such files are hidden"
-    if problem:
-        raise SpecError([SpecProblem("name", problem)])
 
 
 def _text(part: bytes, field: str) -> str:
