@@ -35,13 +35,13 @@ class Machine:
         """Wait ``pause_s`` seconds."""
         time.sleep(pause_s)
 
-    def holder(self) -> Holder:
-        """This process."""
+    def holder(self, pid: int | None = None) -> Holder:
+        """This process, or process ``pid`` of this machine."""
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         # Containers of one host share the boot id, and with host networking the host name, but not
         # process numbers.
         namespace = Path("/proc/self/ns/pid").stat().st_ino
-        pid = os.getpid()
+        pid = os.getpid() if pid is None else pid
         return Holder(socket.gethostname(), f"{boot_id}/{namespace}", pid, _start_ticks(pid) or 0)
 
     def is_gone(self, holder: Holder) -> bool:

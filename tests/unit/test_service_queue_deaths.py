@@ -38,6 +38,7 @@ from dsort.service.hosting.process import (
 )
 from dsort.service.jobs.rows import JobRow
 from dsort.settings import Settings, StoreSettings
+from tests.support.internals import Machine
 
 HOST = Host()
 
@@ -158,12 +159,14 @@ def test_the_kernel_counts_what_it_kills() -> None:
 
 
 def test_a_zombie_is_dead() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    started = HOST.start_of(process.pid)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = Machine().holder(process.pid).pid_start
+    assert HOST.is_alive(process.pid, started)
+    assert process.stdin is not None
+    process.stdin.close()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not HOST.is_alive(process.pid, started)
     process.wait()
-    assert HOST.start_of(process.pid) is None
 
 
 def test_surroundings_reach_the_job_and_not_its_children(

@@ -76,13 +76,6 @@ class Host:
         holder = Holder(self._hostname, self._boot_id, pid, int(started))
         return not self._machine.is_gone(holder)
 
-    def start_of(self, pid: int) -> float | None:
-        """When a process of this machine began, in ticks since boot; None if it does not exist."""
-        with contextlib.suppress(OSError):
-            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-            return float(text.rpartition(")")[2].split()[19])
-        return None
-
 
 def offer_to_oom_killer() -> None:
     """Make the kernel kill this process and its children before others, when memory runs out."""

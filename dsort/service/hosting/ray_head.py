@@ -16,7 +16,6 @@ from pathlib import Path
 
 import psutil
 from msgspec import MsgspecError, Struct, json
-from msgspec.structs import replace
 
 from dsort.errors import StorageError, WorkerLostError
 from dsort.runtime.machine import Holder, Machine
@@ -29,7 +28,7 @@ from dsort.runtime.ray.directory import (
 )
 from dsort.service.hosting.environment import JobEnvironment, interpreter
 from dsort.service.hosting.logs import tail
-from dsort.service.hosting.process import Host, for_us_only
+from dsort.service.hosting.process import for_us_only
 
 __all__ = ["RayHead"]
 
@@ -133,10 +132,8 @@ class RayHead:
                 stderr=log,
                 start_new_session=True,  # a signal that ends the service's session spares it
             )
-        pid, start = self._child.pid, int(Host().start_of(self._child.pid) or 0)
-        process = replace(self._machine.holder(), pid=pid, pid_start=start)
-        head = _Head(process, str(directory), variables)
-        note_owner(directory, process)
+        head = _Head(self._machine.holder(self._child.pid), str(directory), variables)
+        note_owner(directory, head.process)
         with open(self._file, "wb", opener=for_us_only) as file:
             file.write(json.encode(head))
         return head
