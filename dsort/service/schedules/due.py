@@ -1,14 +1,7 @@
 """When a schedule is due. Pure functions of a definition and moments (seconds since 1970).
 
-CronSim finds the times of cron expressions in their time zone. Cron expressions and intervals of
-whole days go by the local clock:
-
-- a local time that does not exist (the clock is put forward) is due at the first moment after the
-  gap, once, however many times of the schedule lie in the gap;
-- a local time that occurs twice (the clock is put back) is due once, the first time.
-
-Intervals that are not of whole days are elapsed time, whatever the local clock shows.
-"""
+CronSim finds the times of cron expressions in their time zone. Intervals that are not of whole days
+are elapsed time, whatever the local clock shows."""
 
 from __future__ import annotations
 
@@ -48,7 +41,13 @@ def next_due(definition: ScheduleDefinition, *, anchor_s: float, after_s: float)
 def due_times(
     definition: ScheduleDefinition, *, anchor_s: float, after_s: float
 ) -> Iterator[float]:
-    """The due times after ``after_s``, in order; whole seconds."""
+    """The due times after ``after_s``, in order; whole seconds.
+
+    Cron expressions and intervals of whole days go by the local clock. A local time that does not
+    exist (the clock is put forward) is due at the first moment after the gap, once, however many
+    times of the schedule lie in the gap. A local time that occurs twice (the clock is put back) is
+    due once, the first time.
+    """
     start_s, end_s = definition.start_s, definition.end_s
     anchor_s = math.floor(anchor_s) if start_s is None else math.ceil(start_s)
     if start_s is not None:

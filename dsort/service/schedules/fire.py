@@ -1,15 +1,8 @@
 """Firing: submit the job of a due time exactly once, with any number of replicas, even if some die.
 
-Firing is one transaction. It begins with the schedule's own row, which moves to its next due time
-only if the row has not been moved or changed since it was read. So one of several replicas wins,
-and its work (the run's row, the job in the queue, the count of jobs) is committed with that move or
-not at all. The job is made before, outside of the transaction.
-
-:class:`ScheduleKeeper` is the thread of each replica that watches the clock. It keeps no state
-beyond the database's: it reads the database every few seconds, because another replica may have
-changed a schedule, or a job that a run waits for may have ended. (Scheduler libraries assume a
-single process, and record only after the fact that a time was due.)
-"""
+Firing is one transaction, with the move of the schedule's row to its next due time: one of several
+replicas wins, and its work (the run's row, the job in the queue, the count of jobs) is committed
+with that move or not at all. The job is made before, outside of the transaction."""
 
 from __future__ import annotations
 
@@ -322,8 +315,8 @@ def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_
 
 
 def _claim(connection: Connection, row: ScheduleRow, *, next_due_at: float | None) -> bool:
-    """Lock the schedule's row and set its next due time, if the row has not changed since it was
-    read."""
+    """Lock the schedule's row and set its next due time, if the row has not been moved or changed
+    since it was read."""
     table = schedules
     changed = connection.execute(
         update(table)
@@ -408,7 +401,12 @@ _STEPS_MAX: Final = 1000
 class ScheduleKeeper(TurnThread):
     """The thread that fires schedules. ``on_submitted`` is called when jobs were put into the
     queue. Once it is closed, another replica makes the jobs that are due, or they are made up for
-    later."""
+    later.
+
+    It keeps no state beyond the database's, which it reads every few seconds: another replica may
+    have changed a schedule, or a job that a run waits for may have ended. (Scheduler libraries
+    assume a single process, and record only after the fact that a time was due.)
+    """
 
     def __init__(
         self,

@@ -1,18 +1,7 @@
 """Placeholders: from the spec of a schedule to the spec of one of its runs.
 
-================  ==================================================================
-``{{date}}``      the date of the due time in the schedule's time zone: 2026-11-20
-``{{run_id}}``    the due time in UTC: 20261120T020000Z; unique, and sorts by time
-``{{epoch}}``     how many jobs the schedule has made before: 0, 1, ...
-================  ==================================================================
-
-They are allowed in buckets, names of inputs and outputs, seed, description and the place of a key
-map, and nowhere else. A shuffle without a seed gets the run's id as its seed: the order differs
-from run to run, and is the same whenever that run is made again.
-
 The module also finds the part of the buckets and names that all runs of a schedule share, and the
-name of the ``latest`` pointer.
-"""
+name of the ``latest`` pointer."""
 
 from __future__ import annotations
 
@@ -62,7 +51,9 @@ Steps = tuple[int | str, ...]
 
 
 class RunValues(Struct, frozen=True):
-    """The values of the placeholders in one run."""
+    """The values of the placeholders in one run. ``date``: of the due time in the schedule's time
+    zone, ``2026-11-20``. ``run_id``: the due time in UTC, ``20261120T020000Z``, which is unique and
+    sorts by time. ``epoch``: the number of jobs that the schedule has made before."""
 
     date: str
     run_id: str
@@ -71,7 +62,12 @@ class RunValues(Struct, frozen=True):
 
 def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
     """``spec`` for the run of ``values``. ``SpecError`` lists every placeholder that is unknown or
-    in a place where none is allowed."""
+    in a place where none is allowed: all but buckets, names of inputs and outputs, seed,
+    description and the place of a key map.
+
+    A shuffle without a seed gets the run's id as its seed: the order differs from run to run, and
+    is the same whenever that run is made again.
+    """
     problems: list[SpecProblem] = []
     texts = {name: str(value) for name, value in asdict(values).items()}
     rendered: dict[str, Any] = _rendered(spec, (), texts, problems)

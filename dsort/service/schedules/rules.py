@@ -1,9 +1,7 @@
 """Rules of schedules: cron expressions as in ``crontab(5)``, and intervals.
 
-CronSim finds the times of a cron expression. The fields are parsed here first, because CronSim
-reports a mistake only as "Bad minute", and accepts what ``crontab(5)`` does not have (a sixth
-field, ``L``, ``#``). Intervals are written like all durations: see ``dsort.durations``.
-"""
+The fields are parsed here before CronSim, which reports a mistake only as "Bad minute", and accepts
+what ``crontab(5)`` does not have (a sixth field, ``L``, ``#``)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Reads the text of a spec that came over the network, within limits.
 
 Texts that could take more than a moment or more than a little memory are refused before their
-content is interpreted: the limits are of size, depth, numbers of fields and items, lengths of texts
-and numbers.
-"""
+content is interpreted, by size, depth, numbers of fields and items, and lengths."""
 
 from __future__ import annotations
 

@@ -2,17 +2,7 @@
 
 A token is ``dsort_<id>_<secret>``; the database holds the id and the SHA-256 of the secret. The
 secret is 192 random bits, which a slow hash would not make harder to guess. The token's row is read
-on each request: a token that was removed is refused at once.
-
-An identity has a role and buckets. A *viewer* reads; a *submitter* also submits jobs and schedules
-and changes its own; an *admin* does everything to all of them, and manages tokens. Every identity
-sees only jobs whose two buckets are its own: the input's URI is one of ``input_buckets``, the
-output's one of ``output_buckets``.
-
-A bucket of a token is a URI, or with a star at its end all URIs that begin so: ``s3://team-a/*`` is
-not the bucket ``s3://team-a`` itself. The URI of a directory is ``file://`` and its path with all
-links resolved.
-"""
+on each request: a token that was removed is refused at once."""
 
 from __future__ import annotations
 
@@ -98,7 +88,15 @@ class HasBuckets(Protocol):
 
 class Identity(Struct, frozen=True):
     """The sender of a request. ``name``: the token's; jobs and schedules that it makes belong to
-    that name."""
+    that name.
+
+    A *viewer* reads; a *submitter* also submits jobs and schedules and changes its own; an *admin*
+    does everything to all of them, and manages tokens. Every identity sees only jobs whose two
+    buckets are its own: the input's URI is one of ``input_buckets``, the output's one of
+    ``output_buckets``. One of these is a URI, or with a star at its end all URIs that begin so:
+    ``s3://team-a/*`` is not the bucket ``s3://team-a`` itself. The URI of a directory is
+    ``file://`` and its path with all links resolved.
+    """
 
     name: str
     role: str  # viewer | submitter | admin
