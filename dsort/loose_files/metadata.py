@@ -219,6 +219,8 @@ def _json_rows(name: str, text: str) -> Iterator[tuple[str, Row]]:
         if not line.strip():
             continue
         where = f"{name}, line {number:,}"
+        if len(line) > CELL_BYTES_MAX:  # as a cell of CSV; lists take 20 times their text
+            raise InputError(f"{where} has {len(line):,} characters, more than {CELL_BYTES_MAX:,}")
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -43,6 +43,7 @@ def test_tables_of_each_kind_have_the_same_rows() -> None:
         ("t.csv", b"a\n\xff", "not UTF-8, at byte 2"),
         ("t.jsonl", b"{}\n[1]", "line 2 is no JSON object"),
         ("t.jsonl", b"{}\n{", "line 2 is no JSON"),
+        ("t.jsonl", b'{}\n{"a": [' + b"[]," * (6 << 20) + b"[]]}", "line 2 has .* characters"),
         ("t.jsonl", b'{"a":' + b"[" * 100_000, "line 1 is no JSON"),
         ("t.parquet", b"PAR1nothing", "cannot be read as Parquet"),
         ("t.txt", b"", "is no table that is known"),
