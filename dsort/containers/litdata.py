@@ -19,6 +19,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ import numpy as np
 import xxhash
 from msgspec import Raw, Struct
 
-from dsort.containers.bare_rows import BareRows, Value, record_table
+from dsort.containers.bare_rows import record_table
 from dsort.containers.base import Container, ContainerOptions, Scanner
 from dsort.containers.facets import (
     Head,
@@ -39,6 +40,10 @@ from dsort.containers.facets import (
 )
 from dsort.containers.samples import (
     SHARD_BYTES_MAX,
+    SampleValue,
+    bare_samples,
+    columns_of,
+    format_of,
     offset_table,
     packed_samples,
     read_offsets,
@@ -81,17 +86,13 @@ def item_schema(names: tuple[str, ...]) -> str:
         "context": json.dumps(names),
         "children_spec": [_LEAF] * len(names),
     }
-    formats = ["str" if name == KEY_COLUMN else _format(name) for name in names]
+    formats = ["str" if name == KEY_COLUMN else format_of(name, _FORMATS) for name in names]
     schema = {
         "data_format": formats,
         "data_spec": json.dumps((1, tree)),
         "item_loader": "PyTreeLoader",
     }
     return json.dumps(schema, sort_keys=True)
-
-
-def _format(name: str) -> str:
-    return _FORMATS.get(name.rpartition(".")[2].lower(), "bytes")
 
 
 def leaf_names(spec: object, count: int) -> list[str]:
@@ -128,40 +129,25 @@ def _paths(tree: Any, depth: int) -> Iterator[tuple[str, ...]]:
 
 def bare_items(members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
     """See ``Container.bare``."""
-    rows = BareRows(members)
     if not len(members):
-        return rows.table()
+        return bare_samples(members, read, [], None)
     if not members.schema:
         raise ConversionError(
             "LitData chunks are not converted without their index.json, which says what is in them",
             hint="a job reads it beside its inputs",
         )
-    assert members.key_bytes is not None
     schema = json.loads(members.schema)
     formats = schema["data_format"]
     leaves = leaf_names(schema["data_spec"], len(formats))
-    encoded = [name.encode("utf-8", "surrogatepass") for name in leaves]
+    values = [
+        SampleValue(name, text=partial(_number, name, kind) if kind in _NUMBERS else None)
+        for name, kind in zip(leaves, formats, strict=True)
+    ]
     has_key = KEY_COLUMN in leaves and formats[leaves.index(KEY_COLUMN)] in ("str", "bytes")
-    sizes_of = struct.Struct(f"<{len(formats)}I")
-    names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
-    for record, start in enumerate(members.payload_start.tolist()):
-        at = start + sizes_of.size
-        key = names[record][: key_bytes[record]]
-        found: list[tuple[bytes, Value]] = []
-        sizes = sizes_of.unpack(read(start, sizes_of.size))
-        for name, leaf, kind, size in zip(leaves, encoded, formats, sizes, strict=True):
-            if has_key and name == KEY_COLUMN:
-                key = read(at, size) or key
-            elif kind in _NUMBERS:
-                found.append((leaf, _number(key, name, kind, read(at, size))))
-            else:
-                found.append((leaf, (at, size)))
-            at += size
-        rows.add(record, key, found)
-    return rows.table()
+    return bare_samples(members, read, values, KEY_COLUMN if has_key else None)
 
 
-def _number(key: bytes, name: str, kind: str, value: bytes) -> bytes:
+def _number(name: str, kind: str, key: bytes, value: bytes) -> bytes:
     """A number as text: a float becomes the shortest text that is read as the same float."""
     layout = _NUMBERS[kind]
     if len(value) != layout.size:
@@ -214,7 +200,7 @@ def schema_in(data: bytes) -> str:
 
 def schema_of_members(extensions: Sequence[str]) -> str:
     """See :class:`Schemas`."""
-    return item_schema(tuple(sorted([*extensions, KEY_COLUMN])))
+    return item_schema(columns_of(extensions))
 
 
 def schema_difference(schema: str, other: str) -> str:

@@ -16,7 +16,6 @@ that order.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -24,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
-from dsort.containers.bare_rows import BareRows, Value, record_table
+from dsort.containers.bare_rows import record_table
 from dsort.containers.base import Container, ContainerOptions, Need, Scanner
 from dsort.containers.facets import (
     Head,
@@ -36,6 +35,10 @@ from dsort.containers.facets import (
 )
 from dsort.containers.samples import (
     SHARD_BYTES_MAX,
+    SampleValue,
+    bare_samples,
+    columns_of,
+    format_of,
     offset_table,
     packed_samples,
     read_offsets,
@@ -282,6 +285,10 @@ def number_text(encoding: str, value: bytes) -> bytes:
     return str(number).encode()
 
 
+def _text_of(encoding: str) -> Callable[[bytes, bytes], bytes]:
+    return lambda key, value: number_text(encoding, value)
+
+
 _ENCODINGS: Final[Mapping[str, str]] = {
     "txt": "str",
     "cls": "str_int",
@@ -298,17 +305,15 @@ _HASH: Final = "xxh3_64"
 
 def _schema(columns: tuple[str, ...]) -> str:
     """The schema of converted records with columns of these names."""
-    encodings = tuple("str" if name == KEY_COLUMN else _encoding(name) for name in columns)
+    encodings = tuple(
+        "str" if name == KEY_COLUMN else format_of(name, _ENCODINGS) for name in columns
+    )
     return Columns(columns, encodings, (None,) * len(columns)).schema
-
-
-def _encoding(column: str) -> str:
-    return _ENCODINGS.get(column.rpartition(".")[2].lower(), "bytes")
 
 
 def schema_of_members(extensions: Sequence[str]) -> str:
     """See :class:`Schemas`."""
-    return _schema(tuple(sorted([*extensions, KEY_COLUMN])))
+    return _schema(columns_of(extensions))
 
 
 def schema_difference(schema: str, other: str) -> str:
@@ -350,39 +355,21 @@ class Mds(Container):
     # -- conversion ------------------------------------------------------------------------------
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
-        assert members.key_bytes is not None
         columns = Columns.of_schema(members.schema)
-        sizes_of = struct.Struct(f"<{columns.variable}I")
-        names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
-        key_column = self._key_column(columns)
-        rows = BareRows(members)
-        for record, start in enumerate(members.payload_start.tolist()):
-            sizes = iter(sizes_of.unpack(read(start, sizes_of.size)))
-            at = start + sizes_of.size
-            key = names[record][: key_bytes[record]]
-            found: list[tuple[bytes, Value]] = []
-            for name, encoding, fixed in zip(
+        values = [
+            SampleValue(name, size, _text_of(encoding) if encoding in NUMBER_TYPES else None)
+            for name, encoding, size in zip(
                 columns.names, columns.encodings, columns.sizes, strict=True
-            ):
-                size = next(sizes) if fixed is None else fixed
-                if name == key_column:
-                    key = read(at, size) or key
-                else:
-                    value: Value = (at, size)
-                    if encoding in NUMBER_TYPES:
-                        value = number_text(encoding, read(at, size))
-                    found.append((name.encode("utf-8", "surrogatepass"), value))
-                at += size
-            rows.add(record, key, found)
-        return rows.table()
+            )
+        ]
+        return bare_samples(members, read, values, self._key_column(columns))
 
-    def _key_column(self, columns: Columns) -> str:
-        """The column that is the key of a converted record, and therefore not a member; "" if there
-        is none."""
+    def _key_column(self, columns: Columns) -> str | None:
+        """The column that is the key of a converted record, and therefore not a member."""
         if self.key_field not in ("", KEY_COLUMN) or KEY_COLUMN not in columns.names:
-            return ""
+            return None
         encoding = columns.encodings[columns.names.index(KEY_COLUMN)]
-        return KEY_COLUMN if encoding in ("str", "bytes") else ""
+        return KEY_COLUMN if encoding in ("str", "bytes") else None
 
     @property
     def packing(self) -> Packing:

@@ -13,12 +13,13 @@ same names.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Need
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.members import MemberTable
@@ -29,6 +30,10 @@ from dsort.naming.names import KEY_COLUMN, readable
 
 __all__ = [
     "SHARD_BYTES_MAX",
+    "SampleValue",
+    "bare_samples",
+    "columns_of",
+    "format_of",
     "offset_table",
     "packed_samples",
     "read_offsets",
@@ -126,6 +131,57 @@ def _sizes_in(window: memoryview, starts: Int64s, values: int) -> Int64s:
     return sizes.reshape(len(starts), values)
 
 
+class SampleValue(Struct, frozen=True):
+    """A value of each sample. ``size``: None if each sample has its own. ``text``: returns the text
+    of a number, given the key of its record and its bytes; None for a value that is a member as it
+    is."""
+
+    name: str
+    size: int | None = None
+    text: Callable[[bytes, bytes], bytes] | None = None
+
+
+def bare_samples(
+    members: MemberTable,
+    read: Callable[[int, int], bytes],
+    values: Sequence[SampleValue],
+    key_value: str | None,
+) -> MemberTable:
+    """See ``Container.bare``. ``key_value``: the value that is the key of its record, if it is not
+    empty, and therefore no member."""
+    assert members.key_bytes is not None
+    sizes_of = struct.Struct(f"<{sum(each.size is None for each in values)}I")
+    named = [(each, each.name.encode("utf-8", "surrogatepass")) for each in values]
+    names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
+    rows = BareRows(members)
+    for record, start in enumerate(members.payload_start.tolist()):
+        sizes = iter(sizes_of.unpack(read(start, sizes_of.size)))
+        at = start + sizes_of.size
+        key = names[record][: key_bytes[record]]
+        found: list[tuple[bytes, Value]] = []
+        for each, name in named:
+            size = next(sizes) if each.size is None else each.size
+            if each.name == key_value:
+                key = read(at, size) or key
+            elif each.text is not None:
+                found.append((name, each.text(key, read(at, size))))
+            else:
+                found.append((name, (at, size)))
+            at += size
+        rows.add(record, key, found)
+    return rows.table()
+
+
+def format_of(column: str, formats: Mapping[str, str]) -> str:
+    """The format of the values of a column by the last part of its name, an extension."""
+    return formats.get(column.rpartition(".")[2].lower(), "bytes")
+
+
+def columns_of(extensions: Sequence[str]) -> tuple[str, ...]:
+    """The columns of records whose members have these extensions."""
+    return tuple(sorted([*extensions, KEY_COLUMN]))
+
+
 def packed_samples(
     members: MemberTable,
     records: FormedRecords,
@@ -140,7 +196,7 @@ def packed_samples(
     values = _values_of(members, records, data_set)
     ordered, each = rows[values.order], len(values.names)
     sizes = members.payload_bytes[ordered].reshape(len(first), each)
-    columns = tuple(sorted([*values.names, KEY_COLUMN]))
+    columns = columns_of(values.names)
     key_at = columns.index(KEY_COLUMN)
     _check_sizes(sizes, records, data_set)
     heads = np.insert(sizes, key_at, records.keys.lengths, axis=1).astype("<u4")

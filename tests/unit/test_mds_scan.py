@@ -179,6 +179,12 @@ def test_columns_become_members() -> None:
     assert table.schema == ""
 
 
+def test_a_column_without_a_name_is_a_member_and_no_key() -> None:
+    data = mds_shard({"": "str", "b": "bytes"}, [{"": "value", "b": b"x"}])
+    table = MDS.bare(MDS.scan("s", data), lambda at, size: data[at : at + size])
+    assert table.names.tolist() == [b"s-000000000", b"s-000000000.b"]
+
+
 def test_no_sample_gets_another_name() -> None:
     with pytest.raises(ConversionError, match="its key is in it"):
         MDS.renamed(BytesColumn.of([b""]), BytesColumn.of([b"b.mds"]))
