@@ -256,7 +256,7 @@ def _candidates(
         prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
     # Such files, for instance index.json, are not counted as passed over.
     index = container_of(source.extension).index
-    of_readers = index.name if index else ""
+    of_readers = index.name if index else None
     for at, info in enumerate(bucket.list(prefix)):
         if at % NAMES_A_BATCH == 0:
             check()
