@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from msgspec import Struct, field
 
 from dsort.data.columns import Int64s
 from dsort.job.create import RUNS_A_WORKER
@@ -33,57 +32,45 @@ INPUT_REQUESTS = Counter(head=2, list=1)
 """Requests to find a bucket of inputs, and the manifests in it."""
 
 
-class _Moved(Struct):
-    """Bytes and requests so far."""
-
-    disk_read: int = 0
-    disk_written: int = 0
-    store_read: int = 0
-    store_written: int = 0
-    exchanged: int = 0
-    requests: Counter[str] = field(default_factory=Counter)
-
-
 def estimate_of(job: Job, plan: Plan) -> PlanEstimate:
     """The estimate for ``job`` with ``plan``, from what was extracted for it just now."""
-    moved = _Moved()
-    _add_inputs(job, plan, moved)
+    moved, requests = Counter[str](), Counter[str]()
+    _add_inputs(job, plan, moved, requests)
     _add_spill(job, plan, moved)
-    _add_outputs(job, plan, moved)
-    return PlanEstimate(
-        disk_read_bytes=moved.disk_read,
-        disk_written_bytes=moved.disk_written,
-        store_read_bytes=moved.store_read,
-        store_written_bytes=moved.store_written,
-        exchanged_bytes=moved.exchanged,
-        requests=dict(moved.requests),
-    )
+    _add_outputs(job, plan, moved, requests)
+    names = (name for name in PlanEstimate.__struct_fields__ if name != "requests")
+    return PlanEstimate(**{name: moved[name] for name in names}, requests=dict(requests))
 
 
-def _add_inputs(job: Job, plan: Plan, moved: _Moved) -> None:
+def _add_inputs(job: Job, plan: Plan, moved: Counter[str], total_requests: Counter[str]) -> None:
     """Add the reads of inputs: once for each pass over them; under ``range`` once more, for
     payload. Data that one pass reads twice stays in the page cache."""
     way, passes = job.found.movement.way, _passes(job)
     if job.pipeline.reading.makes_shards:  # shards are made of files of this machine
-        moved.disk_read += sum(shard.size_bytes for shard in job.inputs) * passes
+        moved["disk_read_bytes"] += sum(shard.size_bytes for shard in job.inputs) * passes
         return
     names = [place.name for place in job.buckets.input_places]
     inputs = ((input_of(shard.name, names), shard.size_bytes) for shard in job.inputs)
     for place, sizes in _sizes_by_place(job.buckets.input_places, inputs):
         total = int(sizes.sum())
         if place.ref.is_directory and way.keeps_mappings:
-            moved.disk_read += total
+            moved["disk_read_bytes"] += total
         elif place.ref.is_directory and way.reads_ranges:
             headers = plan.members * HEADER_READ_BYTES if job.found.movement.hops else total
-            moved.disk_read += min(headers, total) * passes + total
+            moved["disk_read_bytes"] += min(headers, total) * passes + total
         elif place.ref.is_directory:
-            moved.disk_read += total * passes
+            moved["disk_read_bytes"] += total * passes
         else:
-            _add_store_inputs(job, plan, moved, place, sizes)
+            _add_store_inputs(job, plan, moved, total_requests, place, sizes)
 
 
 def _add_store_inputs(
-    job: Job, plan: Plan, moved: _Moved, place: BucketPlace, sizes: Int64s
+    job: Job,
+    plan: Plan,
+    moved: Counter[str],
+    total_requests: Counter[str],
+    place: BucketPlace,
+    sizes: Int64s,
 ) -> None:
     """Add the reads of inputs in a store; ``sizes``: of these inputs, in bytes."""
     passes, buffer_bytes, total = _passes(job), job.found.movement.buffer_bytes, int(sizes.sum())
@@ -104,9 +91,9 @@ def _add_store_inputs(
         requests.update(get=round((plan.records + plan.stored_bytes // FAR_READ_BYTES_MAX) * share))
         read_bytes += total
     else:  # on disk, to be read again without a request
-        moved.disk_written += int(sizes[sizes > buffer_bytes].sum()) * passes
-    moved.store_read += read_bytes
-    moved.requests.update(requests)
+        moved["disk_written_bytes"] += int(sizes[sizes > buffer_bytes].sum()) * passes
+    moved["store_read_bytes"] += read_bytes
+    total_requests.update(requests)
 
 
 def _passes(job: Job) -> int:
@@ -115,24 +102,24 @@ def _passes(job: Job) -> int:
     return max(round(job.reporter.state.phases["extract"].bytes_total / total), 1) if total else 1
 
 
-def _add_spill(job: Job, plan: Plan, moved: _Moved) -> None:
+def _add_spill(job: Job, plan: Plan, moved: Counter[str]) -> None:
     nodes = job.runtime.nodes()
     if not job.found.movement.way.spills:
         return
     if nodes > 1:  # each node has only its own part of a partition
-        moved.exchanged += plan.stored_bytes * (nodes - 1) // nodes
+        moved["exchanged_bytes"] += plan.stored_bytes * (nodes - 1) // nodes
     if job.found.movement.to_disk:
-        moved.disk_written += plan.stored_bytes
-        moved.disk_read += plan.stored_bytes
+        moved["disk_written_bytes"] += plan.stored_bytes
+        moved["disk_read_bytes"] += plan.stored_bytes
         if plan.stored_bytes < READ_ALONE_BYTES_MIN * plan.records:
             runs = min(job.found.movement.workers * RUNS_A_WORKER, len(plan.shards))
             twice = min(
                 max(runs - 1, 0) / job.found.movement.partitions, 1.0
             )  # lie across two runs
-            moved.disk_read += int(plan.stored_bytes * twice)
+            moved["disk_read_bytes"] += int(plan.stored_bytes * twice)
 
 
-def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
+def _add_outputs(job: Job, plan: Plan, moved: Counter[str], total_requests: Counter[str]) -> None:
     outputs = (
         (place_of(name)[0], shard.file_bytes)
         for name, shard in zip(plan.names, plan.shards, strict=True)
@@ -140,7 +127,7 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
     for place, sizes in _sizes_by_place(job.buckets.output_places, outputs):
         total = int(sizes.sum())
         if place.ref.is_directory:
-            moved.disk_written += total
+            moved["disk_written_bytes"] += total
             continue
         limits = output_limits(job, place.ref, workers=job.found.movement.workers)
         requests = requests_of_uploads(sizes, limits)
@@ -152,8 +139,8 @@ def _add_outputs(job: Job, plan: Plan, moved: _Moved) -> None:
             requests.update(requests_of_doubts(len(sizes)))
         if not place.name:
             requests.update(OWN_REQUESTS)
-        moved.store_written += total
-        moved.requests.update(requests)
+        moved["store_written_bytes"] += total
+        total_requests.update(requests)
 
 
 def _sizes_by_place(
