@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from dsort.data.columns import Int64s
 from dsort.data.packed_texts import TextsByNumber
 from dsort.job.extraction import answers, retry_after_lost_scratch
-from dsort.job.facts import parse_kept
-from dsort.job.job import Job
+from dsort.job.job import Job, parse_kept
 from dsort.job.ordering import Ordering, pieces_of
 from dsort.job.plan import Plan
 from dsort.log_lines import logger_of

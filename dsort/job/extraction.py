@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from dsort.containers.registry import codec_of
 from dsort.data.tally import FITS, FLOW, FLOW_ADDED, FLOW_DROPPED, FLOW_READ, Tally
 from dsort.errors import InvariantError, ScratchLostError, TransformError, WorkerLostError
-from dsort.job.facts import Facts
-from dsort.job.job import Job
+from dsort.job.job import Facts, Job
 from dsort.log_lines import logger_of
 from dsort.naming.names import archive_extension, first_few
 from dsort.results.report import RecordFlow

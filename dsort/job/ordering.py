@@ -24,8 +24,7 @@ from dsort.data.json_values import Count
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import InputError, InvariantError
 from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
-from dsort.job.facts import Fact
-from dsort.job.job import Job
+from dsort.job.job import Fact, Job
 from dsort.naming.names import readable
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, OutputShard, Piece
 from dsort.order.mixing_counts import MixingTally

@@ -18,8 +18,7 @@ from dsort.data.tally import TallyRow, tally_of, tally_rows
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, damaged
 from dsort.job.companions.sidecars import noted_sidecars
 from dsort.job.create import Created
-from dsort.job.facts import parse_kept, refuse_damage_in
-from dsort.job.job import Job, Resolved
+from dsort.job.job import Job, Resolved, parse_kept, refuse_damage_in
 from dsort.job.plan import Plan, with_ends
 from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dsort.job.extraction import is_even
-from dsort.job.facts import Facts
-from dsort.job.job import Job
+from dsort.job.job import Facts, Job
 from dsort.job.surveys.survey import EqualRecords, Positions, Survey
 
 

@@ -17,8 +17,7 @@ from dsort.data.shares import shares_in_classes
 from dsort.errors import TransformError
 from dsort.job.duplicates import settle_quietly
 from dsort.job.extraction import Extraction
-from dsort.job.facts import Fact, Facts
-from dsort.job.job import Job
+from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.selection import Selection
 from dsort.job.surveys.survey import Survey
 from dsort.scratch.columns import ColumnFile

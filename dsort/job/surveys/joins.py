@@ -15,8 +15,7 @@ from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError, JoinError
 from dsort.job.companions.reactions import store_reactions
 from dsort.job.extraction import Extraction, answers
-from dsort.job.facts import Fact, Facts
-from dsort.job.job import Job
+from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.survey import Survey
 from dsort.order.joining import JoinedKind, spread_places
 from dsort.scratch.columns import columns_bytes

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from dsort.data.shares import CopyRule, shares_of_stop, shares_of_total
 from dsort.errors import MixError
 from dsort.job.extraction import Extraction
-from dsort.job.facts import Fact, Facts
-from dsort.job.job import Job
+from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.selection import Selection
 from dsort.job.surveys.survey import Survey
 from dsort.pipeline.pipeline import Mix

@@ -13,8 +13,7 @@ from dsort.data.tally import Tally, TallyRow, tally_of, tally_rows
 from dsort.errors import ContentKeyError
 from dsort.job.duplicates import RENAME_FILE, rename_duplicates
 from dsort.job.extraction import Extraction, is_even
-from dsort.job.facts import Fact, Facts
-from dsort.job.job import Job
+from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.survey import Survey
 from dsort.log_lines import logger_of
 from dsort.order.class_numbers import CLASSES_MAX, classes_of_all

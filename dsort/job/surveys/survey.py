@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from dsort.job.duplicates import equal_records
 from dsort.job.extraction import Extraction, retry_after_lost_scratch
-from dsort.job.facts import Fact, Facts, Value
-from dsort.job.job import Job
+from dsort.job.job import Fact, Facts, Job, Value
 from dsort.scratch.positions import check_sorted
 from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.workers.tasks import Stage
