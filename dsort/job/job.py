@@ -38,7 +38,6 @@ from dsort.runtime.base import Runtime
 from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.ref import BucketRef
 from dsort.storage.routed import BucketPlace, bucket_named
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.transforms.payload import PayloadStep
@@ -62,11 +61,6 @@ class Buckets(Struct):
     input_places: tuple[BucketPlace, ...]
     output_places: tuple[BucketPlace, ...]
     streams: Streams | None = None
-
-    @property
-    def output_bck(self) -> BucketRef:
-        """The output bucket that holds the job's own files, too."""
-        return self.output_places[0].ref
 
     @property
     def identities(self) -> tuple[InputIdentities, OutputIdentities]:

@@ -88,10 +88,6 @@ class OutputNames(Struct, frozen=True):
     def _groups(self) -> range:
         return range(len(self.templates))
 
-    def awaits_total(self, group: int) -> bool:
-        """Whether the names of a group are not known yet because they contain their number."""
-        return not self.totals and self.templates[group].has_total
-
     def name(self, group: int, number: int) -> str:
         """The name of shard ``number`` of ``group``; if the number of shards is not known yet, as
         if this were the last one."""
@@ -156,10 +152,10 @@ class OutputNames(Struct, frozen=True):
     def some(self, group: int, first: int, count_max: int) -> list[str]:
         """The names of the shards of ``group`` from number ``first`` on, at most ``count_max``.
         Empty if they are not known yet."""
-        if self.awaits_total(group):
+        template = self.templates[group]
+        if template.has_total and not self.totals:
             return []
-        total = self.templates[group].count
-        end = first + count_max if total is None else min(first + count_max, total)
+        end = min(first + count_max, template.count or COUNT_MAX)
         return [self.name(group, number) for number in range(first, end)]
 
     def names(self, shards: OutputShards) -> Iterator[str]:
@@ -170,7 +166,7 @@ class OutputNames(Struct, frozen=True):
         """
         for group, count in enumerate(self.needed(shards)):
             template = self.templates[group]
-            if template.count is not None and count > template.count:
+            if count > (template.count or COUNT_MAX):
                 raise TemplateExhaustedError(
                     f"template {template.text} has {template.count} names, but the result is "
                     f"{count} shards"

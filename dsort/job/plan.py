@@ -138,14 +138,13 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
         _check_nothing_lost_by_join(extraction, ordered)
     else:
         _check_nothing_lost(dropped, extraction, ordering)
-    payload_total = sum(facts.payload_bytes for facts in ordered)
     kept = sum(facts.records for facts in ordered)
     encoded = None
     if job.pipeline.measures_encoded:
         encoded = encoded_sizes(ordering, sum(facts.stored_bytes for facts in ordered))
     rule = cut_rule(job, ordered, encoded)
     pieces, mixing = cut_partitions(job, ordering, rule, encoded)
-    cut_shards = None
+    cut_shards = 0
     if job.pipeline.result.equalizes:
         cut_shards = len(merge_pieces(pieces, rule=rule))
         found = retry_after_lost_scratch(ordering, partial(equal_pieces, ordering, pieces, rule))
@@ -162,14 +161,12 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     outputs = with_ends(container, cut, late=late)
     if outputs.total("records") != kept:
         raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
-    if job.pipeline.result.equalizes:
-        payload_total = outputs.total("payload_bytes")
     plan = Plan(
         shards=outputs,
         names=_names(job, outputs),
         records=kept,
         members=outputs.total("members"),
-        payload_bytes=payload_total,
+        payload_bytes=outputs.total("payload_bytes"),
         stored_bytes=outputs.total("stored_bytes"),
         schema=schema,
         late_schemas=late_schemas(job, extraction),

@@ -286,9 +286,9 @@ def permitted(
     it would be wrong. ``without_tokens``: the service has no tokens, so no one counts as an admin.
     """
     allowed_by = ""
-    for field, value in (("on_shard", spec.on_shard), ("amend", spec.amend)):
+    for name, value in (("on_shard", spec.on_shard), ("amend", spec.amend)):
         if value is not None:
-            allowed_by = _admin(f"{field}:", _ADMINS_ALONE, identity, without_tokens)
+            allowed_by = _admin(f"{name}:", _ADMINS_ALONE, identity, without_tokens)
     if spec.on_shard is not None:
         own = spec.on_shard.model_copy(update={"allowed_by": allowed_by})
         spec = spec.model_copy(update={"on_shard": own})
