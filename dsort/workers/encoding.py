@@ -7,13 +7,15 @@ lock meanwhile, so that gathering continues.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from dsort.containers.codecs.base import Codec, EncodedPiece, PieceEncoder
 from dsort.storage.process_limits import is_no_thread
 
+T = TypeVar("T")
 THREADS = 2
 PIECES_MAX = 3
 """The most pieces that wait to be encoded or written; then gathering waits, too."""
@@ -57,47 +59,54 @@ class NoEncoder:
         """Nothing to end."""
 
 
+class Threads:
+    """Threads that do work for a worker, which does it itself if none can be started."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._is_alone = False
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do ``work`` on a thread; here, if no thread can be started."""
+        if not self._is_alone:
+            try:
+                return self._pool.submit(work)
+            except RuntimeError as error:
+                if not is_no_thread(error):
+                    raise
+                # Threads that did start, if any, do the work that they were given.
+                self._is_alone = True
+                self._pool.shutdown(wait=True)
+        future: Future[T] = Future()
+        future.set_result(work())
+        return future
+
+    def close(self) -> None:
+        """End the threads, once all work is done."""
+        self._pool.shutdown(wait=True)
+
+
 class EncoderThreads:
     """The threads of one worker, which encode one shard after the other."""
 
     def __init__(self, codec: Codec, level: int) -> None:
         self._codec = codec
         self._level = level
-        self._threads: ThreadPoolExecutor | None = None
-        self._is_alone = False
+        self._threads = Threads(THREADS, "encoder")
 
     def encoder(self) -> Encoder:
         """Return the encoder of the next shard."""
-        return ShardEncoder(self._codec.encoder(self._level), self)
+        return ShardEncoder(self._codec.encoder(self._level), self._threads)
 
     def close(self) -> None:
         """End the threads."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
-            self._threads = None
-
-    def submit(self, encoder: PieceEncoder, piece: bytearray) -> Future[EncodedPiece]:
-        """Encode ``piece`` on a thread; here, if no thread can be started."""
-        if self._threads is None and not self._is_alone:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="encoder")
-        if self._threads is not None:
-            try:
-                return self._threads.submit(encoder.encode, piece)
-            except RuntimeError as error:
-                if not is_no_thread(error):
-                    raise
-                # Threads that did start, if any, encode the pieces that they were given.
-                self._is_alone = True
-                self.close()
-        future: Future[EncodedPiece] = Future()
-        future.set_result(encoder.encode(piece))
-        return future
+        self._threads.close()
 
 
 class ShardEncoder:
     """Encodes one output shard."""
 
-    def __init__(self, encoder: PieceEncoder, threads: EncoderThreads) -> None:
+    def __init__(self, encoder: PieceEncoder, threads: Threads) -> None:
         self._encoder = encoder
         self._threads = threads
         self._piece = bytearray(encoder.piece_bytes)
@@ -140,7 +149,7 @@ class ShardEncoder:
         if not self._pieces:
             yield [memoryview(self._encoder.begin())]
         self._pieces += 1
-        self._waiting.append((piece, self._threads.submit(self._encoder, piece)))
+        self._waiting.append((piece, self._threads.submit(partial(self._encoder.encode, piece))))
         yield from self._written(PIECES_MAX - 1)
         self._piece = self._spare.pop() if self._spare else bytearray(self._encoder.piece_bytes)
 

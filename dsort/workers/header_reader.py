@@ -118,37 +118,38 @@ class HeaderReader:
         self._setup = setup
         self._inputs = inputs
         self._store = store
-        self._shards: list[InputShard] = []
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(SHARDS_AHEAD, thread_name_prefix="headers")
         self._begun: dict[int, Future[HoppedShard | None]] = {}
         self._chains: SimpleQueue[_Chain | None] = SimpleQueue()
         self._waiting: deque[_Chain] = deque()
         self._has_followers = False
         self._is_closed = False
 
+    @cached_property
+    def shards(self) -> list[InputShard]:
+        """All input shards of the job."""
+        return read_inputs(self._store)
+
     def begin(self, shards: Iterable[int]) -> None:
         """Start to read the headers of these input shards."""
         for shard in shards:
-            if self._threads is None:
-                self._shards = read_inputs(self._store)
-                self._threads = ThreadPoolExecutor(SHARDS_AHEAD, thread_name_prefix="headers")
             try:
-                self._begin(self._threads, shard)
+                self._begin(shard)
             except RuntimeError as error:
                 if not is_no_thread(error):
                     raise
                 return
 
-    def _begin(self, threads: ThreadPoolExecutor, number: int) -> None:
-        shard = self._shards[number]
+    def _begin(self, number: int) -> None:
+        shard = self.shards[number]
         info = ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)
         hopped = self._hopped(info)
         if hopped is not None:
-            self._begun[number] = threads.submit(self._scanned, hopped)
+            self._begun[number] = self._threads.submit(self._scanned, hopped)
             return
         if not self._has_followers:
             for _ in range(FOLLOWERS):
-                threads.submit(self._follow)
+                self._threads.submit(self._follow)
                 self._has_followers = True
         # The scan of a shard reports its errors.
         with contextlib.suppress(DsortError):
@@ -190,9 +191,7 @@ class HeaderReader:
         """End the threads."""
         self._is_closed = True
         self._chains.put(None)
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
-            self._threads = None
+        self._threads.shutdown(wait=True, cancel_futures=True)
         while not self._chains.empty():
             if (chain := self._chains.get()) is not None:
                 chain.file.end_part()
@@ -299,6 +298,12 @@ class FetchedShard(ClosesOnExit):
         """Do nothing: the buffer releases the memory."""
 
 
+_NO_SHARD: Future[FetchedShard | None] = Future()
+_NO_SHARD.set_result(None)
+_NOTHING_BEGUN = -1, 0, _NO_SHARD
+"""(shard, half of the buffer, the shard once it is fetched)."""
+
+
 class ReadAhead:
     """Opens the input shards of one worker's tasks, and fetches the next shard meanwhile."""
 
@@ -308,12 +313,11 @@ class ReadAhead:
         self._headers = HeaderReader(setup, inputs, store)
         self._setup = setup
         self._inputs = inputs
-        self._store = store
         self._buffer = buffer
-        self._shards: list[InputShard] = []
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._queue: RangeQueue | None = None
-        self._begun: tuple[int, int, Future[FetchedShard | None]] | None = None  # shard, half
+        self._can_fetch = True
+        self._begun = _NOTHING_BEGUN
 
     def opened(self, task: ExtractTask) -> tuple[ReadObject, PayloadBuffer]:
         """The shard of ``task``, and the buffer for its bytes. ``ChangedInputError`` if the shard
@@ -322,20 +326,15 @@ class ReadAhead:
         hopped = self._headers.opened(task)
         if hopped is not None:
             return hopped, self._buffer
-        begun, fetched, half = self._begun, None, 0
-        if begun is not None:
-            fetched = self.settled()
-            if begun[0] == task.shard and fetched is not None:
-                half = begun[1]
-            else:
-                fetched = None
-        source: ReadObject
-        if fetched is not None:
-            source = fetched
-        else:
+        number, half, _ = self._begun
+        fetched = self.settled() if number == task.shard else None
+        self.settled()  # another worker got the shard that was fetched
+        source: ReadObject | None = fetched
+        if source is None:
+            half = 0
             source = open_input(self._inputs, task.name, task.size_bytes, task.etag)
-        if task.next_shard < 0 and fetched is None:
-            return source, self._buffer
+            if task.next_shard < 0:
+                return source, self._buffer
         if task.size_bytes > self._buffer.half_bytes:
             return source, self._buffer
         if task.next_shard >= 0:
@@ -357,8 +356,8 @@ class ReadAhead:
 
     def settled(self) -> FetchedShard | None:
         """Wait for the fetch that has begun, if any; return the fetched shard."""
-        begun, self._begun = self._begun, None
-        return None if begun is None else begun[2].result()
+        begun, self._begun = self._begun, _NOTHING_BEGUN
+        return begun[2].result()
 
     def close(self) -> None:
         """End the threads."""
@@ -367,16 +366,11 @@ class ReadAhead:
             self._queue.close()
             self._queue = None
         self.settled()
-        if self._thread is not None:
-            self._thread.shutdown(wait=True)
-            self._thread = None
+        self._thread.shutdown(wait=True)
 
     def _begin(self, number: int, half: int) -> None:
-        if self._thread is None:
-            self._shards = read_inputs(self._store)
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
-        shard = self._shards[number]
-        if not 0 < shard.size_bytes <= self._buffer.half_bytes:
+        shard = self._headers.shards[number]
+        if not (self._can_fetch and 0 < shard.size_bytes <= self._buffer.half_bytes):
             return
         view = self._halves[half].view(shard.size_bytes)
         try:
@@ -384,6 +378,10 @@ class ReadAhead:
         except RuntimeError as error:
             if not is_no_thread(error):
                 raise
+            # The executor keeps what no thread could begin. It must not do that later, when another
+            # shard is in that half of the buffer.
+            self._can_fetch = False
+            self._thread.shutdown(cancel_futures=True)
 
     def _fetch(self, shard: InputShard, view: memoryview) -> FetchedShard | None:
         try:

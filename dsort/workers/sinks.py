@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
@@ -28,8 +28,7 @@ from dsort.moves.base import RecordPayload
 from dsort.scratch.logs import CreatedLog, ShardCreated
 from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
-from dsort.storage.process_limits import is_no_thread
-from dsort.workers.encoding import Encoder
+from dsort.workers.encoding import Encoder, Threads
 from dsort.workers.sidecars import MemberWatch
 from dsort.workers.tasks import OutputPiece
 
@@ -205,8 +204,7 @@ class Writeback:
     """One thread that starts writeback of ranges and closes objects, in the order of the calls."""
 
     def __init__(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
-        self._is_alone = False
+        self._thread = Threads(1, "writeback")
         self._pending: deque[Future[str]] = deque()
         self._small: list[tuple[StagedObject, int, int]] = []
 
@@ -246,25 +244,11 @@ class Writeback:
     def close(self) -> None:
         """Wait for pending work, and end the thread."""
         self.close_small()
-        if self._thread is not None:
-            self._thread.shutdown(wait=True)
-            self._thread = None
+        self._thread.close()
 
     def _submit(self, work: Callable[[], str]) -> Future[str]:
         while len(self._pending) >= PENDING_MAX:
             self._pending.popleft().result()
-        if self._thread is None and not self._is_alone:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="writeback")
-            try:
-                self._thread.submit(str).result()
-            except RuntimeError as error:
-                if not is_no_thread(error):
-                    raise
-                self._is_alone, self._thread = True, None
-        if self._thread is None:  # no thread can be started: the caller does the work
-            future: Future[str] = Future()
-            future.set_result(work())
-            return future
         future = self._thread.submit(work)
         self._pending.append(future)
         return future

@@ -130,6 +130,24 @@ def test_without_room_for_two_nothing_is_read_ahead(
     assert bucket.opened_names == Counter({"0.tar": 1})
 
 
+def test_a_fetch_that_no_thread_could_begin_is_not_made_later(
+    bucket: Noting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then, another shard is in the place of its bytes."""
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ahead = reader(bucket, tmp_path, monkeypatch, 1000 * KIB)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        assert content(ahead, task(bucket, 0, 1)) == bytes([0]) * 100 * KIB
+    for number, following in ((1, 2), (2, 3), (3, -1)):
+        assert content(ahead, task(bucket, number, following)) == bytes([number]) * 100 * KIB
+    ahead.close()
+    assert set(bucket.opened_names.values()) == {1}
+
+
 def test_a_job_asks_a_store_for_each_shard_once(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
