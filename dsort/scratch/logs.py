@@ -72,14 +72,30 @@ class LineWriter:
                 self._scratch.unlink(self._name)
 
 
+class _NoLines(LineWriter):
+    """Writes nothing."""
+
+    def __init__(self) -> None:
+        """There is no file."""
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Ignore ``lines``, which are not made."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+NO_LINES = _NoLines()
+
+
 class ReactionLog(Tally, kw_only=True):
-    """A tally of the shard ``shard``, whose names are all written by ``writer`` (None: are not).
+    """A tally of the shard ``shard``, whose names are all written by ``writer``.
 
     Names are ``<shard>`` or ``<shard>: <member or record>``, as in the samples.
     """
 
     shard: str
-    writer: LineWriter | None
+    writer: LineWriter = NO_LINES
 
     def add(self, kind: str, count: int = 1, names: Iterable[str] = ()) -> None:
         """Count ``count`` more of ``kind``, and write all of ``names``."""
@@ -92,8 +108,6 @@ class ReactionLog(Tally, kw_only=True):
     def write_names(self, kind: str, names: Sequence[str], count: int) -> None:
         """Write ``names`` without counting them, for callers that count separately. The last line
         has the rest of ``count`` beyond their number."""
-        if self.writer is None:
-            return
         start, more = f"{self.shard}: ", max(count - len(names), 0)
         self.writer.write(
             reaction_line(
@@ -107,8 +121,7 @@ class ReactionLog(Tally, kw_only=True):
 
     def close(self) -> Tally:
         """Make the file of names appear; return the counts."""
-        if self.writer is not None:
-            self.writer.close()
+        self.writer.close()
         return Tally(self.counts, self.samples)
 
 

@@ -163,10 +163,9 @@ class Extractor:
         self._writer.close()
 
     def _one_extracted(self, task: ExtractTask, shard: ShardBytes) -> ShardExtracted:
-        names = None
+        log, steps = ReactionLog(shard=task.name), StepsDone()
         if task.stage.name == "index":
-            names = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
-        log, steps = ReactionLog(shard=task.name, writer=names), StepsDone()
+            log.writer = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
         batches: Iterable[Batch]
         if self._rows is not None and self._reads_rows:
             batches = self._rows.of(task, shard, log, steps)

@@ -38,7 +38,7 @@ from dsort.naming.names import readable
 from dsort.naming.safe_names import unsafe_rows
 from dsort.pipeline.pipeline import Policies
 from dsort.scratch.directory import Scratch
-from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
+from dsort.scratch.logs import NO_LINES, LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.routed import input_of
@@ -188,7 +188,7 @@ class ShardBatches:
         stored: MemberTable | None,
     ) -> Transformed:
         """The records that the steps of the job leave. ``stored``: the members as rows of a tar."""
-        rejects = None
+        rejects: LineWriter = NO_LINES
         if self._pipeline.failures.rejects and task.stage.name == "index":
             rejects = LineWriter(self._scratch, lines_file("rejects", task.shard))
         left = self.transformer.run(
@@ -202,8 +202,7 @@ class ShardBatches:
             input_name=input_name,
             firsts=task.firsts,
         )
-        if rejects is not None:
-            rejects.close()
+        rejects.close()
         if self._pipeline.makes_records and self._pipeline.carrier != shard.container:
             members, records = bared_records(shard, left.named, left.records)
             members = self._stripped(shard, members, log)
@@ -313,7 +312,7 @@ class RunBatches:
         shards = np.repeat(np.array([task.shard for task in tasks], np.int32), counts)
         found = Table(len(records), {SHARD.text: shards})
         name = tasks[0].name
-        log = ReactionLog(shard=name, writer=None)
+        log = ReactionLog(shard=name)
         shard, own = self._bytes(name, run[-1].end), input_of(name, self._reading.names)
         yield Batch(tasks, shard, log, own, members, members, members, records, len(records), found)
 

@@ -69,7 +69,7 @@ class Transformer:
         members: MemberTable,
         records: FormedRecords,
         tally: Tally,
-        rejects: LineWriter | None,
+        rejects: LineWriter,
         *,
         stored: MemberTable | None = None,
         input_name: str = "",
@@ -127,7 +127,7 @@ class Transformer:
         shard: ShardBytes,
         table: RecordTable,
         tally: Tally,
-        rejects: LineWriter | None,
+        rejects: LineWriter,
     ) -> tuple[MemberTable, FormedRecords]:
         """Apply the step ``number`` to the records of ``table``, which is bare. Return the members
         and records of ``shard``, which is then a tar of the results. ``stored``: its members as
@@ -193,7 +193,7 @@ class _Failures:
         number: int,
         table: RecordTable,
         rules: StepFailures,
-        rejects: LineWriter | None,
+        rejects: LineWriter,
     ) -> None:
         self._kind = kind
         self._number = number
@@ -243,13 +243,9 @@ class _Failures:
         lost = [row for row in np.flatnonzero(~stays).tolist() if row not in self._reasons]
         names = [f"{shard}: {self._name(row)}" for row in lost]
         tally.add("lost_with_failed", len(lost), names)
-        if self._rejects is None:
-            return
-        for row, reason in self._reasons.items():
-            self._rejects.write([self._line(row, reason)])
+        self._rejects.write(self._line(row, reason) for row, reason in self._reasons.items())
         with_whom = ", ".join(map(self._name, self._reasons))
-        for row in lost:
-            self._rejects.write([self._line(row, f"left out with {with_whom}")])
+        self._rejects.write(self._line(row, f"left out with {with_whom}") for row in lost)
 
     def _name(self, row: int) -> str:
         return readable(self._table.keys[row])

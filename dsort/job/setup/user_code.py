@@ -21,6 +21,7 @@ from dsort.moves.input_shard import ShardBytes
 from dsort.options import RunOptions
 from dsort.pipeline.pipeline import StepFailures
 from dsort.scratch.directory import Scratch
+from dsort.scratch.logs import NO_LINES
 from dsort.transforms.base import Step
 from dsort.transforms.payload import PayloadStep
 from dsort.user_code.pool import CodePool
@@ -116,7 +117,7 @@ class CodeAgain:
             members,
             records,
             Tally(),
-            None,
+            NO_LINES,
             input_name=input_name,
             firsts=firsts,
         )
