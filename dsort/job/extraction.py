@@ -283,9 +283,8 @@ class Extraction(Struct, eq=False):
             file_of[shard] = facts.file
             if facts.records:
                 node_of[facts.file] = numbers[facts.node]
-        since = None
+        since = np.ones(len(self.job.inputs) if self._since else 0, np.int32)
         if self._since:
-            since = np.ones(len(self.job.inputs), np.int32)
             since[list(self._since)] = list(self._since.values())
         return ShardLocations(tuple(self._scratch_nodes), node_of, file_of, since)
 

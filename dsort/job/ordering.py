@@ -323,7 +323,7 @@ def _names(ordering: Ordering, pieces: Sequence[Piece]) -> list[tuple[str, str]]
         request = OrderedRowsOf(piece.partition, piece.row_start, piece.row_stop)
         ordered: OrderedRows = job.runtime.ask(ordering.node_of(piece.partition), request)
         rows, offsets = ordered.rows, ordered.record_offsets
-        first = slice(None) if offsets is None else offsets[:-1]
+        first = offsets[:-1] if ordered.has_pieces else slice(None)
         for shard, ordinal in zip(
             rows[SHARD][first].tolist(), rows[ORDINAL][first].tolist(), strict=True
         ):

@@ -10,7 +10,7 @@ than one partition."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -57,6 +57,7 @@ from dsort.scratch.columns import ColumnFile, KeptColumns, columns_bytes, write_
 from dsort.scratch.directory import Scratch
 from dsort.scratch.ordered import (
     CREATION_COLUMNS,
+    EACH_ROW,
     LINEAGE,
     OPTIONAL_CREATION_COLUMNS,
     OrderedRows,
@@ -74,6 +75,9 @@ ORIGINS: Final = (KEYS, ORIGIN_START, ORIGIN_BYTES)
 SOMETIMES: Final = (*SORT_KEYS, SHARD, RANGES, CONTENT_HASH, ENTRIES, EXTENSIONS, SAYS)
 """The columns that ordering needs if the index has them."""
 BLOCKS: Final = (BLOCK_SHARD, BLOCK_WORKER, BLOCK_START, BLOCK_LENGTH)
+
+
+_NO_SPILL: Final[Mapping[str, NDArray[Any]]] = {}
 
 
 class PartitionRows(Struct, frozen=True, eq=False):
@@ -126,18 +130,18 @@ class IndexStore:
         partition_offsets: Int64s,
         *,
         worker: int,
-        spill_starts: Int64s | None,
-        blocks: Table | None = None,
-        block_offsets: Int64s | None = None,
+        spill: Mapping[str, NDArray[Any]] = _NO_SPILL,
     ) -> int:
         """Store one shard's index, rows already ordered by partition; returns bytes written.
 
         ``index`` has a column of shards if it belongs to a run of shards that begins with
         ``shard``. ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's
-        rows begin; ``block_offsets`` likewise: where each partition's ``blocks`` begin.
+        rows begin. ``spill``: where the payload is in the spill; empty if it was not moved: either
+        ``spill_starts``, where the piece of each partition begins, or the columns of many blocks
+        and ``block_offsets``, where the blocks of each partition begin.
         """
         rows = index.without(KEY_HASH, SAME_HASH, SAME_MORE)
-        if spill_starts is not None:
+        if spill:
             rows = rows.without(RANGES)
         return write_columns(
             self.scratch,
@@ -145,9 +149,7 @@ class IndexStore:
             {
                 "partition_offsets": partition_offsets,
                 "worker": np.array([worker], np.int64),
-                "spill_starts": spill_starts,
-                "block_offsets": block_offsets,
-                **({} if blocks is None else blocks.arrays()),
+                **spill,
                 **rows.arrays(),
                 **_hashes_by_key(index),
                 **_hashes_by_content(index),
@@ -294,7 +296,7 @@ class IndexStore:
             {
                 **ordered.rows.arrays(),
                 **ordered.blocks.arrays(),
-                "record_offsets": ordered.record_offsets,
+                **({"record_offsets": ordered.record_offsets} if ordered.has_pieces else {}),
                 "version": np.array([ordered.version], np.int64),
             },
         )
@@ -315,7 +317,7 @@ class IndexStore:
         file = self.columns(f"ordered-{partition}.col")
         start, stop, record_offsets = _rows_of(file, start, stop)
         stored = STORED_BYTES.read(file, start, stop)
-        return stored if record_offsets is None else sums_of(stored, record_offsets)
+        return sums_of(stored, record_offsets) if len(record_offsets) else stored
 
     def lineage_rows(self, partition: int, start: int, stop: int) -> Table:
         """Records ``start:stop`` of one partition in output order, for the lineage. Joined records
@@ -380,11 +382,11 @@ def _between(file: ColumnFile, name: str, low: int, high: int) -> tuple[UInt64s,
     return hashes[start:stop], start, stop
 
 
-def _rows_of(file: ColumnFile, start: int, stop: int | None) -> tuple[int, int, Int64s | None]:
+def _rows_of(file: ColumnFile, start: int, stop: int | None) -> tuple[int, int, Int64s]:
     """The rows of records ``start:stop`` in output order (stop None: to the end), and where each
-    record begins in them; None if each row is a record."""
+    record begins in them; empty if each row is a record."""
     if "record_offsets" not in file:
-        return start, file.count(ORDINAL.text) if stop is None else stop, None
+        return start, file.count(ORDINAL.text) if stop is None else stop, EACH_ROW
     stop = file.count("record_offsets") - 1 if stop is None else stop
     offsets = file.array("record_offsets", start, stop + 1)
     return int(offsets[0]), int(offsets[-1]), offsets - offsets[0]

@@ -198,24 +198,27 @@ class ScratchNodes:
         return self._exchange.begin(node, request)
 
 
+_FIRST = np.zeros(0, np.int32)
+
+
 class ShardLocations(Struct, frozen=True, eq=False):
     """The node that has the index (and spill) of each shard: ``nodes[node_of[shard]]``.
 
     ``node_of`` has shape ``(shards,)``; -1: the shard has no records, or the index file of another
     shard has them: ``file_of``, of the same shape, has that shard's number. Ids keep their places
     in ``nodes`` from one version to the next. ``since``, of the same shape: the version since which
-    each shard is on its node; None: all since the first one, 1.
+    each shard is on its node; empty: all since the first one, 1.
     """
 
     nodes: tuple[str, ...]
     node_of: Int32s
     file_of: Int32s
-    since: Int32s | None = None
+    since: Int32s = _FIRST
 
     @property
     def version(self) -> int:
         """The last version in which a shard moved."""
-        return 1 if self.since is None else int(self.since.max(initial=1))
+        return int(self.since.max(initial=1))
 
     def dump(self) -> bytes:
         """The content of a file with these locations."""
@@ -229,8 +232,7 @@ class ShardLocations(Struct, frozen=True, eq=False):
         nodes = tuple(
             node.decode("utf-8", "replace") for node in file.bytes_column("nodes").tolist()
         )
-        since = file.array("since") if "since" in file else None
-        return ShardLocations(nodes, file.array("node_of"), file.array("file_of"), since)
+        return ShardLocations(nodes, *map(file.array, ("node_of", "file_of", "since")))
 
     def by_node(self) -> list[tuple[str, Int64s]]:
         """(node, its shards in ascending order) for every node that has shards."""
@@ -254,7 +256,7 @@ def ordered_rows(
     """
     ordered: OrderedRows = nodes.ask(node, OrderedRowsOf(partition))
     since = locations.since
-    if since is None or ordered.version >= locations.version:
+    if ordered.version >= locations.version:
         return ordered
     asks = [
         (there, SpillBlocksOf(shards[since[shards] > ordered.version], partition))

@@ -37,6 +37,10 @@ ORDERED: Final = (*CREATION_COLUMNS, *OPTIONAL_CREATION_COLUMNS, KEYS, ORIGIN_ST
 """All columns of a partition in output order."""
 
 
+EACH_ROW: Final = np.zeros(0, np.int64)
+"""No offsets of records: each row is one."""
+
+
 def sums_of(values: NDArray[Any], offsets: Int64s) -> Int64s:
     """The sum of each run ``values[offsets[i]:offsets[i + 1]]``. No run is empty."""
     if len(offsets) < 2:
@@ -53,15 +57,20 @@ class OrderedRows(Struct, frozen=True, eq=False):
     for tables, their starts are numbers of rows in these blocks."""
     blocks: Table
     """The spill blocks."""
-    record_offsets: Int64s | None = None
+    record_offsets: Int64s = EACH_ROW
     """The rows of joined records: record ``i`` has the rows
-    ``record_offsets[i]:record_offsets[i + 1]``. None: each row is a record."""
+    ``record_offsets[i]:record_offsets[i + 1]``. Empty: each row is a record."""
     version: int = 1
     """The version of the locations of the blocks. See ``scratch.nodes.ordered_rows``."""
 
+    @property
+    def has_pieces(self) -> bool:
+        """Whether records are joined from pieces, each of which has a row."""
+        return len(self.record_offsets) > 0
+
     def rows_of(self, start: int, stop: int) -> tuple[int, int]:
         """The rows of records ``start:stop``."""
-        if self.record_offsets is None:
+        if not self.has_pieces:
             return start, stop
         return int(self.record_offsets[start]), int(self.record_offsets[stop])
 
@@ -72,7 +81,7 @@ class OrderedRows(Struct, frozen=True, eq=False):
         if ENTRIES in self.rows:
             sizes = entries_bytes(self.rows[ENTRIES], self.rows[MEMBERS])
             rows = rows.with_(ENTRIES_BYTES, sizes)
-        if self.record_offsets is None:
+        if not self.has_pieces:
             return rows
         offsets = self.record_offsets
         records = rows.take(offsets[:-1])
@@ -84,8 +93,8 @@ class OrderedRows(Struct, frozen=True, eq=False):
 
     def run(self, start: int, stop: int) -> OrderedRows:
         """Records ``start:stop``."""
-        offsets = None
-        if self.record_offsets is not None:
-            offsets = self.record_offsets[start : stop + 1] - self.record_offsets[start]
+        offsets = self.record_offsets[start : stop + 1]
+        if self.has_pieces:
+            offsets = offsets - offsets[0]
         rows = self.rows.run(*self.rows_of(start, stop))
         return OrderedRows(rows, self.blocks, offsets, self.version)

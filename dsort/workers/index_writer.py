@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dsort.data.columns import Int64s
 from dsort.data.index import ORDINAL, RANGES, SHARD, sort_keys_of
 from dsort.data.table import Table
 from dsort.moves.input_shard import ShardBytes
@@ -35,27 +36,25 @@ class IndexWriter:
         """Write the records of a shard, or of a run of shards that begins with ``shard``; then
         ``index`` has a column of shards. ``source``: the payload. ``in_memory``: the payload can be
         moved in the order of partitions; else it is read once more, in its own order."""
+        spill: dict[str, Int64s] = {}
         if stage.partitions == 1:
             offsets = np.array([0, len(index)], np.int64)
-            starts = self.spill.move(source, index) if stage.spill else None
+            if stage.spill:
+                spill["spill_starts"] = self.spill.move(source, index)
         else:
-            shards = index.get(SHARD)
-            partition = self.partitioning(stage).assign(
-                sort_keys_of(index), shard if shards is None else shards, index[ORDINAL]
-            )
+            own = index.get(SHARD)
+            shards = shard if own is None else own
+            partition = self.partitioning(stage).assign(sort_keys_of(index), shards, index[ORDINAL])
             by_partition = small_argsort(partition)
             counts = np.bincount(partition, minlength=stage.partitions)
             offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
-            starts = None
             if stage.spill and not in_memory:
-                starts = self.spill.move(source, index, partition)
+                spill["spill_starts"] = self.spill.move(source, index, partition)
                 index = index.without(RANGES)
             index = index.take(by_partition)
             if stage.spill and in_memory:
-                starts = self.spill.move(source, index, partition[by_partition])
-        self._store.write_shard(
-            stage.name, shard, index, offsets, worker=self.worker, spill_starts=starts
-        )
+                spill["spill_starts"] = self.spill.move(source, index, partition[by_partition])
+        self._store.write_shard(stage.name, shard, index, offsets, worker=self.worker, spill=spill)
 
     def close(self) -> None:
         """Close the spill files."""

@@ -47,8 +47,8 @@ from dsort.workers.table_rows import (
     RowChange,
     ShardRows,
     ShardSource,
-    SpilledBlocks,
     asked_columns,
+    blocks_by_partition,
     bounded,
     changes_rows,
     gathered_up,
@@ -166,7 +166,7 @@ class RowBatches:
             with spill.appending() as starts:
                 for block in deal_out(batch.rows, partition, rows.plain, by_place=by_place):
                     start = int(starts[block.partition])
-                    rows.blocks.add(block.partition, start, block.size_bytes, block.rows)
+                    rows.blocks.append((block.partition, start, block.size_bytes, block.rows))
                     spill.append(block.partition, block.pieces, block.size_bytes)
         return index.with_(PARTITION, found)
 
@@ -178,17 +178,14 @@ class RowBatches:
         by_partition = np.argsort(partition, kind="stable")
         every = np.arange(stage.partitions + 1)
         offsets = np.searchsorted(partition[by_partition], every).astype(np.int64)
-        blocks = self._own.blocks if len(index) else SpilledBlocks()
-        found, block_offsets = blocks.by_partition(stage.partitions)
+        blocks = blocks_by_partition(self._own.blocks if len(index) else [], stage.partitions)
         self._store.write_shard(
             stage.name,
             task.shard,
             index.without(PARTITION).take(by_partition),
             offsets,
             worker=self._writer.worker,
-            spill_starts=np.zeros(stage.partitions, np.int64) if stage.spill else None,
-            blocks=found if stage.spill else None,
-            block_offsets=block_offsets if stage.spill else None,
+            spill=blocks if stage.spill else {},
         )
 
     def _begin(self, task: ExtractTask, plain: Any) -> None:

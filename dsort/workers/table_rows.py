@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES
 from dsort.containers.columnar.cells import cell_contents, row_hashes
@@ -35,7 +36,7 @@ from dsort.data.records import FormedRecords
 from dsort.data.repeated_names import HashesSeen
 from dsort.data.row_bytes import side_by_side
 from dsort.data.segments import Segments
-from dsort.data.table import Column, Name, Numbers, Table
+from dsort.data.table import Name, Numbers
 from dsort.errors import CorruptShardError, InputError
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
@@ -54,41 +55,28 @@ CELL_OVERHEAD_BYTES = 4
 _NOTHING: Final[Mapping[int, bytes]] = {}
 
 
-class SpilledBlocks(Struct):
-    """The blocks in the spill, in the order of the rows."""
-
-    partition: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    size_bytes: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-
-    def add(self, partition: int, start: int, size_bytes: int, rows: int) -> None:
-        self.partition.append(partition)
-        self.start.append(start)
-        self.size_bytes.append(size_bytes)
-        self.rows.append(rows)
-
-    def by_partition(self, partitions: int) -> tuple[Table, Int64s]:
-        """Return (the blocks by partition, where the blocks of each partition begin)."""
-        partition = np.array(self.partition, np.int64)
-        order = np.argsort(partition, kind="stable")
-        columns: dict[str, Column] = {
-            BLOCK_START.text: np.array(self.start, np.int64),
-            BLOCK_LENGTH.text: np.array(self.size_bytes, np.int64),
-            BLOCK_ROWS.text: np.array(self.rows, np.int64),
-        }
-        offsets = np.searchsorted(partition[order], np.arange(partitions + 1)).astype(np.int64)
-        return Table(len(partition), columns).take(order), offsets
+def blocks_by_partition(
+    blocks: Sequence[tuple[int, int, int, int]], partitions: int
+) -> dict[str, NDArray[Any]]:
+    """The columns of ``blocks`` in the spill, by partition, and where those of each partition
+    begin."""
+    found = np.array(blocks, np.int64).reshape(-1, 4)
+    partition, *columns = found[np.argsort(found[:, 0], kind="stable")].T
+    offsets = np.searchsorted(partition, np.arange(partitions + 1)).astype(np.int64)
+    names = (BLOCK_START, BLOCK_LENGTH, BLOCK_ROWS)
+    pairs = zip(names, columns, strict=True)
+    return {"block_offsets": offsets, **{name.text: column for name, column in pairs}}
 
 
 class ShardRows(Struct):
     """The facts about the rows of one shard so far. ``plain``: the schema of the rows that are
-    stored; ``seen``: the keys of the rows so far; ``blocks``: of the spill."""
+    stored; ``seen``: the keys of the rows so far; ``blocks``: (partition, start, bytes, rows) of
+    those in the spill, in the order of the rows."""
 
     plain: Any = ()
     partitioning: Partitioning = Partitioning(1)
     seen: HashesSeen = field(default_factory=HashesSeen)
-    blocks: SpilledBlocks = field(default_factory=SpilledBlocks)
+    blocks: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 class RowBatch(Batch, kw_only=True):

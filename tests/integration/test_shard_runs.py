@@ -183,7 +183,6 @@ def test_rows_of_shards_that_are_not_in_its_run_are_refused(tmp_path: Path) -> N
                 index.with_(SHARD, np.array(shards, np.int32)),
                 np.array([0, 2]),
                 worker=0,
-                spill_starts=None,
             )
             if is_known:
                 assert store.shard_rows("index", 7, 0).rows[SHARD].tolist() == shards
