@@ -24,7 +24,7 @@ from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, light_batches, op
 from dsort.containers.columnar.schema import check_same, plain_schema, schema_of
 from dsort.containers.columnar.values import LightRows
 from dsort.data.columns import Bools, BytesColumn, row_numbers
-from dsort.data.index import ORDINAL, sort_keys_of
+from dsort.data.index import ORDINAL, RANGES, sort_keys_of
 from dsort.data.members import MemberTable
 from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
@@ -168,6 +168,7 @@ class RowBatches:
                     start = int(starts[block.partition])
                     rows.blocks.append((block.partition, start, block.size_bytes, block.rows))
                     spill.append(block.partition, block.pieces, block.size_bytes)
+            index = index.without(RANGES)  # the spill has other places
         return index.with_(PARTITION, found)
 
     def write(self, task: ExtractTask, index: Table) -> None:

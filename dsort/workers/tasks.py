@@ -144,8 +144,7 @@ class ExtractTask(Doable, frozen=True):
 
 
 class ExtractRunTask(Doable, frozen=True):
-    """Read a run of small input shards: neighbours in input order, extracted together. ``shards``
-    differ only in the values of their shard."""
+    """Read small input shards together. They are neighbours in input order, of one pass."""
 
     phase = "extract"
     shards: tuple[ExtractTask, ...]
