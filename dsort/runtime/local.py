@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import LogLine, about_worker, lines_to_coordinator, logger_of, pass_on
-from dsort.runtime.base import TaskQueue, answer
+from dsort.runtime.base import TaskQueue, answer, given
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner
 from dsort.stop_flag import StopFlag
@@ -216,15 +216,14 @@ class LocalRuntime:
                 selector.select()
             self._stop.raise_if_requested()
             try:
-                error = host.link.recv()
+                message = host.link.recv()
             except (EOFError, ConnectionError):
                 self._replace(at)
                 continue
-            if isinstance(error, LogLine):
-                pass_on(error)
+            if isinstance(message, LogLine):
+                pass_on(message)
                 continue
-            if error is not None:
-                raise error
+            given(message)
             log.debug("%s is ready", host)
             return
 

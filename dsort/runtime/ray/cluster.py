@@ -52,7 +52,27 @@ _SERVERS = frozenset({"gcs_server", "raylet"})
 log = logger_of("runtime")
 
 
-class RaySession:
+class GivenRay:
+    """A Ray that this process was connected to before: it is ready, and stays as it is.
+
+    ``directory``: the files of a Ray that is started here; None: it was started elsewhere."""
+
+    directory: Path | None = None
+
+    def wait(self, stop: StopFlag, *, seconds_max: float) -> Exception | None:
+        """Wait until Ray is ready. Return the error that it cannot be used for, ``TimeoutError``,
+        or None. Raises ``JobStoppedError``."""
+        return None
+
+    def where(self) -> str:
+        """The addresses on which a Ray that was started here listens, in words; else ""."""
+        return ""
+
+    def close(self) -> None:
+        """Leave Ray; end it and remove its files if it was started here. May be called twice."""
+
+
+class RaySession(GivenRay):
     """The time from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``), in one thread.
 
     The kernel ends Ray's processes with the *thread* that started them, so the thread has to exist
@@ -60,8 +80,8 @@ class RaySession:
     The thread is a daemon, because a cluster that does not answer keeps it for minutes, in code
     that cannot be interrupted.
 
-    ``directory``: the files of a Ray that is started here; it is ended and removed with the
-    session, by ``watchdog`` if this process dies. None: the Ray was started elsewhere.
+    A Ray that is started here, in ``directory``, is ended and removed with the session, by
+    ``watchdog`` if this process dies.
     """
 
     def __init__(
@@ -86,10 +106,6 @@ class RaySession:
         self._thread.start()
 
     def wait(self, stop: StopFlag, *, seconds_max: float = BEGIN_SECONDS_MAX) -> Exception | None:
-        """Wait until Ray is ready. Return the error of ``begin``, ``TimeoutError``, or None.
-
-        Raises ``JobStoppedError``.
-        """
         end_s = time.monotonic() + seconds_max
         if not self._begun.done():
             log.debug("the coordinator waits for Ray, up to %.0f s", seconds_max)
@@ -105,14 +121,12 @@ class RaySession:
         return error
 
     def where(self) -> str:
-        """The addresses on which a Ray that was started here listens, in words; else ""."""
         if self.directory is None:
             return ""
         found = listening_words(listeners(_processes(self.directory)))
         return f"Ray of its own, locked with a token, listens on {found}"
 
     def close(self) -> None:
-        """Leave Ray; end it and remove its files if it was started here. May be called twice."""
         if self.directory is None:
             self._over.set()
             if self._begun.done():

@@ -27,6 +27,7 @@ from dsort.runtime.ray.block_server import BlockPlace
 from dsort.runtime.ray.block_stream import BlockKey
 from dsort.runtime.ray.cluster import (
     ROUNDING,
+    GivenRay,
     Needs,
     RaySession,
     check_form,
@@ -183,7 +184,7 @@ class RayRuntime:
 
     def where(self) -> str:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        return self._session.where() if self._session is not None else ""
+        return self._session.where()
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Request ``workers`` actors from Ray, and wait for the first of them. The others join once
@@ -264,14 +265,13 @@ class RayRuntime:
             scratch_nodes, crew = job
             with contextlib.suppress(RayError, ConnectionError):
                 scratch_nodes.close(crew.kill(), keep=keep_scratch)
-        if self._session is not None:
-            self._session.close()
+        self._session.close()
         if job is not None and self._is_own and not keep_scratch:
             remove_scratch(self._scratch)
 
     @property
     def _is_own(self) -> bool:
-        return self._session is not None and self._session.directory is not None
+        return self._session.directory is not None
 
     @property
     def _scratch_nodes(self) -> RayScratchNodes:
@@ -286,11 +286,10 @@ class RayRuntime:
     @contextlib.contextmanager
     def _on_ray(self) -> Iterator[None]:
         """Wait for Ray, then run the body. Converts Ray's errors in the body to dsort's."""
-        if self._session is not None:
-            limit_s = BEGIN_SECONDS_MAX if self._is_own else JOIN_SECONDS_MAX
-            error = self._session.wait(self._stop, seconds_max=limit_s)
-            if error is not None:
-                raise explain(error, self._address) from error
+        limit_s = BEGIN_SECONDS_MAX if self._is_own else JOIN_SECONDS_MAX
+        error = self._session.wait(self._stop, seconds_max=limit_s)
+        if error is not None:
+            raise explain(error, self._address) from error
         try:
             yield
         except (RayError, ConnectionError) as error:
@@ -394,8 +393,8 @@ def _is_alive(node: Mapping[str, Any]) -> bool:
     return any(each["NodeID"] == node["NodeID"] and each["Alive"] for each in ray.nodes())
 
 
-def _begin(address: str | None, workers: int | None, needs: Needs) -> RaySession | None:
-    """Begin to join a Ray, or to start one; None: this process is connected to one."""
+def _begin(address: str | None, workers: int | None, needs: Needs) -> GivenRay:
+    """Begin to join a Ray, or to start one, unless this process is connected to one."""
     check_ray_version(ray.__version__)
     if address is not None:
         check_form(address)
@@ -409,7 +408,7 @@ def _begin(address: str | None, workers: int | None, needs: Needs) -> RaySession
             )
         return _start(workers or own_workers_max(needs), needs)
     if address in (None, "auto", ray.get_runtime_context().gcs_address):
-        return None
+        return GivenRay()
     raise WorkerLostError(
         f"this process is connected to another Ray than {address}",
         hint="leave that first (ray.shutdown()), or give no address and use it",
