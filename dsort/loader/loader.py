@@ -154,7 +154,7 @@ class Loader:
                 self._now = steps.after(done)
                 if is_last:
                     self._begin = self._now
-                yield batch if self.batch_size is not None else batch[0]
+                yield batch if self.batch_size else batch[0]
             next(samples, None)  # there is no further sample: this lets the generator finish
 
     def __len__(self) -> int:
@@ -169,7 +169,7 @@ class Loader:
             raise IndexError(f"the epoch has {steps.count:,} steps, none is number {at:,}")
         places = steps.places(number, number + 1)
         batch = [self._sample(steps, place) for place in places.tolist()]
-        return batch if self.batch_size is not None else batch[0]
+        return batch if self.batch_size else batch[0]
 
     def set_epoch(self, epoch: int) -> None:
         """Set the position to the first record of ``epoch``."""
@@ -215,7 +215,7 @@ class Loader:
 
     def __repr__(self) -> str:
         rank, epoch = f"rank {self.rank} of {self.world_size}", f"epoch {self._begin.epoch}"
-        size = "single samples" if self.batch_size is None else f"batches of {self.batch_size}"
+        size = f"batches of {self.batch_size}" if self.batch_size else "single samples"
         what = repr(self._dataset).strip("<>")
         return f"<Loader of a {what}: {self.kind}, seed {self.seed}, {epoch}, {rank}, {size}>"
 
@@ -275,7 +275,7 @@ class Loader:
     # -- internals ---------------------------------------------------------------------------------
 
     def _steps(self) -> Steps:
-        size = 1 if self.batch_size is None else self.batch_size
+        size = self.batch_size or 1
         return Steps(self.records, self._begin, self.rank, self.world_size, size, self.remainder)
 
     def _epoch(self, steps: Steps, turn: int) -> int:
@@ -299,7 +299,7 @@ class Loader:
         sample = sample_of(record, self._url(shard))
         if turn and self.remainder == "pad":
             sample[PADDING] = True
-        return sample if self._decode is None else self._decode(sample)
+        return self._decode(sample) if self._decode else sample
 
     def _url(self, shard: int) -> str:
         place = self.dataset.places[shard]

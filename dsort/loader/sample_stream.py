@@ -177,9 +177,8 @@ class SampleStream:
             yield from _decoded(decoders, self._decode, found, ahead=2 * self._threads)
         finally:
             found.close()
-            for pool in (fetchers, decoders):
-                if pool is not None:
-                    pool.shutdown(wait=True, cancel_futures=True)
+            for pool in filter(None, (fetchers, decoders)):
+                pool.shutdown(wait=True, cancel_futures=True)
             retired = (source for _, source in self._retired)
             for source in (*self._sources.values(), *retired, *(old for old, _ in self._unwanted)):
                 source.close()

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,6 @@ class RayExchange:
         self._prefix = prefix
         self._key = rules.key
         self._place = rules.place
-        self._client: BlockClient | None = None
         self._agents: dict[str, Any] = {}
         self._locations: dict[str, str] = {}  # "": blocks of this node come through Ray
         self._unreachable: list[tuple[str, str]] = []
@@ -88,7 +87,7 @@ class RayExchange:
         """See :class:`~dsort.scratch.nodes.Exchange`."""
         if self._key is not None and isinstance(request, SpillBlock):
             location = self._location(scratch_node)
-            if location and self._client is not None:
+            if location:
                 coming = self._client.begin(location, scratch_node, request)
                 return partial(self._finish_block, scratch_node, request, location, coming)
         return self._begin_by_ray(scratch_node, request)
@@ -109,12 +108,14 @@ class RayExchange:
             self._locations[scratch_node] = location
         return location
 
+    @cached_property
+    def _client(self) -> BlockClient:
+        assert self._key is not None, "blocks come from nodes directly"
+        return BlockClient(self._key)
+
     def _ask_location(self, scratch_node: str) -> str:
-        key = self._key
-        assert key is not None
         try:
-            if self._client is None:
-                self._client = BlockClient(key)
+            key = self._client.key
         except NoBlocksError as none:
             self._key = None  # holds for all nodes, so it is reported once
             self._unreachable.append((scratch_node, f"this worker cannot ask for blocks: {none}"))
@@ -196,7 +197,7 @@ class BlockClient:
     """Fetches blocks in threads. ``NoBlocksError`` if this process cannot fetch blocks."""
 
     def __init__(self, key: BlockKey) -> None:
-        self._key = key
+        self.key = key
         certificates = Certificates.of_ray()
         self._context = None if certificates is None else certificates.context(listens=False)
         self._threads = ThreadPoolExecutor(THREADS, "dsort-blocks")
@@ -216,7 +217,7 @@ class BlockClient:
                 self._idle.popleft()[1].close()
 
     def _fetch(self, location: str, scratch_node: str, block: SpillBlock) -> Payload:
-        ticket = self._key.ticket(scratch_node, block)
+        ticket = self.key.ticket(scratch_node, block)
         end_s = time.monotonic() + CALL_S_MAX
         try:
             connection = self._asked(location, ticket, end_s)
@@ -252,7 +253,7 @@ class BlockClient:
             except BaseException:
                 connection.close()
                 raise
-            if self._key.proves(bytes(proof), ticket):
+            if self.key.proves(bytes(proof), ticket):
                 return connection
             connection.close()
             if proof == FORGED:
