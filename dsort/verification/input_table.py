@@ -28,7 +28,7 @@ from dsort.order.joining import JoinRule
 from dsort.spec.model import JobSpec
 from dsort.storage.routed import parted
 from dsort.transforms.outputs import Division
-from dsort.verification.order import PlaceFacts
+from dsort.verification.order import HashPlaces
 from dsort.verification.read import RecordSizes
 
 
@@ -45,7 +45,7 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
     members: Int32s
     group: Int32s  # the output, or the template by the key map; -1: none
     expected: Bools  # False: the spec drops the record
-    facts: PlaceFacts | None = None  # set where records are placed by their numbers
+    facts: HashPlaces = HashPlaces()  # where a shuffle places records
     are_distinct: tuple[bool, ...] = ()  # for each shard: certainly no two records have one key
 
     def __len__(self) -> int:
@@ -101,9 +101,7 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
             if found is None:  # it does not order by hashes
                 return np.arange(len(self))
             words[rows] = found
-        if self.facts is not None:
-            words = self.facts.places(self.group, words, algorithm.seed_text)
-        return stable_argsort(words)
+        return stable_argsort(self.facts.places(self.group, words, algorithm.seed_text))
 
     @cached_property
     def _digests_sorted(self) -> UInt64s:

@@ -44,9 +44,9 @@ from dsort.verification.input_table import (
     others_of,
     outputs_asked_for,
 )
-from dsort.verification.order import PlaceFacts, records_read
+from dsort.verification.order import HashPlaces, PlaceFacts, records_read
 from dsort.verification.plain import (
-    RowsAgain,
+    RowsAsTheyAre,
     copied,
     with_names_of_steps,
     with_new_keys,
@@ -97,12 +97,12 @@ class InputReader:
         compared: Sequence[ComparedBytes],
         *,
         code: CodeAgain | None,
-        rows: RowsAgain | None,
+        rows: RowsAsTheyAre,
         max_expansion: float | None,
         known: UInt64s,
     ) -> None:
         """``compared``: what is compared of the records of each output. ``code``: the runner of the
-        steps, where some of them run code; ``rows``: set where these steps make rows from rows.
+        steps, where some of them run code; ``rows``: makes the rows of these steps again.
         ``known``: the hashes of the keys of the result to which the records were added."""
         self._rows = rows
         self._spec = spec
@@ -122,7 +122,7 @@ class InputReader:
         self._contents: dict[int, UInt64s] = {}
         self._outputs: dict[int, Int32s] = {}
         placement = spec.algorithm.build().placement
-        self._facts = PlaceFacts(placement) if placement is not None else None
+        self._facts = PlaceFacts(placement) if placement else HashPlaces()
 
     @property
     def passes(self) -> int:
@@ -189,7 +189,7 @@ class InputReader:
                 new_keys = self._renames.get(ordinal, {})
                 members, records = with_new_keys(shard, members, records, new_keys)
                 own = [(way, as_compared(shard, members, records, way)) for way in ways]
-                if not each_way and self._facts is not None:
+                if not each_way:
                     self._facts.look(ordinal, records_read(shard, own[0][1], self._pipeline))
                 each_way += own
         group = self._outputs.get(ordinal, group)
@@ -229,8 +229,7 @@ class InputReader:
             left = self._transformed(ordinal, shard, members, records)
             records = left.records
             members = with_names_of_steps(shard, members, left.members, records.member_rows)
-            if self._rows is not None:
-                members, records = self._rows.cells(shard, members, records)
+            members, records = self._rows.cells(shard, members, records)
         members, records = compared.records(members, records)
         return records, members
 

@@ -103,8 +103,20 @@ class OrderWatch:
         return OrderSeen(ties, backwards)
 
 
-class PlaceFacts(Struct):
-    """The facts of each input record that the placement reads, shard by shard."""
+class HashPlaces(Struct, frozen=True):
+    """The places of records that are ordered by their hashes alone."""
+
+    def look(self, shard: int, records: Iterable[Record]) -> None:
+        """Read the facts of the ``records`` of the input shard with this ordinal."""
+
+    def places(self, group: Int32s, hashes: UInt64s, seed: str) -> UInt64s:
+        """A number for each record, in input order, by which the records of each output are
+        ordered. ``group``: the output of each record; ``hashes``: its hash in the shuffle."""
+        return hashes
+
+
+class PlaceFacts(HashPlaces, frozen=True):
+    """The places of records by the facts that the placement reads of each, shard by shard."""
 
     placement: Placement
     _names: dict[bytes, int] = field(default_factory=dict)
@@ -113,7 +125,6 @@ class PlaceFacts(Struct):
     _values: dict[int, array[float]] = field(default_factory=dict)
 
     def look(self, shard: int, records: Iterable[Record]) -> None:
-        """Read the facts of the ``records`` of the input shard with this ordinal."""
         classes, ranks, values = array("i"), array("b"), array("d")
         for record in records:
             found = self.placement.expected(record) or SortValue(1, None)
@@ -124,8 +135,6 @@ class PlaceFacts(Struct):
         self._classes[shard], self._ranks[shard], self._values[shard] = classes, ranks, values
 
     def places(self, group: Int32s, hashes: UInt64s, seed: str) -> UInt64s:
-        """A number for each record, in input order, by which the records of each output are
-        ordered. ``group``: the output of each record; ``hashes``: its hash in the shuffle."""
         classes = [each for shard in sorted(self._classes) for each in self._classes[shard]]
         groups = group.tolist()
         place, total = self._drawn([*zip(groups, classes, strict=True)], seed)

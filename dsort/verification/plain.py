@@ -270,7 +270,18 @@ def with_member_defaults(
     return longer, records.with_members(of_record, longer)
 
 
-class RowsAgain(Struct, frozen=True):
+class RowsAsTheyAre(Struct, frozen=True):
+    """Stands for ``RowsAgain`` where steps make no rows from rows."""
+
+    def cells(
+        self, shard: ShardBytes, members: MemberTable, records: FormedRecords
+    ) -> tuple[MemberTable, FormedRecords]:
+        """The cells of the rows that ``records`` become, and the records of these cells.
+        ``ConversionError`` for a value that a column cannot hold."""
+        return members, records
+
+
+class RowsAgain(RowsAsTheyAre, frozen=True):
     """Makes the rows of steps again. ``schema``: the plain schema of these rows. ``key_column``: as
     for ``row_contents``."""
 
@@ -291,8 +302,6 @@ class RowsAgain(Struct, frozen=True):
     def cells(
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords
     ) -> tuple[MemberTable, FormedRecords]:
-        """The cells of the rows that ``records`` become, and the records of these cells.
-        ``ConversionError`` for a value that a column cannot hold."""
         keys, offsets = records.keys.tolist(), records.member_offsets.tolist()
         rows = records.member_rows.tolist()
         contents = [

@@ -81,7 +81,7 @@ from dsort.verification.outputs import (
     find_strangers,
     place_outputs,
 )
-from dsort.verification.plain import RowsAgain, rows_have_keys
+from dsort.verification.plain import RowsAgain, RowsAsTheyAre, rows_have_keys
 from dsort.verification.read import ComparedBytes
 from dsort.verification.sidecars import SidecarCheck
 from dsort.verification.unchanged import (
@@ -311,7 +311,7 @@ class _Verification:
             self._reader,
             compared,
             code=self._code,
-            rows=self._rows_again() if comparable else None,
+            rows=self._rows_again() if comparable else RowsAsTheyAre(),
             max_expansion=self._max_expansion,
             known=self._known,
         )
@@ -367,18 +367,18 @@ class _Verification:
             for form in forms
         ]
 
-    def _rows_again(self) -> RowsAgain | None:
-        """The ``RowsAgain`` of a job whose steps run code on rows; None for other results."""
+    def _rows_again(self) -> RowsAsTheyAre:
+        """The ``RowsAgain`` of a job whose steps run code on rows."""
         spec, inputs = self._manifest.spec, self._manifest.inputs
         if self._code is None or not self.pipeline.moves_rows:
-            return None
+            return RowsAsTheyAre()
         for shard in inputs:
             with contextlib.suppress(CorruptShardError):
                 steps = self.pipeline.steps
                 return RowsAgain.of(
                     steps, spec.key_field, self._inputs_bucket, shard.name, self._code
                 )
-        return None
+        return RowsAsTheyAre()
 
     def _expect(self, input_passes: int) -> None:
         """Set the total amount to read. The bytes of the inputs count once: earlier passes read
