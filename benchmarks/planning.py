@@ -69,7 +69,7 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
     index = index.with_(KEY_HASH, key_hash)
     order = np.argsort(partition, kind="stable")
     offsets = np.searchsorted(partition[order], np.arange(PARTITIONS + 1)).astype(np.int64)
-    store.write_shard("index", shard, index.take(order), offsets, worker=0, spill_starts=None)
+    store.write_shard("index", shard, index.take(order), offsets, worker=0)
 
 
 def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:

@@ -21,7 +21,7 @@ from dsort.pipeline.pipeline import Pipeline
 from dsort.spec.model import JobSpec
 from dsort.verification.cuts import ShardFacts
 from dsort.verification.findings import Findings
-from dsort.verification.input_table import InputTable, Rows, later_duplicates
+from dsort.verification.input_table import InputTable, RecordRows, later_duplicates
 from dsort.verification.inputs import InputReader
 from dsort.verification.outputs import OutputReader, OutputTable
 from dsort.verification.read import ShardRecords
@@ -293,7 +293,7 @@ class _NamedRows:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: RecordRows,
         shards: Sequence[str],
         read: Callable[[int], ShardRecords],
         findings: Findings,

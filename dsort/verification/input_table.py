@@ -39,7 +39,7 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
     """
 
     shards: tuple[str, ...]
-    rows: Rows
+    rows: RecordRows
     key_hash: UInt64s  # of the new key, where a record was renamed
     digests: UInt64s  # shape (n, 2): of the bytes that the record takes in an output shard
     members: Int32s
@@ -175,7 +175,7 @@ def _any_taken(keys: list[bytes], taken: UInt64s) -> Bools:
     return np.isin(hashes, taken) | np.isin(hashes ^ STRAY_SALT, taken)
 
 
-class Rows(Struct, frozen=True, eq=False):
+class RecordRows(Struct, frozen=True, eq=False):
     """The rows of a table of records, by shard: a row is a record of one shard. ``first_rows``: the
     first row of each shard, and the number of rows at the end."""
 
@@ -195,7 +195,7 @@ class Rows(Struct, frozen=True, eq=False):
         return rows
 
 
-class Pieces(Rows, frozen=True, eq=False):
+class Pieces(RecordRows, frozen=True, eq=False):
     """Rows that are joined records, of pieces (records of inputs): row ``i`` consists of the pieces
     ``numbers[j]`` for ``j`` from ``offsets[i]`` to ``offsets[i + 1] - 1``, in the order of the
     inputs. Pieces are numbered in input order; ``first_rows`` counts pieces. ``expected``: which
@@ -217,7 +217,7 @@ class Pieces(Rows, frozen=True, eq=False):
 
 NOT_COMPARED = InputTable(
     shards=(),
-    rows=Rows(np.zeros(1, np.int64)),
+    rows=RecordRows(np.zeros(1, np.int64)),
     key_hash=np.zeros(0, np.uint64),
     digests=np.zeros((0, 2), np.uint64),
     members=np.zeros(0, np.int32),

@@ -34,7 +34,7 @@ from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.input_table import (
     NOT_COMPARED,
     InputTable,
-    Rows,
+    RecordRows,
     contents_of,
     copies_asked_for,
     free_keys,
@@ -283,7 +283,7 @@ class InputReader:
         group = np.concatenate([np.zeros(0, np.int32), *(part.group for part in parts)])
         table = InputTable(
             shards=tuple(shards),
-            rows=Rows(np.cumsum([0, *counts])),
+            rows=RecordRows(np.cumsum([0, *counts])),
             key_hash=key_hash,
             digests=np.concatenate([_NO_DIGESTS, *(part.digests for part in parts)]),
             members=np.concatenate([np.zeros(0, np.int32), *(part.members for part in parts)]),

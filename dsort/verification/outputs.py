@@ -29,7 +29,7 @@ from dsort.results.manifest import Manifest, ManifestOutput, wids_index_bytes
 from dsort.storage.bucket import Bucket
 from dsort.verification.cuts import FirstRecord, Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller
-from dsort.verification.input_table import InputTable, Rows
+from dsort.verification.input_table import InputTable, RecordRows
 from dsort.verification.order import OrderWatch
 from dsort.verification.read import (
     Checksums,
@@ -136,7 +136,7 @@ class OutputTable(Struct, frozen=True, eq=False):
 
     facts: tuple[ShardFacts, ...]
     md5: Mapping[str, str]  # of each shard that was read, if it was wanted
-    rows: Rows
+    rows: RecordRows
     key_hash: UInt64s
     digests: UInt64s  # shape (n, 2)
     ties: Bools  # its sort key equals that of the record before it
@@ -215,7 +215,7 @@ class OutputReader:
         return OutputTable(
             facts=tuple(facts),
             md5=md5,
-            rows=Rows(np.cumsum([0, *counts])),
+            rows=RecordRows(np.cumsum([0, *counts])),
             key_hash=np.concatenate([part[0] for part in parts]),
             digests=np.concatenate([part[1] for part in parts]),
             ties=np.concatenate([part[2] for part in parts]),

@@ -199,7 +199,7 @@ MODULES = {
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "check_cuts FirstRecord Place ShardFacts",
     "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",
-    "dsort.verification.input_table": "InputTable later_duplicates Rows",
+    "dsort.verification.input_table": "InputTable later_duplicates RecordRows",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.read": (
         "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"

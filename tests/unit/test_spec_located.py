@@ -152,7 +152,7 @@ def test_a_bucket_of_a_field_that_is_added_is_refused(root: Path) -> None:
 
 def test_all_that_opens_a_text_of_a_spec_takes_the_type() -> None:
     """mypy refuses what has another type, so the fields have it."""
-    for function in (read_text, new_job.named_text, new_job._listed_text):
+    for function in (read_text, new_job.named_text):
         assert function.__annotations__["location"] == "FileLocation", function
     assert Step.loaded.__annotations__["read"] == "ReadText"
     assert get_args(ReadText) == ([FileLocation], str)

@@ -12,7 +12,7 @@ import pytest
 from tests.support.internals import (
     InputTable,
     Int64s,
-    Rows,
+    RecordRows,
     UInt64s,
     later_duplicates,
     match_records,
@@ -35,7 +35,7 @@ def table(keys: Sequence[int], contents: Sequence[int], dropped: Sequence[int] =
     expected[list(dropped)] = False
     return InputTable(
         shards=("in.tar",),
-        rows=Rows(np.array([0, len(keys)])),
+        rows=RecordRows(np.array([0, len(keys)])),
         key_hash=column(keys),
         digests=digests(contents),
         members=np.ones(len(keys), np.int32),
