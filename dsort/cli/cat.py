@@ -59,7 +59,7 @@ def cat(
     debug: options.Debug = False,
 ) -> None:
     """Write the bytes of a shard, of one of its records, or of a member. A service sends members
-    of up to 64 MiB.
+    of up to 64 MiB, and whole shards if it has --aistore.
 
     \b
     Examples:
