@@ -117,7 +117,7 @@ def test_pages_have_each_name_once(here: ServiceHere, size: int) -> None:
     found: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        query = {"limit": size, "cursor": cursor}
+        query: dict[str, str | int] = {"limit": size, "cursor": cursor}
         page = here.client.get("/v1/listings/images", params=query).json()
         found += [each["name"] for each in page["objects"]]
         cursor = page["next_cursor"]
