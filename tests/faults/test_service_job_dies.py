@@ -18,6 +18,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from dsort.service.hosting import process as hosting_process
 from dsort.service.jobs.queue import Limits, claim_next, release
 from dsort.service.jobs.store import JobStore
 from tests.faults.test_out_of_memory import kills_of, small_group
@@ -251,6 +252,32 @@ def test_a_process_that_was_asked_to_end_while_no_service_ran_has_not_died(hoste
     hosted.start()
     row = hosted.ended(job_id)
     assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
+
+
+@pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
+@pytest.mark.parametrize("ends", [True, False], ids=["dead", "cut off"])
+def test_a_job_without_heartbeats_is_taken_over_by_another_replica_and_fenced(
+    hosted: Hosting, points: Path, base: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr(hosting_process, "SILENT_S_MAX", 1.0)
+    job_id = hosted.submit()
+    process = hosted.process(job_id)
+    hosted.until_stopped(process)
+    hosted.close()
+    if ends:
+        process.kill()
+    hosted.config = replace(hosted.config, replica="two")
+    hosted.start()
+    if not ends:  # it has the lease, and so the second attempt waits for it
+        log = hosted.config.state_dir / "logs" / f"{job_id}-2.log"
+        await_that(lambda: log.exists() and "waiting for another process" in log.read_text())
+        process.resume()
+    row = hosted.ended(job_id)
+    assert struck(points) == ["plan:start"]
+    assert (row.state, row.attempt, row.deaths, row.replica) == ("finished", 2, 1, "two")
+    (reason,) = hosted.reasons(job_id)
+    assert "has sent no heartbeat for" in reason
+    assert_whole(hosted.root / "out", undisturbed("shuffle", base))
 
 
 def test_a_replica_with_another_root_does_not_touch_the_job(
