@@ -75,9 +75,9 @@ log = logger_of("service")
 
 
 class Timing(Struct, frozen=True):
-    """Durations in seconds: the longest and shortest pause between two turns; the time
-    for which a job whose stop was requested may run on before its process is killed; and the pause
-    after a process could not be started."""
+    """Durations in seconds: the longest and shortest pause between two turns; the time for which a
+    job whose stop was requested may run on before its process is killed; and the pause after a
+    process could not be started."""
 
     look_s: float = 1.0
     rest_s: float = 0.02
@@ -152,8 +152,8 @@ class Dispatcher(TurnThread):
     # -- handing over ------------------------------------------------------------------------------
 
     def _hand_over(self) -> int:
-        """End the processes of this replica's jobs; returns the number of jobs that wait in the
-        queue then. A process that receives SIGTERM puts its job there and releases its lease;
+        """End the processes of this replica's jobs; returns the number of jobs that are handed
+        over. A process that receives SIGTERM puts its job into the queue and releases its lease;
         where it has no time for that, the job is put there here, and its lease lapses."""
         try:
             rows = [row for row in self._store.running() if self._is_here(row)]
@@ -167,13 +167,13 @@ class Dispatcher(TurnThread):
             until_s = time.monotonic() + seconds_max
             while self._living(rows) and time.monotonic() < until_s:
                 time.sleep(LOOK_S)
-        reason, waiting = "the service that ran it has ended", 0
+        reason, handed = "the service that ran it has ended", 0
         with contextlib.suppress(*DATABASE_AWAY):
             for row in rows:
                 hand_over(self._database, *key_of(row), now_s=time.time(), reason=reason)
                 found = self._store.get(row.job_id)
-                waiting += found is not None and not found.ended
-        return waiting
+                handed += found is not None and not found.ended
+        return handed
 
     def _living(self, rows: Iterable[JobRow]) -> list[int]:
         """The processes of jobs of this replica that run."""
