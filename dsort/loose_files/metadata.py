@@ -118,6 +118,9 @@ def labels_of(name: str, data: bytes) -> Sequence[int]:
 
 
 def _of_json(name: str, text: str) -> list[tuple[str, int]]:
+    if len(text) > CELL_BYTES_MAX:
+        shown = f"{name} has {len(text):,} characters of JSON, more than {CELL_BYTES_MAX:,}"
+        raise InputError(shown, hint="write lines of name,number")
     try:
         content = json.loads(text, object_pairs_hook=list)  # a list keeps repeated names
     except (ValueError, RecursionError) as error:
@@ -175,6 +178,7 @@ def _text(name: str, data: bytes) -> str:
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
 CELL_BYTES_MAX = 16 << 20
+"""Of a cell of CSV, and of what is decoded as JSON at once: lists take 20 times their text."""
 EXPANDED_BYTES_MAX = 4 << 30
 """The maximum declared size of the columns of a Parquet table."""
 
@@ -219,7 +223,7 @@ def _json_rows(name: str, text: str) -> Iterator[tuple[str, Row]]:
         if not line.strip():
             continue
         where = f"{name}, line {number:,}"
-        if len(line) > CELL_BYTES_MAX:  # as a cell of CSV; lists take 20 times their text
+        if len(line) > CELL_BYTES_MAX:
             raise InputError(f"{where} has {len(line):,} characters, more than {CELL_BYTES_MAX:,}")
         try:
             row = json.loads(line)

@@ -81,6 +81,14 @@ def test_a_matlab_file_is_no_class_map() -> None:
     assert "docs/ingest.md" in str(caught.value.hint)
 
 
+def test_a_class_map_of_json_is_no_longer_than_half_a_million_classes_need() -> None:
+    classes = b"[" + b",".join(b'"n%08d"' % number for number in range(500_000)) + b"]"
+    assert len(class_map_of("map", classes)) == 500_000
+    with pytest.raises(InputError, match=r"map has .* characters") as caught:
+        class_map_of("map", b"[" + b"[]," * (6 << 20) + b"[]]")
+    assert "name,number" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "data",
     [
