@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import json
 import random
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from dsort.containers.columnar.footers import chunks_of
 from dsort.containers.columnar.page_bounds import inflated_pages
 from dsort.containers.columnar.ranges import ranged_headers
 from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
-from dsort.containers.columnar.schema import plain_schema, row_bytes
+from dsort.containers.columnar.schema import plain_schema, row_bytes, with_columns
 from dsort.containers.columnar.thrift import I32, read_struct
 from dsort.containers.columnar.thrift import written as written_struct
 from dsort.errors import CorruptShardError, InputError, UnsupportedShardError
@@ -445,3 +447,19 @@ def test_what_is_said_of_pages_and_buffers_may_be_anything(
         with contextlib.suppress(CorruptShardError, InputError):
             for batch in batches_of(bytes(data), source=rng.choice(SOURCES)):
                 assert batch.num_rows
+
+
+def test_features_are_described_anew_unless_they_are_too_long_to_decode() -> None:
+    features = {"a": {"dtype": "int64", "_type": "Value"}}
+    known = json.dumps({"info": {"features": features}}).encode()
+    schema = pa.schema({"a": pa.int64()}, {b"huggingface": known})
+    found = json.loads(with_columns(schema, [("b", 0)]).metadata[b"huggingface"])
+    assert found == {"info": {"features": {"b": features["a"]}}}
+    bomb = b'{"x": [' + b"[]," * (6 << 20) + b"[]]}"
+    tracemalloc.start()
+    try:
+        left = with_columns(schema.with_metadata({b"huggingface": bomb}), [("b", 0)])
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(bomb)
+    finally:
+        tracemalloc.stop()
+    assert not left.metadata

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,10 +224,15 @@ def schema_of(data: bytes) -> Any:
 # -- other columns -------------------------------------------------------------------------------
 
 
+FEATURES_BYTES_MAX: Final = 16 << 20
+"""The names of 21,841 classes take 0.5 MB. Decoded, JSON takes 20 times its length."""
+
+
 def with_columns(schema: Any, columns: Sequence[tuple[str, int]]) -> Any:
     """``schema`` with other columns: (name, the index of its previous column; -1: a new column, of
-    texts). Hugging Face's features follow the columns; pandas' metadata about its columns is
-    removed. ``InputError`` for columns that are not possible."""
+    texts). Hugging Face's features follow the columns, or are removed if they are longer than
+    ``FEATURES_BYTES_MAX``; pandas' metadata about its columns is removed. ``InputError`` for
+    columns that are not possible."""
     import pyarrow as pa
 
     names = [name for name, _ in columns]
@@ -240,8 +245,11 @@ def with_columns(schema: Any, columns: Sequence[tuple[str, int]]) -> Any:
         for name, at in columns
     ]
     metadata = {key: value for key, value in (schema.metadata or {}).items() if key != b"pandas"}
-    if b"huggingface" in metadata:
-        metadata[b"huggingface"] = _features(metadata[b"huggingface"], schema.names, columns)
+    described = metadata.get(b"huggingface", b"")
+    if len(described) > FEATURES_BYTES_MAX:
+        del metadata[b"huggingface"]
+    elif described:
+        metadata[b"huggingface"] = _features(described, schema.names, columns)
     return pa.schema(fields, metadata or None)
 
 
