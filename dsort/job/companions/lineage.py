@@ -26,17 +26,17 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.data.index import CONTENT_HASH, KEYS, ORIGIN_BYTES, ORIGIN_START, SHARD, STORED_BYTES
+from dsort.data.table import Name, Numbers, Table
 from dsort.errors import StorageError
 from dsort.job.job import Job
 from dsort.naming.names import readable
-from dsort.order.cut import OutputShard
 from dsort.results.layout import lineage_name, sidecars_prefix, staged_prefix
 from dsort.results.manifest import StagedSidecar
 from dsort.storage.bucket import Bucket
@@ -55,17 +55,10 @@ GROUP_BYTES_MAX: Final = 4 << 30
 LINE_BYTES_MAX: Final = 1 << 20
 
 
-class _LineageOfShard(NamedTuple):
-    """The rows of one output shard; an offset of -1 is unknown."""
-
-    keys: BytesColumn
-    input_shard: np.ndarray[Any, Any]
-    input_offset: Int64s
-    input_bytes: Int64s
-    output_shard: str
-    output_offset: Int64s
-    output_bytes: Int64s
-    xxh3: np.ndarray[Any, Any]
+OUTPUT_START: Final = Numbers("output_start", "<i8")
+"""Where a record begins in its output shard; -1: unknown."""
+Rows = tuple[str, Table]
+"""(name of an output shard, its rows)"""
 
 
 def stage_lineage(job: Job, plan: Plan, kind: str) -> StagedSidecar:
@@ -170,31 +163,19 @@ def damaged_lineage(what: str, reason: str) -> StorageError:
     return StorageError(f"{what} is damaged: {reason}", hint="dsort did not write it so")
 
 
-def _rows(job: Job, plan: Plan) -> Iterator[_LineageOfShard]:
+def _rows(job: Job, plan: Plan) -> Iterator[Rows]:
+    """The rows of each output shard, as the worker that wrote the shard stored them."""
     for shard, name in zip(plan.shards, plan.names, strict=True):
         job.stop.raise_if_requested()
-        yield _rows_of(job, shard, name)
-
-
-def _rows_of(job: Job, shard: OutputShard, name: str) -> _LineageOfShard:
-    """The rows of an output shard, as the worker that wrote the shard stored them."""
-    is_known = not job.pipeline.carrier.is_columnar and not job.pipeline.output(shard.group).is_late
-    place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
-    data = read_small(job.buckets.outputs, place, bytes_max=STORED_BYTES_MAX)
-    what = f"the lineage of output shard {shard.ordinal}"
-    rows = lineage_of(data, what, inputs=len(job.inputs))
-    stored = rows[STORED_BYTES]
-    ends = np.cumsum(stored) + shard.head_bytes
-    return _LineageOfShard(
-        keys=rows[KEYS],
-        input_shard=rows[SHARD],
-        input_offset=rows[ORIGIN_START],
-        input_bytes=rows[ORIGIN_BYTES],
-        output_shard=name,
-        output_offset=ends - stored if is_known else np.full(len(ends), -1),
-        output_bytes=stored,
-        xxh3=rows[CONTENT_HASH],
-    )
+        place = staged_sidecar(sidecars_prefix(job.job_id), shard.ordinal, LINEAGE)
+        data = read_small(job.buckets.outputs, place, bytes_max=STORED_BYTES_MAX)
+        rows = lineage_of(
+            data, f"the lineage of output shard {shard.ordinal}", inputs=len(job.inputs)
+        )
+        starts = np.cumsum(rows[STORED_BYTES]) + shard.head_bytes - rows[STORED_BYTES]
+        if job.pipeline.carrier.is_columnar or job.pipeline.output(shard.group).is_late:
+            starts = np.full(len(starts), -1)
+        yield name, rows.with_(OUTPUT_START, starts)
 
 
 def lineage_schema() -> Any:
@@ -216,9 +197,7 @@ def lineage_schema() -> Any:
     )
 
 
-def _write_parquet(
-    file: IO[bytes], shards: Iterator[_LineageOfShard], inputs: Sequence[str]
-) -> None:
+def _write_parquet(file: IO[bytes], shards: Iterator[Rows], inputs: Sequence[str]) -> None:
     import pyarrow as pa  # few jobs need it
     import pyarrow.parquet as pq
 
@@ -234,28 +213,27 @@ def _write_parquet(
 
     with pq.ParquetWriter(file, schema, compression="zstd", write_statistics=True) as writer:
         for group in _groups(shards):
-            outputs = [each.output_shard for each in group]
-            counts = [len(each.output_bytes) for each in group]
-            keys = BytesColumn.concat([each.keys for each in group])
+            outputs, counts = [_text(name) for name, _ in group], [len(own) for _, own in group]
+            rows = Table.concat([own for _, own in group])
             columns = [
-                key_strings(keys),
-                named(np.concatenate([each.input_shard for each in group]), inputs),
-                offsets(np.concatenate([each.input_offset for each in group])),
-                arrow_numbers(np.concatenate([each.input_bytes for each in group])),
-                named(np.repeat(np.arange(len(group)), counts), list(map(_text, outputs))),
-                offsets(np.concatenate([each.output_offset for each in group])),
-                arrow_numbers(np.concatenate([each.output_bytes for each in group])),
-                _hash_strings(np.concatenate([each.xxh3 for each in group])),
+                key_strings(rows[KEYS]),
+                named(rows[SHARD], inputs),
+                offsets(rows[ORIGIN_START]),
+                arrow_numbers(rows[ORIGIN_BYTES]),
+                named(np.repeat(np.arange(len(group)), counts), outputs),
+                offsets(rows[OUTPUT_START]),
+                arrow_numbers(rows[STORED_BYTES]),
+                _hash_strings(rows[CONTENT_HASH]),
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
-def _groups(shards: Iterator[_LineageOfShard]) -> Iterator[list[_LineageOfShard]]:
+def _groups(shards: Iterator[Rows]) -> Iterator[list[Rows]]:
     """Groups of shards, each for a row group of about ``ROWS_A_GROUP`` rows."""
-    group: list[_LineageOfShard] = []
+    group: list[Rows] = []
     for each in shards:
         group.append(each)
-        if sum(len(one.output_bytes) for one in group) >= ROWS_A_GROUP:
+        if sum(len(own) for _, own in group) >= ROWS_A_GROUP:
             yield group
             group = []
     if group:
@@ -290,19 +268,14 @@ def _hash_strings(hashes: np.ndarray[Any, Any]) -> Any:
     return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(digits))
 
 
-def _write_lines(file: IO[bytes], shards: Iterator[_LineageOfShard], inputs: Sequence[str]) -> None:
-    for each in shards:
-        output = _text(each.output_shard)
-        rows = zip(
-            each.keys.tolist(),
-            each.input_shard.tolist(),
-            each.input_offset.tolist(),
-            each.input_bytes.tolist(),
-            each.output_offset.tolist(),
-            each.output_bytes.tolist(),
-            each.xxh3.tolist(),
-            strict=True,
-        )
+def _write_lines(file: IO[bytes], shards: Iterator[Rows], inputs: Sequence[str]) -> None:
+    names: tuple[Name[Any], ...] = (
+        *(KEYS, SHARD, ORIGIN_START, ORIGIN_BYTES),
+        *(OUTPUT_START, STORED_BYTES, CONTENT_HASH),
+    )
+    for name, own in shards:
+        output = _text(name)
+        rows = zip(*(own[column].tolist() for column in names), strict=True)
         for key, shard, start, size_bytes, at, stored_bytes, digest in rows:
             row = {
                 "key": readable(key),
