@@ -142,7 +142,13 @@ class Streams:
 def opened_streams(spec: JobSpec, options: RunOptions, job_id: str) -> Iterator[Streams]:
     """The streams of a job that has some, with a directory that is removed afterwards.
     ``SpecError`` if streams are not available here."""
-    _refuse_elsewhere(options)
+    if options.fetch:
+        raise SpecError("streams are not for specs that come over the network")
+    if options.ray_address:
+        raise SpecError(
+            "streams are spooled to this machine, where other nodes cannot read them",
+            hint="leave --ray-address out, or write the stream to a bucket first",
+        )
     if any(source.bucket.scheme == STREAM for source in spec.sources) and sys.stdin.isatty():
         raise SpecError("standard input is a terminal, and no shard", hint="tar c ... | dsort ...")
     if spec.output_bck.is_stream and not spec.dry_run and sys.stdout.isatty():
@@ -159,16 +165,6 @@ def opened_streams(spec: JobSpec, options: RunOptions, job_id: str) -> Iterator[
         raise StorageError(f"there is no scratch directory {base}") from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _refuse_elsewhere(options: RunOptions) -> None:
-    if options.fetch:
-        raise SpecError("streams are not for specs that come over the network")
-    if options.ray_address:
-        raise SpecError(
-            "streams are spooled to this machine, where other nodes cannot read them",
-            hint="leave --ray-address out, or write the stream to a bucket first",
-        )
 
 
 def _sweep(base: Path) -> None:

@@ -41,7 +41,9 @@ def abort(job: Job, error: BaseException) -> None:
     lease, has_begun = job.attempt.lease, job.attempt.has_begun
     lost = _is_lost(job, lease)
     outside = has_begun and is_from_outside(job, error)
-    job.runtime.close(keep_scratch=lost or (outside and not is_full_scratch(job, error)))
+    full = error.place if isinstance(error, StorageFullError) else ""
+    is_scratch = full.startswith(str(scratch_place(job, dry=False)))  # which has to be removed
+    job.runtime.close(keep_scratch=lost or (outside and not is_scratch))
     if not has_begun:
         return
     if lost:
@@ -73,7 +75,8 @@ def abort(job: Job, error: BaseException) -> None:
     with contextlib.suppress(StorageError):
         job.buckets.outputs.write(report_name(job.job_id), report_bytes(job, report))
         if isinstance(error, JobStoppedError) and not job.buckets.streams:
-            error.hint = begin_again(job)
+            command = resume_command(job.job_id, job.spec, job.options)
+            error.hint = f"`{command}` begins it again, with its seed and its inputs"
 
 
 def _tell_put_back(job: Job, error: BaseException, done: PutBack) -> None:
@@ -122,12 +125,6 @@ def is_from_outside(job: Job, error: BaseException) -> bool:
     return isinstance(error, outside) and has_begun
 
 
-def is_full_scratch(job: Job, error: BaseException) -> bool:
-    """Whether it is scratch that is full, so that scratch has to be removed."""
-    place = error.place if isinstance(error, StorageFullError) else ""
-    return place.startswith(str(scratch_place(job, dry=False)))
-
-
 def suspend(job: Job, error: BaseException) -> None:
     """Keep journal and staged shards, release the job's lease, and add to ``error`` what is kept.
     The workers have ended by now. Only for the holder of the lease."""
@@ -151,12 +148,6 @@ def suspend(job: Job, error: BaseException) -> None:
         error.hint = "; ".join(filter(None, [error.hint, commands]))
     else:
         error.add_note(f"job {job.job_id}: {said}; {commands}")
-
-
-def begin_again(job: Job) -> str:
-    """The hint for a job of which only a report is left."""
-    command = resume_command(job.job_id, job.spec, job.options)
-    return f"`{command}` begins it again, with its seed and its inputs"
 
 
 def resume_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:

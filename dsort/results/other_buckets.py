@@ -116,8 +116,5 @@ def _is_noted(other: Bucket, main: Bucket, job_id: str) -> bool:
     place = main.local_path("x")
     if not isinstance(uri, str) or not place:
         return False
-    return _real(uri) == os.path.realpath(place.parent)
-
-
-def _real(uri: str) -> str:
-    return os.path.realpath(unquote(uri.removeprefix("file://"), errors="surrogateescape"))
+    there = unquote(uri.removeprefix("file://"), errors="surrogateescape")
+    return os.path.realpath(there) == os.path.realpath(place.parent)

@@ -271,12 +271,10 @@ class Transaction:
             return noted.objects
         prefix = replaced_prefix(self._job_id)
         found = self._bucket.list(prefix)
-        numbers = [_number(each.name.removeprefix(prefix)) for each in found]
-        return [Kept(at, names[at], "", COPY, "") for at in numbers if 0 <= at < len(names)]
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX else -1
+        texts = (each.name.removeprefix(prefix) for each in found)
+        digits = (text for text in texts if text.isascii() and text.isdecimal())
+        numbers = [int(text) for text in digits if len(text) <= DIGITS_MAX]
+        return [Kept(at, names[at], "", COPY, "") for at in numbers if at < len(names)]
 
 
 # -- the list of kept objects --------------------------------------------------------------------

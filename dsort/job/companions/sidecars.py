@@ -186,7 +186,12 @@ def _stage(
 ) -> StagedSidecar:
     bucket, token = job.buckets.outputs, f"{staged_prefix(job.job_id)}{number}"
     if not name.is_database:
-        data, again = _content(job, name, whole), job.attempt.is_resumed
+        if name.ordinal < 0:
+            spec = job.found.base.spec if job.replaces_inputs else job.spec
+            data = SIDECARS[name.kind].of_result(name.name, result_shards(spec, whole))
+        else:
+            data = _stored(job, name.ordinal, name.kind)
+        again = job.attempt.is_resumed
         staged = stage(bucket, token, name.name, len(data), [data], may_exist=again)
         return StagedSidecar(name.kind, staged)
     # These load SQLite, for one kind of sidecar.
@@ -199,13 +204,6 @@ def _stage(
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
             return StagedSidecar(name.kind, stage_file(bucket, token, name.name, file))
-
-
-def _content(job: Job, name: SidecarName, outputs: Sequence[ManifestOutput]) -> bytes:
-    if name.ordinal < 0:
-        spec = job.found.base.spec if job.replaces_inputs else job.spec
-        return SIDECARS[name.kind].of_result(name.name, result_shards(spec, outputs))
-    return _stored(job, name.ordinal, name.kind)
 
 
 def _samples(

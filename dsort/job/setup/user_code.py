@@ -6,7 +6,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from fractions import Fraction
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -68,16 +67,13 @@ def room_here(steps: Sequence[Step], cpus: int) -> CodeRoom:
     gpus = gpus_here()
     if not needs.workers(len(gpus)):
         has = f"has {len(gpus)}" if gpus else "has none that a job may use"
+        wanted = "1 GPU" if needs.total == 1 else f"{float(needs.total):g} GPUs"
         raise TransformError(
-            f"steps want {_amount(needs.total)} at a time (num_gpus), and this machine {has}",
+            f"steps want {wanted} at a time (num_gpus), and this machine {has}",
             hint=f"start it where there are more, or look at {VISIBLE} and the driver; steps can "
             "share one: num_gpus: 0.5",
         )
     return CodeRoom(min([*limits, needs.workers(len(gpus))]), gpus)
-
-
-def _amount(total: Fraction) -> str:
-    return "1 GPU" if total == 1 else f"{float(total):g} GPUs"
 
 
 class CodeAgain:
