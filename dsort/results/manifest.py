@@ -284,7 +284,16 @@ def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
         "lineage": lineage and asdict(lineage),
         "amends": history.amends,
         "removed": history.removed,
-        "earlier": {part.job_id: _part(part) for part in history.earlier},
+        "earlier": {
+            part.job_id: {
+                "spec": part.spec.canonical(),
+                "outputs": part.outputs,
+                "removed": list(part.removed),
+                "lineage": part.lineage and asdict(part.lineage),
+                "inputs": _rows(ManifestInput, part.inputs),
+            }
+            for part in history.earlier
+        },
         "classes": manifest.classes or None,
         "mixing": mixing and _mixing(mixing.document()),
         "timeline": Rows(making.timeline),
@@ -313,16 +322,6 @@ def without_names(data: bytes) -> bytes:
         if isinstance(each, dict) and isinstance(each.get("inputs"), list):
             each["inputs"] = Rows(each["inputs"])
     return json_bytes(content)
-
-
-def _part(part: ManifestPart) -> dict[str, object]:
-    return {
-        "spec": part.spec.canonical(),
-        "outputs": part.outputs,
-        "removed": list(part.removed),
-        "lineage": part.lineage and asdict(part.lineage),
-        "inputs": _rows(ManifestInput, part.inputs),
-    }
 
 
 def result_shards(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> ResultShards:
@@ -405,8 +404,14 @@ class _StoredPart(Struct):
     lineage: ManifestSidecar | None = None
 
 
+class _StoredHistory(Struct):
+    amends: str | None = None
+    removed: tuple[str, ...] | None = None
+    earlier: dict[str, _StoredPart] | None = None
+
+
 class _Stored(Struct):
-    """The fields of a manifest that are read back. Manifests of the first releases lack some."""
+    """The other fields that are read back. Manifests of the first releases lack some."""
 
     job_id: str
     spec: dict[str, Any]
@@ -417,9 +422,6 @@ class _Stored(Struct):
     index: str | None = None
     sidecars: tuple[ManifestSidecar, ...] = ()
     lineage: ManifestSidecar | None = None
-    amends: str | None = None
-    removed: tuple[str, ...] | None = None
-    earlier: dict[str, _StoredPart] | None = None
     code: tuple[dict[str, Any], ...] | None = None
     classes: dict[str, int] | None = None
 
@@ -434,22 +436,27 @@ def parse_manifest(data: bytes) -> Manifest:
             hint="use the dsort that made it, or a newer one",
         )
     try:
-        stored = checked(content, _Stored)
+        stored, history = checked(content, _Stored), checked(content, _StoredHistory)
     except ValueError as error:
         raise _no_manifest(str(error)) from None
-    parts = tuple(_part_of(job_id, part) for job_id, part in (stored.earlier or {}).items())
+    parts = tuple(_part_of(job_id, part) for job_id, part in (history.earlier or {}).items())
     if sum(part.outputs for part in parts) > len(stored.outputs):
         raise _no_manifest("the parts of earlier have more shards than there are")
+    spec = stored.spec
+    # Versions that wrote ``created`` in seconds stored a default of ``abort`` that allowed members
+    # of one name to lie apart.
+    if "." not in stored.created and spec.get("duplicated_records") == "abort":
+        spec = {**spec, "duplicated_records": None}
     return Manifest(
         job_id=stored.job_id,
         created=stored.created,
-        spec=_spec_of(_older_default_removed(stored), "its spec"),
+        spec=_spec_of(spec, "its spec"),
         inputs=stored.inputs,
         outputs=stored.outputs,
         index=stored.index,
         sidecars=stored.sidecars,
         lineage=stored.lineage,
-        history=History(stored.amends, _names(stored.removed, "removed"), parts),
+        history=History(history.amends, _names(history.removed, "removed"), parts),
         code=stored.code or (),
         classes=stored.classes or {},
         totals=stored.totals,
@@ -467,14 +474,6 @@ def _spec_of(fields: dict[str, Any], what: str) -> JobSpec:
         return parse_spec(fields).spec
     except SpecError as error:
         raise _no_manifest(f"{what} is none: {error}") from None
-
-
-def _older_default_removed(stored: _Stored) -> dict[str, Any]:
-    """The fields of the spec. Versions that wrote ``created`` in seconds stored a default of
-    ``abort`` that allowed members of one name to lie apart; that default is removed."""
-    if "." not in stored.created and stored.spec.get("duplicated_records") == "abort":
-        return {**stored.spec, "duplicated_records": None}
-    return stored.spec
 
 
 def _json_object(data: bytes) -> dict[str, Any]:
