@@ -14,16 +14,8 @@ from msgspec.structs import replace
 
 from dsort.data.tally import Tally
 from dsort.errors import JobStoppedError, StorageError
-from dsort.job.amend import forget_removed, refuse_moved_sidecars, refuse_other_schema
+from dsort.job.amend import forget_removed
 from dsort.job.commit import commit, names_stored, outputs_of
-from dsort.job.companions.sidecars import (
-    containers_named,
-    directory_file_names,
-    refuse_alike,
-    refuse_beside_inputs,
-    replaceable_names,
-    sidecars_written,
-)
 from dsort.job.create import Created, create, seal
 from dsort.job.extraction import Extraction, extract
 from dsort.job.job import Job
@@ -31,20 +23,19 @@ from dsort.job.ordering import Ordering
 from dsort.job.plan import Plan, make_plan
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_of
-from dsort.job.setup.collisions import refuse_collisions
 from dsort.job.setup.inputs import refuse_changed_inputs
 from dsort.job.setup.worker_setup import check_output_space
 from dsort.job.stale_outputs import (
     look_for_stale,
     look_for_stale_early,
-    refuse_taken,
+    refuse_outputs,
     remove_stale,
 )
 from dsort.job.surveys.all_surveys import run_surveys
 from dsort.log_lines import logger_of
 from dsort.results.journal import discard_run
 from dsort.results.other_buckets import forget_elsewhere, tell_result
-from dsort.results.report import Forecast, JobReport, PlannedShard, Run
+from dsort.results.report import JobReport, Run
 from dsort.workers.tasks import Stage
 
 log = logger_of("job")
@@ -112,7 +103,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering]:
     with job.reporter.phase("plan"):
         plan, ordering = make_plan(job, extraction)
         log.debug("the plan has %d output shards of %d records", len(plan.shards), plan.records)
-        _refuse_outputs(job, plan, overwrite=job.overwrite)
+        refuse_outputs(job, plan, overwrite=job.overwrite)
         look_for_stale(job, plan)
         check_output_space(job, int(plan.shards.file_bytes.sum()))
         note_plan(job, plan, created)
@@ -149,7 +140,7 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
 
 def plan_job(job: Job, tally: Tally) -> JobReport:
     """Resolve, extract and plan; write nothing to either bucket."""
-    from dsort.job.setup.estimate import estimate_of  # only dry runs need it
+    from dsort.job.setup.estimate import forecast_of  # only dry runs need it
 
     try:
         resolve(job, tally, dry=True)
@@ -157,46 +148,13 @@ def plan_job(job: Job, tally: Tally) -> JobReport:
             extraction = extract(job, run_surveys(job), dry=True)
         with job.reporter.phase("plan"):
             plan, _ = make_plan(job, extraction)
-            _refuse_outputs(job, plan, overwrite=True)
-        estimate = estimate_of(job, plan)
+            refuse_outputs(job, plan, overwrite=True)
+        forecast = forecast_of(job, plan)
     finally:
         job.runtime.close()
-    movement = job.found.movement
     report = report_of(job, plan, state="planned", manifest=None)
-    return replace(
-        report,
-        output_uri="",
-        run=Run(movement.way.name, movement.workers),
-        plan=Forecast(
-            shards=tuple(
-                PlannedShard(name, shard.records, shard.payload_bytes, shard.file_bytes)
-                for shard, name in zip(plan.shards, plan.names, strict=True)
-            ),
-            move_reason=movement.reason,
-            memory_bytes=movement.sizes.needed_bytes,
-            scratch_bytes=movement.sizes.scratch_bytes,
-            readers=plan.readers(job.pipeline.output_names),
-            estimate=estimate,
-        ),
-    )
-
-
-def _refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
-    source, target = job.buckets.identities
-    replaces = overwrite or job.attempt.was_committing
-    beside = directory_file_names(containers_named(job.spec, plan.names), plan.names)
-    if not job.replaces_inputs:
-        refuse_beside_inputs(job, beside)
-    refuse_moved_sidecars(job, plan.names)
-    refuse_other_schema(job, plan.schema)
-    sidecars = sidecars_written(job, plan.names)
-    refuse_alike(sidecars)
-    beside += [each.name for each in sidecars]
-    named = [*plan.names, *beside]
-    if not job.replaces_inputs:
-        job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, named, target))
-    named = sorted({*named} - replaceable_names(job))
-    job.stop.wait_for(lambda: refuse_taken(job, named, overwrite=replaces))
+    run = Run(report.run.move, report.run.workers)
+    return replace(report, output_uri="", run=run, plan=forecast)
 
 
 def _clean(job: Job) -> None:

@@ -12,9 +12,19 @@ from typing import Final
 from msgspec import Struct
 
 from dsort.errors import InputError, NamesTakenError, ObjectNotFoundError, StorageError
-from dsort.job.companions.sidecars import early_sidecar_names
+from dsort.job.amend import refuse_moved_sidecars, refuse_other_schema
+from dsort.job.companions.sidecars import (
+    containers_named,
+    directory_file_names,
+    early_sidecar_names,
+    refuse_alike,
+    refuse_beside_inputs,
+    replaceable_names,
+    sidecars_written,
+)
 from dsort.job.job import Job
 from dsort.job.plan import Plan
+from dsort.job.setup.collisions import refuse_collisions
 from dsort.job.setup.new_job import output_names
 from dsort.naming.names import first_few
 from dsort.results.earlier_results import listed_outputs, manifests_in, newest_first
@@ -280,7 +290,27 @@ def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> Non
     )
 
 
-def refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
+def refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
+    """Refuse names of the planned outputs, and of the files beside them, that are taken or would
+    move what is there; ``overwrite``: objects may be replaced."""
+    source, target = job.buckets.identities
+    replaces = overwrite or job.attempt.was_committing
+    beside = directory_file_names(containers_named(job.spec, plan.names), plan.names)
+    if not job.replaces_inputs:
+        refuse_beside_inputs(job, beside)
+    refuse_moved_sidecars(job, plan.names)
+    refuse_other_schema(job, plan.schema)
+    sidecars = sidecars_written(job, plan.names)
+    refuse_alike(sidecars)
+    beside += [each.name for each in sidecars]
+    named = [*plan.names, *beside]
+    if not job.replaces_inputs:
+        job.stop.wait_for(lambda: refuse_collisions(job.inputs, source, named, target))
+    named = sorted({*named} - replaceable_names(job))
+    job.stop.wait_for(lambda: _refuse_taken(job, named, overwrite=replaces))
+
+
+def _refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
     """``NamesTakenError`` if an output name is taken, unless the job may replace it."""
     for name in names:
         path = job.buckets.outputs.local_path(name)

@@ -15,7 +15,7 @@ from dsort.job.setup.worker_setup import output_limits
 from dsort.moves.header_reads import HOP_BYTES
 from dsort.moves.ranged import FAR_READ_BYTES_MAX
 from dsort.moves.spill import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
-from dsort.results.report import PlanEstimate
+from dsort.results.report import Forecast, PlanEstimate, PlannedShard
 from dsort.storage.request_counts import (
     requests_of_doubts,
     requests_of_lookups,
@@ -32,14 +32,25 @@ INPUT_REQUESTS = Counter(head=2, list=1)
 """Requests to find a bucket of inputs, and the manifests in it."""
 
 
-def estimate_of(job: Job, plan: Plan) -> PlanEstimate:
-    """The estimate for ``job`` with ``plan``, from what was extracted for it just now."""
+def forecast_of(job: Job, plan: Plan) -> Forecast:
+    """What is known of ``job`` from its ``plan``, and from what was extracted for it just now."""
     moved, requests = Counter[str](), Counter[str]()
     _add_inputs(job, plan, moved, requests)
     _add_spill(job, plan, moved)
     _add_outputs(job, plan, moved, requests)
     names = (name for name in PlanEstimate.__struct_fields__ if name != "requests")
-    return PlanEstimate(**{name: moved[name] for name in names}, requests=dict(requests))
+    estimate = PlanEstimate(**{name: moved[name] for name in names}, requests=dict(requests))
+    return Forecast(
+        shards=tuple(
+            PlannedShard(name, shard.records, shard.payload_bytes, shard.file_bytes)
+            for shard, name in zip(plan.shards, plan.names, strict=True)
+        ),
+        move_reason=job.found.movement.reason,
+        memory_bytes=job.found.movement.sizes.needed_bytes,
+        scratch_bytes=job.found.movement.sizes.scratch_bytes,
+        readers=plan.readers(job.pipeline.output_names),
+        estimate=estimate,
+    )
 
 
 def _add_inputs(job: Job, plan: Plan, moved: Counter[str], total_requests: Counter[str]) -> None:
