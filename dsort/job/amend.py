@@ -74,10 +74,8 @@ DATABASE: Final = "index.sqlite"
 def load_base(job: Job) -> None:
     """Read the manifest of the result that the job amends. ``InputError`` if there is no such
     result or the job cannot keep it up, ``JobConflictError`` if there is a newer version of it."""
-    amend = job.spec.amend
-    if not amend:
-        return
-    bucket = job.buckets.outputs
+    amend, bucket = job.spec.amend, job.buckets.outputs
+    assert amend
     try:
         data = read_small(bucket, manifest_name(amend.job), bytes_max=MANIFEST_BYTES_MAX)
     except ObjectNotFoundError:

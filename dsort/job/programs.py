@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -34,6 +34,9 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_small
 from dsort.user_code.process import outside_environment
+
+if TYPE_CHECKING:
+    from dsort.loose_files.recipe import WrittenBy
 
 SHOWN_BYTES: Final = 4096
 """The bytes of a program's messages that are kept: the last ones."""
@@ -202,8 +205,8 @@ class Programs:
 
 
 @contextmanager
-def opened_programs(spec: JobSpec, options: RunOptions) -> Iterator[Programs | None]:
-    """The runner of the programs that a recipe names; None if the spec does not allow any.
+def opened_programs(spec: JobSpec, options: RunOptions) -> Iterator[WrittenBy | None]:
+    """A function that runs the programs that a recipe names; None if the spec does not allow any.
     ``SpecError`` for specs from the network, which run nothing here."""
     if not spec.ingest or not spec.ingest.pipes:
         yield None
@@ -212,7 +215,7 @@ def opened_programs(spec: JobSpec, options: RunOptions) -> Iterator[Programs | N
         raise SpecError("ingest.pipes is not for specs that come over the network")
     programs = Programs()
     try:
-        yield programs
+        yield programs.written_by
     finally:
         programs.running.end()
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from dsort.data.tally import Tally, tally_of, tally_rows
 from dsort.errors import ChangedInputError, InputError, SpecError, SpecProblem, StorageError
+from dsort.job.amend import claim_base, load_base, warn_of_old_keys
 from dsort.job.job import Job, Resolved
 from dsort.job.resume import RESOLVED_FILE, note_names, resolved_before
 from dsort.job.setup.collisions import refuse_early_collisions, refuse_shards_twice
@@ -57,6 +58,7 @@ from dsort.workers.tasks import LONG_COLUMNS_FILE, READ_SCHEMA_FILE, SCHEMA_FILE
 
 if TYPE_CHECKING:
     from dsort.loose_files.listing import Listing
+    from dsort.loose_files.recipe import WrittenBy
 
 log = logger_of("job")
 
@@ -67,15 +69,13 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
         if job.attempt.is_resumed:
             note_names(job)
         if job.spec.amend:
-            from dsort.job.amend import claim_base, load_base, warn_of_old_keys  # few jobs amend
-
             job.stop.wait_for(lambda: load_base(job))
             warn_of_old_keys(job)
         if job.attempt.is_resumed:
             _resolve_again(job)
         else:
             _resolve_first(job, tally, dry=dry)
-        if job.spec.amend and not dry:
+        if not dry:
             claim_base(job)
         total = sum(shard.size_bytes for shard in job.inputs)
         log.debug("%d input shards have %d bytes", len(job.inputs), total)
@@ -111,8 +111,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     if job.pipeline.reading.makes_shards:
         from dsort.job.programs import opened_programs
 
-        with opened_programs(job.spec, job.options) as programs:
-            written_by = programs.written_by if programs else None
+        with opened_programs(job.spec, job.options) as written_by:
             job.stop.wait_for(lambda: list_files(job, tally, written_by))
     spec = _of_the_result(job)
     job.inputs = job.stop.wait_for(
@@ -279,9 +278,6 @@ def _keymap_digest(job: Job) -> str:
 
 
 _NAMES = ("utf-8", "surrogateescape")
-
-WrittenBy = Callable[[Sequence[tuple[str, str]]], Sequence[bytes]]
-"""As in ``loose_files.recipe``, which few jobs load."""
 
 
 def files_of(
