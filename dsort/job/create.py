@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,7 +18,6 @@ from dsort.job.job import Job, parse_kept
 from dsort.job.ordering import Ordering, pieces_of
 from dsort.job.plan import Plan
 from dsort.log_lines import logger_of
-from dsort.order.cut import OutputShard
 from dsort.results.layout import sidecars_prefix, staged_prefix
 from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import kinds_of
@@ -129,11 +128,10 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
             created.shards[shard.ordinal] = shard
             job.attempt.journal.append(shard)
         spent = []
-        for partition in {piece.partition for piece in task.pieces}:
-            if partition >= 0:
-                readers[partition] -= 1
-                if not readers[partition]:
-                    spent.append(partition)
+        for partition, _ in task.nodes:
+            readers[partition] -= 1
+            if not readers[partition]:
+                spent.append(partition)
         ordering.spend(tuple(spent))
         finished = sum(piece.last for piece in task.pieces)
         job.reporter.advance(shards=finished, records=done.records, bytes_done=done.bytes_written)
@@ -144,13 +142,20 @@ def _create_tasks(
 ) -> Iterator[CreateTask]:
     """Yields one task at a time: the pieces of a million shards would take as much memory as their
     receipts."""
-    on_the_way, takes = _some_seal_on_finish(job), _take_pieces(job, plan)
+    on_the_way, prefix = _some_seal_on_finish(job), staged_prefix(job.job_id)
+    encoded = job.pipeline.carrier.is_columnar
+    unsized = [encoded or form.is_late for form in job.pipeline.outputs]
     result = job.pipeline.result
     for run in runs:
-        pieces = tuple(piece for shard in plan.shards.at(run) for piece in takes(shard))
+        pieces: list[OutputPiece] = []
+        for shard in plan.shards.at(run):
+            output = job.output_of(shard.group)
+            size = -1 if unsized[output] else shard.container_bytes
+            token, name = f"{prefix}{shard.ordinal}", plan.names[shard.ordinal]
+            pieces += pieces_of(shard, output, token=token, name=name, shard_bytes=size)
         nodes, best = ordering.placed(pieces)
         yield CreateTask(
-            pieces=pieces,
+            pieces=tuple(pieces),
             locations=ordering.locations,
             nodes=nodes,
             node=best,
@@ -222,20 +227,6 @@ def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[
             room, free = together_bytes, TOGETHER_MAX
         room, free = room - size, free - 1
     return np.split(ordinals, begins[1:])
-
-
-def _take_pieces(job: Job, plan: Plan) -> Callable[[OutputShard], list[OutputPiece]]:
-    """A function that returns the pieces of a shard. It reads the spec once for all shards."""
-    prefix, encoded = staged_prefix(job.job_id), job.pipeline.carrier.is_columnar
-    late = [form.is_late for form in job.pipeline.outputs]
-
-    def take(shard: OutputShard) -> list[OutputPiece]:
-        output = job.output_of(shard.group)
-        size = -1 if encoded or late[output] else shard.container_bytes
-        token, name = f"{prefix}{shard.ordinal}", plan.names[shard.ordinal]
-        return pieces_of(shard, output, token=token, name=name, shard_bytes=size)
-
-    return take
 
 
 def seal(job: Job, plan: Plan, ordering: Ordering, created: Created) -> Mapping[int, str]:

@@ -36,7 +36,7 @@ from dsort.storage.small_objects import parse_as, read_small
 from dsort.user_code.process import outside_environment
 
 if TYPE_CHECKING:
-    from dsort.loose_files.recipe import WrittenBy
+    from dsort.loose_files.gather import WrittenBy
 
 SHOWN_BYTES: Final = 4096
 """The bytes of a program's messages that are kept: the last ones."""

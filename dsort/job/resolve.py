@@ -57,8 +57,8 @@ from dsort.version import dsort_version
 from dsort.workers.tasks import LONG_COLUMNS_FILE, READ_SCHEMA_FILE, SCHEMA_FILE
 
 if TYPE_CHECKING:
+    from dsort.loose_files.gather import WrittenBy
     from dsort.loose_files.listing import Listing
-    from dsort.loose_files.recipe import WrittenBy
 
 log = logger_of("job")
 
