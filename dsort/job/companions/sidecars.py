@@ -139,15 +139,14 @@ def stage_sidecars(
     names = sidecars_written(
         job, [shard.name for shard in outputs] if job.pipeline.result.sidecars else []
     )
-    of_shards = [(number, each) for number, each in enumerate(names, first) if each.ordinal >= 0]
+    numbered = list(enumerate(names, first))
+    of_shards = [(number, each) for number, each in numbered if each.ordinal >= 0]
 
     def stage(numbered: tuple[int, SidecarName]) -> StagedSidecar:
         job.stop.raise_if_requested()
         return _stage(job, *numbered, outputs, whole)
 
-    staged = [*_at_once(stage, of_shards)]
-    for number, name in list(enumerate(names, first))[len(of_shards) :]:
-        staged.append(stage((number, name)))
+    staged = [*_at_once(stage, of_shards), *map(stage, numbered[len(of_shards) :])]
     files = (each.staged for each in staged)
     rows = [[each.token, each.name, each.receipt, each.xxh3] for each in files]
     if rows:

@@ -252,10 +252,9 @@ def job_memory(spec: JobSpec, options: RunOptions) -> JobMemory:
     if options.memory_max_bytes is not None:
         most = min(most, options.memory_max_bytes)
     most = min(most, address_space_bytes())  # each process may have to map all inputs
-    wanted = spec.memory_limit
-    if isinstance(wanted, Percent):
-        return JobMemory(most, min(most, int(limits.limit_bytes * wanted.percent / 100)))
-    return JobMemory(most, min(most, wanted.bytes))
+    wanted, whole = spec.memory_limit, limits.limit_bytes
+    share = int(whole * wanted.percent / 100) if isinstance(wanted, Percent) else wanted.bytes
+    return JobMemory(most, min(most, share))
 
 
 def store_limits(ref: BucketRef, options: RunOptions, *, workers: int = 1) -> StoreLimits:
