@@ -99,21 +99,20 @@ def outputs_of(
     shards = plan.shards
     columns = [shards.column(name) for name in ("group", "records", "members", "payload_bytes")]
     columns += [shards.file_bytes, shards.container_bytes]
-    views = [np.ascontiguousarray(column, np.int64).data for column in columns]
+    group, records, members, payload_bytes, file_bytes, decoded_bytes = (
+        np.ascontiguousarray(column, np.int64).data for column in columns
+    )
 
     def make(at: int) -> ManifestOutput:
-        group, records, members, payload_bytes, file_bytes, decoded_bytes = (
-            view[at] for view in views
-        )
         return ManifestOutput(
             plan.names[at],
-            records,
-            members,
-            payload_bytes,
-            file_bytes,
+            records[at],
+            members[at],
+            payload_bytes[at],
+            file_bytes[at],
             created.shards.checksum(at),
-            decoded_bytes if encoded[group if names else 0] else None,
-            names[group] if names else None,
+            decoded_bytes[at] if encoded[group[at] if names else 0] else None,
+            names[group[at]] if names else None,
         )
 
     return _Made(len(shards), make)
