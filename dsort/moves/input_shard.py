@@ -174,20 +174,20 @@ class ShardBytes:
 
     def _decode(self) -> None:
         assert self.codec is not None
-        view = self._buffer.view(self._buffer.size_bytes)
         decoded = decode(
             self.name,
             self.codec,
             self._stored,
-            view,
+            self._buffer,
             self.decoding,
             scratch=self._spool,
             watch=self.watch,
         )
-        if isinstance(decoded, DecodedFile):
-            self._source, self.size_bytes = decoded, decoded.size_bytes
+        self.size_bytes = decoded.size_bytes
+        if decoded.file is None:
+            self.whole = self._buffer.view(self.size_bytes)
         else:
-            self.whole, self.size_bytes = view[:decoded], decoded
+            self._source = decoded.file
         self._stored.forget()  # it is not read again
         self._is_decoded = True
 

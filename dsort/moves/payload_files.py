@@ -66,44 +66,6 @@ def file_pieces(
         yield data
 
 
-def decode(
-    shard: str,
-    codec: Codec,
-    source: ReadObject,
-    view: memoryview,
-    rules: DecodingRules,
-    *,
-    scratch: Scratch | None,
-    watch: Callable[[bytes], object] | None,
-) -> int | DecodedFile:
-    """Decode all of ``source`` into ``view``, and return the number of bytes; or into a file, if
-    ``view`` is too small. ``CorruptShardError`` as in ``Decoding``."""
-    decoding = Decoding(
-        shard,
-        codec,
-        file_pieces(source, watch=watch),
-        source.info.size_bytes,
-        max_expansion=rules.max_expansion,
-        window_bytes_max=max(len(view), rules.window_bytes),
-    )
-    at, file = 0, None
-    try:
-        for piece in decoding:
-            if file is None and at + len(piece) > len(view):
-                file = DecodedFile(shard, scratch)
-                file.append(view[:at])
-            if file is not None:
-                file.append(piece)
-            else:
-                view[at : at + len(piece)] = piece
-                at += len(piece)
-    except BaseException:
-        if file is not None:
-            file.close()
-        raise
-    return at if file is None else file
-
-
 class ForwardReader:
     """The decoded bytes of a shard that this job has encoded, read in ascending order."""
 
@@ -293,8 +255,8 @@ class Spool:
 
 
 class Tail:
-    """Bytes that follow those of a shard: directly behind them in the buffer, if both fit there,
-    else in a file without a name, ``file``."""
+    """Bytes that follow those of a shard, or all its decoded bytes: in the buffer from byte
+    ``begin`` on, if they fit there, else in a file without a name, ``file``."""
 
     def __init__(
         self, name: str, buffer: PayloadBuffer, scratch: Scratch | None, begin: int, fits: bool
@@ -306,7 +268,7 @@ class Tail:
         self.size_bytes = 0
         self.file = None if fits else DecodedFile(name, scratch)
 
-    def append(self, data: bytes | bytearray) -> None:
+    def append(self, data: bytes | bytearray | memoryview) -> None:
         """Add ``data`` to the end."""
         at = self._begin + self.size_bytes
         if self.file is None and at + len(data) > self._buffer.size_bytes:
@@ -322,6 +284,36 @@ class Tail:
         """Remove the file."""
         if self.file is not None:
             self.file.close()
+
+
+def decode(
+    shard: str,
+    codec: Codec,
+    source: ReadObject,
+    buffer: PayloadBuffer,
+    rules: DecodingRules,
+    *,
+    scratch: Scratch | None,
+    watch: Callable[[bytes], object] | None,
+) -> Tail:
+    """Decode all of ``source``, from the first byte of ``buffer`` on. ``CorruptShardError`` as in
+    ``Decoding``."""
+    decoding = Decoding(
+        shard,
+        codec,
+        file_pieces(source, watch=watch),
+        source.info.size_bytes,
+        max_expansion=rules.max_expansion,
+        window_bytes_max=max(buffer.size_bytes, rules.window_bytes),
+    )
+    decoded = Tail(shard, buffer, scratch, begin=0, fits=True)
+    try:
+        for piece in decoding:
+            decoded.append(piece)
+    except BaseException:
+        decoded.close()
+        raise
+    return decoded
 
 
 class Chain:

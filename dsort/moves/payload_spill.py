@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -41,25 +42,22 @@ class PayloadSpill:
         self._movement = movement
         self._worker = worker
         self._scratch = scratch
-        self._writer: SpillWriter | None = None
 
-    @property
+    @cached_property
     def writer(self) -> SpillWriter:
         """The writer that appends to the spill files."""
-        if self._writer is None:
-            self._writer = SpillWriter(
-                self._scratch,
-                self._worker,
-                self._movement.partitions,
-                to_disk=self._movement.to_disk,
-                past_cache=self._movement.past_cache,
-            )
-        return self._writer
+        return SpillWriter(
+            self._scratch,
+            self._worker,
+            self._movement.partitions,
+            to_disk=self._movement.to_disk,
+            past_cache=self._movement.past_cache,
+        )
 
     def close(self) -> None:
         """Close the files."""
-        if self._writer is not None:
-            self._writer.close()
+        if "writer" in vars(self):
+            self.writer.close()
 
     def move(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import closing
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -76,7 +76,6 @@ class Creator:
             EncoderThreads(each.codec, each.level) if each.codec else NoEncoder()
             for each in setup.pipeline.outputs
         ]
-        self._rows: RowsForm | None = None
         self._move = _move_of(
             WorkerParts(
                 setup.movement,
@@ -171,15 +170,19 @@ class Creator:
             out.write_head(head.of(self._record_sizes(task, piece.ordinal)))
         return out
 
+    @cached_property
+    def _rows(self) -> RowsForm:
+        from dsort.workers.row_sink import RowsForm
+
+        return RowsForm(self._nodes.store)
+
     def _row_sink(self, file: StagedFile, piece: OutputPiece, *, checks: bool) -> FileSink:
         # Imported only where rows are moved, so that other jobs start faster.
         from dsort.containers.columnar.container import Columnar
-        from dsort.workers.row_sink import RowsForm, RowSink
+        from dsort.workers.row_sink import RowSink
 
         container = self._pipeline.outputs[piece.output].container
         assert isinstance(container, Columnar)
-        if self._rows is None:
-            self._rows = RowsForm(self._nodes.store)
         return RowSink(file, piece.ordinal, container, self._rows, checks=checks)
 
     def _staged_file(
