@@ -191,16 +191,16 @@ class OutputNames(Struct, frozen=True):
         """The rule for where shards end. Without ``size_bytes``, ``records`` and ``count``: an even
         share for each name of a bounded template. ``bytes_total``: of what is counted, payload or
         (``counts_file``) everything stored."""
-        if count is not None:
+        if count:
             return CutRule(count=count, records_total=records_total)
         if size_bytes:
             return CutRule(
                 size_bytes=size_bytes, records=records, counts_file=counts_file, at_most=at_most
             )
-        if records is not None:
+        if records:
             return CutRule(records=records)
         names = self.templates[group].count
-        assert names is not None, "an unbounded template has a size (the spec was checked)"
+        assert names, "an unbounded template has a size (the spec was checked)"
         share = max(-(-bytes_total // names), 1)
         return CutRule(size_bytes=share, shards_max=names, counts_file=counts_file)
 

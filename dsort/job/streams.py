@@ -17,14 +17,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Final
 
 from dsort.errors import InputError, SpecError, SpecProblem, StorageError, StorageFullError
 from dsort.job.programs import Running
-from dsort.naming.inputs import expand_inputs
+from dsort.job.setup.inputs import listed_names
 from dsort.naming.names import check_object_name
 from dsort.options import RunOptions
 from dsort.sizes import format_bytes
@@ -87,11 +87,8 @@ class Streams:
             self._store(sys.stdin.buffer, directory / f"stdin{extension}", "standard input", stop)
             return
         words = json.loads(source.bucket.path)
-        names: Sequence[str] = [f"{Path(words[0]).name}{extension}"]
-        if source.format.template is not None:
-            names = [*expand_inputs(source.format.template, extension)]
-        elif source.format.objnames is not None:
-            names = source.format.objnames
+        listed = listed_names(source, extension)
+        names = [f"{Path(words[0]).name}{extension}"] if listed is None else [*listed]
         for name in names:
             try:
                 check_object_name(name)

@@ -228,6 +228,12 @@ def refuse_absent(source: Source, bucket: Bucket) -> None:
         )
 
 
+def listed_names(source: Source, extension: str) -> Iterable[str] | None:
+    """The names that an input lists; None if it takes all that fit a prefix or a pattern."""
+    wanted = source.format
+    return expand_inputs(wanted.template, extension) if wanted.template else wanted.objnames
+
+
 def _candidates(
     spec: JobSpec,
     source: Source,
@@ -238,12 +244,7 @@ def _candidates(
     """(name, info, which is ``MISSING`` if there is none) of everything that one input names.
 
     ``passed_over``: collects the names that would fit, but have another extension."""
-    wanted = source.format
-    names: Iterable[str] | None = None
-    if wanted.template is not None:
-        names = expand_inputs(wanted.template, source.extension)
-    elif wanted.objnames is not None:
-        names = wanted.objnames
+    wanted, names = source.format, listed_names(source, source.extension)
     if names is not None:
         rest = iter(names)
         while batch := [*islice(rest, NAMES_A_BATCH)]:
