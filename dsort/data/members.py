@@ -35,19 +35,9 @@ class ScanNotes(Struct, frozen=True):
 
     ``OddityKind`` has the sentences. A container with more notes makes a subclass of this."""
 
-    missing_end: bool = False  # no whole end-of-archive marker
-    trailing_bytes: int = 0  # behind an end, from the first byte that is no padding and no tar
-    unexplained_zeros: int = 0  # after end markers, more than any writer pads with
-    blank: bool = False  # nothing but zeros, or nothing at all
-    concatenated: int = 0  # further archives behind the first one's end marker
-    unusual_padding: int = 0  # zeros at the end that few writers pad with
+    trailing_bytes: int = 0  # behind an end, from the first byte that is no padding and no archive
     hardlinks_resolved: int = 0
-    global_headers_folded: int = 0
-    global_headers_dropped: int = 0
-    volume_labels_dropped: int = 0
-    lone_zero_blocks: int = 0  # single zero blocks before further members, which were read
     mended: tuple[int, ...] = ()  # rows whose headers had numbers that some reader stops at
-    long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
     unsafe_prefixes: tuple[int, ...] = ()  # rows that some readers unpack elsewhere than named
     shortfall: str = ""
     """Why members may be missing from the shard, in the words of its container; "" if there is no

@@ -25,7 +25,7 @@ from dsort.containers.tar.container import TAR
 from dsort.data.columns import BytesColumn
 from dsort.data.hashes import any_twice
 from dsort.data.index import SHARD
-from dsort.data.members import MemberKind, MemberTable, ScanNotes
+from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records, form_run
 from dsort.data.table import Table
 from dsort.data.tally import Tally
@@ -327,7 +327,7 @@ def _is_plain(members: MemberTable) -> bool:
     """Whether a shard has only names and ranges, and nothing odd."""
     extras = (members.entries, members.record_of, members.compressed_bytes, members.record_bytes)
     return (
-        members.notes == ScanNotes()
+        members.notes == type(members.notes)()
         and len(members) > 0
         and bool((members.kind == MemberKind.FILE).all())
         and not (members.literals or members.tails or members.schema)

@@ -9,9 +9,9 @@ import pytest
 
 from dsort.containers.base import oddities_in, shortfall_in
 from dsort.containers.registry import container_of
+from dsort.containers.tar.oddities import TarNotes
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
-from tests.support.internals import ScanNotes
 from tests.support.tar_builder import END, header, member
 
 TABLE = container_of(".tar").oddities
@@ -33,25 +33,25 @@ def test_inspect_tells_of_volume_labels_and_lone_zero_blocks_as_a_job_does(tmp_p
 @pytest.mark.parametrize(
     ("notes", "kinds"),
     [
-        (ScanNotes(blank=True, missing_end=True), ["blank"]),
-        (ScanNotes(missing_end=True), ["missing_end"]),
-        (ScanNotes(concatenated=2, lone_zero_blocks=3), ["concatenated", "lone_zero_blocks"]),
-        (ScanNotes(mended=(0, 4)), ["mended"]),
+        (TarNotes(blank=True, missing_end=True), ["blank"]),
+        (TarNotes(missing_end=True), ["missing_end"]),
+        (TarNotes(concatenated=2, lone_zero_blocks=3), ["concatenated", "lone_zero_blocks"]),
+        (TarNotes(mended=(0, 4)), ["mended"]),
     ],
 )
-def test_each_note_is_said_once(notes: ScanNotes, kinds: list[str]) -> None:
+def test_each_note_is_said_once(notes: TarNotes, kinds: list[str]) -> None:
     assert [oddity.note for oddity, _ in oddities_in(TABLE, notes)] == kinds
 
 
 def test_the_gravest_reason_says_why_a_shard_falls_short() -> None:
-    assert shortfall_in(TABLE, ScanNotes(trailing_bytes=1234, missing_end=True)) == (
+    assert shortfall_in(TABLE, TarNotes(trailing_bytes=1234, missing_end=True)) == (
         "1,234 bytes behind its end marker are no tar"
     )
-    assert shortfall_in(TABLE, ScanNotes(unusual_padding=512)) == ""
+    assert shortfall_in(TABLE, TarNotes(unusual_padding=512)) == ""
 
 
 def test_every_note_of_a_tar_has_its_sentences() -> None:
-    known = {field for field in ScanNotes.__struct_fields__ if field != "shortfall"}
+    known = {field for field in TarNotes.__struct_fields__ if field != "shortfall"}
     assert {oddity.note for oddity in TABLE} == known
     for oddity in TABLE:
         assert oddity.inspected, oddity.note

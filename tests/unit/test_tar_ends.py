@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dsort.containers.tar.oddities import TarNotes
 from dsort.errors import CorruptShardError
-from tests.support.internals import ScanNotes
 from tests.support.tar_builder import END, header, member, pax
 from tests.support.tar_reading import as_plain, scan, scan_by_the_book, scan_in_windows
 
@@ -20,13 +20,14 @@ ONE, TWO = member(b"a.jpg", b"a" * 600), member(b"b.jpg", b"b")
 MIB = 1 << 20
 
 
-def notes_of(data: bytes) -> ScanNotes:
+def notes_of(data: bytes) -> TarNotes:
     """The notes, which have to be the same in all ways of reading."""
     table = scan("s.tar", data)
     assert as_plain(scan_by_the_book(data)) == as_plain(table)
     for size in (1, 700, 1024, 5000):
         if len(data) // size < 50_000:
             assert as_plain(scan_in_windows(data, [size], before=3)) == as_plain(table)
+    assert isinstance(table.notes, TarNotes)
     return table.notes
 
 
@@ -36,14 +37,14 @@ def padded_to(data: bytes, record_bytes: int) -> bytes:
 
 @pytest.mark.parametrize("record_bytes", [512, 10240])
 def test_what_a_writer_pads_with_is_no_matter(record_bytes: int) -> None:
-    assert notes_of(padded_to(ONE + TWO, record_bytes)) == ScanNotes()
+    assert notes_of(padded_to(ONE + TWO, record_bytes)) == TarNotes()
 
 
 @pytest.mark.parametrize("record_bytes", [32 << 10, 64 << 10, MIB])
 def test_unusual_records_are_said(record_bytes: int) -> None:
     whole = padded_to(ONE + TWO, record_bytes)
     padding = len(whole) - len(ONE + TWO + END)
-    assert notes_of(whole) == ScanNotes(unusual_padding=padding)
+    assert notes_of(whole) == TarNotes(unusual_padding=padding)
     assert notes_of(whole).shortfall == ""
 
 
@@ -56,6 +57,7 @@ def test_what_gnu_tar_pads_with_is_no_matter(blocks: int, tmp_path: Path) -> Non
     assert len(data) % (512 * blocks) == 0
     notes = scan("s.tar", data).notes
     assert notes.shortfall == ""
+    assert isinstance(notes, TarNotes)
     assert bool(notes.unusual_padding) is (blocks > 20)
 
 
@@ -89,7 +91,7 @@ def test_more_than_a_mebibyte_of_padding_is_not_explained() -> None:
 def test_more_zeros_than_one_record_are_not_explained_but_by_a_tar_that_was_added() -> None:
     whole = padded_to(ONE * 9, 10240)
     padding = len(whole) + 10240 - len(ONE * 9 + END)
-    assert notes_of(whole + bytes(10240)) == ScanNotes(unusual_padding=padding)
+    assert notes_of(whole + bytes(10240)) == TarNotes(unusual_padding=padding)
     assert notes_of(whole + bytes(10240)).shortfall == ""
     three_records = notes_of(whole + bytes(20480))
     assert three_records.unexplained_zeros == len(whole) + 20480 - 9 * len(ONE) - 1024
@@ -104,14 +106,14 @@ def test_nothing_but_zeros_is_said(size_bytes: int) -> None:
 
 
 def test_an_end_marker_alone_is_a_tar_without_members() -> None:
-    assert notes_of(END) == ScanNotes()
+    assert notes_of(END) == TarNotes()
 
 
 @pytest.mark.parametrize("padding", [0, 10240 - 1024 - len(ONE)])
 def test_a_tar_behind_a_tar_is_read(padding: int) -> None:
     data = ONE + END + bytes(padding) + TWO + END
     assert scan("s.tar", data).names.tolist() == [b"a.jpg", b"b.jpg"]
-    assert notes_of(data) == ScanNotes(concatenated=1)
+    assert notes_of(data) == TarNotes(concatenated=1)
 
 
 def test_large_padded_tars_behind_one_another_are_read() -> None:
@@ -122,7 +124,7 @@ def test_large_padded_tars_behind_one_another_are_read() -> None:
 
 def test_the_second_tar_has_to_end_as_well() -> None:
     notes = notes_of(ONE + END + TWO)
-    assert notes == ScanNotes(concatenated=1, missing_end=True, shortfall=notes.shortfall)
+    assert notes == TarNotes(concatenated=1, missing_end=True, shortfall=notes.shortfall)
     with pytest.raises(CorruptShardError, match="corrupt"):
         scan("s.tar", ONE + END + member(b"b.jpg", b"b" * 2000)[:-512])
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.support.internals import MemberKind, ScanNotes
+from dsort.containers.tar.oddities import TarNotes
+from tests.support.internals import MemberKind
 from tests.support.tar_reading import (
     as_plain,
     extracted,
@@ -54,7 +55,7 @@ def test_a_scan_finds_the_members_and_notes_what_is_odd(case: TarCase) -> None:
     table = scan("s.tar", case.data)
     found = without_payload_of_sparse(members_in(case.data, table), case.members)
     assert found == case.members
-    assert replace(table.notes, shortfall="") == ScanNotes(**case.notes)  # type: ignore[arg-type]
+    assert replace(table.notes, shortfall="") == TarNotes(**case.notes)  # type: ignore[arg-type]
 
 
 @pytest.mark.sample(keep=20)

@@ -8,8 +8,25 @@ shards that may be incomplete (``shortfall``, which jobs and ``dsort verify`` us
 from __future__ import annotations
 
 from dsort.containers.base import OddityKind
+from dsort.data.members import ScanNotes
 
-__all__ = ["ODDITIES"]
+__all__ = ["ODDITIES", "TarNotes"]
+
+
+class TarNotes(ScanNotes, frozen=True):
+    """The oddities of a tar, besides those that other containers have, too."""
+
+    missing_end: bool = False  # no whole end-of-archive marker
+    unexplained_zeros: int = 0  # after end markers, more than any writer pads with
+    blank: bool = False  # nothing but zeros, or nothing at all
+    concatenated: int = 0  # further archives behind the first one's end marker
+    unusual_padding: int = 0  # zeros at the end that few writers pad with
+    global_headers_folded: int = 0
+    global_headers_dropped: int = 0
+    volume_labels_dropped: int = 0
+    lone_zero_blocks: int = 0  # single zero blocks before further members, which were read
+    long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
+
 
 # A shard may have several ends with missing members. The first of them in this table gives the
 # reason.

@@ -39,7 +39,7 @@ from dsort.containers.tar.member import (
     read_records,
     resolve_links,
 )
-from dsort.containers.tar.oddities import ODDITIES
+from dsort.containers.tar.oddities import ODDITIES, TarNotes
 from dsort.containers.tar.vector import (
     Blocks,
     HeaderRun,
@@ -48,7 +48,7 @@ from dsort.containers.tar.vector import (
     read_headers,
 )
 from dsort.data.columns import BytesColumn, Int64s, UInt8s, UInt64s
-from dsort.data.members import MemberKind, MemberTable, ScanNotes
+from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import CorruptShardError
 from dsort.sizes import format_bytes
 
@@ -235,7 +235,7 @@ class RowGatherer:
                 hint = "a bomb does; if this is data, set a larger max_expansion"
                 raise CorruptShardError(shard, link.range_start, what, hint=hint)
 
-    def table(self, notes: ScanNotes) -> MemberTable:
+    def table(self, notes: TarNotes) -> MemberTable:
         """All rows as a table."""
         self._join()
         range_start, range_end, payload_start, payload_bytes = self._numbers[0]
@@ -383,7 +383,7 @@ class TarScan:
     def _table(self) -> MemberTable:
         self._ends.finish()
         resolved = self._rows.links_resolved(self._shard, self._payload_max)
-        notes = ScanNotes(
+        notes = TarNotes(
             missing_end=self._ends.missing_end,
             trailing_bytes=self._ends.trailing_bytes,
             unexplained_zeros=self._ends.unexplained_zeros,
