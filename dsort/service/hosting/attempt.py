@@ -29,7 +29,8 @@ from dsort.naming.overlap import final_templates
 from dsort.options import RunOptions
 from dsort.results.journal import discard_run
 from dsort.results.layout import manifest_name, report_name
-from dsort.results.lease import Lease, Standing, last_attempt, read_hold, stop_job
+from dsort.results.lease import Lease, last_attempt, read_hold, stop_job
+from dsort.results.lease_record import Standing
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import Event, JobReport, report_of_manifest
 from dsort.service.jobs.rows import JobRow
