@@ -209,7 +209,6 @@ def test_a_service_without_tokens_runs_nobodys_code(tmp_path: Path) -> None:
         assert here.client.put("/v1/transforms/aug", json=CODE).status_code == 403
         answer = here.client.post("/v1/jobs", json={**SPEC, "transform": CODE})
         assert answer.status_code == 403
-        assert "asks nobody for a token" in answer.json()["detail"]
         answer = here.client.post("/v1/jobs", json={**SPEC, "on_shard": {"exec": ["true"]}})
         assert answer.status_code == 403
         here.submit({**SPEC, "transform": {"use": "half"}})

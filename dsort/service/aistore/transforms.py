@@ -152,7 +152,7 @@ class TransformStore:
                 also(connection, made)
         except IntegrityError:
             raise ConflictError(
-                f"somebody else adds a version of {name} at this moment", hint="try again"
+                f"another request adds a version of {name} at this moment", hint="try again"
             ) from None
         return made, True
 
@@ -335,8 +335,7 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
                 code = read_transform(fields)[1].code_kinds
             if code and service.config.no_auth:
                 raise ForbiddenError(
-                    f"{code[0]} runs code, which a service that asks nobody for a token does for "
-                    "nobody on the network",
+                    f"{code[0]} runs code, which a service without tokens refuses from the network",
                     hint="make tokens: `dsort token add NAME --role admin`",
                 )
             made, is_new = TransformStore(service.database).put(

@@ -145,7 +145,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         admins; a service without tokens refuses the request."""
         if service.config.no_auth:
             raise ForbiddenError(
-                "a service that asks nobody for a token makes none",
+                "a service without tokens makes none",
                 hint="`dsort token add` makes one, on the service's machine",
             )
         expires_at = None if wanted.expires_in_s is None else time.time() + wanted.expires_in_s

@@ -291,7 +291,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
             Body(
                 embed=True,
                 max_length=1000,
-                description="Why: told to whoever looks at the job.",
+                description="Why: shown beside the job.",
             ),
         ] = "",
     ) -> JobOut:
@@ -308,7 +308,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         response_model=JobOut,
         response_model_exclude_unset=True,
         responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
-        summary="Go on with a job",
+        summary="Resume a job",
     )
     def resume_job(
         row: OwnJob, request: Request, response: Response, identity: Submitting

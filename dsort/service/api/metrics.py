@@ -86,7 +86,7 @@ class Metrics:
         )
         self._retries = Counter(
             "dsort_job_retries",
-            "Attempts after a job's first: its process died, or somebody had it go on",
+            "Attempts after a job's first: its process died, or it was resumed",
             registry=registry,
         )
         self._warnings = Counter(

@@ -145,7 +145,7 @@ def _page_by_manifest(
     except (InputError, ValueError, OverflowError, RecursionError) as error:
         raise StorageError(
             f"the manifest of job {row.job_id} is damaged: {error or 'it is nested too deeply'}",
-            hint="somebody may have edited it; `dsort verify` tells more",
+            hint="it may have been edited; `dsort verify` shows more",
         ) from error
 
 
@@ -159,7 +159,7 @@ def _document(service: Service, row: JobRow, name_of: Any) -> bytes:
             raise StorageError(
                 f"the {what} of job {row.job_id} is too large to be one: "
                 f"{format_bytes(size_bytes)}",
-                hint="somebody may have edited it",
+                hint="it may have been edited",
             )
         return bucket.read(name)
     except ObjectNotFoundError:

@@ -283,7 +283,7 @@ def permitted(
 
     ``registered``: finds the transforms that admins have registered; if the steps of a spec differ
     from those of the transform that it claims to use, the name of the transform is removed, because
-    it would be wrong. ``without_tokens``: the service has no tokens, so no one counts as an admin.
+    it would be wrong. ``without_tokens``: the service has no tokens, so no caller is an admin.
     """
     allowed_by = ""
     for name, value in (("on_shard", spec.on_shard), ("amend", spec.amend)):
@@ -343,7 +343,7 @@ def _admin(what: str, hint: str, identity: Identity | None, without_tokens: bool
     admin."""
     if without_tokens:
         raise ForbiddenError(
-            f"{what} a service that asks nobody for a token does this for nobody on the network",
+            f"{what} a service without tokens refuses this from the network",
             hint="make tokens: `dsort token add NAME --role admin`",
         )
     if identity is not None and identity.at_least(ADMIN):

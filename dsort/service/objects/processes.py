@@ -281,7 +281,7 @@ class ShardProcesses(ClosesOnExit):
                 while not answer.done():
                     await asyncio.wait({answer}, timeout=LOOK_S)
                     if not answer.done() and await gone():
-                        raise TransformError("nobody waits for the shard any more")
+                        raise TransformError("the request for this shard has ended")
                 said = answer.result()
         except TimeoutError:
             raise TransformError(
