@@ -61,13 +61,16 @@ class JobAccepted(Struct, frozen=True):
     """The job begins; false if it has not. ``spec`` is canonical, with its seed; ``created`` is RFC
     3339, UTC."""
 
-    job_id: _Given = ""
-    dsort_version: str = ""
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    created: str = ""
+    job_id: _Given
+    dsort_version: str
+    spec: Mapping[str, Any]
+    created: str
 
     def __bool__(self) -> bool:
         return bool(self.job_id)
+
+
+NOT_ACCEPTED: Final = JobAccepted("", "", {}, "")
 
 
 class InputsResolved(Struct, frozen=True):
@@ -140,7 +143,7 @@ class JournalState(Struct):
     the number of the newest attempt.
     """
 
-    accepted: JobAccepted = JobAccepted()
+    accepted: JobAccepted = NOT_ACCEPTED
     has_inputs: bool = False
     inputs: tuple[InputRow, ...] = ()
     movement: MovementChosen = MovementChosen()

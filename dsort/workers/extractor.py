@@ -186,14 +186,13 @@ class Extractor:
     ) -> list[ShardExtracted]:
         """Store the index and the payload of batches, which have all records of ``tasks``. Return
         the facts about each of their shards. ``steps``: complete once the last batch is read."""
-        task, parts, read, schema = tasks[0], list[Table](), 0, ""
+        task, parts, read, unplaced, schema = tasks[0], list[Table](), 0, 0, ""
         sort_keys = ShardSortKeys(self._pipeline.algorithm, tasks, self._store)
         try:
             for batch in batches:
                 for operator in self._operators:
                     operator.apply(batch)
-                unplaced = int((~are_placed(batch.found)).sum())
-                log.add(f"{FLOW_DROPPED}no place in an output", unplaced)
+                unplaced += int((~are_placed(batch.found)).sum())
                 read += batch.formed
                 parts += self._indexed(batch, sort_keys)
                 schema = self._schema_of(batch)
@@ -202,7 +201,7 @@ class Extractor:
             if not self._reads_rows or policies.corrupt_shards != "skip":
                 raise
             log.add("corrupt_shards", 1, [error.message])
-            parts, read = [], 0
+            parts, read, unplaced = [], 0, 0
             sort_keys = ShardSortKeys(self._pipeline.algorithm, tasks, self._store)
             steps.counts = (0,) * max(len(task.counts), task.stage.name == "count")
         if task.stage.name == "count":
@@ -213,6 +212,7 @@ class Extractor:
                 f"numbers, {task.counts} were counted"
             )
         sort_keys.finish()
+        log.add(f"{FLOW_DROPPED}no place in an output", unplaced)
         index = Table.concat(parts, ALWAYS)
         done = self._facts(tasks, index)
         if read != len(index):  # counted for the first shard: so the other ones have what they have
