@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from dsort.reading.shard import Record, Shard
     from dsort.reading.shard import open_shard as open
     from dsort.results.report import JobReport
-    from dsort.spec.model import JobSpec
+    from dsort.spec.load import JobSpec
     from dsort.staged_samples import ingest
     from dsort.verification.findings import VerifyReport
 
@@ -147,7 +147,7 @@ _SOURCES = {
     "Client": ("dsort.client", "DsortClient"),
     "Dataset": ("dsort.reading.dataset", "Dataset"),
     "JobReport": ("dsort.results.report", "JobReport"),
-    "JobSpec": ("dsort.spec.model", "JobSpec"),
+    "JobSpec": ("dsort.spec.load", "JobSpec"),
     "Record": ("dsort.reading.shard", "Record"),
     "RunOptions": ("dsort.options", "RunOptions"),
     "Shard": ("dsort.reading.shard", "Shard"),

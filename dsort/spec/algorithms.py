@@ -296,11 +296,11 @@ def type_of_options(step: type[Step]) -> Any:
 def options_model(of: type[OptionGroup]) -> Any:
     """The type of an object of options, of which those are kept that a spec gives. The steps that
     have their options from one class share it."""
-    return _typed_dict_of([each for each in of.__mro__ if _states(each, of)][-1])
+    return _typed_dict_of([of, *(each for each in of.__mro__ if _states(each, of))][-1])
 
 
 def _states(one: type, of: type[OptionGroup]) -> bool:
-    return issubclass(one, OptionGroup) and one.stated() == of.stated()
+    return issubclass(one, OptionGroup) and one.stated() == of.stated() != {}
 
 
 @cache
@@ -308,7 +308,9 @@ def _typed_dict_of(owner: type[OptionGroup]) -> Any:
     name, summary = owner.__name__, owner.__doc__
     if issubclass(owner, Step):
         name = f"{name.lstrip('_')}Options"
-        summary = owner.options_summary or f"What a spec gives for ``{owner.kind}``."
+        kind = getattr(owner, "kind", "")  # "": it is the base of several steps
+        given = f"What a spec gives for ``{kind}``." if kind else summary
+        summary = owner.options_summary or given
     fields: dict[str, Any] = {}
     for each, option in owner.stated().items():
         kind = option.type

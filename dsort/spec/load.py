@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SPEC_BYTES_MAX",
+    "JobSpec",
     "LoadedSpec",
     "anchor_steps",
     "load_spec",
