@@ -299,7 +299,7 @@ class Loader:
         sample = sample_of(record, self._url(shard))
         if turn and self.remainder == "pad":
             sample[PADDING] = True
-        return self._decode(sample) if self._decode else sample
+        return sample if self._decode is None else self._decode(sample)
 
     def _url(self, shard: int) -> str:
         place = self.dataset.places[shard]
