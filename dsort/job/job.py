@@ -26,7 +26,7 @@ from dsort.loose_files.bucket import FILES_REF, FilesBucket
 from dsort.moves.input_shard import InputShard
 from dsort.options import RunOptions
 from dsort.order.mixing import Mixing
-from dsort.pipeline.movement import NO_MOVEMENT, Movement
+from dsort.pipeline.movement import NO_MOVEMENT, WAYS, Movement
 from dsort.pipeline.pipeline import Pipeline
 from dsort.results.journal import Journal, NoJournal
 from dsort.results.journal_entries import JournalState
@@ -145,7 +145,7 @@ class Resolved(Struct):
     keymap: str
     steps: str
     named: dict[str, list[str]]
-    move: Annotated[str, Meta(pattern=r"\A(auto|map|range|spill)\Z")]
+    move: Annotated[str, Meta(pattern=rf"\A(auto|{'|'.join(WAYS)})\Z")]
 
 
 class Found(Struct):
