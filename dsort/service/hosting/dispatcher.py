@@ -231,6 +231,7 @@ class Dispatcher(TurnThread):
             log.warning("job %s: %s; it is given up", row.job_id, death.reason)
             self._give_up(row, death, log_end)
             return
+        self._join_ray()  # its end may be what the job died of
         again = take_over(
             self._database,
             row.job_id,
@@ -302,10 +303,7 @@ class Dispatcher(TurnThread):
     def _begin_queued(self) -> None:
         if time.monotonic() < self._none_before_s:
             return
-        if self._ray_head is not None and not self._over.is_set():
-            joining = self._ray_head.ensure()
-            run = replace(self._job_environment.run, ray_address=joining["RAY_ADDRESS"])
-            self._job_environment = replace(self._job_environment, run=run, environment=joining)
+        self._join_ray()
         while not self._over.is_set():
             row = claim_next(
                 self._database,
@@ -319,6 +317,14 @@ class Dispatcher(TurnThread):
             log.debug("job %s, attempt %d, is taken from the queue", row.job_id, row.attempt)
             if not self._begin(row):
                 return
+
+    def _join_ray(self) -> None:
+        """Start our own Ray, if there is one and it does not run, for the processes that begin from
+        now on. ``WorkerLostError``."""
+        if self._ray_head is not None and not self._over.is_set():
+            joining = self._ray_head.ensure()
+            run = replace(self._job_environment.run, ray_address=joining["RAY_ADDRESS"])
+            self._job_environment = replace(self._job_environment, run=run, environment=joining)
 
     def _begin(self, row: JobRow) -> bool:
         """Start a process for the attempt. If that fails (no memory, a full disk) the job goes back
