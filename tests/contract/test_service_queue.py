@@ -26,6 +26,7 @@ from dsort.service.jobs.queue import (
     claim_next,
     claim_outputs,
     finish,
+    hand_over,
     note_process,
     record,
     release,
@@ -461,3 +462,18 @@ def test_a_job_that_is_put_back_into_the_queue_comes_next_and_outdated_attempts_
     assert again is not None
     assert (again.job_id, again.attempt, again.deaths) == ("a", 2, 0)
     assert not release(database, "a", 1, now_s=2.0, reason="too late")
+
+
+def test_a_job_that_was_put_back_with_work_in_its_bucket_is_not_stopped_before_that_is_removed(
+    database: Database, store: JobStore
+) -> None:
+    submit(store, "a")
+    assert claim(database) is not None
+    record(database, "a", 1, ProgressUpdate(phase="create"), now_s=2.0)
+    assert hand_over(database, "a", 1, now_s=3.0, reason="SIGTERM")
+    for _ in range(2):  # clients send it again
+        row = store.ask_stop("a", "not wanted")
+        assert (row.state, row.stopping, row.stop_reason) == ("queued", True, "not wanted")
+    again = claim(database)
+    assert again is not None
+    assert (again.attempt, again.stop_asked_at is not None) == (2, True)

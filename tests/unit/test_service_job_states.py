@@ -16,7 +16,7 @@ from tests.test_architecture import PACKAGE, named, nodes, none_of, sources
 CHANGES = PACKAGE / "service/jobs/changes.py"
 EVENTS: tuple[Event, ...] = get_args(Event)
 LEADS = {
-    "queued": {"begun": "running", "stop_asked": "stopped"},
+    "queued": {"begun": "running", "stop_asked": "stopped", "discard_asked": "queued"},
     "running": {
         "reported": "running",
         "taken_over": "running",

@@ -36,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from dsort.data.json_values import encodable
-from dsort.service.jobs.states import ENDED, QUEUED, RUNNING
+from dsort.service.jobs.states import ENDED, QUEUED
 
 __all__ = [
     "AnyText",
@@ -159,8 +159,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
     @property
     def stopping(self) -> bool:
-        """Whether the job runs, and a stop was requested."""
-        return self.state == RUNNING and self.stop_asked_at is not None
+        """Whether the job has not ended, and a stop was requested."""
+        return not self.ended and self.stop_asked_at is not None
 
     def values(self) -> dict[str, Any]:
         """The columns of a new row; the table gives it its number."""

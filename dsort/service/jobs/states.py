@@ -35,6 +35,7 @@ Event: TypeAlias = Literal[
     "taken_over",  # the process of the attempt is gone: the next attempt goes on
     "put_back",  # the attempt is over, and the job waits for the next one
     "stop_asked",  # a user, a schedule or a limit requests the stop
+    "discard_asked",  # the same, of a job that waits, and has left work in its bucket
     "finished",
     "failed",
     "stopped",
@@ -44,6 +45,7 @@ Event: TypeAlias = Literal[
 _NEXT: Final[Mapping[tuple[str, Event], str]] = {
     (QUEUED, "begun"): RUNNING,
     (QUEUED, "stop_asked"): "stopped",  # there is no process that has to clean up
+    (QUEUED, "discard_asked"): QUEUED,  # until its next process has cleaned up
     (RUNNING, "reported"): RUNNING,
     (RUNNING, "taken_over"): RUNNING,
     (RUNNING, "put_back"): QUEUED,

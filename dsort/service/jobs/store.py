@@ -30,7 +30,7 @@ from dsort.service.database.engine import Database
 from dsort.service.database.tables import events, jobs, labels, schedules, turns
 from dsort.service.jobs.changes import change
 from dsort.service.jobs.rows import EventRow, JobRow, add_events
-from dsort.service.jobs.states import ENDED, EXIT_STOPPED, QUEUED, RUNNING, transition
+from dsort.service.jobs.states import ENDED, EXIT_STOPPED, QUEUED, RUNNING, Event, transition
 
 __all__ = [
     "JobFilter",
@@ -270,8 +270,9 @@ class JobStore:
             return connection.execute(select(func.max(events.c.number))).scalar_one() or 0
 
     def ask_stop(self, job_id: str, reason: str = "", *, as_failure: bool = False) -> JobRow:
-        """Stop a queued job at once; request the stop of a running job; an ended job stays
-        unchanged. ``as_failure``: the stop counts as a failure, so the job's ``on_failure`` is
+        """Stop a queued job at once; request the stop of a running job, and of one that was put
+        back with work in its bucket: its next process cleans up. An ended job stays unchanged.
+        ``as_failure``: the stop counts as a failure, so the job's ``on_failure`` is
         called. ``NotFoundError``."""
         with self._database.writing() as connection:
             row, now_s = _locked(connection, job_id), self._clock()
@@ -279,16 +280,19 @@ class JobStore:
                 "stop_asked_at": row.stop_asked_at or now_s,
                 "stop_reason": reason,
             }
-            if row.state == QUEUED:
-                asked |= {"ended_at": now_s, "exit_code": EXIT_STOPPED}
-            elif row.ended or row.stopping:
+            event: Event = "stop_asked"
+            if row.ended or row.stopping:
                 return row
+            if row.state == QUEUED and row.kind == "run" and row.phase is not None:
+                event = "discard_asked"
+            elif row.state == QUEUED:
+                asked |= {"ended_at": now_s, "exit_code": EXIT_STOPPED}
             else:
                 hooks = spec_hooks(row.hooks)
                 if as_failure and "on_failure" in hooks:
                     hooks["on_stop"] = hooks["on_failure"]
                 asked["hooks"] = hooks or None
-            change(connection, row, "stop_asked", asked, now_s=now_s, reason=reason)
+            change(connection, row, event, asked, now_s=now_s, reason=reason)
             return _one(connection, job_id)
 
     def requeue(self, job_id: str) -> JobRow:
