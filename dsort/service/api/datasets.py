@@ -31,6 +31,7 @@ from dsort.service.api.models import problems, shown
 from dsort.service.jobs.rows import rfc3339, validated
 from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
 from dsort.service.objects.listing import (
+    CURSOR_CHARACTERS_MAX,
     PAGE_MAX,
     Entry,
     PageAsked,
@@ -221,7 +222,10 @@ def _add_listings(routes: APIRouter, looks: Looks) -> None:
         prefix: Annotated[str, Query(description="Only names that begin with it.")] = "",
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most so many.")] = 1_000,
         cursor: Annotated[
-            str, Query(max_length=9_000, description="`next_cursor` of the page before.")
+            str,
+            Query(
+                max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."
+            ),
         ] = "",
     ) -> ObjectList:
         """A page of the objects of a bucket, in byte order of their names."""
@@ -253,7 +257,10 @@ def _add_shards(routes: APIRouter, looks: Looks) -> None:
         text: Annotated[str, Query(max_length=200, description="Only names with this in.")] = "",
         limit: Annotated[int, Query(ge=1, le=SHARDS_MAX, description="About so many.")] = 100,
         cursor: Annotated[
-            str | None, Query(max_length=2048, description="`next_cursor` of the page before.")
+            str | None,
+            Query(
+                max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."
+            ),
         ] = None,
         random: Annotated[
             int, Query(ge=0, le=SHOWN_MAX, description="So many at random, and no page.")

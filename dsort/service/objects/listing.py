@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final, Literal
+from urllib.parse import quote, unquote
 
 from msgspec import Struct, field
 
@@ -30,6 +31,7 @@ from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef
 
 __all__ = [
+    "CURSOR_CHARACTERS_MAX",
     "PAGE_MAX",
     "TEXT_BYTES_MAX",
     "Entry",
@@ -46,6 +48,7 @@ PAGE_S_MAX: Final = 10.0
 HELD_MAX: Final = 8  # the listing of a flat directory takes 300 bytes a name
 HELD_S_MAX: Final = 60.0
 TEXT_BYTES_MAX: Final = 8192
+CURSOR_CHARACTERS_MAX: Final = 3 * TEXT_BYTES_MAX + 64
 
 
 class PageAsked(Struct, frozen=True):
@@ -62,7 +65,8 @@ class PageAsked(Struct, frozen=True):
     @classmethod
     def at(cls, cursor: str, *, size: int, prefix: str = "") -> PageAsked:
         """The page that begins at the ``ListingPage.cursor`` of the page before; "": the first."""
-        listing, _, after = cursor.partition(":")
+        listing, _, quoted = cursor.partition(":")
+        after = unquote(quoted, errors="surrogateescape")
         return cls(prefix=prefix, after=after, listing=listing if after else "", size=size)
 
     def check(self) -> None:
@@ -118,8 +122,9 @@ class ListingPage(Struct):
 
     @property
     def cursor(self) -> str:
-        """The listing and the place in it as one text; "" for the last page."""
-        return self.after and f"{self.listing}:{self.after}"
+        """The listing and the place in it as one text; "" for the last page. The place is quoted:
+        a name may be no UTF-8."""
+        return self.after and f"{self.listing}:{quote(self.after, errors='surrogateescape')}"
 
 
 class _Held(Struct, frozen=True):
