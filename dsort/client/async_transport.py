@@ -60,7 +60,7 @@ class AsyncTransport:
             page = await self.call(more)
             for row in page.rows:
                 yield row
-            more = page.more
+            more = self.words.following(more, page)
 
     async def request(self, call: Call[Any]) -> httpx.Response:
         """The answer to a call, if it reports success; see ``Transport.request``."""
@@ -83,7 +83,7 @@ class AsyncTransport:
                     headers=call.headers,
                 )
                 return words.judged(answer, repeatable=call.repeatable)
-            except httpx.TransportError as error:
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 unavailable = words.judged_failure(error, repeatable=call.repeatable)
             except UnavailableError as error:
                 unavailable = error

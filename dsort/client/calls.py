@@ -35,6 +35,7 @@ Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
 PAGE = 200
+OBJECTS_PAGE = 10_000
 TRANSFORMS_PAGE = 100
 JOBS_NAMED = 5
 LOG_DELAY_S = 0.5
@@ -356,7 +357,7 @@ def put_transform(name: str, transform: Mapping[str, Any]) -> Call[tuple[Row, bo
     """Store a version of a transform: (the version, whether it is new)."""
 
     def read(answer: httpx.Response) -> tuple[Row, bool]:
-        return answer.json(), answer.status_code == 201
+        return _mapping(answer.json()), answer.status_code == 201
 
     call = _send("PUT", _transform(name), read, transform, repeatable=True)
     return replace(call, is_json=False)
@@ -441,8 +442,8 @@ def list_objects(bucket: str, prefix: str, cursor: str = "") -> Call[Page[Row]]:
         rows, after = _rows("objects", document), document.get("next_cursor")
         return Page(rows, list_objects(bucket, prefix, after) if after else None)
 
-    given = (("prefix", prefix), ("cursor", cursor))
-    query = [(name, value) for name, value in given if value]
+    query: list[tuple[str, str | int]] = [("limit", OBJECTS_PAGE)]
+    query += [(name, value) for name, value in (("prefix", prefix), ("cursor", cursor)) if value]
     return _get(data_path("listings", bucket), read, query)
 
 

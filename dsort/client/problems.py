@@ -31,6 +31,7 @@ __all__ = ["SIGNALS_FROM", "WaitTimeoutError", "error_of"]
 
 URN = "urn:dsort:problem:"
 RETRY_AFTER_S = 1.0
+RETRY_AFTER_S_MAX = 1e9
 SIGNALS_FROM = 128
 
 
@@ -87,7 +88,7 @@ def _made(
         number = max(_number(document, "exit_code", 0) - SIGNALS_FROM, 0)
         return JobStoppedError(message, signal_number=number or signal.SIGINT, hint=hint)
     if issubclass(kind, TooManyRequestsError):
-        after_s = _number(document, "retry_after_s", RETRY_AFTER_S)
+        after_s = min(_number(document, "retry_after_s", RETRY_AFTER_S), RETRY_AFTER_S_MAX)
         return TooManyRequestsError(message, retry_after_s=after_s, hint=hint)
     # These errors have more fields than a problem document: only the message was sent.
     if issubclass(kind, CorruptShardError | errors.UnsupportedShardError):

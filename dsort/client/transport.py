@@ -35,6 +35,7 @@ READ_STREAM_TIMEOUT_S = 50.0
 s."""
 SHOWN_CHARS_MAX = 200
 NO_ROUTE = "urn:dsort:problem:no_route"
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 GUESTS_ROUTE = re.compile(r"/v1/(transforms|objects|changed)\b")
 
 log = logger_of("client")
@@ -140,17 +141,21 @@ class Transport(ClosesOnExit):
         while more is not None:
             page = self.call(more)
             yield from page.rows
-            more = page.more
+            more = self.following(more, page)
 
     def read(self, call: Call[Answer], answer: httpx.Response) -> Answer:
         """The value that the call makes of ``answer``."""
-        if not call.is_json:
-            return call.read(answer)
         try:
-            document = answer.json()
-        except ValueError as error:
+            return call.read(answer.json() if call.is_json else answer)
+        except _UNREADABLE as error:
             raise self.not_ours(answer) from error
-        return call.read(document)
+
+    @staticmethod
+    def following(call: Call[Page[Item]], page: Page[Item]) -> Call[Page[Item]] | None:
+        """The call for the page after ``page``. ``ServiceError`` if it is ``call`` again."""
+        if page.more is not None and page.more.query == call.query:
+            raise ServiceError("the service's list has no end: the next page is this one again")
+        return page.more
 
     def request(self, call: Call[Any]) -> httpx.Response:
         """The answer to a call, if it reports success. Calls that are not ``repeatable`` are sent
@@ -166,7 +171,7 @@ class Transport(ClosesOnExit):
                     content=call.content,
                     headers=call.headers,
                 )
-            except httpx.TransportError as error:
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 raise self.judged_failure(error, repeatable=call.repeatable) from error
             return self.judged(answer, repeatable=call.repeatable)
 
@@ -203,7 +208,7 @@ class Transport(ClosesOnExit):
             raise refusal
         raise UnavailableError(refusal, asked_s or 0.0)
 
-    def judged_failure(self, error: httpx.TransportError, *, repeatable: bool) -> UnavailableError:
+    def judged_failure(self, error: httpx.RequestError, *, repeatable: bool) -> UnavailableError:
         """Like ``judged`` if no answer arrived. Errors for which no other try can help are
         raised."""
         failure = self.failure(error)
@@ -240,7 +245,7 @@ class Transport(ClosesOnExit):
         """The error that ``answer`` describes."""
         try:
             document = answer.json()
-        except ValueError:
+        except (RecursionError, ValueError):
             document = None
         if isinstance(document, dict) and ("type" in document or "detail" in document):
             if document.get("type") == NO_ROUTE and GUESTS_ROUTE.search(answer.url.path):
@@ -271,7 +276,7 @@ class Transport(ClosesOnExit):
             hint="--server and DSORT_SERVER name the address that `dsort serve` tells",
         )
 
-    def failure(self, error: httpx.TransportError) -> ServiceError:
+    def failure(self, error: httpx.RequestError) -> ServiceError:
         """The error if no answer arrived."""
         about_tls = _about_tls(error)
         if about_tls is not None:
@@ -335,12 +340,13 @@ def _retry_after_s(answer: httpx.Response, failure: DsortError) -> float | None:
     if answer.status_code not in (429, 503):
         return None
     text = answer.headers.get("retry-after", "").strip()
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return float(text)
     if text:
         try:
             then = parsedate_to_datetime(text)
         except ValueError:
             return None
+        then = then.replace(tzinfo=then.tzinfo or UTC)  # "-0000" is UTC, too
         return max((then - datetime.now(UTC)).total_seconds(), 0.0)
     return failure.retry_after_s if isinstance(failure, TooManyRequestsError) else None

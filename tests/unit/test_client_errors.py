@@ -368,3 +368,41 @@ def test_a_service_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_certificates_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="cannot read certificates"):
         DsortClient("https://service.test", verify=tmp_path / "none.pem")
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (calls.put_transform("a", {}), httpx.Response(200, html="<p>hello</p>")),
+        (calls.put_transform("a", {}), httpx.Response(201, json=[1])),
+        (calls.report("x"), httpx.Response(200, content=b"null")),
+        (calls.report("x"), httpx.Response(200, json={"move_reason": "", "estimate": 1})),
+        (calls.get("x"), httpx.Response(200, content=b"[" * 200_000)),
+        (calls.get("x"), httpx.Response(400, content=b"[" * 200_000)),
+        (calls.get("x"), httpx.Response(503, headers=[(b"Retry-After", b"\xb2")])),
+        (calls.get("x"), limited("Wed, 21 Oct 2015 07:28:00 -0000")),
+        (calls.get("x"), httpx.Response(429, json={"type": "x", "retry_after_s": 10**400})),
+    ],
+)
+def test_whatever_answers_the_error_is_one_of_ours(call: Any, answer: httpx.Response) -> None:
+    handle, _ = answering(answer)
+    with pytest.raises(ServiceError):
+        transport(handle, attempts=2).call(call)
+
+
+def test_an_answer_that_cannot_be_decompressed_is_an_error_of_ours() -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        encoded = {"Content-Encoding": "gzip"}
+        return httpx.Response(200, headers=encoded, stream=httpx.ByteStream(b"no gzip"))
+
+    with pytest.raises(ServiceError):
+        transport(handle, attempts=1).call(calls.get("x"))
+
+
+@pytest.mark.parametrize("call", [JOBS, calls.list_objects("images", ""), calls.list_transforms()])
+def test_a_list_whose_pages_do_not_go_on_ends(call: Any) -> None:
+    empty = {"jobs": [], "objects": [], "transforms": [], "next_cursor": "7"}
+    handle, seen = answering(httpx.Response(200, json=empty))
+    with pytest.raises(ServiceError, match="no end"):
+        list(transport(handle).pages(call))
+    assert len(seen) == 2
