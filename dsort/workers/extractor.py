@@ -105,7 +105,8 @@ class Extractor:
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Extract one shard. ``InputError`` and its subclasses name shard and record."""
-        way, hops, spills = self._setup.movement.way, self._setup.movement.hops, task.stage.spill
+        movement, spills = self._setup.movement, task.stage.spill
+        way, hops, values_stay = movement.way, movement.hops, movement.values_stay
         opened, buffer = self._ahead.opened(task)
         with opened as source:
             if self._pipeline.reading.makes_shards and self._shards.looks_at_names(task):
@@ -132,7 +133,7 @@ class Extractor:
                 done = self._one_extracted(task, shard)
             finally:
                 shard.close()  # before the source: it may be a view of its mapping
-            if way.reads_ranges or (spills and not self._setup.movement.values_stay):
+            if way.reads_ranges or (spills and not (self._reads_rows and values_stay)):
                 source.forget()
             view = source.mapping() if way.keeps_mappings else None
             if view is not None:

@@ -52,7 +52,6 @@ __all__ = [
 ]
 
 LABELS_MAX = 20
-PRIORITY_MAX = 1_000
 PRIORITY_USUAL = 0
 """Only admins may use a higher priority: each of those jobs goes first, and others would never get
 a turn."""
