@@ -51,7 +51,7 @@ test-all: $(INSTALLED)
 	$(PYTEST) --all
 
 chaos: $(INSTALLED)
-	CHAOS_SEEDS=$(or $(CHAOS_SEEDS),200) $(PYTEST) --all tests/faults/test_chaos.py
+	CHAOS_SEEDS=$(or $(CHAOS_SEEDS),200) $(PYTEST) --all tests/job/faults/test_chaos.py
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -23,6 +23,7 @@ from tests.support.commands import ROOT, CommandLine, Ended
 from tests.support.disks import temporary_root, wait_for_no_disk
 
 if TYPE_CHECKING:
+    from tests.support.coordinators import Coordinators
     from tests.support.postgres import PostgresServer
     from tests.support.seaweedfs import S3Server
 
@@ -37,6 +38,9 @@ PREFIXES = ("DSORT_", "AWS_", "AIS_")
 COLOURS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PY_COLORS")
 SHARED_CLUSTER = "cluster"
 """The fixture of tests that have a Ray cluster in common."""
+
+# The asserts of suites that are imported, not collected, explain themselves.
+pytest.register_assert_rewrite("tests.support.bucket_suite", "tests.support.runtime_suite")
 
 for profile, examples in (("sampled", 6), ("all", sampling.EXAMPLES_OF_ALL)):
     hypothesis.settings.register_profile(
@@ -304,6 +308,21 @@ def _forked() -> Iterator[None]:
     from tests.support.forked import end_nurseries
 
     end_nurseries()
+
+
+@pytest.fixture(scope="session")
+def begun() -> Iterator[Coordinators]:
+    """Begins coordinators that may die."""
+    from tests.support.coordinators import coordinators
+
+    with coordinators() as begun:
+        yield begun
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the results of undisturbed jobs are."""
+    return tmp_path_factory.mktemp("undisturbed")
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def hash_column(texts: BytesColumn) -> UInt64s:
 
 # -- XXH3 of 9 to 64 bytes ------------------------------------------------------------------------
 # As in the specification of xxHash (sections on short inputs), with seed 0 and the secret for it.
-# ``tests/unit/test_numbered.py`` compares each length with the library.
+# ``tests/data/unit/test_numbered.py`` compares each length with the library.
 
 _HASHED_ROWS_MIN, _HASHED_MIN, _HASHED_MAX = 9, 10, 64
 _SECRET: Final = bytes.fromhex(

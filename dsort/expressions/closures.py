@@ -6,7 +6,7 @@ load, ``cel-expr-python`` 0.1.3 8.7 µs, ``cel-python`` 0.5 334 µs; the goal wa
 treat ``size("jpg")`` as the length of a text and refuse ``has("jpg")``, and none reports what an
 expression reads, so filters over the index alone could not be computed as columns. A filter by
 these closures takes 3.6 µs a record, including the reading of the member, and one over the index
-alone 0.4 µs. ``tests/property/test_expression_laws.py`` compares them with ``cel-expr-python``.
+alone 0.4 µs. ``tests/transforms/laws/test_expression_laws.py`` compares them with CEL.
 """
 
 from __future__ import annotations

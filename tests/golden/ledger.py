@@ -85,8 +85,8 @@ def _found_test(kind: str, name: str, texts: Mapping[str, str]) -> str:
 
 def _main() -> None:
     known = {(line.kind, line.name): line for line in lines()} if LEDGER.exists() else {}
-    order = ("integration", "contract", "property", "faults", "unit")
-    paths = [path for folder in order for path in sorted((TESTS / folder).glob("test_*.py"))]
+    order = ("jobs", "contract", "laws", "faults", "unit")
+    paths = [path for folder in order for path in sorted(TESTS.glob(f"*/{folder}/test_*.py"))]
     texts: dict[str, Any] = {str(path.relative_to(TESTS)): path.read_text() for path in paths}
     for kind, name in names():
         if (kind, name) not in known:
