@@ -19,7 +19,7 @@ def test_dsort_alone_shows_a_first_shuffle(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "step"),
     [
-        (["shuffle"], 2, "dsort shuffle [OPTIONS] {SRC} {DST}"),
+        (["shuffle"], 2, "dsort shuffle [OPTIONS] SRC DST"),
         (["shuffle", "images"], 2, "`dsort shuffle --help`"),
         (["start"], 2, "`dsort start --help`"),
         (["shufle", "images", "x"], 2, "Did you mean 'shuffle'"),

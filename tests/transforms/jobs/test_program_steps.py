@@ -363,7 +363,7 @@ def test_a_program_of_aistores_own_framework_changes_members(
     [
         ({"exec": {"command": []}}, "must not be empty"),
         ({"exec": {"command": "ls"}}, "command"),
-        ({"exec": {"command": ["a\0"]}}, "is none"),
+        ({"exec": {"command": ["a\0"]}}, "invalid command"),
         ({"exec": {"command": ["ls"], "batch_size": 3}}, "protocol: tar"),
         ({"exec": {"command": ["ls"], "protocol": "ws"}}, "protocol"),
         ({"http": {"url": "ftp://x"}}, "an invalid url"),
