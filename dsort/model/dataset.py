@@ -60,16 +60,6 @@ class RecordMember(Model):
     size_bytes: int = Field(examples=[48213])
 
 
-class MemberTicket(Model):
-    """Where a browser's player reads one member, without a token."""
-
-    url: str = Field(
-        description="A path of this service, that answers `GET` with `Range`.",
-        examples=["/v1/members/images/s-0.tar?number=0&member=1&ticket=1767229200.5f….viewer"],
-    )
-    expires_at: Time = Field(examples=["2026-01-01T01:00:00.000Z"])
-
-
 class RecordRow(Model):
     """One record."""
 

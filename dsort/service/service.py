@@ -24,7 +24,7 @@ from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.audit import Audit
 from dsort.service.security.limits import RequestLimits
-from dsort.service.security.tokens import ANYONE, Identity, MemberTickets, TokenStore
+from dsort.service.security.tokens import ANYONE, Identity, TokenStore
 from dsort.spec.named import Lookup
 
 __all__ = ["Service"]
@@ -48,7 +48,6 @@ class Service(ClosesOnExit):
             self.records = ShardRecords(self.shard_processes)
             self.listings = Listings()
             self.tokens = TokenStore(self.database)
-            self.tickets = MemberTickets()
             self.audit = Audit(self.database)
             self.limits = RequestLimits(config.requests_per_minute_max)
             self.metrics = Metrics(self.store, replica=config.replica)

@@ -117,7 +117,6 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "GET /v1/records/{bucket}/{name:path}": (Row("read", 400),),  # the object is no shard
     "GET /v1/samples/{bucket}/{name:path}": (Row("read", 400, "number=0"),),
     "GET /v1/members/{bucket}/{name:path}": (Row("read", 400, "number=0&member=0"),),
-    "POST /v1/members/{bucket}/{name:path}": (Row("read", 400, "number=0&member=0"),),
     "GET /v1/changed/{bucket}/{name:path}": (Row("submit", 400, "number=0&transform=half"),),
     "GET /v1/jobs": (Row("token"),),
     "POST /v1/jobs": (Row("submit", 201, body="spec"), Row("submit", 201, "dry_run=1", "spec")),

@@ -9,26 +9,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from dsort.errors import ChangedInputError, SpecError, SpecProblem, UnauthorizedError
+from dsort.errors import ChangedInputError, SpecError, SpecProblem
 from dsort.model.base import example_of
 from dsort.model.dataset import (
     BucketList,
-    MemberTicket,
     ObjectList,
     RecordPage,
     ShardPage,
     ShownRecords,
 )
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.dependencies import Caller, Credentials, address_of
-from dsort.service.api.dependencies import identity as caller
+from dsort.service.api.dependencies import Caller, address_of
 from dsort.service.api.models import problems, shown
-from dsort.service.jobs.rows import rfc3339, validated
+from dsort.service.jobs.rows import validated
 from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
 from dsort.service.objects.listing import (
     CURSOR_CHARACTERS_MAX,
@@ -51,9 +48,8 @@ from dsort.service.objects.records import (
     MemberPart,
     listed_shards,
     random_shards,
-    refuse_other_objects,
 )
-from dsort.service.security.tokens import TICKET_CHARACTERS_MAX, Identity
+from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.storage.bucket import ObjectInfo
 
@@ -81,7 +77,6 @@ WholeBucket = Annotated[
 NamePath = Annotated[str, Path(description="The object's name; it may have slashes.")]
 Number = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
 Seed = Annotated[str, Query(max_length=64, description="Another one draws others.")]
-_MEMBERS: Final = b"/v1/members/"
 _BYTES: Final[dict[str, Any]] = {
     "application/octet-stream": {
         "schema": {"type": "string", "format": "binary"},
@@ -105,41 +100,7 @@ def router(service: Service) -> APIRouter:
     _add_records(routes, looks)
     _add_samples(routes, looks)
     _add_members(routes, looks)
-    _add_tickets(routes, looks)
     return routes
-
-
-def _said(request: Request, number: int, member: int) -> bytes:
-    """The bytes that identify the member of a request in its ticket."""
-    return b"%s\0%d\0%d" % (sent_path(request), number, member)
-
-
-def reader(
-    request: Request,
-    credentials: Credentials,
-    number: Number,
-    member: Number,
-    ticket: Annotated[
-        str | None,
-        Query(
-            max_length=TICKET_CHARACTERS_MAX,
-            description="In place of a token: what `POST` of this path gives.",
-        ),
-    ] = None,
-) -> Identity:
-    """The holder of the token, or of a ticket for this member."""
-    if ticket is None:
-        return caller(request, credentials)
-    service: Service = request.app.state.service
-    holder = service.tickets.holder(ticket, _said(request, number, member))
-    found = None if holder is None else service.identity_of(holder)
-    service.limits.request(address_of(request) if found is None else found.name)
-    if found is None:
-        raise UnauthorizedError("the ticket is for something else, or has ended")
-    return found
-
-
-Reader = Annotated[Identity, Depends(reader)]
 
 
 class Looks:
@@ -150,12 +111,6 @@ class Looks:
 
     async def counted(self, identity: Caller) -> AsyncIterator[None]:
         """Counts the request against the caller's limits while it is answered."""
-        self.service.limits.look(identity.name)
-        with self.service.limits.download(identity.name):
-            yield
-
-    async def counted_reader(self, identity: Reader) -> AsyncIterator[None]:
-        """Like ``counted``, for requests that may have a ticket."""
         self.service.limits.look(identity.name)
         with self.service.limits.download(identity.name):
             yield
@@ -356,14 +311,14 @@ def _add_samples(routes: APIRouter, looks: Looks) -> None:
 def _add_members(routes: APIRouter, looks: Looks) -> None:
     @routes.get(
         "/members/{bucket}/{name:path}",
-        dependencies=[Depends(looks.counted_reader)],
+        dependencies=[Depends(looks.counted)],
         response_class=Response,
         responses=_MEMBER_ANSWERS,
         summary="Read a member of a record",
     )
     async def read_member(
         request: Request,
-        identity: Reader,
+        identity: Caller,
         bucket: BucketPart,
         name: NamePath,
         number: Number,
@@ -374,8 +329,8 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
         if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
     ) -> Response:
         """The bytes of one member, up to 64 MiB, of a shard of any container; or a range of them,
-        of which up to 4 MiB are sent. With a ticket, a sound has its media type."""
-        place = looks.shard(request, identity, _MEMBERS)
+        of which up to 4 MiB are sent."""
+        place = looks.shard(request, identity, b"/v1/members/")
         numbers = {"number": number, "member": member}
         await looks.note(request, "data.read", place, **numbers)
         info = await looks.stat(place)
@@ -392,8 +347,6 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
             headers["Content-Disposition"] = (
                 f"attachment; filename*=UTF-8''record-{number}-{member}.bin"
             )
-            if "ticket" in request.query_params and part.media_type:
-                headers["Content-Type"] = part.media_type
             if part.status == 416:
                 return Response(status_code=416, headers=headers)
             return BytesAnswer(
@@ -404,33 +357,3 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
                 status=part.status,
                 headers=headers,
             )
-
-
-def _add_tickets(routes: APIRouter, looks: Looks) -> None:
-    service = looks.service
-
-    @routes.post(
-        "/members/{bucket}/{name:path}",
-        dependencies=[Depends(looks.counted)],
-        response_model=MemberTicket,
-        responses=shown(200, example_of(MemberTicket)) | ASKED,
-        summary="Have a ticket for a member",
-    )
-    async def ticket_for_member(
-        request: Request,
-        identity: Caller,
-        bucket: BucketPart,
-        name: NamePath,
-        number: Number,
-        member: Number,
-    ) -> MemberTicket:
-        """An address by which a browser's player reads this member, for ten minutes: it sends no
-        token. The address is good for nothing else."""
-        place = looks.shard(request, identity, _MEMBERS)
-        refuse_other_objects(place.name)
-        numbers = {"number": number, "member": member}
-        await looks.note(request, "data.ticket", place, **numbers)
-        ticket, ends_at = service.tickets.made(identity.name, _said(request, number, member))
-        query = urlencode({**numbers, "ticket": ticket})
-        url = f"{sent_path(request).decode('ascii')}?{query}"
-        return validated(MemberTicket, {"url": url, "expires_at": rfc3339(ends_at)})

@@ -1,9 +1,9 @@
 """Parameters that routes share: the sender of a request, and where the page of a list begins.
 
 A token is accepted only in the header ``Authorization: Bearer ...``, because addresses end up in
-logs; an address may contain a ticket for one member of a shard (``security.tickets``). The client's
-address is the connection's; headers of proxies are not trusted. The next page of a list begins
-after the last row of the page before: the number of that row, as a text, is the cursor.
+logs. The client's address is the connection's; headers of proxies are not trusted. The next page of
+a list begins after the last row of the page before: the number of that row, as a text, is the
+cursor.
 """
 
 from __future__ import annotations

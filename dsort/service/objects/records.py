@@ -37,7 +37,6 @@ __all__ = [
     "ShardRecords",
     "listed_shards",
     "random_shards",
-    "refuse_other_objects",
 ]
 
 SHARDS_MAX: Final = 200
@@ -100,15 +99,13 @@ def refuse_other_objects(name: str) -> None:
 
 class MemberPart(Struct, frozen=True):
     """Bytes ``start`` to ``stop`` of a member of ``size_bytes``; they begin at byte ``at`` of
-    ``made``. ``status``: 200 all of it, 206 a range, 416 it has none of the range. ``media_type``:
-    of a sound, else empty."""
+    ``made``. ``status``: 200 all of it, 206 a range, 416 it has none of the range."""
 
     made: MadeFile
     at: int
     status: int
     size_bytes: int
     start: int
-    media_type: str
 
     @property
     def headers(self) -> dict[str, str]:
@@ -126,8 +123,7 @@ class MemberPart(Struct, frozen=True):
         line, _, _ = head.partition(b"\n")
         said = json.loads(line)
         status, size_bytes = int(said["status"]), int(said["size_bytes"])
-        start, media_type = int(said.get("start", 0)), str(said.get("media_type", ""))
-        return cls(made, len(line) + 1, status, size_bytes, start, media_type)
+        return cls(made, len(line) + 1, status, size_bytes, int(said.get("start", 0)))
 
 
 class ShardRecords:

@@ -54,7 +54,6 @@ NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: in a tar it may have me
 CONTENT_BYTES_MAX: Final = 6 << 20  # of all records that are shown at once
 PAYLOAD_BYTES_MAX: Final = 64 << 20
 RANGE_BYTES_MAX: Final = 4 << 20  # a player requests the rest itself
-KIND_BYTES: Final = 4096
 RECORD_BYTES_MAX: Final = 64 << 20  # the largest record that a transform is tried on
 CHANGED_MAX: Final = 20
 MANIFEST_BYTES_MAX: Final = 32 << 20
@@ -112,10 +111,7 @@ def payload(shard: Shard, order: Order) -> Iterator[bytes]:
         )
     start, stop = part or (0, size_bytes)
     count = stop - start if part is None else min(stop - start, RANGE_BYTES_MAX)
-    preview = preview_of(name, record.read(name, 0, KIND_BYTES), size_bytes)
-    media_type = preview.media_type if preview.kind == "audio" else ""
-    said = {"size_bytes": size_bytes, "start": start, "media_type": media_type}
-    said["status"] = 200 if part is None else 206
+    said = {"size_bytes": size_bytes, "start": start, "status": 200 if part is None else 206}
     yield to_json(said).encode() + b"\n"
     yield record.read(name, start, count)
 

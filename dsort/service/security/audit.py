@@ -1,7 +1,6 @@
 """The audit trail: each action with its time, client, address and target. Rows are never changed.
 
-Tokens and tickets are removed from what is logged. The address of a member has a ticket in its
-query; a client may put a token there by mistake.
+Tokens are removed from what is logged: a client may put one into an address by mistake.
 """
 
 from __future__ import annotations

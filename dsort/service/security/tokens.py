@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -54,12 +54,9 @@ __all__ = [
     "NAME_PATTERN",
     "ROLES",
     "SUBMITTER",
-    "TICKET_CHARACTERS_MAX",
-    "TICKET_S",
     "VIEWER",
     "HasBuckets",
     "Identity",
-    "MemberTickets",
     "StoredToken",
     "TokenStore",
     "checked_buckets",
@@ -413,41 +410,3 @@ def _stored(rows: Sequence[Row[Any]]) -> tuple[StoredToken, bytes]:
         one.expires_at,
     )
     return stored, one.digest
-
-
-TICKET_S: Final = 600.0
-TICKET_CHARACTERS_MAX: Final = 300
-_TICKET: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})\.([A-Za-z0-9._@+-]{1,128})")
-
-
-class MemberTickets:
-    """Makes tickets, and finds their holders. ``clock``: seconds since 1970.
-
-    A ticket is a part of an address with which a browser's player reads one member of a shard, for
-    some minutes: a player sends no header with a token, and a token in an address would end up in
-    logs. A ticket is valid only for that member, and no longer than its token. Its key exists only
-    in this process: another replica, or this one after a restart, refuses the ticket, and the page
-    requests a new one.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._key = secrets.token_bytes(32)
-
-    def made(self, holder: str, member: bytes) -> tuple[str, float]:
-        """(a ticket for ``member`` that has the rights of ``holder``, the time when it expires)."""
-        ends_at = int(self._clock() + TICKET_S)
-        return f"{ends_at}.{self._sign(ends_at, holder, member)}.{holder}", float(ends_at)
-
-    def holder(self, ticket: str, member: bytes) -> str | None:
-        """The holder of a ticket for ``member``; None if the ticket is invalid or has expired."""
-        found = _TICKET.fullmatch(ticket)
-        if found is None:
-            return None
-        ends_at, holder = int(found[1]), found[3]
-        is_ours = hmac.compare_digest(found[2], self._sign(ends_at, holder, member))
-        return holder if is_ours and self._clock() < ends_at else None
-
-    def _sign(self, ends_at: int, holder: str, member: bytes) -> str:
-        signed = b"%d\0%s\0%s" % (ends_at, holder.encode(), member)
-        return hmac.new(self._key, signed, "sha256").hexdigest()
