@@ -190,6 +190,7 @@ def _add_listings(routes: APIRouter, looks: Looks) -> None:
             page = await in_thread(
                 lambda: service.listings.page(place.opened(), place.uri, place.client, asked)
             )
+        await looks.note(request, "data.list", place)
         rows = [{"name": each.name, "size_bytes": each.size_bytes} for each in page.entries]
         document = {"bucket": place.uri, "objects": rows, "next_cursor": page.cursor or None}
         return validated(ObjectList, document)

@@ -230,6 +230,26 @@ def test_a_transform_is_tried_on_one_record(here: ServiceHere) -> None:
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "query", "action"),
+    [
+        ("listings/images", {}, "data.list"),
+        ("shards/images", {}, "data.list"),
+        ("records/images/s-0.tar", {}, "data.list"),
+        ("samples/images/s-0.tar", {"number": 2}, "data.show"),
+        ("members/images/s-0.tar", {"number": 0, "member": 0}, "data.read"),
+    ],
+)
+def test_each_look_into_a_bucket_is_in_the_audit_trail(
+    here: ServiceHere, path: str, query: dict[str, Any], action: str
+) -> None:
+    assert here.client.get(f"/v1/{path}", params=query).status_code == 200
+    row = here.service.audit.list(limit=1)[0]
+    assert (row.action, row.target.endswith(path.partition("/")[2])) == (action, True)
+    assert here.client.get("/v1/listings").status_code == 200
+    assert here.service.audit.list(limit=1)[0].number == row.number  # the names of buckets alone
+
+
 def test_who_looks_is_written_down_and_held_back(here: ServiceHere, tmp_path: Path) -> None:
     ask(here, "/v1/samples/images/s-0.tar", number=2)
     row = here.service.audit.list(limit=1)[0]
