@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -115,7 +114,7 @@ class JobAttempt(Struct, frozen=True):
             while read_hold(bucket, job_id).standing in (Standing.LIVE, Standing.LAPSED):
                 try:
                     attempt = last_attempt(bucket, job_id) + 1
-                    Lease.take(bucket, job_id, attempt=attempt).release()
+                    Lease.take(bucket, job_id, attempt=attempt, waiting=self._leave).release()
                 except JobConflictError as held:
                     if not is_logged:
                         log.warning("waiting for another process: %s", held.message)
@@ -123,10 +122,14 @@ class JobAttempt(Struct, frozen=True):
                     if self.stop.discards:
                         with contextlib.suppress(JobConflictError):  # it has just ended by itself
                             stop_job(bucket, job_id)
-                    elif self.stop.requested:  # this process leaves the job
-                        self.stop.raise_if_requested()
                     else:
-                        time.sleep(LOOK_S)
+                        self.stop.pause(LOOK_S)
+
+    def _leave(self, why: str) -> None:
+        """``JobStoppedError`` if this process is to leave the job: it does not wait until a lease
+        is settled whose clock is another one."""
+        if not self.stop.discards:
+            self.stop.raise_if_requested()
 
     def _is_begun(self, bucket: Bucket) -> bool:
         """Whether the job can be resumed. A claim on a job that was not begun is removed, so that

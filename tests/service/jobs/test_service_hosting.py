@@ -28,7 +28,8 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.fault_points import PointFault, arm
 from tests.support.hosted_jobs import WAIT_S, Hosting, hosting
-from tests.support.internals import JobReport, Lease, Standing, read_hold
+from tests.support.internals import JobReport, Lease, Machine, Standing, read_hold
+from tests.support.machines import FakeMachine
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
 from tests.support.surviving import (
@@ -406,6 +407,21 @@ def test_a_job_that_lives_elsewhere_is_stopped_there(hosted: Hosting) -> None:
         with pytest.raises(JobStoppedError):
             waiting.result(180)
     assert [path.name for path in (hosted.root / "out").rglob("*.tar")] == []
+
+
+def test_a_process_leaves_its_job_though_clocks_do_not_agree(
+    hosted: Hosting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Machine, "pause", None)  # it would wait for a minute
+    with StopFlag() as stop:
+        job = doing(hosted, stop)
+        elsewhere = FakeMachine(host="node-2", boot_id="boot-2")
+        elsewhere.time_s = 0.0  # long ago, and the store says: just now
+        bucket = LocalBucket(hosted.root / "out")
+        Lease.take(bucket, job.row.job_id, attempt=1, machine=elsewhere)
+        stop.request(signal.SIGTERM)
+        with pytest.raises(JobStoppedError):
+            job.run()
 
 
 def _lives(process: psutil.Process) -> bool:
