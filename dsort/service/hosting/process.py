@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ __all__ = [
     "Host",
     "JobProcess",
     "Watch",
+    "begin_process",
     "for_us_only",
     "how_it_died",
     "key_of",
@@ -106,25 +107,33 @@ class JobProcess(Struct):
     def begin(cls, row: JobRow, job_environment: JobEnvironment) -> JobProcess:
         """Start a process for the attempt that ``row`` is in. ``OSError``."""
         path = log_path(job_environment.state_dir, row.job_id, row.attempt)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        command = [*interpreter(), MODULE, row.job_id, str(row.attempt)]
         kills = oom_kills()
-        with open(path, "ab", opener=for_us_only) as log:
-            popen = subprocess.Popen(
-                [*interpreter(), MODULE, row.job_id, str(row.attempt)],
-                env=job_environment.to_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # So that a signal that ends the service's session does not end its jobs.
-                start_new_session=True,
-            )
-        return cls(popen, kills)
+        return cls(begin_process(command, job_environment.to_environment(), path), kills)
 
     @property
     def exit_code(self) -> int | None:
         """None while the process runs; minus the number of the signal that ended it. Leaves no
         zombie."""
         return self.popen.poll()
+
+
+def begin_process(
+    command: list[str], environment: Mapping[str, str], log_file: Path, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process that may outlive the service and writes to ``log_file``. ``OSError``."""
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with open(log_file, "ab", opener=for_us_only) as log:
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # So that a signal that ends the service's session does not end its jobs.
+            start_new_session=True,
+        )
 
 
 def for_us_only(path: str, flags: int) -> int:

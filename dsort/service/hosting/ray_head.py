@@ -28,7 +28,7 @@ from dsort.runtime.ray.directory import (
 )
 from dsort.service.hosting.environment import JobEnvironment, interpreter
 from dsort.service.hosting.logs import tail
-from dsort.service.hosting.process import for_us_only
+from dsort.service.hosting.process import begin_process, for_us_only
 
 __all__ = ["RayHead"]
 
@@ -97,21 +97,16 @@ class RayHead:
         return None
 
     def _runs(self, head: _Head) -> bool:
-        here = self._machine.holder()
-        same = (head.process.host, head.process.boot_id) == (here.host, here.boot_id)
-        return same and not self._machine.is_gone(head.process)
+        is_here = head.process.boot_id == self._machine.holder().boot_id
+        return is_here and not self._machine.is_gone(head.process)
 
     def _begin(self) -> _Head:
         self.stop()
         directory = make_ray_directory(Path("/tmp"))  # a short path: Ray puts sockets there
         with socket.create_server(("127.0.0.1", 0)) as held:
             port = held.getsockname()[1]
-        variables = {
-            "RAY_ADDRESS": f"127.0.0.1:{port}",
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(24),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
+        variables = {"RAY_ADDRESS": f"127.0.0.1:{port}", "RAY_AUTH_MODE": "token"}
+        variables["RAY_AUTH_TOKEN"] = secrets.token_hex(24)
         # Ray's variables in this process's environment belong to another Ray.
         others = JobEnvironment.path_environment().items()
         ours = {name: text for name, text in others if not name.startswith("RAY_")}
@@ -121,17 +116,9 @@ class RayHead:
             "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}",
             f"--temp-dir={ray_files(directory)}", "--disable-usage-stats",
         ]  # fmt: skip
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("wb") as log:
-            self._child = subprocess.Popen(
-                command,
-                cwd=directory,
-                env={**ours, **variables, **SETTINGS},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # a signal that ends the service's session spares it
-            )
+        self._log.unlink(missing_ok=True)  # it may say that an earlier head was started
+        environment = {**ours, **variables, **SETTINGS}
+        self._child = begin_process(command, environment, self._log, cwd=directory)
         head = _Head(self._machine.holder(self._child.pid), str(directory), variables)
         note_owner(directory, head.process)
         with open(self._file, "wb", opener=for_us_only) as file:
@@ -141,8 +128,7 @@ class RayHead:
     def _await_start(self, head: _Head) -> None:
         end_s = time.monotonic() + START_S_MAX
         while STARTED.encode() not in self._log.read_bytes():
-            is_late = time.monotonic() > end_s
-            if is_late or not self._runs(head) or self._over.wait(LOOK_S):
+            if time.monotonic() > end_s or not self._runs(head) or self._over.wait(LOOK_S):
                 raise ChildProcessError(" ".join(tail(self._log, bytes_max=600).split()))
         process = psutil.Process(head.process.pid)
         check_loopback(listeners([process, *process.children(recursive=True)]))
