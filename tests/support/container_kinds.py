@@ -336,12 +336,14 @@ def _arrow(opened: Callable[..., Any]) -> Callable[[Sequence[Rec]], bytes]:
 
 
 def _rows(table: pa.Table) -> Reading:
+    """Each row with the schema and its metadata."""
     table.validate(full=True)
-    return [json.dumps(row, default=bytes.hex) for row in table.to_pylist()]
+    schema = table.schema.to_string(truncate_metadata=False)
+    return [(schema, json.dumps(row, default=bytes.hex)) for row in table.to_pylist()]
 
 
-def _key_of_row(row: str) -> str:
-    return str(json.loads(row)["id"])
+def _key_of_row(row: tuple[str, str]) -> str:
+    return str(json.loads(row[1])["id"])
 
 
 # -- all of them -----------------------------------------------------------------------------------

@@ -102,29 +102,6 @@ def test_a_job_shuffles_shards_of_a_container_from_outside(
         assert listed["file_bytes"] == (tmp_path / "out" / listed["name"]).stat().st_size
 
 
-def test_members_of_one_record_stay_side_by_side(tmp_path: Path) -> None:
-    some_shards(tmp_path / "in")
-    run_local(tmp_path, spec_of(**ZIPS))
-    names = [name for name, _ in read_with_zipfile(tmp_path / "out")]
-    assert [name.removesuffix(".bin") for name in names[::2]] == [
-        name.removesuffix(".cls") for name in names[1::2]
-    ]
-
-
-def test_a_renamed_record_has_its_new_name_in_the_header_and_in_the_directory(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "in").mkdir()
-    for shard in range(3):
-        (tmp_path / "in" / f"s-{shard}.szip").write_bytes(zip_of([("a.bin", bytes([shard]))]))
-    run_local(tmp_path, spec_of(**ZIPS, duplicate_keys="rename"))
-    assert sorted(read_with_zipfile(tmp_path / "out")) == [
-        ("a-1.bin", b"\1"),
-        ("a-2.bin", b"\2"),
-        ("a.bin", b"\0"),
-    ]
-
-
 def test_what_is_odd_is_reported_in_the_words_of_the_container(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for shard in range(3):
@@ -135,18 +112,6 @@ def test_what_is_odd_is_reported_in_the_words_of_the_container(tmp_path: Path) -
     assert "5 bytes of comments were dropped, in s-1.szip, …" in report.warnings
     seen = inspect_object(LocalBucket(tmp_path / "in"), "s-1.szip")
     assert [(each.kind, each.count) for each in seen.oddities] == [("comment", 5)]
-
-
-def test_a_result_of_the_container_verifies_and_a_changed_one_does_not(tmp_path: Path) -> None:
-    some_shards(tmp_path / "in")
-    run_local(tmp_path, spec_of(**ZIPS, output_shard_records=50))
-    manifest, options = manifest_in(tmp_path / "out"), RunOptions(root=tmp_path)
-    assert not api.verify(manifest, options=options).problems
-    (path,) = (tmp_path / "out").glob("*.szip")
-    data = bytearray(path.read_bytes())
-    data[-30] ^= 1  # in the central directory
-    path.write_bytes(data)
-    assert api.verify(manifest, options=options).problems
 
 
 def test_shards_of_one_container_are_converted_to_another_that_can_pack_them(

@@ -144,14 +144,6 @@ def test_lines_are_sorted_by_a_field(tmp_path: Path, field: str) -> None:
     assert api.verify(manifest, options=RunOptions(root=tmp_path, workers=1)).ok
 
 
-def test_lines_with_names_are_sorted_by_them(tmp_path: Path) -> None:
-    some_lines(tmp_path / "in")
-    order = {"kind": "alphanumeric", "decreasing": True}
-    run_inline(spec_of(**{**LINES, "algorithm": order}, key_field="id"), tmp_path, Moved())
-    keys = [orjson.loads(line)["id"] for line in lines_in(tmp_path / "out")]
-    assert keys == sorted(keys, reverse=True)
-
-
 @pytest.mark.parametrize("key_field", ["", "/id"])
 def test_a_tar_becomes_lines_and_comes_back_byte_for_byte(tmp_path: Path, key_field: str) -> None:
     members = [

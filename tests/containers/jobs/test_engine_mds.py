@@ -119,14 +119,6 @@ def test_codecs_that_no_index_can_say_are_refused(tmp_path: Path) -> None:
         run_local(tmp_path, spec_of(**JOB) | {"output_extension": ".mds.lz4"})
 
 
-def test_samples_can_be_ordered_by_a_column(tmp_path: Path) -> None:
-    everything = some_samples(tmp_path / "in")
-    order = {"kind": "alphanumeric", "decreasing": True}
-    run_local(tmp_path, spec_of(**{**JOB, "algorithm": order}, key_field="id"))
-    found = [sample["id"] for sample in samples_in(tmp_path / "out" / "train")]
-    assert found == sorted((sample["id"] for sample in everything), reverse=True)
-
-
 def test_shards_with_other_columns_are_refused_by_shard_and_column(tmp_path: Path) -> None:
     some_samples(tmp_path / "in")
     other = [{"id": "x", "image": b"", "label": 1}]

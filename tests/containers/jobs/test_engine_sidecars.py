@@ -21,13 +21,11 @@ from dsort.errors import InputError, NamesTakenError, SpecError
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
-from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, tree_of, write_shards
 from tests.support.engine import refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport, VerifyReport
 from tests.support.seaweedfs import S3Server
-from tests.support.store_like import StoreLikeBucket
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -233,21 +231,6 @@ def test_a_name_that_is_taken_is_refused_and_replaced_if_asked(root: Path) -> No
     assert (root / "out" / "README.md").read_text() == "mine"
     run_local(root, spec_with("huggingface"), overwrite=True)
     assert "configs:" in (root / "out" / "README.md").read_text()
-
-
-def test_stores_that_take_bytes_in_order_get_the_same(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-    for kind in (LocalBucket, lambda path, **more: StoreLikeBucket(LocalBucket(path, **more))):
-        monkeypatch.setattr("dsort.storage.open.LocalBucket", kind)
-        run_inline(spec_with(*KINDS, output_format="d/out-%d"), root, Moved("spill"))
-        found.append({name: data for name, (_, data) in tree_of(root / "out").items()})
-        (root / "out").rename(root / f"out-{len(found)}")
-        monkeypatch.undo()
-    first, second = ({k: v for k, v in each.items() if ".dsort" not in k} for each in found)
-    assert first == second
-    assert {"d/out-0.idx", "d/sizes.json", ".nv-meta/index.uuid", "README.md"} <= first.keys()
 
 
 def without_ids(files: dict[str, bytes]) -> dict[str, bytes]:

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-import dsort
 from dsort import api
 from dsort.containers.columnar.blocks import RowGroup
 from dsort.errors import (
@@ -28,9 +27,7 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.options import RunOptions
-from dsort.shard_contents import inspect_object
-from dsort.storage.directory.bucket import LocalBucket
-from tests.support.engine import count_of, run_local, spec_of
+from tests.support.engine import count_of, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport
 from tests.support.tables import (
@@ -73,35 +70,6 @@ def rows_of(table: pa.Table, by: str = "id") -> list[str]:
     return sorted(repr(row) for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_row_comes_out_once_in_the_same_bytes_whatever_moved_it(
-    tmp_path: Path, suffix: str
-) -> None:
-    everything = some_tables(tmp_path / "in", suffix)
-    seen = set()
-    for at, moved in enumerate(WAYS):
-        report = run_inline(tables_spec(suffix, output_bck=f"out{at}"), tmp_path, moved)
-        shards = sorted((tmp_path / f"out{at}").glob(f"*{suffix}"))
-        found = pa.concat_tables(map(read_table, shards))
-        assert report.records == len(found) == len(everything)
-        assert found.schema.equals(everything.schema, check_metadata=True)
-        assert rows_of(found) == rows_of(everything)
-        assert found["id"].to_pylist() != everything["id"].to_pylist()
-        assert [len(read_table(shard)) for shard in shards[:-1]] == [40] * (len(shards) - 1)
-        seen.add(tuple(hashlib.sha256(shard.read_bytes()).hexdigest() for shard in shards))
-    assert len(seen) == 1
-
-
-@pytest.mark.parametrize(("suffix", "other"), [(".parquet", ".arrows"), (".arrows", ".parquet")])
-def test_tables_of_one_container_are_written_as_those_of_another(
-    tmp_path: Path, suffix: str, other: str
-) -> None:
-    everything = some_tables(tmp_path / "in", suffix)
-    run_inline(tables_spec(suffix, output_extension=other), tmp_path, WAYS[1])
-    found = pa.concat_tables(map(read_table, outputs(tmp_path)))
-    assert rows_of(found) == rows_of(everything)
-
-
 @pytest.mark.exhaustive
 def test_long_values_are_the_same_bytes_whether_they_stay_or_are_spilled(tmp_path: Path) -> None:
     import duckdb  # these take a while to load
@@ -127,18 +95,6 @@ def test_long_values_are_the_same_bytes_whether_they_stay_or_are_spilled(tmp_pat
         assert polars.read_parquet(shard).select(columns).to_dicts() == rows
         found = duckdb.sql(f"SELECT {', '.join(columns)} FROM '{shard}'").fetchall()
         assert found == [tuple(row.values()) for row in rows]
-
-
-def test_worker_processes_make_the_same_shards_as_this_process(tmp_path: Path) -> None:
-    some_tables(tmp_path / "in", ".parquet")
-    run_inline(tables_spec(".parquet", output_bck="inline"), tmp_path, WAYS[0])
-    report = run_local(tmp_path, tables_spec(".parquet"), workers=2)
-    assert report.run.move == "spill"
-    made = [path.read_bytes() for path in outputs(tmp_path)]
-    assert made == [path.read_bytes() for path in sorted((tmp_path / "inline").glob("*.parquet"))]
-    manifest = next((tmp_path / "out" / ".dsort").rglob("manifest.json")).read_text()
-    for path in outputs(tmp_path):
-        assert f'"file_bytes": {path.stat().st_size}' in manifest
 
 
 def test_row_groups_close_by_rows_and_by_bytes_and_media_are_stored_as_they_are(
@@ -227,19 +183,6 @@ def test_empty_shards_and_shards_without_rows_for_them(tmp_path: Path) -> None:
     found = list(map(read_table, outputs(tmp_path)))
     assert [len(each) for each in found] == [1, 1, 1, 0, 0]
     assert {each.schema for each in found} == {found[0].schema}
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_shards_that_cannot_be_read_are_named_or_skipped(tmp_path: Path, suffix: str) -> None:
-    everything = some_tables(tmp_path / "in", suffix)
-    torn = tmp_path / "in" / f"in-1{suffix}"
-    lost = len(read_table(torn))
-    torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
-    with pytest.raises(CorruptShardError, match="in-1"):
-        run_inline(tables_spec(suffix), tmp_path, WAYS[1])
-    report = run_inline(tables_spec(suffix, corrupt_shards="skip"), tmp_path, WAYS[1])
-    assert report.records == len(everything) - lost
-    assert count_of(report, "corrupt_shards")[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -367,18 +310,6 @@ def test_times_keep_their_nanoseconds(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "out" / "out-0.tar") as tar:
         found = [tar.extractfile(each).read() for each in tar]  # type: ignore[union-attr]
     assert found == [b"00:00:00.000000001", b"1970-01-01 00:00:00.000000001"]
-
-
-def test_rows_are_read_and_listed_as_records(tmp_path: Path) -> None:
-    write_table(tmp_path / "in" / "in-0.parquet", CELLS)
-    shard = tmp_path / "in" / "in-0.parquet"
-    read = [(record.key, record.members) for record in dsort.read_shards([str(shard)])]
-    assert read[:2] == [
-        ("a", {"a.jpg": b"J", "a.cls": b"1", "a.meta.json": b'{"x": 1}'}),
-        ("b", {"b.jpg": b"", "b.cls": b"2"}),
-    ]
-    listed = inspect_object(LocalBucket(tmp_path / "in"), "in-0.parquet")
-    assert [record.key for record in listed.records] == ["a", "b", "c"]
 
 
 def test_a_result_of_tables_is_verified_by_its_rows(tmp_path: Path) -> None:

@@ -12,11 +12,10 @@ import pytest
 from tfrecord.reader import tfrecord_iterator
 
 from dsort import api
-from dsort.errors import ConversionError, CorruptShardError, StrayMemberError
+from dsort.errors import ConversionError, StrayMemberError
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import run_local, spec_of
-from tests.support.inline_runtime import Moved, run_inline
 from tests.support.tfrecords import example_bytes, examples_in, frame, frames_in
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -59,23 +58,6 @@ def frames_out(root: Path) -> list[bytes]:
     return [r for path in sorted((root / "out").glob("*.tfrecord")) for r in frames_in(path)]
 
 
-def test_frames_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
-    tmp_path: Path,
-) -> None:
-    everything = some_tfrecords(tmp_path / "in")
-    outputs = []
-    for number, (move, workers) in enumerate((("map", 1), ("spill", 2))):
-        spec = spec_of(**{**TFRECORDS, "output_bck": f"out{number}"}, verify="content")
-        run_local(tmp_path, spec, move=move, workers=workers)
-        outputs.append(files_of(tmp_path / f"out{number}", "*.tfrecord"))
-        (tmp_path / f"out{number}").rename(tmp_path / "out")
-        found = frames_out(tmp_path)
-        assert Counter(found) == Counter(everything)
-        assert found != everything
-        (tmp_path / "out").rename(tmp_path / f"done{number}")
-    assert outputs[0] == outputs[1]
-
-
 def test_compressed_shards_are_read_by_others(tmp_path: Path) -> None:
     everything = some_tfrecords(tmp_path / "in", 5)
     run_local(tmp_path, spec_of(**TFRECORDS, output_extension=".tfrecord.gz"))
@@ -85,15 +67,6 @@ def test_compressed_shards_are_read_by_others(tmp_path: Path) -> None:
         for record in tfrecord_iterator(str(path), compression_type="gzip")
     ]
     assert Counter(found) == Counter(everything)
-
-
-def test_records_can_be_ordered_by_a_feature(tmp_path: Path) -> None:
-    some_tfrecords(tmp_path / "in", 8)
-    order = {"kind": "alphanumeric", "decreasing": True}
-    run_local(tmp_path, spec_of(**{**TFRECORDS, "algorithm": order}, key_field="id"))
-    (paths,) = [sorted((tmp_path / "out").glob("*.tfrecord"))]
-    ids = [str(example["id"][1][0]) for example in examples_in(paths)]
-    assert ids == sorted(ids, reverse=True)
 
 
 def test_a_tar_becomes_examples_and_comes_back_byte_for_byte(tmp_path: Path) -> None:
@@ -138,25 +111,6 @@ def test_a_tar_becomes_examples_and_comes_back_byte_for_byte(tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("memory", ["1KB", ""])
-def test_conversion_gives_the_same_bytes_through_disk_and_memory(
-    tmp_path: Path, memory: str
-) -> None:
-    members = [Member(f"{n:03d}.{e}", e.encode() * 99 * n) for n in range(60) for e in ("a", "b")]
-    write_shards(tmp_path / "in", {"a-0.tar": Shard(tuple(members))})
-    spec = spec_of(
-        input_format={"template": "a-{0..0}"},
-        output_extension=".tfrecord",
-        output_shard_records=30,
-        verify="content",
-        **({"max_mem_usage": memory} if memory else {}),
-    )
-    run_local(tmp_path, spec, move="spill" if memory else "map")
-    examples = examples_in(sorted((tmp_path / "out").glob("*.tfrecord")))
-    found = [(example["a"][1][0], example["b"][1][0]) for example in examples]
-    assert found == [(b"a" * 99 * n, b"b" * 99 * n) for n in range(60)]
-
-
 def test_a_record_that_is_no_example_is_moved_but_not_converted(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for shard in range(3):
@@ -167,17 +121,6 @@ def test_a_record_that_is_no_example_is_moved_but_not_converted(tmp_path: Path) 
         run_local(tmp_path, spec_of(**TFRECORDS, output_extension=".tar"))
 
 
-def test_an_example_with_two_features_of_one_name_is_not_converted(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    one, other = (example_bytes({"x": ("byte", value)}) for value in (b"1", b"2"))
-    (tmp_path / "in" / "s-0.tfrecord").write_bytes(frame(one + other))
-    spec = spec_of(
-        **TFRECORDS | {"input_format": {"template": "s-{0..0}"}}, output_extension=".tar"
-    )
-    with pytest.raises(ConversionError, match="it has two features x"):
-        run_inline(spec, tmp_path, Moved())
-
-
 def test_links_are_refused(tmp_path: Path) -> None:
     link = Member("1.png", kind="symlink", target="0.png")
     write_shards(tmp_path / "in", {"a-0.tar": Shard((link,))})
@@ -186,17 +129,6 @@ def test_links_are_refused(tmp_path: Path) -> None:
             tmp_path,
             spec_of(input_format={"template": "a-{0..0}"}, output_extension=".tfrecord"),
         )
-
-
-def test_a_damaged_shard_stops_the_job_with_the_offset_of_the_record(tmp_path: Path) -> None:
-    some_tfrecords(tmp_path / "in")
-    path = tmp_path / "in" / "s-1.tfrecord"
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(CorruptShardError, match="a record does not have its checksum") as caught:
-        run_local(tmp_path, spec_of(**TFRECORDS))
-    assert 0 < caught.value.offset < len(data)
 
 
 def test_shards_that_are_called_as_tensorflow_calls_them_are_read_and_written(

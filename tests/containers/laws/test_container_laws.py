@@ -100,7 +100,7 @@ def verified(root: Path, bucket: str) -> list[dict[str, Any]]:
     return listed
 
 
-@pytest.mark.sample(keep=10)
+@pytest.mark.sample(keep=len(KINDS))
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
 def test_every_record_comes_out_once_in_its_order_in_the_same_bytes_however_it_is_done(
