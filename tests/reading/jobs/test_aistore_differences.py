@@ -1,5 +1,5 @@
-"""Each row of the tables of docs/migration/aistore.md is shown by tests: here, or where the list
-says."""
+"""Each row of the tables of docs/migration/aistore.md is shown by tests: here, or elsewhere by those
+that are named."""
 
 from __future__ import annotations
 
@@ -22,132 +22,85 @@ pytestmark = pytest.mark.usefixtures("workers_here")
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "migration" / "aistore.md"
-COMPATIBILITY = "integration/test_aistore_compatibility.py"
-HERE = "integration/test_aistore_differences.py"
-KEYS = "integration/test_engine_keys.py"
-OUTPUTS = "integration/test_engine_outputs.py"
-REACTIONS = "integration/test_engine_reactions.py"
-REQUESTS = "unit/test_service_peer_requests.py"
-ROUTES = "unit/test_service_peer_routes.py"
-SDK = "integration/test_service_aistore_sdk.py"
-VIEWS = "unit/test_service_peer_views.py"
-RECORDED = (
-    "unit/test_service_peer_objects.py",
-    "the_recorded_requests_have_their_answers_one_after_the_other",
-)
 SHOWN_BY = {  # how a row begins: its tests, in the order of the page
-    "the same seed": [(OUTPUTS, "the_same_bytes_whatever_the_workers_and_the_movement")],
-    "`alphanumeric`": [(HERE, "keys_are_compared_and_long_names_stay")],
-    "`md5`": [(HERE, "md5_is_the_order_of_digests")],
-    "`none`": [(OUTPUTS, "inputs_come_in_their_order")],
-    "`duplicated_records`": [
-        (REACTIONS, "members_of_one_name_abort_wherever_they_are_in_the_shard"),
-    ],
-    "existing outputs": [
-        (OUTPUTS, "names_that_are_taken_are_refused_before_anything_is_written"),
-    ],
-    "an output name": [(OUTPUTS, "an_output_never_replaces_an_input")],
-    "keys of an external": [
-        ("unit/test_keymap.py", "expressions_are_tried_anywhere_in_the_first_name_and_the_key"),
-    ],
-    "a dead target": [
-        (
-            "faults/test_resume.py",
-            "compressed_shards_have_the_same_bytes_and_sizes_after_a_death",
-        ),
-    ],
-    "`dsorter_type`": [
-        ("unit/test_spec_rules.py", "what_cannot_apply_draws_one_warning_and_is_not_kept"),
-    ],
-    "a long name": [(HERE, "keys_are_compared_and_long_names_stay")],
-    "a directory": [(REACTIONS, "strays_are_kept_but_for_directories_and_devices")],
-    "a file without": [(HERE, "a_file_without_a_dot_is_a_record_of_its_own")],
-    "one key in several": [
-        (REACTIONS, "duplicate_keys_may_be_let_be"),
-        (REACTIONS, "duplicate_keys_may_abort"),
-        (REACTIONS, "duplicate_keys_may_be_dropped"),
-    ],
-    "missing input shards": [
-        (REACTIONS, "missing_shards_are_counted_exactly"),
-        (REACTIONS, "missing_shards_may_abort"),
-    ],
-    "`objnames`": [(REACTIONS, "names_of_a_list_are_taken_as_they_are")],
-    "a warning for each": [(VIEWS, "missing_and_duplicated_items_have_a_warning_each")],
-    "a member whose": [
-        (ROUTES, "members_that_lead_out_of_the_archive_end_the_job_unless_the_spec_says_otherwise"),
-        (SDK, "a_shard_with_a_member_that_leads_out_of_it_ends_the_job"),
-    ],
-    "a content key": [(HERE, "a_newline_at_the_end_of_a_content_key_is_left_out")],
-    "a record without its": [
-        (KEYS, "a_record_without_a_content_key_aborts"),
-        (KEYS, "records_without_a_content_key_have_a_place"),
-    ],
-    "names that": [(KEYS, "names_of_a_key_map_get_the_extension_unless_as_aistore_names_them")],
-    "with a key map": [(COMPATIBILITY, "shards_of_a_key_map_close_once_they_are_over_the_limit")],
-    "of compressed": [(HERE, "the_size_of_shards_is_that_of_payload_whatever_the_codec")],
-    "a record that a key": [(HERE, "a_record_that_a_key_map_does_not_place_is_left_out_or_kept")],
-    "an output template": [
-        (OUTPUTS, "a_template_that_is_too_small_is_refused_before_anything_is_written")
-    ],
-    "an input template": [
-        (REACTIONS, "a_template_without_a_range_is_that_one_shard"),
-        (OUTPUTS, "inputs_come_in_their_order"),
-    ],
-    "`dry_run: true`": [(SDK, "a_dry_run_of_a_yaml_file_is_listed_and_removed")],
-    "an unknown field": [
-        ("unit/test_spec_messages.py", "an_unknown_field_gets_the_closest_known_name"),
-        (ROUTES, "an_unknown_field_is_reported_in_json_and_in_yaml"),
-    ],
-    "shards that were": [(SDK, "a_running_job_is_aborted_and_leaves_no_shards")],
-    "an input bucket": [
-        (REQUESTS, "a_recorded_request_has_its_answer"),
-        (HERE, "a_bucket_of_a_store_that_is_not_there_is_missed_when_the_job_runs"),
-    ],
-    "zip becomes": [
-        ("integration/test_encoded_shards.py", "each_format_of_aistore_becomes_each_other"),
-        (HERE, "formats_may_be_mixed"),
-    ],
-    "all of `/v1/sort`": [
-        (ROUTES, "viewers_look_and_change_nothing"),
-        (ROUTES, "jobs_belong_to_who_started_them"),
-    ],
-    "a job that is stopped": [(ROUTES, "a_job_that_was_asked_to_stop_lets_its_output_names_go")],
-    "the cluster's map": [RECORDED],
-    "the rest of": [
-        (ROUTES, "what_only_a_cluster_has_is_declined"),
-        (REQUESTS, "a_recorded_request_has_its_answer"),
-    ],
+    "the same seed": ("the_same_bytes_whatever_the_workers_and_the_movement",),
+    "`alphanumeric`": ("keys_are_compared_and_long_names_stay",),
+    "`md5`": ("md5_is_the_order_of_digests",),
+    "`none`": ("inputs_come_in_their_order",),
+    "`duplicated_records`": ("members_of_one_name_abort_wherever_they_are_in_the_shard",),
+    "existing outputs": ("names_that_are_taken_are_refused_before_anything_is_written",),
+    "an output name": ("an_output_never_replaces_an_input",),
+    "keys of an external": ("expressions_are_tried_anywhere_in_the_first_name_and_the_key",),
+    "a dead target": ("compressed_shards_have_the_same_bytes_and_sizes_after_a_death",),
+    "`dsorter_type`": ("what_cannot_apply_draws_one_warning_and_is_not_kept",),
+    "a long name": ("keys_are_compared_and_long_names_stay",),
+    "a directory": ("strays_are_kept_but_for_directories_and_devices",),
+    "a file without": ("a_file_without_a_dot_is_a_record_of_its_own",),
+    "one key in several": (
+        "duplicate_keys_may_be_let_be",
+        "duplicate_keys_may_abort",
+        "duplicate_keys_may_be_dropped",
+    ),
+    "missing input shards": ("missing_shards_are_counted_exactly", "missing_shards_may_abort"),
+    "`objnames`": ("names_of_a_list_are_taken_as_they_are",),
+    "a warning for each": ("missing_and_duplicated_items_have_a_warning_each",),
+    "a member whose": (
+        "members_that_lead_out_of_the_archive_end_the_job_unless_the_spec_says_otherwise",
+        "a_shard_with_a_member_that_leads_out_of_it_ends_the_job",
+    ),
+    "a content key": ("a_newline_at_the_end_of_a_content_key_is_left_out",),
+    "a record without its": (
+        "a_record_without_a_content_key_aborts",
+        "records_without_a_content_key_have_a_place",
+    ),
+    "names that": ("names_of_a_key_map_get_the_extension_unless_as_aistore_names_them",),
+    "with a key map": ("shards_of_a_key_map_close_once_they_are_over_the_limit",),
+    "of compressed": ("the_size_of_shards_is_that_of_payload_whatever_the_codec",),
+    "a record that a key": ("a_record_that_a_key_map_does_not_place_is_left_out_or_kept",),
+    "an output template": ("a_template_that_is_too_small_is_refused_before_anything_is_written",),
+    "an input template": (
+        "a_template_without_a_range_is_that_one_shard",
+        "inputs_come_in_their_order",
+    ),
+    "`dry_run: true`": ("a_dry_run_of_a_yaml_file_is_listed_and_removed",),
+    "an unknown field": (
+        "an_unknown_field_gets_the_closest_known_name",
+        "an_unknown_field_is_reported_in_json_and_in_yaml",
+    ),
+    "shards that were": ("a_running_job_is_aborted_and_leaves_no_shards",),
+    "an input bucket": (
+        "a_recorded_request_has_its_answer",
+        "a_bucket_of_a_store_that_is_not_there_is_missed_when_the_job_runs",
+    ),
+    "zip becomes": ("each_format_of_aistore_becomes_each_other", "formats_may_be_mixed"),
+    "all of `/v1/sort`": ("viewers_look_and_change_nothing", "jobs_belong_to_who_started_them"),
+    "a job that is stopped": ("a_job_that_was_asked_to_stop_lets_its_output_names_go",),
+    "the cluster's map": ("the_recorded_requests_have_their_answers_one_after_the_other",),
+    "the rest of": ("what_only_a_cluster_has_is_declined", "a_recorded_request_has_its_answer"),
 }
 AS_AISTORE = {  # the same of compatibility: aistore
-    "`alphanumeric`": [(COMPATIBILITY, "whole_names_of_first_members_are_compared")],
-    "`md5`": [(COMPATIBILITY, "whole_names_of_first_members_are_compared")],
-    "`content` as": [
-        (COMPATIBILITY, "a_newline_is_a_part_of_a_string_key_and_of_no_number"),
-    ],
-    "an external": [
-        (COMPATIBILITY, "shards_of_a_key_map_close_once_they_are_over_the_limit"),
-        (KEYS, "names_of_a_key_map_get_the_extension_unless_as_aistore_names_them"),
-    ],
+    "`alphanumeric`": ("whole_names_of_first_members_are_compared",),
+    "`md5`": ("whole_names_of_first_members_are_compared",),
+    "`content` as": ("a_newline_is_a_part_of_a_string_key_and_of_no_number",),
+    "an external": (
+        "shards_of_a_key_map_close_once_they_are_over_the_limit",
+        "names_of_a_key_map_get_the_extension_unless_as_aistore_names_them",
+    ),
 }
 OBJECTS = {  # the same of buckets and objects
-    "an access list": [
-        ("contract/test_service_buckets.py", "who_may_not_write_makes_and_removes_nothing"),
-        (
-            "contract/test_service_authorisation.py",
-            "every_route_answers_every_caller_as_the_table_says",
-        ),
-    ],
-    "an object may": [(SDK, "what_the_sdk_means_by_more_than_a_plain_write_is_declined")],
-    "a job's inputs": [
-        ("contract/test_service_object_writes.py", "what_a_running_job_needs_stays_as_it_is")
-    ],
-    "`bucket rm`": [(SDK, "buckets_and_objects_from_their_making_to_their_removal")],
-    "`object rm --list`": [RECORDED],
-    "buckets are copied": [(SDK, "what_the_sdk_means_by_more_than_a_plain_write_is_declined")],
-    "`get --checksum`": [RECORDED],
-    "`ls --props atime": [RECORDED],
-    "`--archregx`": [RECORDED],
-    "the SDK puts": [(SDK, "a_key_map_of_the_framework")],
+    "an access list": (
+        "who_may_not_write_makes_and_removes_nothing",
+        "every_route_answers_every_caller_as_the_table_says",
+    ),
+    "an object may": ("what_the_sdk_means_by_more_than_a_plain_write_is_declined",),
+    "a job's inputs": ("what_a_running_job_needs_stays_as_it_is",),
+    "`bucket rm`": ("buckets_and_objects_from_their_making_to_their_removal",),
+    "`object rm --list`": ("the_recorded_requests_have_their_answers_one_after_the_other",),
+    "buckets are copied": ("what_the_sdk_means_by_more_than_a_plain_write_is_declined",),
+    "`get --checksum`": ("the_recorded_requests_have_their_answers_one_after_the_other",),
+    "`ls --props atime": ("the_recorded_requests_have_their_answers_one_after_the_other",),
+    "`--archregx`": ("the_recorded_requests_have_their_answers_one_after_the_other",),
+    "the SDK puts": ("a_key_map_of_the_framework",),
 }
 ALL = (SHOWN_BY, AS_AISTORE, OBJECTS)
 
@@ -162,10 +115,9 @@ def test_every_row_of_the_page_names_what_shows_it() -> None:
 
 
 def test_what_shows_a_row_is_there() -> None:
-    tests = {each for rows in ALL for shown in rows.values() for each in shown}
-    for file, name in sorted(tests):
-        text = (ROOT / "tests" / file).read_text(encoding="utf-8")
-        assert f"\ndef test_{name}(" in text, name
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"^ *def test_(\w+)\(", text, re.MULTILINE))
+    assert {name for rows in ALL for shown in rows.values() for name in shown} <= there
 
 
 # --- rows that nothing else shows as they are -----------------------------------------------------
