@@ -1,22 +1,22 @@
-"""Matching: which output record is which input record, and what is left over on either side."""
+"""Matching, by itself: what is left over of inputs and outputs; and that verification asks nothing
+that a job has planned."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
+import ast
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.commands import ROOT
 from tests.support.internals import (
     InputTable,
     Int64s,
     RecordRows,
     UInt64s,
-    later_duplicates,
     match_records,
-    occurrences,
     sort_out,
 )
 
@@ -47,41 +47,6 @@ def table(keys: Sequence[int], contents: Sequence[int], dropped: Sequence[int] =
 def matches(inputs: InputTable, found: UInt64s, order: Sequence[int] = ()) -> Int64s:
     rows = np.array(order or range(len(inputs)), np.int64)
     return match_records(inputs, found, rows, np.zeros(len(found), np.int32))
-
-
-def test_a_shuffled_copy_matches_row_by_row(rng: random.Random) -> None:
-    contents = list(range(500))
-    order = rng.sample(contents, len(contents))
-    inputs = table(contents, contents)
-    source = matches(inputs, digests(order))
-    assert source.tolist() == order
-    left = sort_out(inputs, column(order), digests(order), source)
-    assert not any(len(getattr(left, name)) for name in left.__slots__)
-
-
-def test_equal_records_are_each_matched_once(rng: random.Random) -> None:
-    contents = [rng.randrange(20) for _ in range(300)]
-    found = [rng.randrange(20) for _ in range(300)]
-    inputs = table(contents, contents)
-    source = matches(inputs, digests(found)).tolist()
-    matched = [row for row in source if row >= 0]
-    assert len(matched) == len(set(matched)) == (Counter(contents) & Counter(found)).total()
-    assert all(contents[row] == found[at] for at, row in enumerate(source) if row >= 0)
-    for content in set(contents):
-        rows = [row for at, row in enumerate(source) if row >= 0 and found[at] == content]
-        assert rows == sorted(rows)
-
-
-def test_equal_records_are_matched_in_the_order_of_a_shuffle() -> None:
-    inputs = table([1, 2, 1], [5, 6, 5])
-    assert matches(inputs, digests([5, 6, 5]), [2, 1, 0]).tolist() == [2, 1, 0]
-
-
-@pytest.mark.parametrize("rows", [0, 3])
-def test_nothing_matches_nothing(rows: int) -> None:
-    contents = list(range(rows))
-    assert matches(table([], []), digests(contents)).tolist() == [-1] * rows
-    assert matches(table(contents, contents), digests([])).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -115,24 +80,27 @@ def test_changed_records_of_one_key_have_a_partner_each() -> None:
     assert left.missing.tolist() == [3]
 
 
-def test_later_duplicates_are_counted_in_row_order(rng: random.Random) -> None:
-    keys = [rng.randrange(40) for _ in range(200)]
-    seen: Counter[int] = Counter()
-    wanted = []
-    for row, key in enumerate(keys):
-        if seen[key]:
-            wanted.append((row, seen[key]))
-        seen[key] += 1
-    rows, nth = later_duplicates(column(keys))
-    assert list(zip(rows.tolist(), nth.tolist(), strict=True)) == wanted
-    assert occurrences(column([3, 3, 4, 7, 7, 7])).tolist() == [0, 1, 0, 0, 1, 2]
-
-
-def test_keys_that_several_records_have_are_known_with_what_they_hold() -> None:
-    inputs = table([5, 6, 5, 7, 7], [1, 2, 3, 4, 5], dropped=[4])
-    assert inputs.repeated.tolist() == [5]
-    assert inputs.of_key(5) == {1: {(8, 1), (22, 3)}}
-    assert inputs.of_key(6) == {1: {(15, 2)}}
-    assert inputs.of_key(8) == {}
-    assert inputs.has(digests([1, 9, 5, 4])).tolist() == [True, False, False, True]
-    assert table([], []).has(digests([1])).tolist() == [False]
+def test_verification_uses_nothing_that_a_job_has_planned() -> None:
+    """It would believe what it is there to doubt."""
+    planning = {
+        "dsort.job.commit",
+        "dsort.job.coordinator",
+        "dsort.order.sort",
+        "dsort.order.cut",
+        "dsort.job.plan",
+        "dsort.workers.creator",
+        "dsort.workers.extractor",
+        "dsort.scratch.index",
+        "dsort.workers.orderer",
+        "dsort.workers.sealer",
+    }
+    used = set()
+    for path in [
+        ROOT / "dsort/verification/verify.py",
+        *(ROOT / "dsort/verification").glob("*.py"),
+    ]:
+        for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                used.add(node.module)
+    assert "dsort.verification.compare" in used
+    assert not used & planning
