@@ -1,5 +1,5 @@
-"""Each row of the tables of docs/migration/aistore.md is shown by tests: here, or elsewhere by those
-that are named."""
+"""Each row of the tables of docs/migration/aistore.md is shown by tests: here, or elsewhere by
+those that are named."""
 
 from __future__ import annotations
 
