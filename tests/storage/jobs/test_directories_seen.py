@@ -1,5 +1,5 @@
-"""A job whose workers would not see one of its directories ends before it begins, names it, and
-leaves nothing but its report."""
+"""A job whose workers would not see one of its directories ends before it begins and names it; a
+bucket that does not exist ends every command with one exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import StorageError
-from tests.support.commands import SPEC
+from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.inline_runtime import InlineRuntime, plan_inline, run_inline
 
@@ -62,3 +62,30 @@ def test_a_plan_writes_nothing_to_find_out(root: Path, monkeypatch: pytest.Monke
     plan_inline(SPEC, root)
     assert asked == [f"{root}/images"]
     assert not (root / "shuffled").exists()
+
+
+FIELDS = "{output_format: o-%d, output_shard_records: 5}"
+COMMANDS = [
+    ("start", "nope", "out", "-f", FIELDS),
+    ("plan", "nope", "out", "-f", FIELDS),
+    ("ingest", "nope", "out"),
+    ("convert", "nope", "out", "--to", "zip"),
+    ("transform", "nope", "out", "--python", "json:loads"),
+    ("ls", "nope"),
+    ("gc", "nope"),
+    ("cat", "nope/a.tar"),
+    ("inspect", "nope/a.tar"),
+    ("show", "a-job", "--bucket", "nope"),
+    ("resume", "a-job", "--bucket", "nope"),
+    ("stop", "a-job", "--bucket", "nope"),
+    ("verify", "a-job", "--bucket", "nope"),
+    ("verify", "./nope"),
+    ("where", "file:///nope", "a-key"),
+    ("show", "nope/prefix"),
+    ("resume", "./nope"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each[0])
+def test_a_missing_bucket_has_one_exit_code(command: tuple[str, ...], cli: CommandLine) -> None:
+    assert cli(*command).code == 4

@@ -1,31 +1,42 @@
 """What only an S3 store has, against a real server: reads pinned to what was opened, access that is
-denied, odd names and long listings."""
+denied, odd names, long listings, conditions that it may not heed, and what it keeps while an object
+is replaced."""
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from dsort.errors import (
     ChangedInputError,
+    NamesTakenError,
     ObjectNotFoundError,
     StorageAccessError,
     StorageError,
 )
+from dsort.storage.bucket import COPY
+from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
+from dsort.storage.s3 import copies as s3_copies
 from dsort.storage.s3.bucket import S3Bucket
 from tests.support.object_stores import (
     MIB,
     NO_WAIT,
     SMALL,
+    TOKEN,
     count_requests,
     new_s3_bucket,
     upload,
+    waiting,
 )
+from tests.support.object_stores import waiting as waiting_in
 from tests.support.seaweedfs import S3Server
 
 ODD_NAMES = ["a b/ü+%41.tar", "x#y?z&q=1", "日本/語", "~*[]{}^|<>!$'(),;:@", "tab\tx", "a.b-c_d"]
@@ -209,3 +220,192 @@ def test_buckets_share_what_is_known_of_services_and_nothing_else(
     with pytest.raises(StorageAccessError):
         stranger.read("a")
     assert bucket.read("a") == b"abc"
+
+
+@pytest.fixture
+def asked(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
+    monkeypatch.setattr("dsort.storage.s3.bucket.PROBED_AFTER", 1)
+    return new_s3_bucket(s3, retry=NO_WAIT)
+
+
+def publish(asked: S3Bucket, name: str, data: bytes = b"abc") -> None:
+    receipt = upload(asked, name, data)
+    asked.publish(f"{TOKEN}-{name}", name, overwrite=False, receipt=receipt)
+
+
+def test_after_a_probe_a_name_takes_one_request(asked: S3Bucket) -> None:
+    publish(asked, "first")
+    publish(asked, "second")
+    receipt = upload(asked, "third", b"abc")
+    made = count_requests(asked)
+    asked.publish(TOKEN, "third", overwrite=False, receipt=receipt)
+    assert made == ["CompleteMultipartUpload"]
+    assert [each.name for each in asked.list()] == ["first", "second", "third"]
+    assert list(asked.list(".dsort/")) == [], "the probe leaves nothing"
+    assert waiting_in(asked) == []
+
+
+def test_what_was_published_meanwhile_is_not_replaced(asked: S3Bucket) -> None:
+    publish(asked, "first")
+    publish(asked, "second")
+    ours, theirs = (
+        upload(asked, "a", b"ours"),
+        upload(asked, "a", b"theirs"),
+    )
+    asked.publish(f"{TOKEN}1", "a", overwrite=False, receipt=theirs)
+    with pytest.raises(NamesTakenError):
+        asked.publish(f"{TOKEN}2", "a", overwrite=False, receipt=ours)
+    assert asked.read("a") == b"theirs"
+    asked.publish(f"{TOKEN}1", "a", overwrite=False, receipt=theirs)  # again is no error
+    asked.publish(f"{TOKEN}2", "a", overwrite=True, receipt=ours)
+    assert asked.read("a") == b"ours"
+
+
+@pytest.mark.parametrize("how", ["ignored", "not offered", "failing"])
+def test_a_store_that_does_not_heed_it_is_asked_for_each_name(
+    asked: S3Bucket, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    api = asked._client.api
+    complete = api.complete_multipart_upload
+
+    def complete_as_others_do(**request: Any) -> Any:
+        if request.pop("IfNoneMatch", "") and how != "ignored":
+            code = {"not offered": "NotImplemented", "failing": "InternalError"}[how]
+            if how == "not offered" or ".dsort/" in request["Key"]:
+                raise ClientError({"Error": {"Code": code}}, "CompleteMultipartUpload")
+        return complete(**request)
+
+    monkeypatch.setattr(api, "complete_multipart_upload", complete_as_others_do)
+    for name in ("first", "second", "third"):
+        publish(asked, name)
+    with pytest.raises(StorageError, match="exists already"):
+        publish(asked, "first", b"other")
+    assert asked.read("first") == b"abc"
+
+
+def test_aws_is_known_to_heed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    known = S3Bucket(BucketRef("s3", "images", region="eu-central-1"), StoreLimits())
+    assert known._condition.is_heeded(TOKEN)
+    other = BucketRef("s3", "images", endpoint_url="https://amazonaws.com.example")
+    assert not S3Bucket(other, StoreLimits())._condition.is_heeded(TOKEN)
+
+
+def test_of_all_who_write_over_an_object_one_does(asked: S3Bucket) -> None:
+    asked.write("lease", b"before")
+    etag = asked.stat("lease").etag
+    with ThreadPoolExecutor(8) as threads:
+        written = list(
+            threads.map(lambda n: asked.write_over("lease", b"by %d" % n, etag), range(8))
+        )
+    assert written.count(True) == 1
+    assert asked.read("lease") == b"by %d" % written.index(True)
+
+
+def test_a_store_that_refuses_conditions_that_hold_is_written_to_without_any(
+    asked: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = asked._client.api
+    put = api.put_object
+
+    def put_as_radosgw_16_does(**request: Any) -> Any:
+        if "IfMatch" in request:
+            said = {"Error": {"Code": "PreconditionFailed"}}
+            raise ClientError({**said, "ResponseMetadata": {"HTTPStatusCode": 412}}, "PutObject")
+        return put(**request)
+
+    asked.write("lease", b"before")
+    etag = asked.stat("lease").etag
+    monkeypatch.setattr(api, "put_object", put_as_radosgw_16_does)
+    assert asked.write_over("lease", b"after it", etag)
+    assert asked.read("lease") == b"after it"
+    assert not asked.write_over("lease", b"too late", etag)
+    assert asked.read("lease") == b"after it"
+    assert not asked.write_over("none", b"", etag)
+    assert list(asked.list(".dsort/")) == [], "the probe leaves nothing"
+
+
+KEPT = ".dsort/job1/replaced/0"
+
+
+def test_a_copy_has_the_bytes_and_what_is_said_of_them(s3: S3Server) -> None:
+    bucket, client = new_s3_bucket(s3), s3.client()
+    where = {"Bucket": bucket._client.bucket, "Key": "a b+%41/é"}
+    client.put_object(**where, Body=b"old", ContentType="text/x-old", Metadata={"who": "me"})
+    assert bucket.keep_aside(where["Key"], KEPT) == COPY
+    bucket.publish(
+        TOKEN, where["Key"], overwrite=True, receipt=upload(bucket, where["Key"], b"new")
+    )
+    bucket.put_back(KEPT, where["Key"], receipt=COPY)
+    found = client.get_object(**where)
+    assert (found["Body"].read(), found["ContentType"]) == (b"old", "text/x-old")
+    assert found["Metadata"] == {"who": "me"}
+
+
+def test_a_version_is_kept_where_the_bucket_keeps_versions(s3: S3Server) -> None:
+    bucket, client = new_s3_bucket(s3), s3.client()
+    name = bucket._client.bucket
+    client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    first = client.put_object(Bucket=name, Key="a", Body=b"old")["VersionId"]
+    made = count_requests(bucket)
+    receipt = bucket.keep_aside("a", KEPT)
+    assert json.loads(receipt) == {"version": first}
+    assert "CopyObject" not in made
+    assert list(bucket.list(".dsort/")) == []
+    bucket.publish(TOKEN, "a", overwrite=True, receipt=upload(bucket, "a", b"new and longer"))
+    assert bucket.read("a") == b"new and longer"
+    bucket.put_back(KEPT, "a", receipt=receipt)
+    assert bucket.read("a") == b"old"
+
+
+def test_a_large_object_is_copied_in_parts(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_copies, "COPIED_AT_ONCE_BYTES_MAX", 6 * MIB)
+    monkeypatch.setattr(s3_copies, "PART_BYTES", 5 * MIB)
+    bucket, data = new_s3_bucket(s3), random.Random(8).randbytes(12 * MIB + 7)
+    bucket.write("a", data)
+    made = count_requests(bucket)
+    assert bucket.keep_aside("a", KEPT) == COPY
+    assert made.count("UploadPartCopy") == 3
+    assert bucket.read(KEPT) == data
+    bucket.delete("a")
+    bucket.put_back(KEPT, "a", receipt=COPY)
+    assert bucket.read("a") == data
+    assert waiting(bucket) == []
+
+
+def test_a_copy_in_parts_is_made_again_after_a_lost_reply(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upload is complete by then, so that it cannot be aborted."""
+    monkeypatch.setattr(s3_copies, "COPIED_AT_ONCE_BYTES_MAX", 6 * MIB)
+    monkeypatch.setattr(s3_copies, "PART_BYTES", 5 * MIB)
+    bucket, data = new_s3_bucket(s3), random.Random(9).randbytes(12 * MIB + 7)
+    bucket.write("a", data)
+    lost = []
+
+    def lose(**reply: object) -> None:
+        if not lost:
+            lost.append(reply)
+            raise ConnectionClosedError(endpoint_url="s3")
+
+    def refuse(**request: object) -> None:
+        raise ClientError({"Error": {"Code": "NoSuchUpload"}}, "AbortMultipartUpload")
+
+    events = bucket._client.api.meta.events
+    events.register("after-call.s3.CompleteMultipartUpload", lose)
+    events.register("before-call.s3.AbortMultipartUpload", refuse)  # SeaweedFS does not mind
+    assert bucket.keep_aside("a", KEPT) == COPY
+    assert lost
+    assert bucket.read(KEPT) == data
+
+
+def test_who_may_not_write_is_refused_before_anything_is_replaced(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = new_s3_bucket(s3)
+    bucket.write("a", b"old")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.reader_access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.reader_secret_key)
+    reader = type(bucket)(bucket._ref, bucket._limits)
+    with pytest.raises(StorageError, match="cannot keep a while it is replaced"):
+        reader.keep_aside("a", KEPT)

@@ -1,5 +1,5 @@
 """Each scheme gets its client, without a request and without loading those of others; jobs on files
-load none."""
+load none; requests for Google's and Microsoft's stores go where they were said to."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-from dsort.errors import InvariantError, StorageAccessError, StorageError
+from dsort.errors import InvariantError, ObjectNotFoundError, StorageAccessError, StorageError
 from dsort.storage.limit import StoreLimits
 from dsort.storage.obstore import ObstoreBucket
+from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import open_object_bucket
 from dsort.storage.s3.bucket import S3Bucket
@@ -181,3 +186,51 @@ def test_clients_are_loaded_only_where_they_are_wanted(statement: str, unwanted:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert unwanted.isdisjoint(json.loads(done.stdout))
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server that has nothing, and the paths that it was asked for."""
+    paths: list[str] = []
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            paths.append(unquote(self.path.partition("?")[0]))
+            self.send_response(404)
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.do_HEAD()
+
+        def log_message(self, *args: object) -> None:
+            """Not here."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", paths
+        server.shutdown()
+        thread.join()
+
+
+def test_google_is_asked_at_its_endpoint(
+    asked: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint_url, paths = asked
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+    bucket = open_bucket(BucketRef("gs", "shards/train", endpoint_url=endpoint_url), root=Path())
+    with pytest.raises(ObjectNotFoundError):
+        bucket.stat("a b.tar")
+    assert paths == ["/shards/train/a b.tar"]
+
+
+def test_azure_is_asked_at_its_endpoint(
+    asked: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint_url, paths = asked
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "somebody")
+    monkeypatch.setenv("AZURE_SKIP_SIGNATURE", "true")
+    bucket = open_bucket(BucketRef("az", "shards/train", endpoint_url=endpoint_url), root=Path())
+    with pytest.raises(ObjectNotFoundError):
+        bucket.stat("a.tar")
+    assert paths == ["/shards/train/a.tar"]

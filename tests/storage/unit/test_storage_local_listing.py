@@ -1,10 +1,12 @@
-"""Listing and discarding in a directory: links, odd names, what is no file, speed."""
+"""Listing and discarding in a directory, links and what is no file among it; when a file counts as
+another one than before."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from dsort.errors import (
     StorageAccessError,
     StorageError,
 )
+from dsort.storage.bucket import ObjectInfo
 from dsort.storage.directory.bucket import LocalBucket
 
 TOKEN = ".dsort/job1/0"
@@ -194,3 +197,68 @@ def test_an_empty_internal_directory_goes_with_what_was_never_there(
     (directory / ".dsort").mkdir()
     bucket.discard(".dsort/job1/")
     assert entries_of(directory) == []
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> LocalBucket:
+    noted = LocalBucket(tmp_path)
+    noted.write("a", b"one")
+    return noted
+
+
+def rewrite(path: Path) -> None:
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def link(path: Path) -> None:
+    path.with_name("other").hardlink_to(path)
+
+
+def change_mode(path: Path) -> None:
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize("change", [rewrite, link, change_mode], ids=lambda each: each.__name__)
+def test_a_file_that_was_touched_is_another_one(
+    change: Callable[[Path], None], noted: LocalBucket, tmp_path: Path
+) -> None:
+    before = noted.stat("a")
+    assert noted.stat("a").is_still(before.size_bytes, before.etag)
+    change(tmp_path / "a")
+    after = noted.stat("a")
+    assert (after.size_bytes, after.mtime_ns) == (before.size_bytes, before.mtime_ns)
+    assert not after.is_still(before.size_bytes, before.etag)
+    assert after.is_still(before.size_bytes, before.etag, any_ctime=True)
+
+
+def test_what_an_older_version_noted_still_fits(noted: LocalBucket, tmp_path: Path) -> None:
+    now = noted.stat("a")
+    status = (tmp_path / "a").stat()
+    older = f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
+    assert now.is_still(3, older)
+    assert not now.is_still(4, older)
+    assert not now.is_still(3, older + "0")
+    assert ObjectInfo("a", 3, 0, older).is_still(3, now.etag)
+
+
+@pytest.mark.parametrize("etag", ['"0a-3"', "", "1-2-3-4", "x-c1"])
+def test_etags_of_stores_are_compared_whole(etag: str) -> None:
+    assert ObjectInfo("a", 3, 0, etag).is_still(3, etag)
+    assert not ObjectInfo("a", 3, 0, etag).is_still(3, f"{etag}-c1")
+    assert not ObjectInfo("a", 3, 0, etag).is_still(2, etag)
+
+
+def test_a_staged_file_is_known_again_after_it_was_renamed(
+    noted: LocalBucket,
+) -> None:
+    with noted.stage(TOKEN, name="b") as staged:
+        staged.write_at(0, [b"abc"])
+        receipt = staged.finish()
+    before = noted.stat(TOKEN).etag
+    noted.publish(TOKEN, "b", overwrite=False, receipt=receipt)
+    assert noted.stat("b").etag != before  # its ctime
+    assert noted.still_staged({TOKEN: ("b", receipt)}) == {TOKEN}
+    noted.publish(TOKEN, "b", overwrite=False, receipt=receipt)  # a call that did not return
