@@ -4,38 +4,55 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
+import random
+import sys
 import tarfile
+from math import inf
 from pathlib import Path
 
+import psutil
+import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.__main__ import main
+from benchmarks.container_contenders import dsort_on
+from benchmarks.container_data import ContainerData, ContainerRequest, make_containers
 from benchmarks.contenders import (
     CONTENDERS,
     SHARD_BYTES,
     Contender,
     Task,
-    cp_script,
-    read_report,
 )
 from benchmarks.data import (
     PROFILES,
+    Data,
     DataSet,
-    NoRoomError,
     Request,
     make_data,
     make_shard,
-    require_room,
 )
-from benchmarks.process import Finished
+from benchmarks.gate import upper_bound
+from benchmarks.measure import Bench, round_robin
+from benchmarks.memory import (
+    LimitedSampler,
+    MemoryLimit,
+    NotPermittedError,
+)
+from benchmarks.object_store import (
+    STORE_CONTENDERS,
+    StoreTask,
+    account_of,
+    spec_of,
+)
+from benchmarks.process import Finished, run_tree
 from benchmarks.results import (
     Run,
-    Skip,
     ratio_of,
     summarise,
-    to_json,
 )
-from benchmarks.tables import render
+from benchmarks.scripts.copy_shards import Copier
+from dsort.spec.load import parse_spec
+from tests.support.memory_bucket import MemoryBucket
 
 SMALL = Request("100k", 2_000_000, 2)
 # The first shard of SMALL; it changes only together with MAKER_VERSION.
@@ -86,39 +103,6 @@ def test_shards_are_plain_ustar_with_two_members_a_record(profile: str, tmp_path
     assert data.member_bytes_min < data.total_bytes == sum(p.stat().st_size for p in data.paths)
 
 
-def test_padding_of_a_payload_is_zero(tmp_path: Path) -> None:
-    data = make_data(tmp_path, Request("1k", 30_000, 1))
-    raw = data.paths[0].read_bytes()
-    with tarfile.open(data.paths[0]) as archive:
-        for member in archive:
-            end = member.offset_data + member.size
-            assert raw[end : end + -member.size % 512].strip(b"\0") == b""
-
-
-def test_data_that_is_whole_is_reused_and_other_data_is_remade(tmp_path: Path) -> None:
-    data = make_data(tmp_path, SMALL)
-    before = data.paths[0].stat().st_mtime_ns
-    assert make_data(tmp_path, SMALL) == data
-    assert data.paths[0].stat().st_mtime_ns == before
-
-    data.paths[1].write_bytes(b"cut short")
-    assert make_data(tmp_path, SMALL) == data
-    assert data.paths[1].stat().st_size == data.sizes[1]
-
-    (data.root / "data.json").unlink()
-    data.paths[0].write_bytes(b"\0" * data.sizes[0])
-    make_data(tmp_path, SMALL)
-    assert hashlib.sha256(data.paths[0].read_bytes()).hexdigest() == SMALL_SHARD_SHA256
-
-
-def test_a_full_disk_is_reported_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(NoRoomError, match="smaller --total"):
-        require_room(tmp_path, 2**62)
-    with pytest.raises(NoRoomError):
-        make_data(tmp_path, Request("100k", 2**62, 1))
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- ratios
 
 
@@ -150,26 +134,6 @@ def test_rows_are_medians_of_the_runs_that_did_not_fail() -> None:
     assert rates == pytest.approx((100, 200, 300))
     assert cp.cp_ratio == pytest.approx(1)
     assert (ray.rounds, ray.cp_ratio, ray.failure) == (0, None, "exit code 1: lost")
-
-
-def test_the_result_is_json_and_a_table_of_at_most_100_columns() -> None:
-    report = {"phase_seconds": {"extract": 0.1, "plan": 0.0, "create": 0.2, "commit": 0.1}}
-    runs = [
-        rate_run("cp", 0, 1000),
-        rate_run("dsort-map", 0, 1300, details=report),
-        rate_run("ray-tuned", 0, 1, failure="exit code 1: " + "a long story " * 20),
-    ]
-    skips = [Skip("limited", "4m", "cannot make a memory cgroup: " + "no " * 60)]
-    machine = {"cpu": "a processor, 2 cores", "libraries": "name 1.2.3, " * 20}
-    text = render(machine, runs, skips)
-    assert max(map(len, text.splitlines())) <= 100
-    for wanted in ("dsort-map       1  1300", "1.30", "failed", "not measured: limited"):
-        assert wanted in text
-    result = json.loads(json.dumps(to_json(machine, {"rounds": 1}, runs, skips)))
-    assert result["format"] == "dsort-benchmarks-1"
-    assert result["runs"][1]["megabytes_per_second"] == pytest.approx(1300)
-    assert result["rows"][1]["cp_ratio"] == pytest.approx(1.3)
-    assert result["skipped"][0]["what"] == "4m"
 
 
 # --- contenders
@@ -209,28 +173,180 @@ def test_dsort_is_counted_from_extract_to_commit() -> None:
         CONTENDERS["dsort"].account(Finished(0, 9.0, 1, 0, json.dumps(report), "", False))
 
 
-def test_a_report_is_all_of_the_output_or_its_last_line() -> None:
-    assert read_report('{\n "a": 1\n}\n') == {"a": 1}
-    assert read_report('hello\n{"a": 1}\n') == {"a": 1}
-    for text in ("", "hello", "[1]"):
-        with pytest.raises(ValueError, match="no JSON report"):
-            read_report(text)
+@pytest.mark.parametrize("name", ["cp", "tarfile", "webdataset"])
+def test_a_run_is_timed_checked_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    if CONTENDERS[name].missing:
+        pytest.skip(CONTENDERS[name].missing)
+    data = make_data(tmp_path, SMALL)
+    bench = Bench(workers=2, timeout_seconds=60, cp=("cp",))
+    run = bench.run(CONTENDERS[name], data, suite="warm", number=0)
+    assert run.failure == ""
+    assert run.details["output_bytes"] >= data.member_bytes_min
+    assert run.details.get("records", data.records) == data.records
+    assert 0 < run.work_seconds <= run.whole_seconds
+    assert run.megabytes_per_second > 0
+    assert sorted(path.name for path in data.root.iterdir()) == ["data.json", "shards"]
 
 
-def test_cp_deals_every_shard_out_once_and_fails_when_one_copy_fails(tmp_path: Path) -> None:
-    data = make_data(tmp_path / "data", Request("1k", 60_000, 5))
-    task = task_of(data, tmp_path, workers=3)
-    assert cp_script(task).count("cp --") == 3
-    subprocess.run(["/bin/sh", "-c", cp_script(task)], check=True)
-    assert sorted(path.name for path in task.output.iterdir()) == list(data.names)
-    data.paths[3].unlink()
-    failed = subprocess.run(["/bin/sh", "-c", cp_script(task)], check=False, capture_output=True)
-    assert failed.returncode == 1
+def test_a_contender_that_loses_data_has_failed(tmp_path: Path) -> None:
+    cp = CONTENDERS["cp"]
+    lossy = Contender("lossy", lambda task: ["true"], cp.account)
+    said = "echo lib.MemoryError: no >&2; echo see the guide >&2; exit 3"
+    broken = Contender("broken", lambda task: ["sh", "-c", said], cp.account)
+    data = make_data(tmp_path, SMALL)
+    bench = Bench(workers=1, timeout_seconds=60, cp=("cp",))
+    run = bench.run(lossy, data, suite="warm", number=0)
+    assert run.failure == f"wrote 0 of {data.member_bytes_min} bytes"
+    run = bench.run(broken, data, suite="warm", number=0)
+    assert run.failure == "exit code 3: lib.MemoryError: no"
 
 
-def test_a_contender_that_is_not_installed_says_so() -> None:
-    assert CONTENDERS["cp"].missing == ""
-    contender = Contender(
-        "x", CONTENDERS["cp"].command, CONTENDERS["cp"].account, modules=("no_such_module",)
-    )
-    assert contender.missing == "not installed: no_such_module"
+def test_contenders_take_turns_and_one_that_failed_is_left_out() -> None:
+    names: list[str] = []
+
+    def one(contender: Contender, number: int) -> Run:
+        names.append(f"{contender.name}{number}")
+        failure = "no" if contender.name == "ray" else ""
+        return Run("warm", "100k", contender.name, number, 10**8, 1.0, failure=failure)
+
+    entries = [(CONTENDERS[name], rounds) for name, rounds in [("cp", 3), ("ray", 3), ("dsort", 2)]]
+    assert len(list(round_robin(entries, one))) == 6
+    assert names == ["cp0", "ray0", "dsort0", "cp1", "dsort1", "cp2"]
+
+
+def test_the_command_line_measures_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = tmp_path / "result.json"
+    line = f"--data {tmp_path}/data --total 2MB --shards 2 --rounds 2 --only warm,small"
+    line += f" --results {tmp_path}/results"
+    code = main([*line.split(), "--profiles", "1k", "--contenders", "cp", "--json", str(result)])
+    assert code == 0
+    assert "warm page cache: 1k records" in capsys.readouterr().out
+    written = json.loads(result.read_text())
+    assert [run["suite"] for run in written["runs"]] == ["warm", "warm", "small", "small"]
+    of_one = json.loads((tmp_path / "results" / "small.json").read_text())
+    assert [run["suite"] for run in of_one["runs"]] == ["small", "small"]
+    assert str(tmp_path) not in result.read_text()
+
+
+# --- process trees and memory
+
+
+def test_a_tree_that_does_not_end_is_ended_whole(tmp_path: Path) -> None:
+    command = ["sh", "-c", "tail -f /dev/null & echo $!; wait"]
+    finished = run_tree(command, cwd=tmp_path, timeout_seconds=0.3)
+    assert finished.timed_out
+    assert finished.exit_code == -9
+    assert not psutil.pid_exists(int(finished.stdout))
+
+
+def test_a_memory_limit_holds_and_is_removed(tmp_path: Path) -> None:
+    try:
+        with MemoryLimit(64 * 1024**2) as limit:
+            sampler = LimitedSampler(limit)
+            code = "x = bytearray(b'x') * 300_000_000"
+            command = limit.wrap([sys.executable, "-c", code])
+            finished = run_tree(command, cwd=tmp_path, timeout_seconds=60, sampler=sampler)
+            assert finished.exit_code == -9
+            assert limit.kill_count >= 1
+            assert 0 < limit.peak_bytes <= limit.limit_bytes
+    except NotPermittedError as error:
+        pytest.skip(str(error))
+    assert not limit.path.exists()
+
+
+PHASES = {"resolve": 0.1, "extract": 1.0, "plan": 0.1, "create": 2.0, "commit": 0.2}
+
+
+def test_the_floor_puts_the_same_bytes_under_the_same_names() -> None:
+    source, target = MemoryBucket("memory://in"), MemoryBucket("memory://out")
+    shards = {"a.tar": b"a" * 1000, "b.tar": b"b" * 10, "empty.tar": b""}
+    for name, data in shards.items():
+        source.write(name, data)
+    copier = Copier(source, target)
+    assert [copier.copy(name) for name in shards] == [1000, 10, 0]
+    assert {info.name: target.read(info.name) for info in target.list()} == shards
+
+
+def test_floor_and_dsort_are_asked_for_the_same_shards(tmp_path: Path) -> None:
+    data = make_data(tmp_path, SMALL)
+    task = StoreTask(data, "http://127.0.0.1:1", "inputs", "outputs", tmp_path, workers=3)
+    line = STORE_CONTENDERS["floor"].command(task)
+    assert tuple(line[line.index("--") + 1 :]) == data.names
+    assert line[line.index("--workers") + 1] == "3"
+    spec = parse_spec(spec_of(task)).spec
+    assert spec.input_bck.uri == "s3://inputs"
+    assert spec.input_bck.endpoint_url == json.loads(line[4])["endpoint_url"] == task.endpoint_url
+    assert spec.input_format.template == data.template
+
+
+def test_a_run_that_lost_bytes_does_not_count(tmp_path: Path) -> None:
+    data = make_data(tmp_path, SMALL)
+    contender = STORE_CONTENDERS["dsort"]
+    report = json.dumps({"phase_seconds": PHASES, "move": "spill"})
+    whole = {"out-0.tar": data.total_bytes}
+
+    def failure(finished: Finished, sizes: dict[str, int]) -> str:
+        return account_of(contender, finished, data, sizes)[1]
+
+    assert failure(Finished(0, 1.0, 1.0, 0.0, report, "", False), whole) == ""
+    assert failure(Finished(0, 1.0, 1.0, 0.0, report, "", False), {}).startswith("wrote 0 of")
+    assert failure(Finished(0, 1.0, 1.0, 0.0, "", "", False), whole).startswith("gave no account")
+    assert failure(Finished(4, 1.0, 1.0, 0.0, "", "x\nno", False), whole) == "exit code 4: x no"
+    assert failure(Finished(0, 7.0, 1.0, 0.0, "", "", True), whole) == "did not end in 7 s"
+
+
+TOTAL_BYTES = 400_000
+
+
+def data_of(directory: Path, kind: str, suffix: str) -> ContainerData:
+    return make_containers(directory, ContainerRequest(kind, suffix, TOTAL_BYTES, 2))
+
+
+def test_the_same_records_are_in_each_container(tmp_path: Path) -> None:
+    tars, lines = data_of(tmp_path, "3k", ".tar"), data_of(tmp_path, "3k", ".jsonl")
+    rows = data_of(tmp_path, "3k", ".parquet")
+    assert tars.total_bytes == lines.total_bytes == rows.total_bytes >= TOTAL_BYTES
+    for tar, jsonl, parquet in zip(tars.paths, lines.paths, rows.paths, strict=True):
+        with tarfile.open(tar) as archive:
+            members = {
+                member.name: archive.extractfile(member).read()  # type: ignore[union-attr]
+                for member in archive
+            }
+        assert list(members.values()) == jsonl.read_bytes().splitlines()
+        parsed = [json.loads(payload) for payload in members.values()]
+        assert list(members) == [f"{each['id']}.json" for each in parsed]
+        assert pq.read_table(parquet).to_pylist() == parsed
+
+
+@pytest.mark.parametrize(
+    ("suffix", "output_suffix"),
+    [(".tar", ""), (".tar", ".mds"), (".jsonl", ""), (".parquet", ""), (".tgz", "")],
+)
+def test_the_job_that_dsort_gets_is_a_valid_spec(
+    tmp_path: Path, suffix: str, output_suffix: str
+) -> None:
+    data: Data = ContainerData(tmp_path, "3k", suffix, 4, 1000, 1000)
+    contender = dsort_on("x", 4, move="map", output_suffix=output_suffix)
+    line = contender.command(Task(data, tmp_path / "out", tmp_path, 2, 2))
+    spec = parse_spec(json.loads(Path(line[line.index("-f") + 1]).read_text())).spec
+    assert spec.output_shard_count == 4
+    assert line[-2:] == ["--move", "map"]
+
+
+@pytest.mark.parametrize(("pairs", "rank"), [(10, 8), (20, 14), (4, 4)])
+def test_the_bound_of_a_median_is_one_of_the_ratios(pairs: int, rank: int) -> None:
+    ratios = [1 + number / 100 for number in range(pairs)]
+    random.Random(pairs).shuffle(ratios)
+    assert upper_bound(ratios) == sorted(ratios)[rank - 1]
+
+
+def test_too_few_pairs_bound_nothing() -> None:
+    assert upper_bound([0.9, 0.9, 0.9]) == inf
+
+
+def test_the_bound_is_over_the_median_as_often_as_it_says() -> None:
+    rng = random.Random(26)
+    over = sum(upper_bound([rng.gauss(1, 0.1) for _ in range(10)]) >= 1 for _ in range(2000))
+    assert over >= 0.9 * 2000

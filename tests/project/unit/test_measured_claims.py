@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.plots import PLOTS, RESULTS, SUITES, main
 from benchmarks.results import Run, ratios_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,3 +62,13 @@ def test_each_rate_beside_cp_is_measured() -> None:
     }
     assert len(said) > 20
     assert said <= measured
+
+
+def test_the_charts_of_the_docs_are_those_of_the_results(tmp_path: Path) -> None:
+    main(["--plots", str(tmp_path)])
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {path.name: path.read_text() for path in PLOTS.glob("*.svg")}
+    page = (PLOTS.parent / "performance.md").read_text("utf-8")
+    for suite in SUITES:
+        is_measured = (RESULTS / f"{suite}.json").is_file()
+        assert (f"(performance/{suite}.svg)" in page) == is_measured == (f"{suite}.svg" in drawn)

@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsort.errors import InvariantError, ObjectNotFoundError
-from tests.support.arithmetic_workers import ArithmeticRuntime, Scale, cut_evenly
-from tests.support.internals import CutRule, ExtractTask, OpenShard, Piece, Stage, cut_partition
-from tests.support.null_bucket import LIST_PAGE, NullBucket
+from tests.support.arithmetic_workers import Scale, cut_evenly
+from tests.support.internals import CutRule, OpenShard, Piece, cut_partition
 from tests.support.simulation import Simulated, report_of, simulate
 
 SMALL = Scale(
@@ -70,50 +68,7 @@ def test_partitions_of_equal_records_are_cut_as_the_core_cuts_them(rule: CutRule
     assert state == their_state
 
 
-def test_records_are_spread_over_shards_and_partitions_without_loss() -> None:
-    scale = Scale(7, 1000, 1000, 10, nodes=1, workers_a_node=2)
-    assert sum(scale.records_of_shard(shard) for shard in range(7)) == 1000
-    partitions = scale.records_of_partitions(13)
-    assert (len(partitions), int(partitions.sum())) == (13, 1000)
-    assert (scale.records_of_partitions(13) == partitions).all()
-
-
-def test_messages_are_counted_by_kind() -> None:
-    runtime = ArithmeticRuntime(SMALL)
-    tasks = [ExtractTask(n, f"{n}.tar", 1, "e", Stage("index", 7, spill=True)) for n in range(3)]
-    done = [answer.records for _, answer in runtime.run(tasks)]  # type: ignore[union-attr]
-    assert done == [100, 100, 100]
-    assert runtime.traffic.count == {"ExtractTask": 3, "ShardExtracted": 3}
-    assert 0 < runtime.traffic.bytes_max["ExtractTask"] < 1000
-
-
 # --- the bucket that holds nothing
-
-
-def test_a_null_bucket_lists_what_is_not_there_and_counts_requests() -> None:
-    bucket = NullBucket("s3://in", shards=2 * LIST_PAGE + 1, shard_bytes=10)
-    found = list(bucket.list())
-    assert len(found) == 2 * LIST_PAGE + 1
-    assert bucket.stat(found[-1].name) == found[-1]
-    assert bucket.stat_many([found[0].name, "none"]) == {found[0].name: found[0]}
-    with pytest.raises(ObjectNotFoundError):
-        bucket.stat("shard-9999999.tar")
-    assert bucket.requests == {"list": 6, "head": 2}
-
-
-def test_a_null_bucket_keeps_small_objects_and_forgets_payload() -> None:
-    bucket = NullBucket("s3://out")
-    assert bucket.write_new(".dsort/j/lease", b"a")
-    assert not bucket.write_new(".dsort/j/lease", b"b")
-    assert bucket.read(".dsort/j/lease") == b"a"
-    with bucket.stage(".dsort/j/staged/0") as staged:
-        staged.write_at(0, [b"12345"])
-        with pytest.raises(InvariantError):
-            staged.write_at(9, [b"gap"])
-        assert staged.finish()
-    bucket.discard(".dsort/j/")
-    assert list(bucket.list(".dsort/")) == []
-    assert bucket.bytes_written == 6
 
 
 # --- the coordinator
