@@ -136,15 +136,6 @@ def test_the_nodes_can_read_the_input() -> None:
     assert allowed("aws/iam-policy.json", "s3:ListBucket", INPUT)
 
 
-def test_rights_to_a_bucket_name_the_bucket_and_rights_to_objects_name_objects() -> None:
-    """A right that names the wrong one of the two is none."""
-    for each in statements("aws/iam-policy.json"):
-        for resource in listed(each["Resource"]):
-            assert resource.endswith("/*") != (set(listed(each["Action"])) <= ON_BUCKETS), each[
-                "Sid"
-            ]
-
-
 def test_the_launcher_may_do_what_ray_does_and_no_more() -> None:
     name = "aws/iam-launch-policy.json"
 

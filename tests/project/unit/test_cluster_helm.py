@@ -3,14 +3,11 @@ rendered of it has no open port, no root and no mount without a volume."""
 
 from __future__ import annotations
 
-import copy
-import json
 import re
 import shutil
 import subprocess
 from typing import Any
 
-import jsonschema
 import pytest
 
 from dsort.service.hosting.dispatcher import HAND_OVER_S_MAX
@@ -24,7 +21,6 @@ from tests.support.cluster_files import (
     read_documents,
     read_text,
     read_yaml,
-    validate,
     walk,
 )
 
@@ -42,21 +38,6 @@ def of_kind(kind: str, name: str = "dsort") -> dict[str, Any]:
 
 def pods() -> list[dict[str, Any]]:
     return [each for document in RENDERED for each in walk(document) if "containers" in each]
-
-
-def check_values(values: object) -> None:
-    schema = json.loads(read_text("helm/dsort/values.schema.json"))
-    jsonschema.Draft7Validator.check_schema(schema)
-    jsonschema.Draft7Validator(schema).validate(values)
-
-
-def test_values_have_a_schema_that_refuses_a_misspelt_one() -> None:
-    values = read_yaml("helm/dsort/values.yaml")
-    check_values(values)
-
-    values["ray"]["worker"] = {}
-    with pytest.raises(jsonschema.ValidationError, match="worker"):
-        check_values(values)
 
 
 def test_templates_ask_for_values_that_are_there_and_use_all() -> None:
@@ -85,29 +66,6 @@ def test_the_chart_is_of_this_version() -> None:
     assert read_yaml("helm/dsort/values.yaml")["ray"]["version"] == ray
 
 
-def test_what_was_rendered_is_all_that_the_chart_makes() -> None:
-    assert sorted((each["kind"], each["metadata"]["name"]) for each in RENDERED) == [
-        ("Ingress", "dsort"),
-        ("Job", "dsort-admin"),
-        ("NetworkPolicy", "dsort"),
-        ("NetworkPolicy", "dsort-ray"),
-        ("RayCluster", "dsort-ray"),
-        ("Service", "dsort"),
-        ("ServiceAccount", "dsort"),
-        ("ServiceMonitor", "dsort"),
-        ("StatefulSet", "dsort"),
-    ]
-
-
-def test_a_ray_cluster_has_the_fields_that_kuberay_publishes() -> None:
-    cluster = copy.deepcopy(of_kind("RayCluster", "dsort-ray"))
-    for pod in [each for each in walk(cluster) if "containers" in each]:
-        for volume in pod["volumes"]:  # the manifests of cluster/ have none
-            if "persistentVolumeClaim" in volume:
-                volume["configMap"] = {"name": volume.pop("persistentVolumeClaim")["claimName"]}
-    validate(cluster, "ray.io/v1 RayCluster")
-
-
 def test_pods_run_without_rights_and_mount_what_they_have() -> None:
     assert len(pods()) == 4
     for pod in pods():
@@ -125,11 +83,6 @@ def test_pods_run_without_rights_and_mount_what_they_have() -> None:
             assert container["resources"].keys() == {"requests", "limits"}
 
 
-def test_no_pod_gets_variables_of_kubernetes_that_look_like_settings() -> None:
-    """A Service named dsort would give each pod ``DSORT_PORT`` and ``DSORT_SERVICE_HOST``."""
-    assert all(pod["enableServiceLinks"] is False for pod in pods())
-
-
 def test_the_service_is_started_by_a_command_that_dsort_takes() -> None:
     (container,) = of_kind("StatefulSet")["spec"]["template"]["spec"]["containers"]
 
@@ -140,17 +93,6 @@ def test_the_service_is_started_by_a_command_that_dsort_takes() -> None:
                for e in container["env"] if "valueFrom" in e}  # fmt: skip
     assert secrets["RAY_AUTH_TOKEN"] == {"name": head, "key": "auth_token"}
     assert secrets["DSORT_DATABASE_URL"] == {"name": "dsort-database", "key": "url"}
-
-
-def test_probes_ask_routes_that_are_there_and_no_lost_database_ends_a_pod() -> None:
-    (container,) = of_kind("StatefulSet")["spec"]["template"]["spec"]["containers"]
-    paths = {name: container[name]["httpGet"]["path"] for name in container if "Probe" in name}
-
-    assert paths == {
-        "startupProbe": "/healthz",
-        "readinessProbe": "/readyz",
-        "livenessProbe": "/healthz",
-    }
 
 
 def test_a_pod_that_ends_has_the_time_to_hand_its_jobs_over() -> None:
@@ -182,13 +124,6 @@ def test_selectors_find_the_pods_that_they_are_for() -> None:
     assert monitor["endpoints"][0]["path"] == "/metrics"
 
 
-def test_tokens_pass_an_ingress_by_tls_alone() -> None:
-    ingress = of_kind("Ingress")["spec"]
-
-    assert ingress["tls"][0]["hosts"] == [rule["host"] for rule in ingress["rules"]]
-    assert ingress["tls"][0]["secretName"]
-
-
 def test_nobody_reaches_ray_but_its_pods_the_service_and_the_operator() -> None:
     rules = of_kind("NetworkPolicy", "dsort-ray")["spec"]["ingress"]
 
@@ -202,13 +137,6 @@ def test_nobody_reaches_ray_but_its_pods_the_service_and_the_operator() -> None:
     assert namespaces_let_in(policy) == ["kuberay-system"]
     values = read_yaml("helm/dsort/values.yaml")
     assert values["ray"]["operatorNamespace"] == "kuberay-system"
-
-
-def test_the_admin_job_has_no_way_in_by_the_network() -> None:
-    pod = of_kind("Job", "dsort-admin")["spec"]["template"]
-
-    assert "ports" not in pod["spec"]["containers"][0]
-    assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == "admin"
 
 
 @pytest.mark.slow

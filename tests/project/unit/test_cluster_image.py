@@ -55,11 +55,6 @@ def test_the_images_have_neither_root_nor_tools() -> None:
         assert "USER" not in image(target)
 
 
-def test_the_service_is_watched_and_nodes_are_left_to_ray() -> None:
-    assert "/readyz" in image("service")[image("service").index("HEALTHCHECK") :]
-    assert "HEALTHCHECK NONE" in image("ray")
-
-
 def test_every_build_names_a_target_of_its_image() -> None:
     texts = [read_text("Dockerfile"), read_text("README.md")]
     texts += [page.read_text("utf-8") for page in hand_written()]
@@ -127,18 +122,6 @@ def test_a_container_runs_a_program_of_the_image(place: str, container: dict[str
     assert not words or words[0] in PROGRAMS, (place, words)
     if words and words[0] == "dsort":
         parse_command(words)
-
-
-def test_the_containers_of_the_pages_are_among_them() -> None:
-    assert {place for place, _ in PODS} >= {"rayjob.yaml", "helm", "nightly-cronjob.yaml"}
-    assert any(started(each) for _, each in PODS)
-
-
-def test_arguments_without_the_program_are_found() -> None:
-    words = started({"args": ["start", "-f", "/spec/shuffle.yaml"]})
-
-    assert words[: len(entrypoint())] == ["tini", "--"]
-    assert words[len(entrypoint())] not in PROGRAMS
 
 
 @pytest.mark.parametrize("name", ["ray", "service"])

@@ -1,5 +1,5 @@
-"""The files in ``cluster/`` that start Ray nodes have the fields and commands that Ray, Compose and
-dsort accept; none of them runs here. Nothing in them is open to the world."""
+"""The files in ``cluster/`` that start Ray nodes, with KubeRay or without, have the fields and
+commands that Ray, Compose and dsort accept. Nothing in them is open to the world."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import json
 import re
 import shlex
 import subprocess
+from typing import Any
 
-import jsonschema
 import pytest
 
 from dsort.spec.load import parse_spec
 from tests.support.cluster_files import (
-    CLUSTER,
     command_lines,
     image,
     manifests,
+    namespaces_let_in,
     of_kind,
     parse_command,
     project,
@@ -25,9 +25,9 @@ from tests.support.cluster_files import (
     read_text,
     read_yaml,
     validate,
+    walk,
 )
 
-ROOT = CLUSTER.parent
 VERSION = project()["project"]["version"]
 
 
@@ -42,15 +42,6 @@ def test_rays_own_loader_takes_the_aws_cluster() -> None:
 
     assert config["available_node_types"]["worker"]["max_workers"] == 8
     assert config["cluster_synced_files"] == []  # a default: they were filled in
-
-
-def test_rays_own_loader_refuses_a_misspelt_field() -> None:
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    config = read_yaml("aws/cluster.yaml") | {"max_worker": 3}
-
-    with pytest.raises(jsonschema.ValidationError, match="max_worker"):
-        validate_config(prepare_config(config))
 
 
 def test_ray_makes_neither_a_role_nor_a_key_nor_a_group_on_aws() -> None:
@@ -100,35 +91,6 @@ def test_no_node_installs_what_others_publish_as_dsort() -> None:
 
 
 # --- Compose -------------------------------------------------------------------------------------
-
-
-def test_compose_has_fields_that_it_knows() -> None:
-    validate(read_yaml("compose/ray.yaml"), "compose")
-
-
-def test_compose_names_services_volumes_and_files_that_are_there() -> None:
-    compose = read_yaml("compose/ray.yaml")
-    services = compose["services"]
-    mounted = [
-        volume.split(":")[0] for each in services.values() for volume in each.get("volumes", [])
-    ]
-
-    for service in services.values():
-        assert set(service.get("depends_on", {})) <= set(services)
-    for source in mounted:
-        assert (
-            (CLUSTER / "compose" / source).exists()
-            if source.startswith(".")
-            else source in compose["volumes"]
-        )
-    build = services["ray-head"]["build"]
-    assert (CLUSTER / "compose" / build["context"]).resolve() == ROOT
-    assert (ROOT / build["dockerfile"]).is_file()
-    assert len([s for s in services if s.startswith("ray-worker-")]) == 2
-    scratch = [
-        v for s in services.values() for v in s.get("volumes", []) if v.endswith(":/scratch")
-    ]
-    assert len(scratch) == len(set(scratch)) == 3  # nodes whose disks are not shared
 
 
 def test_compose_publishes_ports_to_this_machine_alone() -> None:
@@ -185,12 +147,53 @@ def test_commands_are_found_everywhere() -> None:
     } <= found
 
 
-def test_a_misspelt_option_of_a_command_is_found() -> None:
-    with pytest.raises(ValueError, match="ray-adress"):
-        parse_command(["dsort", "start", "-f", "spec.json", "--ray-adress", "auto"])
-    with pytest.raises(ValueError, match="num-cpu"):
-        parse_command(["ray", "start", "--head", "--num-cpu=0"])
-
-
 def test_the_spec_of_the_demo_is_a_spec() -> None:
     assert parse_spec(read_json("compose/ray-spec.json")).spec.overwrite
+
+
+OBJECTS = list(manifests())
+KINDS = [f"{name}-{each['kind']}" for name, each in OBJECTS]
+
+
+def kind_of(manifest: dict[str, Any]) -> str:
+    return f"{manifest['apiVersion']} {manifest['kind']}"
+
+
+@pytest.mark.parametrize(("name", "manifest"), OBJECTS, ids=KINDS)
+def test_a_manifest_has_the_fields_of_its_kind(name: str, manifest: dict[str, Any]) -> None:
+    validate(manifest, kind_of(manifest))
+
+
+def test_what_manifests_name_is_there() -> None:
+    accounts = {each["metadata"]["name"] for _, each in OBJECTS if each["kind"] == "ServiceAccount"}
+    used = {each["serviceAccountName"] for _, m in OBJECTS for each in walk(m)
+            if "serviceAccountName" in each}  # fmt: skip
+    nightly = of_kind("RoleBinding")
+
+    assert used == accounts == {"dsort", "dsort-nightly"}
+    assert nightly["roleRef"]["name"] == of_kind("Role")["metadata"]["name"]
+    assert nightly["subjects"][0]["name"] == "dsort-nightly"
+    mounted = next(each for each in walk(of_kind("CronJob")) if "configMap" in each)
+    comment = read_text("kuberay/cronjob.yaml").partition("apiVersion")[0]
+    assert f"create configmap {mounted['configMap']['name']} --from-file=rayjob.yaml" in comment
+
+
+def test_the_nightly_job_may_do_nothing_but_create_ray_jobs() -> None:
+    assert of_kind("Role")["rules"] == [
+        {"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["create"]}
+    ]
+
+
+def test_no_pod_of_any_other_namespace_reaches_ray_but_the_operators() -> None:
+    assert namespaces_let_in(of_kind("NetworkPolicy")["spec"]) == ["kuberay-system"]
+
+
+def test_pods_are_covered_by_the_network_policy() -> None:
+    policy = of_kind("NetworkPolicy")["spec"]
+    labels = policy["podSelector"]["matchLabels"]
+    templates = [each for kind in ("RayCluster", "RayJob") for each in walk(of_kind(kind))
+                 if "spec" in each and "metadata" in each and "kind" not in each]  # fmt: skip
+
+    assert len(templates) == 5
+    for template in templates:
+        assert labels.items() <= template["metadata"]["labels"].items()

