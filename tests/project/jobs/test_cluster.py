@@ -70,12 +70,6 @@ def shared(cluster: SharedCluster) -> Nodes:
 
 
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": "s"}, "verify": "content"}
-SORT = {"algorithm": {"kind": "alphanumeric"}}
-JOBS: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "shuffle, mapped": ("map", SHUFFLE),
-    "sort, dropped": ("spill", {**SORT, "Config": {"duplicate_keys": "drop"}}),
-}
-"""(A spilled shuffle: the jobs that lose a node. Keys that are renamed: ``test_ray_dies``.)"""
 
 
 @pytest.fixture
@@ -122,20 +116,6 @@ def expected(root: Path, bucket: str, spec: Mapping[str, Any]) -> dict[str, byte
 
 
 # --- jobs ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.exhaustive  # a job that loses a node gives the same bytes, too
-@pytest.mark.parametrize("name", JOBS)
-def test_a_cluster_gives_the_bytes_that_one_process_gives(
-    nodes: Nodes, root: Path, name: str
-) -> None:
-    move, spec = JOBS[name]
-    report = run(root, f"{name}-there", move, spec)
-    assert (report.run.move, report.run.workers) == (move, NODES)
-    files = files_of(root / f"{name}-there")
-    assert files == expected(root, f"{name}-here", spec)
-    assert len(files) > 10
-    assert list((root / "scratch").rglob("*")) == []
 
 
 class Loss:

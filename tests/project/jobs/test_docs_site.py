@@ -1,9 +1,7 @@
-"""The pages build into a site without a warning, the site needs no network to be read, and its
-search finds the page that answers a question first."""
+"""The pages build into a site without a warning, and the site needs no network to be read."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -17,8 +15,6 @@ from tests.support.commands import ROOT
 
 LOADED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\s(?:src|href)=\"?([^\"\s>]+)")
 REMOTE = ("http:", "https:", "//")
-TITLE_WEIGHT = 1_000
-"""As in the search of the theme: a word in a title counts a thousand times a word in the text."""
 
 
 @pytest.fixture(scope="module")
@@ -76,42 +72,3 @@ def test_links_of_the_readme_lead_somewhere(site: Path) -> None:
             if anchor:
                 html = (site / name).relative_to(site / "docs").with_suffix(".html")
                 assert f'id="{anchor}"' in (site / html).read_text("utf-8"), f"{page}: {target}"
-
-
-@pytest.fixture(scope="module")
-def sections(site: Path) -> list[dict[str, str]]:
-    """The sections of all pages, as they are in the index of the search."""
-    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
-    found: list[dict[str, str]] = index["docs"]
-    return found
-
-
-def score(section: dict[str, str], words: list[str]) -> float:
-    """How well a section has all of the words; 0 if one is missing."""
-    title = re.findall(r"\w+", section["title"].lower())
-    text = re.findall(r"\w+", section["text"].lower())
-    found = 0.0
-    for word in words:
-        in_title = title.count(word) * TITLE_WEIGHT / max(len(title), 1)
-        in_text = text.count(word) / (len(text) + 100)
-        if not in_title + in_text:
-            return 0
-        found += in_title + in_text
-    return found
-
-
-@pytest.mark.parametrize(
-    ("question", "page"),
-    [
-        ("sort by length", "faq.html"),
-        ("train val split", "faq.html"),
-        ("slack", "faq.html"),
-        ("out of disk", "troubleshooting.html"),
-    ],
-)
-def test_the_first_page_found_answers_the_question(
-    question: str, page: str, sections: list[dict[str, str]]
-) -> None:
-    words = question.split()
-    best = max(sections, key=lambda section: score(section, words))
-    assert best["location"].partition("#")[0] == page

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster_files import of_kind, parse_command, read_text, walk
+from tests.support.cluster_files import of_kind, parse_command, walk
 from tests.support.commands import ROOT, CommandLine
 from tests.support.doc_pages import blocks, commands
 
@@ -73,19 +73,6 @@ def test_a_line_of_cron_makes_its_seed_of_the_date() -> None:
 
     parse_command(words)
     assert re.fullmatch(r"20\d{6}", words[words.index("--seed") + 1])
-
-
-def test_the_edits_name_what_is_in_the_files() -> None:
-    job = read_text("kuberay/rayjob.yaml")
-    assert "`rayjob.yaml`, three times" in TEXT
-    assert job.count("registry.example.com") == 3
-    (entrypoint,) = re.findall(r"entrypoint: >-\n((?: {4}.*\n)+)", job)
-    assert {"INPUT-BUCKET", "OUTPUT-BUCKET"} <= set(re.findall(r"[A-Z]+-BUCKET", entrypoint))
-    assert "`10Gi`" in TEXT
-    assert job.count("ephemeral-storage: 10Gi") == 1
-    assert "namespace of KubeRay's operator, `kuberay-system`" in TEXT
-    assert "kuberay-system" in read_text("kuberay/networkpolicy.yaml")
-    assert {"schedule", "timeZone"} <= of_kind("CronJob")["spec"].keys()
 
 
 def test_the_commands_make_the_objects_that_the_cron_job_uses() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import os
 import subprocess
 import sys
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import armed, fault_points
+from tests.support import armed
 from tests.support.armed import NoSuchPointError
 from tests.support.commands import ROOT
 from tests.support.fault_points import (
@@ -20,11 +18,9 @@ from tests.support.fault_points import (
     PointFault,
     arm,
     check_point,
-    disarm,
     points_environment,
     struck,
 )
-from tests.support.faults import Fault, bootstrap
 from tests.support.faulty_bucket import ALWAYS
 from tests.support.faulty_store import OPENED, StoreFaults, arm_store
 from tests.support.forked_commands import run_pytest
@@ -73,21 +69,6 @@ def test_a_process_with_a_point_at_nothing_does_not_begin(tmp_path: Path) -> Non
     assert "NoSuchPointError: there is no dsort.results.lease: Lease.gone" in ended.stderr
 
 
-def test_a_worker_fault_at_no_task_cannot_be_armed(tmp_path: Path) -> None:
-    with pytest.raises(NoSuchPointError, match="GoneTask"):
-        bootstrap(Fault(str(tmp_path), "GoneTask", "before"))
-    assert armed.missed() == []
-
-
-def test_a_store_that_is_opened_by_another_module_cannot_be_armed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(importlib.import_module(fault_points.ADDRESSES), "LocalBucket")
-    with pytest.raises(NoSuchPointError, match="LocalBucket"):
-        arm_store(tmp_path, StoreFaults())
-    assert armed.missed() == []
-
-
 def run(points: Path, program: str) -> subprocess.CompletedProcess[str]:
     """A process that meets the faults in ``points``."""
     return subprocess.run(
@@ -121,16 +102,6 @@ def test_what_has_not_struck_is_reported_once(tmp_path: Path) -> None:
         f"{each} in {tmp_path / 'a'}" for each in (fault, PointFault("lease:take"))
     ]
     assert armed.missed() == []
-
-
-def test_what_is_disarmed_before_it_strikes_has_missed(tmp_path: Path) -> None:
-    arm(tmp_path, PointFault("commit:start"))
-    disarm(tmp_path)
-    arm(tmp_path, dataclasses.replace(PointFault("lease:pause"), action="raise"))
-    run(tmp_path, PASS)
-    (missed,) = armed.missed()
-    assert "commit:start" in missed
-    assert list(tmp_path.glob("0-1")) != []
 
 
 ARMED_IN_VAIN = """

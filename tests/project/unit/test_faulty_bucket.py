@@ -5,21 +5,13 @@ from __future__ import annotations
 import pytest
 
 from dsort.errors import (
-    StorageAccessError,
-    StorageError,
-    StorageFullError,
     TransientStorageError,
 )
 from dsort.storage.bucket import Bucket
-from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import (
-    ALWAYS,
-    KINDS,
-    RETRIED,
     TRANSIENT,
     Fault,
     FaultyBucket,
-    LatencyBucket,
     RandomFaults,
 )
 from tests.support.memory_bucket import MemoryBucket
@@ -81,35 +73,6 @@ def test_transient_faults_strike_before_anything_is_done(kind: str) -> None:
     assert list(faulty.inner.list()) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "error"), [("denied", StorageAccessError), ("full", StorageFullError)]
-)
-def test_lasting_faults_are_what_they_say(kind: str, error: type[StorageError]) -> None:
-    faulty = FaultyBucket(MemoryBucket(), [Fault("write_at", kind)])
-    with pytest.raises(error):
-        staged(faulty, b"x")
-
-
-def test_a_stream_that_is_cut_has_filled_half() -> None:
-    faulty = FaultyBucket(MemoryBucket(), [Fault("read_into", "cut")])
-    faulty.write("a", b"0123456789")
-    buffer = bytearray(b"?" * 10)
-    with faulty.open("a") as opened, pytest.raises(TransientStorageError):
-        opened.read_into(memoryview(buffer), 0)
-    assert buffer == b"01234" + bytes(5)
-
-
-def test_a_listing_that_is_cut_gives_half_of_the_names() -> None:
-    faulty = FaultyBucket(MemoryBucket(), [Fault("list", "cut")])
-    for name in "abcd":
-        faulty.write(name, b"")
-    listing = faulty.list()
-    assert [next(listing).name, next(listing).name] == ["a", "b"]
-    with pytest.raises(TransientStorageError):
-        next(listing)
-    assert [info.name for info in faulty.list()] == list("abcd")
-
-
 def test_a_lost_reply_is_lost_after_the_effect() -> None:
     operations = ["write", "write_new", "publish", "delete"]
     faulty = FaultyBucket(MemoryBucket(), [Fault(each, "reply lost") for each in operations])
@@ -151,11 +114,6 @@ def test_what_is_stored_is_shorter_and_nobody_tells() -> None:
     assert faulty.inner.read("a") == b"12345"
 
 
-def test_what_cannot_strike_an_operation_cannot_be_written_down() -> None:
-    with pytest.raises(AssertionError, match="short cannot strike read"):
-        Fault("read", "short")
-
-
 # --- by chance ---------------------------------------------------------------------------------
 
 
@@ -169,15 +127,6 @@ def test_chance_is_the_same_for_the_same_seed_only(capsys: pytest.CaptureFixture
     assert "seed=2" in capsys.readouterr().err
 
 
-def test_the_order_of_other_calls_changes_no_chance() -> None:
-    memory = MemoryBucket()
-    for number in range(3):
-        memory.write(f"shard-{number}", b"fine")
-    alone, among = (FaultyBucket(memory, RandomFaults(7, rate=0.5)) for _ in range(2))
-    mixed = outcomes(among, 60)
-    assert mixed[::3] == [outcomes(alone, 1)[0] for _ in range(20)]
-
-
 @pytest.mark.parametrize("in_a_row_max", [1, 2, 5])
 def test_chance_never_strikes_too_often_in_a_row(in_a_row_max: int) -> None:
     faults = RandomFaults(3, rate=1.0, in_a_row_max=in_a_row_max)
@@ -185,23 +134,4 @@ def test_chance_never_strikes_too_often_in_a_row(in_a_row_max: int) -> None:
     assert struck == ([True] * in_a_row_max + [False]) * (30 // (in_a_row_max + 1))
 
 
-def test_chance_strikes_operations_with_what_can_strike_them() -> None:
-    faults = RandomFaults(5, rate=1.0, kinds=tuple(KINDS), operations=RETRIED, in_a_row_max=ALWAYS)
-    for operation in RETRIED:
-        for number in range(50):
-            assert operation in KINDS[faults.due(operation, str(number)) or ""]
-    assert faults.due("write_at", "a") is None
-    assert {kind for _, _, kind in faults.struck} == set(KINDS)
-
-
 # --- slow --------------------------------------------------------------------------------------
-
-
-def test_operations_take_as_long_as_they_are_asked_to() -> None:
-    clock = FakeClock()
-    slow = LatencyBucket(MemoryBucket(), {"write": 0.5, "read_into": 2.0, "list": 8.0}, clock.sleep)
-    slow.write("a", bytes(10))
-    slow.stat("a")
-    read_into(slow, "a")
-    assert len(list(slow.list())) == 1
-    assert clock.slept == [0.5, 2.0, 8.0]

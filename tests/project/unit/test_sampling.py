@@ -40,10 +40,6 @@ def test_one_that_stands_for_a_rare_value_is_kept() -> None:
     assert 13 in choose(cases, 2)
 
 
-def test_cases_that_have_nothing_in_common_are_spread_over_all() -> None:
-    assert choose([{"number": at} for at in range(13)], 4) == [0, 3, 6, 12]
-
-
 def test_tests_that_have_one_case_each_share_all_values() -> None:
     cases = [{"database": name} for name in ("sqlite", "postgres")]
     chosen = [choose(cases, 1, f"test_{at}") for at in range(100)]
@@ -63,22 +59,6 @@ def test_matrix(a: str, b: str) -> None: ...
 def test_variation() -> None: ...
 
 def test_plain() -> None: ...
-"""
-
-
-OBJECTS = """
-import pytest
-
-RAN = []
-
-@pytest.mark.sample(keep=3)
-@pytest.mark.parametrize("a", [{}, {"x": 1}, {"x": 1, "y": 2}])
-@pytest.mark.parametrize("b", [len, max])
-def test_matrix(a, b) -> None:
-    RAN.append((len(a), b))
-
-def test_each_value_was_there() -> None:
-    assert ({a for a, _ in RAN}, {b for _, b in RAN}) == ({0, 1, 2}, {len, max})
 """
 
 
@@ -110,11 +90,6 @@ def run(directory: Path, *arguments: str, matrix: str = MATRIX) -> dict[str, int
 def test_usually_a_sample_runs_and_what_is_left_out_is_reported(tmp_path: Path) -> None:
     left = {"passed": 3, "deselected": 3, "announced": 3}
     assert run(tmp_path, "test_matrix.py") == left
-
-
-def test_values_that_are_objects_are_told_apart(tmp_path: Path) -> None:
-    found = run(tmp_path, "test_matrix.py", matrix=OBJECTS)
-    assert found == {"passed": 4, "deselected": 3, "announced": 3}
 
 
 UNMARKED = """
@@ -154,12 +129,6 @@ def test_of_a_test_that_starts_jobs_one_case_runs_without_a_mark(
 @pytest.mark.parametrize("together", [(), ("-n", "2")], ids=["one", "two"])
 def test_all_run_if_one_says_so(together: tuple[str, ...], tmp_path: Path) -> None:
     assert run(tmp_path, "test_matrix.py", "--all", *together) == {"passed": 6, "announced": 0}
-
-
-@pytest.mark.exhaustive
-def test_processes_choose_the_same_and_tell_it(tmp_path: Path) -> None:
-    several = run(tmp_path, "test_matrix.py", "-n", "2")
-    assert several == {"passed": 3, "announced": 3}
 
 
 @pytest.mark.parametrize(

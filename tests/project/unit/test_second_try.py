@@ -66,14 +66,6 @@ def test_fault_that_strikes_late():
         mark.touch()
 """
 
-FAILS = """
-import pytest
-
-@pytest.mark.whole
-@pytest.mark.parametrize("number", range(9))
-def test_broken(number): raise AssertionError
-"""
-
 
 @pytest.mark.exhaustive
 def test_what_waits_for_others_is_tried_again_with_new_fixtures(tmp_path: Path) -> None:
@@ -100,11 +92,6 @@ def test_others_have_one_try(tmp_path: Path, folder: str, options: list[str]) ->
     out = run(tmp_path, folder, *options)
     assert out.splitlines()[-1].startswith("4 failed, 2 passed, 2 errors in")
     assert "first try" not in out
-
-
-def test_a_process_that_fails_often_tries_nothing_again(tmp_path: Path) -> None:
-    out = run(tmp_path, "tests/job/faults", "--second-try", program=FAILS)
-    assert out.splitlines()[-1].startswith("9 failed, 5 tried again in")
 
 
 def lines_with(text: str, word: str) -> list[str]:
