@@ -1,41 +1,29 @@
-"""A job whose records are placed by their numbers, and whose coordinator dies while it writes: what
-the first attempt counted is kept, and refused where it is damaged."""
+"""What an attempt counted and left for the next is read back, and refused where it is damaged."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from dsort.errors import StorageError
-from tests.support.coordinators import Coordinators
-from tests.support.datasets import small_dataset
-from tests.support.engine import spec_of
+from dsort.transforms.choose import Sample
+from dsort.transforms.rekey import Rekey
 from tests.support.internals import (
     ClassCounts,
+    Positions,
     check_class_table,
     class_table_bytes,
     classes_of_all,
 )
-from tests.support.surviving import assert_resumed_alike
-
-
-@pytest.mark.exhaustive
-def test_a_resumed_job_places_records_as_the_first_attempt_counted_them(
-    begun: Coordinators, tmp_path: Path
-) -> None:
-    spec = spec_of(algorithm={"kind": "shuffle", "seed": 3, "interleave": {"by": "cls"}})
-    inputs = {"in": small_dataset("in", shards=4, records=20)}
-    made = assert_resumed_alike(begun, tmp_path, spec, inputs, kept="classes.col")
-    assert made > 10
-
 
 COUNTED = classes_of_all([[((0, b"a"), 2), ((0, b"b"), 1)], [], [((0, b"a"), 3)]])
 
 
-def test_what_was_counted_is_read_back() -> None:
+def test_counts_of_classes_are_read_back() -> None:
     check_class_table(class_table_bytes(*COUNTED), "classes.col", shards=3)
     assert COUNTED[1].first.tolist() == [0, 0, 2]
     assert COUNTED[1].total.tolist() == [5, 1, 5]
@@ -53,10 +41,27 @@ def test_what_was_counted_is_read_back() -> None:
     ],
     ids=str,
 )
-def test_counts_that_somebody_damaged_are_refused(damage: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+def test_damaged_counts_of_classes_are_refused(damage: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
     offsets, classes = COUNTED
     changed: ClassCounts = replace(classes, **damage)  # type: ignore[arg-type]
     with pytest.raises(StorageError, match=r"classes\.col is damaged"):
         check_class_table(class_table_bytes(offsets, changed), "classes.col", shards=3)
     with pytest.raises(StorageError, match="other shards"):
         check_class_table(class_table_bytes(*COUNTED), "classes.col", shards=2)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"[[1,2]]", b"[[1,1,1]]", b'[["1",2],[1,2]]', b"[[-1,2],[1,2]]", b"{}", b"[[1", b"[1,2]"],
+)
+def test_damaged_numbers_of_records_are_refused(value: bytes) -> None:
+    data = b'{"value": ' + value + b', "files": {}}'
+    steps = [Rekey.of("%d"), Sample.of({"fraction": 0.5}), Rekey.of("%d")]
+    job: Any = SimpleNamespace(
+        job_id="some-job",
+        pipeline=SimpleNamespace(steps=steps),
+        inputs=[None, None],
+        attempt=SimpleNamespace(retained=lambda name: data),
+    )
+    with pytest.raises(StorageError, match=r"positions\.json of job some-job"):
+        Positions(job)
