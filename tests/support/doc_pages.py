@@ -7,19 +7,21 @@ tag        what a test does with it
 ``sh``     runs it, line by line, in the order of the page
 ``python`` executes it
 a title    (``yaml title="spec.yaml"``) writes it into a file of that name
+``text``   with the title ``output``: the block before it prints that (``…``: lines left out)
 others     nothing: ``console`` are commands that need what a test does not have
 =========  ==========================================================================
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,12 +30,24 @@ import pytest
 from tests.support.commands import ROOT, CommandLine
 from tests.support.service_process import running_service
 
-__all__ = ["GENERATED", "TAGS", "Block", "Shell", "blocks", "commands", "hand_written"]
+__all__ = ["GENERATED", "TAGS", "Block", "Shell", "blocks", "commands", "hand_written", "masked"]
 
 TAGS = {"sh", "console", "python", "yaml", "json", "toml", "text"}
 GENERATED = ROOT / "docs" / "reference"
 HERE, THERE = "http://127.0.0.1:8080", "https://dsort.example.com:8080"
 """What the pages call a service of one's own, and one of a team."""
+
+OUTPUT = "output"
+"""The title of a block that shows what the commands, or the Python, before it print."""
+_MASKS = (
+    (r"\d{8}-\d{6}-[0-9a-f]{6}", "JOB"),
+    (r"\d+(\.\d+)? m?s\b", "TIME"),
+    (r"\d+ min TIME", "TIME"),
+    (r"[\d.]+ [KMG]i?B/s", "RATE"),
+    (r"(?m)^read  .*", "READ"),
+    (r"movement   \w+, \d+ workers?", "MOVEMENT"),
+)
+"""What differs from one run of a command to the next."""
 
 _FENCE = re.compile(r'(?ms)^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$')
 
@@ -83,6 +97,13 @@ def commands(text: str) -> Iterator[str]:
     assert not command, f"no end: {command}"
 
 
+def masked(text: str) -> str:
+    """What a command prints, without the parts that differ from run to run."""
+    for pattern, mask in _MASKS:
+        text = re.sub(pattern, mask, text)
+    return text
+
+
 def _is_whole(command: str) -> bool:
     try:
         shlex.split(command, comments=True)
@@ -109,16 +130,32 @@ class Shell:
         self.url, self.job_id = "", ""
         self.found: dict[str, object] = {}
         """What the Python of the page has defined."""
+        self.printed = ""
+        """What the last block printed."""
 
     def run(self, block: Block) -> None:
         """Do with a block what its tag says."""
-        if block.title:
+        if block.title == OUTPUT:
+            self.compare(block.text)
+        elif block.title:
             block.write(self.place)
         elif block.tag == "python":
-            exec(self._addressed(block.text), self.found)
+            with redirect_stdout(io.StringIO()) as written:
+                exec(self._addressed(block.text), self.found)
+            self.printed = written.getvalue()
         elif block.tag == "sh":
+            self.printed = ""
             for command in commands(block.text):
                 self(command)
+
+    def compare(self, shown: str) -> None:
+        """Check that ``shown`` is what the last block printed."""
+        lines = masked(shown).splitlines()
+        pattern = "".join(
+            r"(?:.*\n)*" if line.strip() == "…" else re.escape(line) + r"\n" for line in lines
+        )
+        printed = masked(self.printed.replace(str(self.place), "/data"))
+        assert re.fullmatch(pattern, printed), f"shown:\n{shown}\nprinted:\n{printed}"
 
     def __call__(self, command: str) -> None:
         command = re.sub(r"\bJOB\b", self.job_id, self._addressed(command))
@@ -143,6 +180,7 @@ class Shell:
         ended = self.cli(*words)
         assert ended.code == self.refused.get(words[0], 0), f"{command}: {ended.err}"
         assert "warning" not in ended.err, f"{command}: {ended.err}"
+        self.printed += ended.out or ended.err
         if words[0] == "start":
             self.job_id = ended.out.strip()
         return ended.out.strip()
@@ -158,6 +196,7 @@ class Shell:
                 ["bash", "-c", line], cwd=self.place, capture_output=True, text=True, timeout=60
             )
         assert done.returncode == 0, f"{command}: {done.stderr}"
+        self.printed += done.stdout
         if "--data-binary" in line:
             self.job_id = json.loads(done.stdout)["job_id"]
 

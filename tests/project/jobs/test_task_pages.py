@@ -1,4 +1,5 @@
-"""The pages of tasks work from their own words: their commands run, and print what they show."""
+"""The pages of tasks that need a store, or a process of their own, work from their own words. (The
+others are in ``test_docs_commands.py``.)"""
 
 from __future__ import annotations
 
@@ -12,27 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT, CommandLine
-from tests.support.doc_pages import Block, blocks, commands
+from tests.support.doc_pages import Block, blocks, commands, masked
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
 TASKS = ROOT / "docs" / "tasks"
-MASKS = (
-    (r"\d{8}-\d{6}-[0-9a-f]{6}", "JOB"),
-    (r"\d+(\.\d+)? m?s\b", "TIME"),
-    (r"\d+ min TIME", "TIME"),
-    (r"[\d.]+ [KMG]i?B/s", "RATE"),
-    (r"(?m)^read  .*", "READ"),
-    (r"movement   \w+, \d workers?", "MOVEMENT"),
-)
-"""What differs from one run of a command to the next."""
-
-
-def masked(text: str) -> list[str]:
-    for pattern, mask in MASKS:
-        text = re.sub(pattern, mask, text)
-    return text.splitlines()
 
 
 def run(command: str, cli: CommandLine) -> str:
@@ -48,24 +34,6 @@ def until_output(page: Path) -> tuple[list[Block], Block]:
     found = blocks(page)
     at = next(number for number, block in enumerate(found) if block.tag == "text")
     return found[:at], found[at]
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("name", ["aistore", "corpora", "images"])
-def test_the_output_on_a_page_is_that_of_its_commands(
-    name: str, cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before, output = until_output(TASKS / f"{name}.md")
-    printed = ""
-    for block in before:
-        if block.title:
-            block.write(tmp_path)
-        elif block.tag == "python":
-            exec(block.text, {})
-        elif block.tag == "sh":
-            printed += "".join(run(each, cli) for each in commands(block.text))
-    assert masked(printed.replace(str(tmp_path), "/data")) == masked(output.text)
 
 
 @pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.exhaustive)])
