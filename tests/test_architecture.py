@@ -92,7 +92,7 @@ JUDGED = ("dsort.job.surveys", "dsort.workers")
 """What ``verification`` judges and so must not use: a bug there would be in both sides."""
 
 FEATURES = {
-    "exact outputs": ("job/surveys/exact_outputs", "workers/operators/exact_outputs"),
+    "exact outputs": ("job/surveys/exact_outputs", "workers/operators/placing"),
     "mix": ("job/surveys/mix", "workers/operators/mix"),
     "known keys": ("job/known_keys", "workers/operators/known_keys"),
 }

@@ -22,7 +22,7 @@ from dsort.results.layout import sidecars_prefix, staged_prefix
 from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import kinds_of
 from dsort.storage.routed import bucket_for, bucket_named
-from dsort.workers.lineage import LINEAGE
+from dsort.workers.sidecars import LINEAGE
 from dsort.workers.tasks import (
     CreateDone,
     CreateTask,

@@ -21,8 +21,8 @@ from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.nodes import ShardLocations
 from dsort.scratch.requests import Indexed
 from dsort.storage.routed import input_of
+from dsort.workers.batch import DEDUPLICATE
 from dsort.workers.header_reader import SHARDS_AHEAD
-from dsort.workers.record_values import DEDUPLICATE
 from dsort.workers.tasks import (
     ExtractRunTask,
     ExtractTask,

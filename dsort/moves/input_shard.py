@@ -32,8 +32,7 @@ from dsort.moves.payload_files import (
     file_pieces,
 )
 from dsort.moves.range_queue import RangeQueue, RangeRead
-from dsort.moves.short_records import gathered
-from dsort.moves.slices import slices_of
+from dsort.moves.slices import gathered, slices_of
 from dsort.naming.names import archive_extension, readable
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.directory import Scratch

@@ -18,8 +18,14 @@ from dsort.data.index import RANGES, SHARD, STORED_BYTES
 from dsort.errors import StorageError
 from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.input_shard import SLICES_AT_ONCE_MAX, InputShard, open_input, read_inputs
-from dsort.moves.short_records import Gatherer, are_short, rows_at_once
-from dsort.moves.slices import renamed_slices, slices_of_sources, slices_with_literals
+from dsort.moves.slices import (
+    Gatherer,
+    are_short,
+    renamed_slices,
+    rows_at_once,
+    slices_of_sources,
+    slices_with_literals,
+)
 from dsort.scratch.index import IndexStore
 from dsort.scratch.ordered import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf

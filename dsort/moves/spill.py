@@ -32,8 +32,15 @@ from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.input_shard import SLICES_AT_ONCE_MAX
 from dsort.moves.payload_files import PAGE_BYTES, PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
-from dsort.moves.short_records import Gatherer, are_short, gathered, rows_at_once, small_argsort
-from dsort.moves.slices import slices_in, slices_of
+from dsort.moves.slices import (
+    Gatherer,
+    are_short,
+    gathered,
+    rows_at_once,
+    slices_in,
+    slices_of,
+    small_argsort,
+)
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.nodes import ShardLocations, ordered_rows

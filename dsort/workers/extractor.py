@@ -43,7 +43,16 @@ from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.positions import PLACE
 from dsort.storage.bucket import Bucket
-from dsort.workers.batch import FOUND, SAME, SORT_KEYS, Batch, StepsDone, are_placed
+from dsort.workers.batch import (
+    FOUND,
+    SAME,
+    SORT_KEYS,
+    Batch,
+    ShardSortKeys,
+    StepsDone,
+    are_placed,
+    digests_of,
+)
 from dsort.workers.conversion import packed_records, reported_extensions
 from dsort.workers.header_reader import ReadAhead
 from dsort.workers.index_writer import IndexWriter
@@ -54,7 +63,6 @@ from dsort.workers.joiner import (
     place_sort_keys,
 )
 from dsort.workers.operators.all_operators import operators_of
-from dsort.workers.record_values import ShardSortKeys, digests_of
 from dsort.workers.shard_batches import RunBatches, ShardBatches
 from dsort.workers.tasks import (
     ExtractRunTask,

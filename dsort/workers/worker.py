@@ -12,11 +12,10 @@ from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.nodes import ScratchNodes
 from dsort.storage.open import open_pair
-from dsort.workers.creator import Creator
+from dsort.workers.creator import Creator, Sealer, publish_all
 from dsort.workers.extractor import Extractor
 from dsort.workers.operators.known_keys import read_known_keys
 from dsort.workers.orderer import Orderer
-from dsort.workers.sealer import Sealer, publish_all
 from dsort.workers.tasks import (
     CreateTask,
     CutTask,

@@ -76,7 +76,7 @@ def _own_name(opened: Any) -> str:
 
 IN_WORKERS = {
     "extract:start": Point("dsort.workers.extractor", "Extractor.extract", "before"),
-    "spill:append": Point("dsort.moves.payload_spill", "SpillWriter.append", "after"),
+    "spill:append": Point("dsort.workers.index_writer", "SpillWriter.append", "after"),
     "index:write": Point("dsort.scratch.index", "IndexStore.write_shard", "before", _second),
     "extract:end": Point("dsort.workers.extractor", "Extractor.extract", "after"),
     "duplicates:end": Point("dsort.workers.orderer", "Orderer.duplicates", "after"),
@@ -88,8 +88,8 @@ IN_WORKERS = {
     "create:finish": Point("dsort.workers.sinks", "StagedFile.finish", "after"),
     "create:end": Point("dsort.workers.creator", "Creator.create", "after"),
     "block:read": Point("dsort.runtime.ray.block_server", "BlockServer._send", "before"),
-    "seal:start": Point("dsort.workers.sealer", "Sealer.seal", "before"),
-    "seal:end": Point("dsort.workers.sealer", "Sealer.seal", "after"),
+    "seal:start": Point("dsort.workers.creator", "Sealer.seal", "before"),
+    "seal:end": Point("dsort.workers.creator", "Sealer.seal", "after"),
 }
 """Points that only the workers of a job pass, and the agents of its nodes."""
 

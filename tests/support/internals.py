@@ -63,21 +63,19 @@ MODULES = {
     "dsort.job.synthetic": "generate_shards shard_pieces ShardRecipe",
     "dsort.keymap": "match",
     "dsort.keymap.fetch": "read_text",
-    "dsort.keymap.match": ("entries_of_mapping KeyMap KeyMapEntries MalformedLine parse_keymap"),
+    "dsort.keymap.match": "entries_of_mapping KeyMap KeyMapEntries MalformedLine parse_keymap",
     "dsort.loader": "forward_tar loader shard_file shard_source",
     "dsort.loader.order": "EpochOrder OrderKind Position Remainder Steps",
     "dsort.model.job": "JobOut",
     "dsort.model.report": "PlanReportView RunReportView WayName",
-    "dsort.moves": "payload_spill range_queue short_records spill",
+    "dsort.moves": "range_queue slices spill",
     "dsort.moves.input_shard": "inputs_bytes INPUTS_FILE InputShard open_input ShardBytes",
     "dsort.moves.map": "MappedInputs MappedPayload",
     "dsort.moves.payload_files": "PayloadBuffer RangeBuffer",
-    "dsort.moves.payload_spill": "DIRECT_BYTES_MIN FLUSH_BYTES SpillWriter",
     "dsort.moves.range_queue": "RangeQueue RangeRead",
-    "dsort.moves.short_records": "are_short gathered SHORT_BYTES_MAX",
     "dsort.moves.slices": (
-        "JOINED_BYTES_MAX LENGTHS_MAX renamed_slices slices_of slices_of_sources "
-        "slices_with_literals"
+        "are_short gathered JOINED_BYTES_MAX LENGTHS_MAX renamed_slices SHORT_BYTES_MAX "
+        "slices_of slices_of_sources slices_with_literals"
     ),
     "dsort.moves.spill": "narrowed SpilledPayload SplitSpill",
     "dsort.naming": "names overlap",
@@ -204,20 +202,19 @@ MODULES = {
     "dsort.verification.read": (
         "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"
     ),
-    "dsort.workers": "header_reader sidecars tasks",
+    "dsort.workers": "header_reader index_writer sidecars tasks",
     "dsort.workers.batch": "Batch Operator",
     "dsort.workers.conversion": "extensions_by_output packed_records",
-    "dsort.workers.creator": "Creator MOVE_OF_WAY",
+    "dsort.workers.creator": "Creator MOVE_OF_WAY publish_all",
     "dsort.workers.encoding": "encoded_pieces NoEncoder",
     "dsort.workers.extractor": "Extractor",
     "dsort.workers.gpus": "GpuNeeds GpuPlace gpus_here",
     "dsort.workers.header_reader": "header_hops HeaderReader ReadAhead",
-    "dsort.workers.lineage": "lineage_of",
+    "dsort.workers.index_writer": "DIRECT_BYTES_MIN FLUSH_BYTES SpillWriter",
     "dsort.workers.operators": "all_operators member_names",
     "dsort.workers.operators.member_names": "with_names_written with_new_names",
     "dsort.workers.orderer": "Orderer",
-    "dsort.workers.sealer": "publish_all",
-    "dsort.workers.sidecars": "_samples_bytes MemberWatch samples_of",
+    "dsort.workers.sidecars": "_samples_bytes lineage_of MemberWatch samples_of",
     "dsort.workers.sinks": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.tasks": (
         "Attempt CreateDone CreateTask CutDone CutTask DuplicatesDone DuplicatesTask "

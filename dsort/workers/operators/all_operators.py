@@ -10,12 +10,10 @@ from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Operator
 from dsort.workers.conversion import AddMemberDefaults
 from dsort.workers.joiner import LeaveOutByJoin
-from dsort.workers.lineage import NoteOrigins
-from dsort.workers.operators.equal_records import LeaveOutEqual
-from dsort.workers.operators.exact_outputs import SettleExactOutputs
 from dsort.workers.operators.member_names import RenameKeys, WriteNames
-from dsort.workers.operators.mix import CopyRecords
-from dsort.workers.operators.placing import PlaceRecords
+from dsort.workers.operators.mix import CopyRecords, LeaveOutEqual
+from dsort.workers.operators.placing import PlaceRecords, SettleExactOutputs
+from dsort.workers.sidecars import NoteOrigins
 from dsort.workers.tasks import WorkerSetup
 
 OPERATORS: Final[tuple[type[Operator], ...]] = (

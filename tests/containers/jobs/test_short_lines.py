@@ -19,8 +19,8 @@ from tests.support.internals import (
     DuplicatesTask,
     SpillReader,
     columns,
-    payload_spill,
-    short_records,
+    index_writer,
+    slices,
 )
 
 LINES: dict[str, Any] = {
@@ -73,7 +73,7 @@ def test_a_partition_larger_than_the_buffer_is_read_in_long_ranges(
 def test_short_lines_come_out_the_same_whatever_the_movement_and_the_buffer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
-    for module in (short_records, payload_spill):
+    for module in (slices, index_writer):
         monkeypatch.setattr(module, "ROWS_AT_ONCE", 50)
     everything = some_lines(tmp_path / "in", long=long)
     outputs = []

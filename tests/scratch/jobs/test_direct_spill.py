@@ -12,7 +12,7 @@ from dsort.storage.directory.direct_writes import DirectWrites
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import payload_spill, worker_setup
+from tests.support.internals import index_writer, worker_setup
 
 pytestmark = pytest.mark.disk
 
@@ -30,7 +30,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return taken
 
     monkeypatch.setattr(worker_setup, "PAST_CACHE_FACTOR", 0)
-    monkeypatch.setattr(payload_spill, "DIRECT_BYTES_MIN", 0)
+    monkeypatch.setattr(index_writer, "DIRECT_BYTES_MIN", 0)
     monkeypatch.setattr(DirectWrites, "write", counted)
     return found
 
