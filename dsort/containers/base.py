@@ -42,8 +42,7 @@ from dsort.naming.names import readable
 
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
     from dsort.data.columns import BytesColumn, UInt8s
-    from dsort.data.entries import PlacedEntries
-    from dsort.data.members import MemberTable, ScanNotes
+    from dsort.data.members import MemberTable, PlacedEntries, ScanNotes
 
 __all__ = [
     "Container",

@@ -44,9 +44,8 @@ from dsort.data.columns import (
     rows_of_runs,
     run_sums,
 )
-from dsort.data.entries import packed_entries
 from dsort.data.hashes import any_twice, hash_keys, mix
-from dsort.data.members import MemberKind, MemberTable, stored_bytes_of
+from dsort.data.members import MemberKind, MemberTable, packed_entries, stored_bytes_of
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
 from dsort.data.repeated_names import (
     as_table,

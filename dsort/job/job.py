@@ -15,7 +15,6 @@ import xxhash
 from msgspec import Meta, Struct, field, to_builtins
 
 from dsort.data.json_values import checked
-from dsort.data.shares import CopyRule
 from dsort.data.tally import TallyRow
 from dsort.errors import ObjectNotFoundError, StorageError, damaged
 from dsort.job.output_names import OutputNames
@@ -40,6 +39,7 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.routed import BucketPlace, bucket_named
 from dsort.storage.small_objects import parse_json, read_small
+from dsort.transforms.outputs import CopyRule
 from dsort.transforms.payload import PayloadStep
 from dsort.transforms.positions import InputPositions
 

@@ -18,8 +18,7 @@ from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.registry import DEFAULT_EXTENSION, codec_of, container_of
 from dsort.containers.tar.container import Tar, TarFormat
 from dsort.data.columns import BytesColumn, Int64s, UInt32s
-from dsort.data.entries import PlacedEntries, PlacedEntry
-from dsort.data.members import MemberKind, MemberTable
+from dsort.data.members import MemberKind, MemberTable, PlacedEntries, PlacedEntry
 from dsort.data.records import form_records
 from dsort.errors import NamesTakenError
 from dsort.naming.names import archive_extension

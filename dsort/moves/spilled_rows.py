@@ -22,7 +22,7 @@ from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.map import MappedInputs
 from dsort.scratch.nodes import ordered_rows
-from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.positions import OrderedRows
 from dsort.scratch.spill import SpillReader
 
 TURN_SHARE = 3

@@ -55,15 +55,17 @@ from dsort.errors import StorageError, damaged
 from dsort.order.sort import Splitters, order_rows
 from dsort.scratch.columns import ColumnFile, KeptColumns, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
-from dsort.scratch.ordered import (
+from dsort.scratch.positions import (
     CREATION_COLUMNS,
     EACH_ROW,
     LINEAGE,
     OPTIONAL_CREATION_COLUMNS,
+    POSITION_SHARD,
     OrderedRows,
+    Positions,
+    check_positions,
     sums_of,
 )
-from dsort.scratch.positions import POSITION_SHARD, Positions, check_positions
 
 RUN_SHARDS_MAX = 64
 """The most small shards, one after the other, that have one index file."""

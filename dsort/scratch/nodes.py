@@ -32,7 +32,7 @@ from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
-from dsort.scratch.ordered import OrderedRows
+from dsort.scratch.positions import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf, SpillBlocksOf
 
 NODE_FILE = "node.json"

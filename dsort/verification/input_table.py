@@ -19,7 +19,6 @@ from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, offsets_of, stabl
 from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords
-from dsort.data.shares import lots_of
 from dsort.errors import MixError
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
@@ -27,7 +26,7 @@ from dsort.order.duplicates import repeated_hashes
 from dsort.order.joining import JoinRule
 from dsort.spec.model import JobSpec
 from dsort.storage.routed import parted
-from dsort.transforms.outputs import Division
+from dsort.transforms.outputs import Division, lots_of
 from dsort.verification.order import HashPlaces
 from dsort.verification.read import RecordSizes
 

@@ -30,7 +30,7 @@ from dsort.order.placement import Placement
 from dsort.pipeline.pipeline import Deduplication, Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog
-from dsort.scratch.lots import classes_of_shard
+from dsort.scratch.requests import classes_of_shard
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
 if TYPE_CHECKING:

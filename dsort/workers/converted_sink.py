@@ -18,9 +18,8 @@ from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s, runs_that_fit
-from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.data.index import STORED_BYTES
-from dsort.data.members import MemberKind, MemberTable, bare_table
+from dsort.data.members import MemberKind, MemberTable, PlacedEntries, bare_table, placed_entries
 from dsort.data.records import FormedRecords, form_records, split_names
 from dsort.errors import ConversionError, InvariantError, StrayMemberError
 from dsort.moves.base import RecordPayload

@@ -45,8 +45,7 @@ from dsort.order.sort import order_rows
 from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.ordered import ORDERED, OrderedRows
-from dsort.scratch.positions import NTH, POSITION_SHARD, by_position
+from dsort.scratch.positions import NTH, ORDERED, POSITION_SHARD, OrderedRows, by_position
 from dsort.scratch.requests import (
     FOUND,
     KeyHashes,

@@ -20,8 +20,8 @@ import xxhash
 from msgspec import Struct
 
 from dsort.containers.base import Container
-from dsort.data.entries import PlacedEntries, placed_entries
 from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STORED_BYTES
+from dsort.data.members import PlacedEntries, placed_entries
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RecordPayload

@@ -13,7 +13,6 @@ from msgspec import Struct, field
 
 from dsort.containers.base import Container
 from dsort.data.json_values import Count
-from dsort.data.shares import CopyRule
 from dsort.data.tally import Tally
 from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
@@ -23,6 +22,7 @@ from dsort.scratch.logs import ShardCreated
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.routed import BucketPlace
 from dsort.storage.staging import Staged
+from dsort.transforms.outputs import CopyRule
 
 SCHEMA_FILE = "schema.arrow"
 """The schema of the outputs, shared with all nodes."""

@@ -14,7 +14,6 @@ MODULES = {
         "are_all_rows Bools BytesColumn cut_rows equal_ranges Int32s Int64s numbers_at "
         "row_numbers run_sums runs_that_fit stable_argsort UInt32s UInt64s UInt8s"
     ),
-    "dsort.data.entries": "entries_bytes packed_entries placed_entries PlacedEntries",
     "dsort.data.hashes": "any_twice hash_keys md5_digests mix permuted shard_seed shuffle_words",
     "dsort.data.index": (
         "BLOCK_LENGTH BLOCK_SHARD BLOCK_START BLOCK_WORKER CONTENT_HASH ENTRIES KEYS MEMBERS "
@@ -25,18 +24,19 @@ MODULES = {
         "checked Count encodable from_json INTEGER_MAX is_encodable json_bytes Rows "
         "ROWS_AT_ONCE to_json"
     ),
-    "dsort.data.key_set": "KeySet lines_of",
-    "dsort.data.members": "bare_table MemberKind MemberTable ScanNotes",
+    "dsort.data.members": (
+        "bare_table entries_bytes MemberKind MemberTable packed_entries placed_entries "
+        "PlacedEntries ScanNotes"
+    ),
     "dsort.data.numbered": "are_positions hash_column numbered_hashes NumberedColumn",
     "dsort.data.packed_texts": "CHUNK_BYTES PackedTexts TextsByNumber",
     "dsort.data.record_table": "RecordTable",
     "dsort.data.records": "form_records FormedRecords split_name split_names STRAY_SALT",
-    "dsort.data.repeated_names": "rows_equal_earlier",
+    "dsort.data.repeated_names": "KeySet lines_of rows_equal_earlier",
     "dsort.data.row_bytes": (
         "column_of decimals distinct_rows row_by_row RowBytes side_by_side spread"
     ),
     "dsort.data.segments": "NewNames Segments",
-    "dsort.data.shares": "shares_of_total",
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
     "dsort.job": "commit known_keys programs resolve streams",
@@ -184,16 +184,17 @@ MODULES = {
     "dsort.scratch.directory": "Scratch",
     "dsort.scratch.index": "IndexStore PartitionRows",
     "dsort.scratch.logs": "read_created_logs ShardCreated",
-    "dsort.scratch.lots": "check_class_table class_table_bytes",
     "dsort.scratch.nodes": (
         "make_scratch NODE_FILE open_scratch Request scratch_owner ScratchNodes ShardLocations"
     ),
-    "dsort.scratch.ordered": "OrderedRows",
-    "dsort.scratch.positions": "check_left_out POSITION_SHARD",
-    "dsort.scratch.requests": "FreeBytes Indexed LineFiles SpillBlocksOf",
+    "dsort.scratch.positions": "check_left_out OrderedRows POSITION_SHARD",
+    "dsort.scratch.requests": (
+        "check_class_table class_table_bytes FreeBytes Indexed LineFiles SpillBlocksOf"
+    ),
     "dsort.scratch.spill": (
         "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile SpillReader"
     ),
+    "dsort.transforms.outputs": "shares_of_total",
     "dsort.verification.compare": "match_records occurrences sort_out",
     "dsort.verification.cuts": "check_cuts FirstRecord Place ShardFacts",
     "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",

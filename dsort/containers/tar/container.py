@@ -33,8 +33,7 @@ from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScan
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
-from dsort.data.entries import PlacedEntries
-from dsort.data.members import MemberTable
+from dsort.data.members import MemberTable, PlacedEntries
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import row_by_row
 

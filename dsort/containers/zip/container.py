@@ -62,8 +62,7 @@ from dsort.containers.zip.layout import (
     records_of,
 )
 from dsort.data.columns import Bools, Int64s, UInt8s, cut_rows
-from dsort.data.entries import PlacedEntries
-from dsort.data.members import MemberKind, MemberTable
+from dsort.data.members import MemberKind, MemberTable, PlacedEntries
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.errors import ConversionError, CorruptShardError

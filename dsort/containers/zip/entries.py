@@ -39,7 +39,7 @@ from dsort.containers.zip.layout import (
     without_extras,
 )
 from dsort.data.columns import Bools, BytesColumn, Int64s, cut_rows
-from dsort.data.entries import PlacedEntries
+from dsort.data.members import PlacedEntries
 from dsort.data.row_bytes import row_by_row, side_by_side, spread
 
 __all__ = [

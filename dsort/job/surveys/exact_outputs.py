@@ -13,7 +13,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from dsort.data.columns import Int64s, UInt64s
-from dsort.data.shares import shares_in_classes
 from dsort.errors import TransformError
 from dsort.job.duplicates import settle_quietly
 from dsort.job.extraction import Extraction
@@ -21,8 +20,8 @@ from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.selection import Selection
 from dsort.job.surveys.survey import Survey
 from dsort.scratch.columns import ColumnFile
-from dsort.scratch.lots import DrawnClasses, IndexDraws, borders_bytes, borders_of
-from dsort.transforms.outputs import BORDERS_MAX, LOT_BITS, Borders, Division
+from dsort.scratch.requests import DrawnClasses, IndexDraws, borders_bytes, borders_of
+from dsort.transforms.outputs import BORDERS_MAX, LOT_BITS, Borders, Division, shares_in_classes
 from dsort.workers.tasks import Stage
 
 BORDERS_FILE = "borders.col"

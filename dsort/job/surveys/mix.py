@@ -15,16 +15,15 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.data.shares import CopyRule, shares_of_stop, shares_of_total
 from dsort.errors import MixError
 from dsort.job.extraction import Extraction
 from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.selection import Selection
 from dsort.job.surveys.survey import Survey
 from dsort.pipeline.pipeline import Mix
-from dsort.scratch.lots import KeyDraws
+from dsort.scratch.requests import KeyDraws
 from dsort.storage.routed import parted
-from dsort.transforms.outputs import ORDINAL_BITS
+from dsort.transforms.outputs import ORDINAL_BITS, CopyRule, shares_of_stop, shares_of_total
 from dsort.workers.tasks import Stage
 
 _LOTS = 1 << 64

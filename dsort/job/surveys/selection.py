@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dsort.data.columns import Int64s, UInt64s
 from dsort.job.extraction import Extraction
 from dsort.job.job import Job
-from dsort.scratch.lots import Draws, LotSteps
+from dsort.scratch.requests import Draws, LotSteps
 from dsort.transforms.outputs import POSITION_BITS, Borders
 
 _STEPS_BITS = 20

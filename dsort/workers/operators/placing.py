@@ -20,7 +20,7 @@ from dsort.errors import InvariantError, KeyMapError
 from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
-from dsort.scratch.lots import borders_of
+from dsort.scratch.requests import borders_of
 from dsort.transforms.outputs import Division, positions_of
 from dsort.transforms.strata import MemberClass
 from dsort.workers.batch import CLASSES, Batch, Operator
