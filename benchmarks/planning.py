@@ -21,10 +21,10 @@ from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.hashes import shard_seed, shuffle_words
 from dsort.data.index import KEY_HASH, SortKeys, record_index
 from dsort.data.segments import Segments
+from dsort.order.algorithms import Shuffle
 from dsort.order.cut import CutRule, OpenShard, Piece
 from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import merge_pieces
-from dsort.order.shuffle import Shuffle
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, ShardLocations

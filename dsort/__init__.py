@@ -67,8 +67,7 @@ if TYPE_CHECKING:
     )
     from dsort.options import RunOptions
     from dsort.progress_display import show_progress
-    from dsort.reading.dataset import Dataset
-    from dsort.reading.in_order import ShardRecord, read_shards
+    from dsort.reading.dataset import Dataset, ShardRecord, read_shards
     from dsort.reading.shard import Record, Shard
     from dsort.reading.shard import open_shard as open
     from dsort.results.report import JobReport
@@ -151,7 +150,7 @@ _SOURCES = {
     "Record": ("dsort.reading.shard", "Record"),
     "RunOptions": ("dsort.options", "RunOptions"),
     "Shard": ("dsort.reading.shard", "Shard"),
-    "ShardRecord": ("dsort.reading.in_order", "ShardRecord"),
+    "ShardRecord": ("dsort.reading.dataset", "ShardRecord"),
     "SpecBuilder": ("dsort.builder", "SpecBuilder"),
     "VerifyReport": ("dsort.verification.findings", "VerifyReport"),
     "ingest": ("dsort.staged_samples", "ingest"),
@@ -159,7 +158,7 @@ _SOURCES = {
     "open": ("dsort.reading.shard", "open_shard"),
     "plan": ("dsort.api", "plan"),
     "read": ("dsort.builder", "read"),
-    "read_shards": ("dsort.reading.in_order", "read_shards"),
+    "read_shards": ("dsort.reading.dataset", "read_shards"),
     "resume": ("dsort.api", "resume"),
     "run": ("dsort.api", "run"),
     "show_progress": ("dsort.progress_display", "show_progress"),

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from dsort.data.columns import Bools
 from dsort.data.records import form_records
-from dsort.data.repeated_names import KeySet, lines_of
+from dsort.data.text_sets import KeySet, lines_of
 from dsort.errors import InputError, SpecError
 from dsort.naming.names import readable
 from dsort.naming.templates import ShardTemplate, parse_template

@@ -92,7 +92,7 @@ JUDGED = ("dsort.job.surveys", "dsort.workers")
 """What ``verification`` judges and so must not use: a bug there would be in both sides."""
 
 FEATURES = {
-    "exact outputs": ("job/surveys/exact_outputs", "workers/operators/placing"),
+    "exact outputs": ("job/surveys/exact_outputs", "workers/operators/outputs"),
     "mix": ("job/surveys/mix", "workers/operators/mix"),
     "known keys": ("job/known_keys", "workers/operators/known_keys"),
 }
@@ -195,7 +195,7 @@ NOT_OURS = {"bench-data", "build", "demo", "dist", "site"}
 
 PHASES = {
     *("companions/lineage", "create", "duplicates", "extraction", "known_keys"),
-    *("ordering", "plan", "setup/probes", "setup/tables"),
+    *("order", "plan", "setup/probes", "setup/tables"),
 }
 ENGINE_ROOMS = {
     *("data", "job", "keymap", "loader", "model", "moves", "naming", "order", "reading"),

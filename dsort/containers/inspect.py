@@ -17,7 +17,7 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.numbered import NumberedColumn, are_positions
 from dsort.data.records import FormedRecords, form_records, split_name
-from dsort.data.repeated_names import first_equals
+from dsort.data.text_sets import first_equals
 from dsort.naming.safe_names import UNSAFE_NAMES, new_safe_names, unsafe_links, unsafe_rows
 
 __all__ = [

@@ -12,9 +12,9 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, cut_rows
 from dsort.data.members import MemberTable
 from dsort.data.numbered import are_positions
 from dsort.data.records import FormedRecords
-from dsort.data.repeated_names import repeated_names
 from dsort.data.row_bytes import side_by_side
 from dsort.data.tally import FITS
+from dsort.data.text_sets import repeated_names
 
 
 class RecordTable(Struct, frozen=True, eq=False):

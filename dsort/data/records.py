@@ -47,7 +47,8 @@ from dsort.data.columns import (
 from dsort.data.hashes import any_twice, hash_keys, mix
 from dsort.data.members import MemberKind, MemberTable, packed_entries, stored_bytes_of
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
-from dsort.data.repeated_names import (
+from dsort.data.segments import NewNames, Segments, segments_of
+from dsort.data.text_sets import (
     as_table,
     first_equals,
     marks_stand_alike,
@@ -55,7 +56,6 @@ from dsort.data.repeated_names import (
     repeated_names,
     rows_equal_earlier,
 )
-from dsort.data.segments import NewNames, Segments, segments_of
 
 _SLASH, _DOT = 0x2F, 0x2E
 

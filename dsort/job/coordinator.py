@@ -19,7 +19,7 @@ from dsort.job.commit import commit, names_stored, outputs_of
 from dsort.job.create import Created, create, seal
 from dsort.job.extraction import Extraction, extract
 from dsort.job.job import Job
-from dsort.job.ordering import Ordering
+from dsort.job.order import Ordering
 from dsort.job.plan import Plan, make_plan
 from dsort.job.resolve import resolve
 from dsort.job.resume import finished_plan, known_shards, learn_created, note_plan, report_of

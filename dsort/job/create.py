@@ -11,18 +11,17 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dsort.data.columns import Int64s
-from dsort.data.packed_texts import TextsByNumber
+from dsort.data.columns import Int64s, TextsByNumber
 from dsort.job.extraction import answers, retry_after_lost_scratch
 from dsort.job.job import Job, parse_kept
-from dsort.job.ordering import Ordering, pieces_of
+from dsort.job.order import Ordering, pieces_of
 from dsort.job.plan import Plan
 from dsort.log_lines import logger_of
 from dsort.results.layout import sidecars_prefix, staged_prefix
 from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import kinds_of
 from dsort.storage.routed import bucket_for, bucket_named
-from dsort.workers.sidecars import LINEAGE
+from dsort.workers.companions import LINEAGE
 from dsort.workers.tasks import (
     CreateDone,
     CreateTask,

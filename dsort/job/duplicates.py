@@ -19,8 +19,8 @@ from dsort.job.known_keys import known_keys
 from dsort.naming.names import position_key, readable
 from dsort.order.duplicates import new_keys
 from dsort.scratch.columns import columns_bytes
-from dsort.scratch.positions import NTH, POSITION_SHARD, POSITIONS, by_position
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
+from dsort.scratch.tables import NTH, POSITION_SHARD, POSITIONS, by_position
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask
 
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"

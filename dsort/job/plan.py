@@ -14,7 +14,7 @@ import xxhash
 from msgspec import Struct
 
 from dsort.containers.base import Container
-from dsort.data.packed_texts import PackedTexts
+from dsort.data.columns import PackedTexts
 from dsort.errors import (
     DsortError,
     InvariantError,
@@ -31,7 +31,7 @@ from dsort.job.extraction import (
     retry_after_lost_scratch,
 )
 from dsort.job.job import Job
-from dsort.job.ordering import (
+from dsort.job.order import (
     Ordering,
     cut_partitions,
     cut_rule,

@@ -12,7 +12,7 @@ from dsort.containers.base import Container
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.pipeline.movement import Movement
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.positions import OrderedRows
+from dsort.scratch.tables import OrderedRows
 from dsort.storage.bucket import Bucket
 
 if TYPE_CHECKING:

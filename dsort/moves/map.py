@@ -27,8 +27,8 @@ from dsort.moves.slices import (
     slices_with_literals,
 )
 from dsort.scratch.index import IndexStore
-from dsort.scratch.positions import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
+from dsort.scratch.tables import OrderedRows
 from dsort.storage.bucket import Bucket
 from dsort.storage.process_limits import files_that_fit
 

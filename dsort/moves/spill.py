@@ -44,8 +44,8 @@ from dsort.moves.slices import (
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.nodes import ShardLocations, ordered_rows
-from dsort.scratch.positions import OrderedRows
 from dsort.scratch.spill import SpillExtents, SpillFile, SpillReader
+from dsort.scratch.tables import OrderedRows
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
 

@@ -22,8 +22,8 @@ from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.map import MappedInputs
 from dsort.scratch.nodes import ordered_rows
-from dsort.scratch.positions import OrderedRows
 from dsort.scratch.spill import SpillReader
+from dsort.scratch.tables import OrderedRows
 
 TURN_SHARE = 3
 """A turn over a partition takes this part of a worker's buffer: its blocks, its rows in order, and

@@ -11,7 +11,7 @@ from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import codec_of, container_of
 from dsort.order.base import Algorithm
-from dsort.order.joining import JoinRule
+from dsort.order.join import JoinRule
 from dsort.pipeline.pipeline import (
     Deduplication,
     Mix,
@@ -26,8 +26,8 @@ from dsort.spec.inputs import Input
 from dsort.spec.model import JobSpec
 from dsort.spec.target import REST, carrier_extension
 from dsort.transforms.base import Step
+from dsort.transforms.fields import Require
 from dsort.transforms.outputs import KEY, Division
-from dsort.transforms.require import Require
 from dsort.transforms.strata import class_by
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _algorithm(spec: JobSpec) -> Algorithm:
     own = spec.algorithm.build()
     if spec.join is None or own.joins:
         return own
-    from dsort.order.joining import JoinedPlaces
+    from dsort.order.join import JoinedPlaces
 
     return JoinedPlaces(own)
 

@@ -28,7 +28,7 @@ from dsort.data.columns import (
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.numbered import DIGITS
 from dsort.data.records import split_names, starts_record
-from dsort.data.repeated_names import names_come_again, repeated_names
+from dsort.data.text_sets import names_come_again, repeated_names
 from dsort.errors import StorageError
 from dsort.naming.names import position_key
 from dsort.scratch.columns import ColumnFile, columns_bytes

@@ -55,7 +55,7 @@ from dsort.errors import StorageError, damaged
 from dsort.order.sort import Splitters, order_rows
 from dsort.scratch.columns import ColumnFile, KeptColumns, columns_bytes, write_columns
 from dsort.scratch.directory import Scratch
-from dsort.scratch.positions import (
+from dsort.scratch.tables import (
     CREATION_COLUMNS,
     EACH_ROW,
     LINEAGE,

@@ -32,8 +32,8 @@ from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
-from dsort.scratch.positions import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf, SpillBlocksOf
+from dsort.scratch.tables import OrderedRows
 
 NODE_FILE = "node.json"
 OWNER_FILE = "owner.json"

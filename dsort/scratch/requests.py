@@ -29,7 +29,7 @@ from dsort.order.class_numbers import ClassCounts, count_classes
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.scratch.index import IndexStore, PartitionRows
 from dsort.scratch.logs import ShardCreated, read_created_logs
-from dsort.scratch.positions import POSITION_SHARD, POSITIONS, OrderedRows
+from dsort.scratch.tables import POSITION_SHARD, POSITIONS, OrderedRows
 from dsort.transforms.outputs import BORDERS_MAX, Borders, lots_of, positions_of
 
 

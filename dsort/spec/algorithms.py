@@ -25,9 +25,8 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from dsort.option_fields import Option, OptionError, OptionGroup
-from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, is_random
+from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, Keys, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.order.by_key import Keys
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.part import LATE, Late, Part
 from dsort.transforms.base import Step

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from dsort.errors import SpecProblem
-from dsort.order.shuffle import Shuffle
+from dsort.order.algorithms import Shuffle
 from dsort.spec.config import JobConfig
 from dsort.spec.part import Rules, usable
 from dsort.spec.parts import SpecFields

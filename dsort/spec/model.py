@@ -18,7 +18,7 @@ from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
 from dsort.spec.part import LATER
 from dsort.spec.parts import SpecFields
-from dsort.transforms.require import Require
+from dsort.transforms.fields import Require
 
 __all__ = ["Draft", "JobSpec", "current_job_spec"]
 

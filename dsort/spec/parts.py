@@ -34,7 +34,7 @@ from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Join, Mix, Source
 from dsort.spec.part import LATE, LATER, Part, late_part
 from dsort.spec.target import Target
 from dsort.storage.ref import BucketRef
-from dsort.transforms.require import Require
+from dsort.transforms.fields import Require
 
 if TYPE_CHECKING:
     RequireOptions = Mapping[str, Any]

@@ -15,16 +15,14 @@ from dsort.containers.registry import (
 from dsort.errors import SpecProblem
 from dsort.naming.names import KEY_COLUMN
 from dsort.option_fields import Check, Option, OptionError
-from dsort.order.algorithms import ALGORITHMS
+from dsort.order.algorithms import ALGORITHMS, Shuffle
 from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.placement import Batches
-from dsort.order.shuffle import Shuffle
 from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
 from dsort.spec.part import Rules, usable
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import REST, carrier_extension
-from dsort.transforms.fields import Fields
-from dsort.transforms.require import Require
+from dsort.transforms.fields import Fields, Require
 
 __all__ = ["as_aistore_orders", "required", "rule"]
 

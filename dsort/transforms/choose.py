@@ -21,7 +21,7 @@ from dsort.transforms.base import Needs, ReadText, Step
 if TYPE_CHECKING:
     from dsort.data.columns import Bools, BytesColumn
     from dsort.data.record_table import RecordTable
-    from dsort.data.repeated_names import KeySet
+    from dsort.data.text_sets import KeySet
     from dsort.expressions.expression import Expression
 
 
@@ -145,7 +145,7 @@ class _KeyList(Step, frozen=True):
 @lru_cache(maxsize=4)  # made once in a process instead of for each shard
 def _key_set(keys: tuple[str, ...] | None, text: bytes | None) -> KeySet:
     from dsort.data.columns import BytesColumn
-    from dsort.data.repeated_names import KeySet, lines_of
+    from dsort.data.text_sets import KeySet, lines_of
 
     if keys is not None:
         texts = [key.encode("utf-8", "surrogateescape") for key in keys]

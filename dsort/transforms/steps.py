@@ -7,11 +7,9 @@ from typing import Final
 from dsort.registry import Registry
 from dsort.transforms.base import Step
 from dsort.transforms.choose import DropKeys, Filter, KeepKeys, Sample, Slice
-from dsort.transforms.code import FlatMap, Map
-from dsort.transforms.fields import Fields
-from dsort.transforms.programs import Exec, Http
+from dsort.transforms.fields import Fields, Require
+from dsort.transforms.programs import Exec, FlatMap, Http, Map
 from dsort.transforms.rekey import Rekey
-from dsort.transforms.require import Require
 
 __all__ = ["STEPS", "register"]
 

@@ -119,7 +119,7 @@ class FunctionRunner(Runner):
     extension."""
 
     def __init__(self, program: Mapping[str, Any]) -> None:
-        """``program``: the description of the step (``dsort.transforms.code``)."""
+        """``program``: the description of the step (``dsort.transforms.programs``)."""
         self._place = program["python"]
         self._args: dict[str, Any] = program["args"]
         cells: dict[str, str] | None = program.get("cells")

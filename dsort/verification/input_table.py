@@ -23,12 +23,12 @@ from dsort.errors import MixError
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
 from dsort.order.duplicates import repeated_hashes
-from dsort.order.joining import JoinRule
+from dsort.order.join import JoinRule
 from dsort.spec.model import JobSpec
 from dsort.storage.routed import parted
 from dsort.transforms.outputs import Division, lots_of
 from dsort.verification.order import HashPlaces
-from dsort.verification.read import RecordSizes
+from dsort.verification.shards import RecordSizes
 
 
 class InputTable(Struct, frozen=True, eq=False, dict=True):

@@ -22,7 +22,7 @@ from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.expressions.expression import text_of_value
 from dsort.job.setup.user_code import CodeAgain
 from dsort.moves.input_shard import ShardBytes
-from dsort.order.joining import JoinRule
+from dsort.order.join import JoinRule
 from dsort.pipeline.pipeline import Pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import ManifestInput
@@ -52,7 +52,7 @@ from dsort.verification.plain import (
     with_new_keys,
     with_safe_names,
 )
-from dsort.verification.read import (
+from dsort.verification.shards import (
     ComparedBytes,
     ShardRecords,
     as_compared,

@@ -27,11 +27,10 @@ from dsort.pipeline.pipeline import OutputForm
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import Manifest, ManifestOutput, wids_index_bytes
 from dsort.storage.bucket import Bucket
-from dsort.verification.cuts import FirstRecord, Place, ShardFacts
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.input_table import InputTable, RecordRows
-from dsort.verification.order import OrderWatch
-from dsort.verification.read import (
+from dsort.verification.order import FirstRecord, OrderWatch, Place, ShardFacts
+from dsort.verification.shards import (
     Checksums,
     ComparedBytes,
     ShardRecords,

@@ -66,12 +66,17 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import BucketPlace, bucket_named, open_inputs, routed_inputs
 from dsort.storage.small_objects import read_small
-from dsort.verification.compare import Comparison, NamedOutputs
-from dsort.verification.cuts import Place, check_cuts
+from dsort.verification.changes import (
+    check_classes,
+    classes_to_go_on,
+    inputs_are_comparable,
+    tell_changed_code,
+)
+from dsort.verification.comparison import Comparison, NamedOutputs
 from dsort.verification.findings import Findings, ProgressTeller, VerifyProblem, VerifyReport
 from dsort.verification.input_table import NOT_COMPARED, InputTable
 from dsort.verification.inputs import InputReader
-from dsort.verification.order import OrderWatch
+from dsort.verification.order import OrderWatch, Place, check_cuts
 from dsort.verification.outputs import (
     OutputReader,
     OutputTable,
@@ -82,14 +87,8 @@ from dsort.verification.outputs import (
     place_outputs,
 )
 from dsort.verification.plain import RowsAgain, RowsAsTheyAre, rows_have_keys
-from dsort.verification.read import ComparedBytes
+from dsort.verification.shards import ComparedBytes
 from dsort.verification.sidecars import SidecarCheck
-from dsort.verification.unchanged import (
-    check_classes,
-    classes_to_go_on,
-    inputs_are_comparable,
-    tell_changed_code,
-)
 
 INDEX_BYTES_MAX = 4 << 30
 

@@ -30,15 +30,15 @@ from dsort.storage.directory.files import sync_together
 from dsort.storage.process_limits import is_no_thread
 from dsort.storage.routed import bucket_for
 from dsort.storage.staging import give_name
-from dsort.workers.converted_sink import ConvertedSink
-from dsort.workers.encoding import ENCODING_BYTES, EncoderThreads, NoEncoder
-from dsort.workers.sidecars import (
+from dsort.workers.companions import (
     LINEAGE,
     MemberWatch,
     lineage_bytes,
     staged_sidecar,
     write_sidecars,
 )
+from dsort.workers.converted_sink import ConvertedSink
+from dsort.workers.encoding import ENCODING_BYTES, EncoderThreads, NoEncoder
 from dsort.workers.sinks import (
     CountingSink,
     FileSink,
@@ -288,7 +288,7 @@ def _map(parts: WorkerParts) -> Move:
 
 
 def _range(parts: WorkerParts) -> Move:
-    from dsort.moves.ranged import RangeMove
+    from dsort.moves.range import RangeMove
 
     return RangeMove(parts)
 

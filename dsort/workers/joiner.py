@@ -21,8 +21,9 @@ from dsort.data.table import Table
 from dsort.data.tally import FLOW_DROPPED, SAMPLES_MAX
 from dsort.moves.input_shard import read_inputs
 from dsort.naming.names import readable
+from dsort.order.algorithms import Shuffle
 from dsort.order.base import Algorithm
-from dsort.order.joining import (
+from dsort.order.join import (
     Joined,
     JoinedKind,
     JoinedPlaces,
@@ -33,13 +34,12 @@ from dsort.order.joining import (
     join_rows,
     left_out_in,
 )
-from dsort.order.shuffle import Shuffle
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
-from dsort.scratch.positions import NTH, PLACE, Positions, by_position, positions_of_records
 from dsort.scratch.requests import KeysOf
+from dsort.scratch.tables import NTH, PLACE, Positions, by_position, positions_of_records
 from dsort.storage.routed import input_of
 from dsort.workers.batch import Batch, Operator
 from dsort.workers.tasks import ExtractTask, JoinDone, JoinFinding, OrderTask

@@ -39,13 +39,12 @@ from dsort.naming.names import readable
 from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
 from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_bytes
-from dsort.order.joining import JoinedPlaces, JoinRule
+from dsort.order.join import JoinedPlaces, JoinRule
 from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
 from dsort.scratch.index import PartitionRows
 from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.positions import NTH, ORDERED, POSITION_SHARD, OrderedRows, by_position
 from dsort.scratch.requests import (
     FOUND,
     KeyHashes,
@@ -54,6 +53,7 @@ from dsort.scratch.requests import (
     PartitionRowsOf,
     SameHashes,
 )
+from dsort.scratch.tables import NTH, ORDERED, POSITION_SHARD, OrderedRows, by_position
 from dsort.workers.joiner import Joiner, keys_of
 from dsort.workers.tasks import (
     CutDone,

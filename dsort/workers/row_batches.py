@@ -40,7 +40,7 @@ from dsort.storage.routed import input_of
 from dsort.transforms.base import Step, apply_steps
 from dsort.workers.batch import Batch, StepsDone, are_placed
 from dsort.workers.index_writer import IndexWriter
-from dsort.workers.operators.placing import columns_to_place
+from dsort.workers.operators.outputs import columns_to_place
 from dsort.workers.table_rows import (
     PARTITION,
     RowBatch,

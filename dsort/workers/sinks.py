@@ -28,8 +28,8 @@ from dsort.moves.base import RecordPayload
 from dsort.scratch.logs import CreatedLog, ShardCreated
 from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
+from dsort.workers.companions import MemberWatch
 from dsort.workers.encoding import Encoder, Threads
-from dsort.workers.sidecars import MemberWatch
 from dsort.workers.tasks import OutputPiece
 
 FLUSH_BYTES = 16 << 20

@@ -33,10 +33,10 @@ from dsort.data.index import (
 from dsort.data.members import MemberTable
 from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords
-from dsort.data.repeated_names import HashesSeen
 from dsort.data.row_bytes import side_by_side
 from dsort.data.segments import Segments
 from dsort.data.table import Name, Numbers
+from dsort.data.text_sets import HashesSeen
 from dsort.errors import CorruptShardError, InputError
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.payload_files import PayloadBuffer

@@ -49,7 +49,7 @@ RECORDS_MAX: Final = 50_000
 """So many records are read of a shard that may have millions."""
 LOADED: Final = (
     *(__name__, "dsort.__main__", "dsort.cli.inspect", "dsort.cli.cat", "dsort.loader.loader"),
-    *("dsort.service.objects.shard_main", "dsort.reading.in_order", "dsort.shard_contents"),
+    *("dsort.service.objects.shard_main", "dsort.reading.dataset", "dsort.shard_contents"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.ipc", "pyarrow.parquet"),
 )
 

@@ -11,8 +11,9 @@ from typing import Any
 MODULES = {
     "dsort.data.arrow_arrays": "arrow_bytes arrow_numbers arrow_structs",
     "dsort.data.columns": (
-        "are_all_rows Bools BytesColumn cut_rows equal_ranges Int32s Int64s numbers_at "
-        "row_numbers run_sums runs_that_fit stable_argsort UInt32s UInt64s UInt8s"
+        "are_all_rows Bools BytesColumn CHUNK_BYTES cut_rows equal_ranges Int32s Int64s "
+        "numbers_at PackedTexts row_numbers run_sums runs_that_fit stable_argsort "
+        "TextsByNumber UInt32s UInt64s UInt8s"
     ),
     "dsort.data.hashes": "any_twice hash_keys md5_digests mix permuted shard_seed shuffle_words",
     "dsort.data.index": (
@@ -29,16 +30,15 @@ MODULES = {
         "PlacedEntries ScanNotes"
     ),
     "dsort.data.numbered": "are_positions hash_column numbered_hashes NumberedColumn",
-    "dsort.data.packed_texts": "CHUNK_BYTES PackedTexts TextsByNumber",
     "dsort.data.record_table": "RecordTable",
     "dsort.data.records": "form_records FormedRecords split_name split_names STRAY_SALT",
-    "dsort.data.repeated_names": "KeySet lines_of rows_equal_earlier",
     "dsort.data.row_bytes": (
         "column_of decimals distinct_rows row_by_row RowBytes side_by_side spread"
     ),
     "dsort.data.segments": "NewNames Segments",
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
+    "dsort.data.text_sets": "KeySet lines_of rows_equal_earlier",
     "dsort.job": "commit known_keys programs resolve streams",
     "dsort.job.companions.lineage": "find_in_lineage",
     "dsort.job.coordinator": "plan_job run_job",
@@ -94,14 +94,13 @@ MODULES = {
     ),
     "dsort.naming.safe_names": "new_safe_names safe_name target_escapes unsafe_links unsafe_rows",
     "dsort.naming.templates": "COUNT_MAX parse_template ShardTemplate",
-    "dsort.order.algorithms": "ALGORITHMS register",
+    "dsort.order.algorithms": "ALGORITHMS Alphanumeric natural_value register",
     "dsort.order.base": "Algorithm decreasing_option Record SortValue",
-    "dsort.order.by_key": "Alphanumeric natural_value",
     "dsort.order.class_numbers": "ClassCounts classes_of_all ClassPlaces",
     "dsort.order.content": "content_value ContentValueError",
     "dsort.order.cut": "cut_partition CutRule OpenShard OutputShard Piece",
     "dsort.order.duplicates": "find_duplicates new_keys repeated_hashes",
-    "dsort.order.joining": "conflicts_in join_order join_rows Joined JoinedKind JoinRule LeftOut",
+    "dsort.order.join": "conflicts_in join_order join_rows Joined JoinedKind JoinRule LeftOut",
     "dsort.order.mixing": "chi_squared_p_value Mixing mixing_line",
     "dsort.order.mixing_counts": (
         "BINS_MAX BINS_OPEN_MAX count_part counts_in_input_order judge_mixing mixing_of "
@@ -120,8 +119,7 @@ MODULES = {
         "least_memory_bytes Load Movement MovementSizes NO_MOVEMENT NotMappableError "
         "PARTITIONS_MAX TooLittleMemoryError WAYS WORKER_BYTES workers_that_fit"
     ),
-    "dsort.reading.dataset": "COUNTED_BYTES_MIN IndexCache",
-    "dsort.reading.in_order": "BUFFER_BYTES read_shards ShardRecord",
+    "dsort.reading.dataset": "BUFFER_BYTES COUNTED_BYTES_MIN IndexCache read_shards ShardRecord",
     "dsort.reading.record_index": "adjacent_records RecordIndex",
     "dsort.reading.shard_reader": "ShardReader",
     "dsort.results": "journal",
@@ -169,8 +167,7 @@ MODULES = {
         "OWNER_BYTES_MAX ray_files rays_left remove_ray_directory YOUNG_S"
     ),
     "dsort.runtime.ray.exchange": "BlockClient BlockError BlockRules RayExchange UnreachableError",
-    "dsort.runtime.ray.library": "GetTimeoutError RayError RayTaskError",
-    "dsort.runtime.ray.messages": "explain listed located",
+    "dsort.runtime.ray.library": "explain GetTimeoutError listed located RayError RayTaskError",
     "dsort.runtime.ray.runtime": "RayRuntime",
     "dsort.runtime.ray.scratch_nodes": (
         "agent_name ANSWER_SECONDS_MAX node_of node_slot_of NodeAgent RayScratchNodes"
@@ -187,24 +184,25 @@ MODULES = {
     "dsort.scratch.nodes": (
         "make_scratch NODE_FILE open_scratch Request scratch_owner ScratchNodes ShardLocations"
     ),
-    "dsort.scratch.positions": "check_left_out OrderedRows POSITION_SHARD",
     "dsort.scratch.requests": (
         "check_class_table class_table_bytes FreeBytes Indexed LineFiles SpillBlocksOf"
     ),
     "dsort.scratch.spill": (
         "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile SpillReader"
     ),
+    "dsort.scratch.tables": "check_left_out OrderedRows POSITION_SHARD",
     "dsort.transforms.outputs": "shares_of_total",
-    "dsort.verification.compare": "match_records occurrences sort_out",
-    "dsort.verification.cuts": "check_cuts FirstRecord Place ShardFacts",
+    "dsort.verification.comparison": "match_records occurrences sort_out",
     "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",
     "dsort.verification.input_table": "InputTable later_duplicates RecordRows",
+    "dsort.verification.order": "check_cuts FirstRecord Place ShardFacts",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
-    "dsort.verification.read": (
+    "dsort.verification.shards": (
         "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"
     ),
-    "dsort.workers": "header_reader index_writer sidecars tasks",
+    "dsort.workers": "companions header_reader index_writer tasks",
     "dsort.workers.batch": "Batch Operator",
+    "dsort.workers.companions": "_samples_bytes lineage_of MemberWatch samples_of",
     "dsort.workers.conversion": "extensions_by_output packed_records",
     "dsort.workers.creator": "Creator MOVE_OF_WAY publish_all",
     "dsort.workers.encoding": "encoded_pieces NoEncoder",
@@ -215,7 +213,6 @@ MODULES = {
     "dsort.workers.operators": "all_operators member_names",
     "dsort.workers.operators.member_names": "with_names_written with_new_names",
     "dsort.workers.orderer": "Orderer",
-    "dsort.workers.sidecars": "_samples_bytes lineage_of MemberWatch samples_of",
     "dsort.workers.sinks": "PIECE_BYTES StagedFile Writeback",
     "dsort.workers.tasks": (
         "Attempt CreateDone CreateTask CutDone CutTask DuplicatesDone DuplicatesTask "

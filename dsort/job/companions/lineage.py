@@ -42,7 +42,7 @@ from dsort.results.manifest import StagedSidecar
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_json, read_blocks, read_small
 from dsort.storage.staging import stage_file
-from dsort.workers.sidecars import LINEAGE, lineage_of, staged_sidecar
+from dsort.workers.companions import LINEAGE, lineage_of, staged_sidecar
 
 if TYPE_CHECKING:
     from dsort.job.plan import Plan

@@ -41,7 +41,7 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import parse_as, read_blocks, read_small
 from dsort.storage.staging import Staged, stage, stage_file
-from dsort.workers.sidecars import SAMPLES, samples_of, staged_sidecar
+from dsort.workers.companions import SAMPLES, samples_of, staged_sidecar
 
 if TYPE_CHECKING:
     import sqlite3

@@ -13,7 +13,7 @@ from dsort.job.job import Job
 from dsort.job.plan import Plan
 from dsort.job.setup.worker_setup import output_limits
 from dsort.moves.header_reads import HOP_BYTES
-from dsort.moves.ranged import FAR_READ_BYTES_MAX
+from dsort.moves.range import FAR_READ_BYTES_MAX
 from dsort.moves.spill import RECORD_BYTES_MIN as READ_ALONE_BYTES_MIN
 from dsort.results.report import Forecast, PlanEstimate, PlannedShard
 from dsort.storage.request_counts import (

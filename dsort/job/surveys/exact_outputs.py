@@ -17,8 +17,7 @@ from dsort.errors import TransformError
 from dsort.job.duplicates import settle_quietly
 from dsort.job.extraction import Extraction
 from dsort.job.job import Fact, Facts, Job
-from dsort.job.surveys.selection import Selection
-from dsort.job.surveys.survey import Survey
+from dsort.job.surveys.survey import Selection, Survey
 from dsort.scratch.columns import ColumnFile
 from dsort.scratch.requests import DrawnClasses, IndexDraws, borders_bytes, borders_of
 from dsort.transforms.outputs import BORDERS_MAX, LOT_BITS, Borders, Division, shares_in_classes

@@ -17,9 +17,10 @@ from dsort.job.companions.reactions import store_reactions
 from dsort.job.extraction import Extraction, answers
 from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.survey import Survey
-from dsort.order.joining import JoinedKind, spread_places
+from dsort.order.join import JoinedKind, spread_places
 from dsort.scratch.columns import columns_bytes
-from dsort.scratch.positions import (
+from dsort.scratch.requests import PositionsOf
+from dsort.scratch.tables import (
     NTH,
     PLACE,
     POSITION_SHARD,
@@ -28,7 +29,6 @@ from dsort.scratch.positions import (
     check_left_out,
     check_places,
 )
-from dsort.scratch.requests import PositionsOf
 from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask, Stage
 
 LEFT_OUT_FILE = "left-out.col"

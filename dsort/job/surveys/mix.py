@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from dsort.errors import MixError
 from dsort.job.extraction import Extraction
 from dsort.job.job import Fact, Facts, Job
-from dsort.job.surveys.selection import Selection
-from dsort.job.surveys.survey import Survey
+from dsort.job.surveys.survey import Selection, Survey
 from dsort.pipeline.pipeline import Mix
 from dsort.scratch.requests import KeyDraws
 from dsort.storage.routed import parted

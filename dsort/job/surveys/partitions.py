@@ -19,7 +19,6 @@ from dsort.log_lines import logger_of
 from dsort.order.class_numbers import CLASSES_MAX, classes_of_all
 from dsort.order.sort import Splitters, pick_splitters
 from dsort.scratch.index import check_splitters, splitters_bytes
-from dsort.scratch.positions import check_renames
 from dsort.scratch.requests import (
     ClassCountsOf,
     Sample,
@@ -27,6 +26,7 @@ from dsort.scratch.requests import (
     check_class_table,
     class_table_bytes,
 )
+from dsort.scratch.tables import check_renames
 from dsort.workers.tasks import Stage
 
 CLASSES_FILE = "classes.col"

@@ -38,8 +38,14 @@ from dsort.runtime.ray.block_stream import (
     connected,
     fill,
 )
-from dsort.runtime.ray.library import LOST_ERRORS, GetTimeoutError, RayError, RayTaskError, ray
-from dsort.runtime.ray.messages import first_line
+from dsort.runtime.ray.library import (
+    LOST_ERRORS,
+    GetTimeoutError,
+    RayError,
+    RayTaskError,
+    first_line,
+    ray,
+)
 from dsort.runtime.ray.scratch_nodes import (
     ANSWER_SECONDS_MAX,
     NAMESPACE,

@@ -43,9 +43,13 @@ from dsort.runtime.ray.library import (
     RayError,
     RayTaskError,
     TaskUnschedulableError,
+    bug,
+    explain,
+    first_line,
+    listed,
     ray,
+    words_of,
 )
-from dsort.runtime.ray.messages import bug, explain, first_line, listed, words_of
 from dsort.runtime.ray.scratch_nodes import (
     AGENT_THREADS,
     NAMESPACE,

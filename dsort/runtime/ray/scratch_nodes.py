@@ -30,8 +30,15 @@ from dsort.log_lines import logger_of
 from dsort.runtime.base import given, reply
 from dsort.runtime.ray.block_server import BlockPlace, BlockServer
 from dsort.runtime.ray.block_stream import BlockKey, NoBlocksError
-from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
-from dsort.runtime.ray.messages import bug, located, node_words
+from dsort.runtime.ray.library import (
+    LOST_ERRORS,
+    RayError,
+    RayTaskError,
+    bug,
+    located,
+    node_words,
+    ray,
+)
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import Request, make_scratch, open_scratch
 from dsort.stop_flag import StopFlag

@@ -18,8 +18,16 @@ from dsort.errors import DsortError, WorkerLostError
 from dsort.log_lines import LogLine, about_worker, lines_to_coordinator, logger_of, pass_on
 from dsort.runtime.base import WORKERS_LOST_MAX, TaskQueue, answer
 from dsort.runtime.ray.exchange import RayExchange
-from dsort.runtime.ray.library import LOST_ERRORS, RayError, RayTaskError, ray
-from dsort.runtime.ray.messages import bug, cause, located, node_words
+from dsort.runtime.ray.library import (
+    LOST_ERRORS,
+    RayError,
+    RayTaskError,
+    bug,
+    cause,
+    located,
+    node_words,
+    ray,
+)
 from dsort.runtime.ray.scratch_nodes import RayScratchNodes, node_slot_of, token_of
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes, open_scratch

@@ -8,12 +8,12 @@ from dsort.errors import InvariantError
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.workers.batch import Operator
+from dsort.workers.companions import NoteOrigins
 from dsort.workers.conversion import AddMemberDefaults
 from dsort.workers.joiner import LeaveOutByJoin
 from dsort.workers.operators.member_names import RenameKeys, WriteNames
 from dsort.workers.operators.mix import CopyRecords, LeaveOutEqual
-from dsort.workers.operators.placing import PlaceRecords, SettleExactOutputs
-from dsort.workers.sidecars import NoteOrigins
+from dsort.workers.operators.outputs import PlaceRecords, SettleExactOutputs
 from dsort.workers.tasks import WorkerSetup
 
 OPERATORS: Final[tuple[type[Operator], ...]] = (

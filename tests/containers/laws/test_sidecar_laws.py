@@ -9,7 +9,7 @@ from dsort.containers.tar.container import TAR
 from dsort.sidecars.kinds import SIDECARS
 from dsort.sidecars.shard_index import energon_samples
 from tests.support.datasets import Member, Shard
-from tests.support.internals import MemberWatch, _samples_bytes, samples_of, sidecars
+from tests.support.internals import MemberWatch, _samples_bytes, companions, samples_of
 from tests.support.sampling import examples
 
 MEMBERS = st.lists(
@@ -33,7 +33,7 @@ def test_members_are_those_of_the_whole_shard(
     if any(len(each.name) > 100 and each.form == "ustar" for each in members):
         members = [each for each in members if each.form != "ustar"]
     data = Shard(tuple(members)).data
-    before, sidecars.HELD_BYTES = sidecars.HELD_BYTES, held_bytes
+    before, companions.HELD_BYTES = companions.HELD_BYTES, held_bytes
     try:
         watch = MemberWatch(TAR, "s.tar", len(data))
         at = 0
@@ -42,7 +42,7 @@ def test_members_are_those_of_the_whole_shard(
             at += size
         found = watch.members()
     finally:
-        sidecars.HELD_BYTES = before
+        companions.HELD_BYTES = before
     right = TAR.scan("s.tar", data)
     for kind in ("dali", "energon"):
         index = SIDECARS[kind]

@@ -80,7 +80,7 @@ def test_a_spec_from_the_network_reads_no_list_that_it_may_not(shard: Path, file
 
 def test_keys_whose_hashes_are_equal_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dsort.data.repeated_names.hash_column",
+        "dsort.data.text_sets.hash_column",
         lambda keys: hash_keys([key[:1] for key in keys.tolist()], len(keys)),
     )
     listed = KeySet.of(BytesColumn.of([b"ax", b"ay", b"b", b"b"]))

@@ -35,8 +35,8 @@ from dsort.moves.payload_files import PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes
-from dsort.scratch.positions import OrderedRows
 from dsort.scratch.requests import OrderedRowsOf
+from dsort.scratch.tables import OrderedRows
 from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
 from dsort.storage.process_limits import files_that_fit
 

@@ -19,12 +19,12 @@ from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
 from dsort.pipeline.pipeline import Pipeline
 from dsort.spec.model import JobSpec
-from dsort.verification.cuts import ShardFacts
 from dsort.verification.findings import Findings
 from dsort.verification.input_table import InputTable, RecordRows, later_duplicates
 from dsort.verification.inputs import InputReader
+from dsort.verification.order import ShardFacts
 from dsort.verification.outputs import OutputReader, OutputTable
-from dsort.verification.read import ShardRecords
+from dsort.verification.shards import ShardRecords
 
 
 def match_records(inputs: InputTable, digests: UInt64s, order: Int64s, group: Int32s) -> Int64s:

@@ -22,7 +22,7 @@ from dsort.data.table import Table
 from dsort.errors import StorageError
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.columns import Column, ColumnFile, columns_bytes
-from dsort.scratch.positions import LINEAGE as LINEAGE_COLUMNS
+from dsort.scratch.tables import LINEAGE as LINEAGE_COLUMNS
 from dsort.storage.bucket import Bucket
 from dsort.workers.batch import Batch, Operator
 

@@ -30,9 +30,9 @@ from dsort.order.cut import CutRule, EncodedSizes, OpenShard, OutputShard, Piece
 from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import Pieces, merge_pieces
 from dsort.scratch.logs import reaction_line
-from dsort.scratch.positions import OrderedRows
 from dsort.scratch.requests import KeysAt, OrderedRowsOf
 from dsort.scratch.spill import RemoveSpill
+from dsort.scratch.tables import OrderedRows
 from dsort.workers.tasks import (
     CutDone,
     CutTask,
