@@ -33,8 +33,7 @@ from dsort.job.stale_outputs import (
 )
 from dsort.job.surveys.all_surveys import run_surveys
 from dsort.log_lines import logger_of
-from dsort.results.journal import discard_run
-from dsort.results.other_buckets import forget_elsewhere, tell_result
+from dsort.results.journal import discard_run, forget_elsewhere, tell_result
 from dsort.results.report import JobReport, Run
 from dsort.workers.tasks import Stage
 

@@ -28,7 +28,17 @@ from dsort.errors import (
 from dsort.job.amend import forget_removed
 from dsort.job.companions.sidecars import directory_file_names, noted_sidecars
 from dsort.log_lines import logger_of
-from dsort.results.journal import JobDirectory, discard_run, list_job_directories, read_journal
+from dsort.results.journal import (
+    JobDirectory,
+    Opened,
+    discard_run,
+    forget_elsewhere,
+    is_elsewhere,
+    is_note_alone,
+    list_job_directories,
+    outputs_left,
+    read_journal,
+)
 from dsort.results.journal_entries import JobAccepted, JournalState
 from dsort.results.layout import (
     index_name,
@@ -39,13 +49,6 @@ from dsort.results.layout import (
     writes_prefix,
 )
 from dsort.results.lease import JobHold, Lease, last_attempt, read_hold
-from dsort.results.other_buckets import (
-    Opened,
-    forget_elsewhere,
-    is_elsewhere,
-    is_note_alone,
-    outputs_left,
-)
 from dsort.results.transaction import Transaction
 from dsort.runtime.machine import HERE, Machine
 from dsort.runtime.ray.directory import rays_left, remove_ray_directory

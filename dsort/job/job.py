@@ -39,9 +39,9 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.routed import BucketPlace, bucket_named
 from dsort.storage.small_objects import parse_json, read_small
+from dsort.transforms.base import InputPositions
 from dsort.transforms.outputs import CopyRule
 from dsort.transforms.payload import PayloadStep
-from dsort.transforms.positions import InputPositions
 
 if TYPE_CHECKING:
     from dsort.job.streams import Streams

@@ -44,9 +44,9 @@ from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions
 from dsort.pipeline.movement import WAYS
 from dsort.results.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
+from dsort.results.journal import note_elsewhere
 from dsort.results.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.results.layout import report_name
-from dsort.results.other_buckets import note_elsewhere
 from dsort.results.report import JobStarted
 from dsort.scratch.columns import ColumnFile
 from dsort.spec.inputs import InputFormat

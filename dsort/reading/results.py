@@ -248,7 +248,7 @@ class JobFinder:
         """The same job in the bucket of its manifest, where ``found`` is in the bucket of one of
         its outputs. Only a bucket of the same store is opened: anyone who can write to the one
         bucket can set which other one is opened."""
-        from dsort.results.other_buckets import result_elsewhere
+        from dsort.results.journal import result_elsewhere
 
         if not found.document.endswith(RESULT):
             return found

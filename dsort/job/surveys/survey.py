@@ -20,8 +20,8 @@ from dsort.job.extraction import Extraction, retry_after_lost_scratch
 from dsort.job.job import Fact, Facts, Job, Value
 from dsort.scratch.requests import Draws, LotSteps
 from dsort.scratch.tables import check_sorted
+from dsort.transforms.base import InputPositions, readings_needed
 from dsort.transforms.outputs import POSITION_BITS, Borders
-from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.workers.tasks import Stage
 
 Found = TypeVar("Found")

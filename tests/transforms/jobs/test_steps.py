@@ -14,8 +14,8 @@ from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy
+from dsort.transforms.base import InputPositions, readings_needed
 from dsort.transforms.choose import Sample, Slice
-from dsort.transforms.positions import InputPositions, readings_needed
 from dsort.transforms.rekey import Rekey
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
