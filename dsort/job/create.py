@@ -95,8 +95,9 @@ class Created(Struct, eq=False):
 
     def as_written(self, plan: Plan) -> Plan:
         """The plan with the actual sizes of its output shards, which are all staged."""
-        written = plan.shards.with_columns(written_bytes=self.shards.file_bytes())
-        return replace(plan, shards=written)
+        written, planned = self.shards.file_bytes(), plan.shards.column("measured_bytes")
+        measured_bytes = np.where(written >= 0, written, planned)
+        return replace(plan, shards=plan.shards.with_columns(measured_bytes=measured_bytes))
 
 
 def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:

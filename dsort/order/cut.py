@@ -125,7 +125,7 @@ class Piece(NamedTuple):
     payload_bytes: int
     stored_bytes: int
     entries_bytes: int = 0  # bytes of its members' entries, if the container lists members
-    encoded_bytes: int = -1  # about its size behind a codec; -1: not measured
+    measured_bytes: int = -1  # about its size behind a codec; -1: not measured
 
     @property
     def records(self) -> int:
@@ -147,15 +147,13 @@ class OutputShard(NamedTuple):
     entries_bytes: int = 0
     head_bytes: int = 0
     end_bytes: int = 0
-    encoded_bytes: int = -1  # about its size behind a codec; -1: not measured
-    written_bytes: int = -1  # size of the written file; -1: as planned
+    measured_bytes: int = -1  # of the written file, or about behind a codec; -1: as planned
 
     @property
     def file_bytes(self) -> int:
         """The size of the file. Before it is written, this is an estimate if a codec is around it,
         or if its container does not plan sizes."""
-        known = (self.written_bytes, self.encoded_bytes)
-        return next((size for size in known if size >= 0), self.container_bytes)
+        return self.measured_bytes if self.measured_bytes >= 0 else self.container_bytes
 
     @property
     def container_bytes(self) -> int:
@@ -219,7 +217,7 @@ def cut_partition(
                 payload_bytes=int(payload[until] - payload[row]),
                 stored_bytes=int(stored[until] - stored[row]),
                 entries_bytes=0 if entered is None else int(entered[until] - entered[row]),
-                encoded_bytes=-1 if behind is None else int(behind[until] - behind[row]),
+                measured_bytes=-1 if behind is None else int(behind[until] - behind[row]),
             )
             pieces.append(piece)
             state = _advance(state, piece, closes)
@@ -322,5 +320,5 @@ def _advance(state: OpenShard, piece: Piece, closes: bool) -> OpenShard:
         stored_bytes=state.stored_bytes + piece.stored_bytes,
         members=state.members + piece.members,
         entries_bytes=state.entries_bytes + piece.entries_bytes,
-        encoded_bytes=state.encoded_bytes + max(piece.encoded_bytes, 0),
+        encoded_bytes=state.encoded_bytes + max(piece.measured_bytes, 0),
     )

@@ -20,8 +20,8 @@ from dsort.order.cut import CutRule, OutputShard, Piece
 AT_ONCE = 4096
 """The number of rows that are objects at a time."""
 _PIECE = list(Piece._fields)
-_SUMS = ("records", "members", "payload_bytes", "stored_bytes", "entries_bytes", "encoded_bytes")
-_OWN = ("group", "number", *_SUMS, "head_bytes", "end_bytes", "written_bytes")
+_SUMS = ("records", "members", "payload_bytes", "stored_bytes", "entries_bytes", "measured_bytes")
+_OWN = ("group", "number", *_SUMS, "head_bytes", "end_bytes")
 _SHARD = OutputShard._fields
 _BEFORE_PIECES = _SHARD[1 : _SHARD.index("pieces")]  # behind the ordinal
 _BEHIND_PIECES = _SHARD[_SHARD.index("pieces") + 1 :]
@@ -128,9 +128,8 @@ class OutputShards(Sequence[OutputShard]):
     @property
     def file_bytes(self) -> Int64s:
         """The size of each shard, as far as it is known; shape ``(n,)``."""
-        written, encoded = self._columns["written_bytes"], self._columns["encoded_bytes"]
-        known = np.where(encoded >= 0, encoded, self.container_bytes)
-        size: Int64s = np.where(written >= 0, written, known)
+        measured = self._columns["measured_bytes"]
+        size: Int64s = np.where(measured >= 0, measured, self.container_bytes)
         return size
 
     def partitions(self) -> tuple[Int64s, Int64s]:
@@ -186,10 +185,9 @@ def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule | None = Non
         columns[name] = (
             np.add.reduceat(table_of[name], first) if len(first) else np.zeros(0, np.int64)
         )
-    unmeasured = table_of["encoded_bytes"][first] < 0
-    columns["encoded_bytes"] = np.where(unmeasured, -1, columns["encoded_bytes"])
+    unmeasured = table_of["measured_bytes"][first] < 0
+    columns["measured_bytes"] = np.where(unmeasured, -1, columns["measured_bytes"])
     columns["head_bytes"] = columns["end_bytes"] = np.zeros(len(first), np.int64)
-    columns["written_bytes"] = np.full(len(first), -1, np.int64)
     shards = OutputShards(columns, table, first, stop)
     return shards if rule is None else _with_empty_ones(shards, rule)
 
@@ -206,7 +204,7 @@ def _with_empty_ones(shards: OutputShards, rule: CutRule) -> OutputShards:
     added = np.array(empty, np.int64).reshape(-1, 2)
     columns = {name: shards.column(name) for name in _OWN}
     kept = {"group": added[:, 0], "number": added[:, 1]}
-    usual = {"encoded_bytes": -1, "written_bytes": -1}
+    usual = {"measured_bytes": -1}
     columns = {
         name: np.append(column, kept.get(name, np.full(len(added), usual.get(name, 0), np.int64)))
         for name, column in columns.items()

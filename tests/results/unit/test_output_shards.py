@@ -37,7 +37,7 @@ def pieces_of(count: int, *, encoded: bool = False) -> list[Piece]:
             payload_bytes=at * at,
             stored_bytes=at + 512,
             entries_bytes=at % 2,
-            encoded_bytes=at if encoded else -1,
+            measured_bytes=at if encoded else -1,
         )
         for at in range(count)
     ]
@@ -61,7 +61,7 @@ def test_shards_have_the_sums_of_their_pieces(encoded: bool) -> None:
     first = shards[0]
     assert (first.records, first.members, first.payload_bytes) == (6, 3, 1)
     assert (first.stored_bytes, first.entries_bytes) == (1025, 1)
-    assert [shard.encoded_bytes for shard in shards] == (
+    assert [shard.measured_bytes for shard in shards] == (
         [1, 2, 7, 5] if encoded else [-1, -1, -1, -1]
     )
     assert shards.total("records") == 18
@@ -91,7 +91,7 @@ def test_what_stands_before_the_records_moves_them() -> None:
 
 def test_sizes_are_those_of_the_objects() -> None:
     shards = merge_pieces(pieces_of(9, encoded=True))
-    for found in (shards, shards.with_columns(written_bytes=shards.column("number") - 1)):
+    for found in (shards, shards.with_columns(measured_bytes=shards.column("number") - 1)):
         assert found.file_bytes.tolist() == [shard.file_bytes for shard in found]
         assert found.container_bytes.tolist() == [shard.container_bytes for shard in found]
     assert shards[-1] == shards[len(shards) - 1] == [*shards][-1]
