@@ -66,8 +66,8 @@ def openapi_document() -> dict[str, Any]:
             database_url=f"sqlite:///{place}/service.db",
             replica="docs",
         )
-        with Service(config) as service:
-            return create_app(service, AistoreGuest()).openapi()
+        with Service(config, AistoreGuest()) as service:
+            return create_app(service).openapi()
 
 
 def _commands(name: str, verb: Any) -> list[Command]:

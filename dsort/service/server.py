@@ -19,11 +19,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsort.errors import SpecError, StorageError
 from dsort.log_lines import LineFormatter, log_to_stderr
-from dsort.service.api.app import Guest, create_app, is_loopback
+from dsort.service.api.app import create_app, is_loopback
 from dsort.service.config import ServiceConfig
 from dsort.service.security.audit import TokenFilter
 from dsort.service.security.policy import host_problems
-from dsort.service.service import Service
+from dsort.service.service import NO_GUEST, Guest, Service
 
 __all__ = ["HeadTimer", "run_service"]
 
@@ -91,7 +91,7 @@ def run_service(
     config: ServiceConfig,
     *,
     say: Callable[[str], None],
-    guest: Guest | None = None,
+    guest: Guest = NO_GUEST,
     url_file: Path | None = None,
     access_log: bool = False,
 ) -> None:
@@ -107,14 +107,14 @@ def run_service(
         _sigterm_like_ctrl_c(),
         _alone(config.state_dir),
         _socket(config) as listening,
-        Service(config, guest.transforms if guest else None) as service,
+        Service(config, guest) as service,
     ):
         _refuse_without_tokens(config, service, say)
         url = _url(config, listening)
         service.start()
         server = _Server(
             uvicorn.Config(
-                create_app(service, guest),
+                create_app(service),
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
                 log_config=None,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.types import Scope
 
 from dsort.closing import ClosesOnExit
 from dsort.service.api.metrics import Metrics
@@ -27,24 +31,53 @@ from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import ANYONE, Identity, TokenStore
 from dsort.spec.named import Lookup
 
-__all__ = ["Service"]
+__all__ = ["NO_GUEST", "Guest", "Service"]
+
+
+class Guest:
+    """Another API beside the service's own, for the same jobs and buckets. This one has nothing."""
+
+    shard_module = "dsort.service.objects.shard_main"
+    """The program that looks into shards."""
+
+    def transforms(self, database: Database) -> Lookup | None:
+        """Finds the transforms that specs name; None: they name none."""
+        return None
+
+    def routers(self, service: Service) -> Sequence[APIRouter]:
+        """Its routes."""
+        return ()
+
+    def own_id(self, job_id: str) -> str:
+        """The id of a job in this service, from that id or the guest's id for the job."""
+        return job_id
+
+    def reads_itself(self, path: str) -> bool:
+        """Whether the route of ``path`` checks the token before it reads the body."""
+        return False
+
+    def stored_max(self, scope: Scope, config: ServiceConfig) -> int | None:
+        """The longest body, in bytes, of a request whose body is stored as it comes; None for all
+        other requests."""
+        return None
+
+
+NO_GUEST: Final = Guest()
 
 
 class Service(ClosesOnExit):
     """All parts of one replica. ``start`` begins to run jobs and to watch the clock; ``close`` ends
-    that, and leaves running jobs running. ``transforms``: finds transforms that specs name; without
-    it they name none."""
+    that, and leaves running jobs running."""
 
-    def __init__(
-        self, config: ServiceConfig, transforms: Callable[[Database], Lookup] | None = None
-    ) -> None:
+    def __init__(self, config: ServiceConfig, guest: Guest = NO_GUEST) -> None:
         with contextlib.ExitStack() as stack:
             self.config = config
+            self.guest = guest
             self.database: Database = stack.enter_context(open_database(config.database_url))
             self.store = JobStore(self.database, max_queued_per_owner=config.queued_per_owner_max)
-            self.transforms = None if transforms is None else transforms(self.database)
+            self.transforms = guest.transforms(self.database)
             self.submitter = Submitter(config, self.store, self.transforms)
-            self.shard_processes = stack.enter_context(ShardProcesses(config))
+            self.shard_processes = stack.enter_context(ShardProcesses(config, guest.shard_module))
             self.records = ShardRecords(self.shard_processes)
             self.listings = Listings()
             self.tokens = TokenStore(self.database)

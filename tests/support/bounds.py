@@ -49,7 +49,7 @@ RECORDS_MAX: Final = 50_000
 """So many records are read of a shard that may have millions."""
 LOADED: Final = (
     *(__name__, "dsort.__main__", "dsort.cli.inspect", "dsort.cli.cat", "dsort.loader.loader"),
-    *("dsort.service.objects.shard_main", "dsort.reading.dataset", "dsort.shard_contents"),
+    *("dsort.service.aistore.shard_works", "dsort.reading.dataset", "dsort.shard_contents"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.ipc", "pyarrow.parquet"),
 )
 
@@ -257,7 +257,8 @@ def _look(**order: Any) -> Callable[[Path, Path], int]:
     def run(path: Path, directory: Path) -> int:
         from msgspec import to_builtins
 
-        from dsort.service.objects.shard_main import MEMBERS_FILE, OUT_DIRECTORY, look
+        from dsort.service.aistore.shard_works import WORKS
+        from dsort.service.objects.shard_main import MEMBERS_FILE, OUT_DIRECTORY
         from dsort.settings import Settings
         from dsort.storage.network_policy import FetchPolicy
 
@@ -270,7 +271,7 @@ def _look(**order: Any) -> Callable[[Path, Path], int]:
             "bucket": f"file://{path.parent}",
             "name": path.name,
         }
-        look(directory, {**around, **order})
+        WORKS[order["look"]](directory, {**around, **order})
         return (directory / OUT_DIRECTORY / MEMBERS_FILE).stat().st_size
 
     return run

@@ -53,11 +53,11 @@ def _app_of(service: Service) -> Iterator[FastAPI]:
         current.service = service
         app.user_middleware.clear()
         app.middleware_stack = None
-        surround(app, service, AistoreGuest())
+        surround(app, service)
     else:
         current = _Current()
         current.service = service
-        app = create_app(cast(Service, current), AistoreGuest())
+        app = create_app(cast(Service, current))
     yield app
     free.append((app, current))
 
@@ -99,7 +99,7 @@ def service_here(directory: Path, *, start: bool = False, **more: Any) -> Iterat
     """A service of its own, over a database in ``directory`` unless ``database_url`` is given."""
     with (
         forked_jobs(),
-        Service(config_for(directory, **more), AistoreGuest().transforms) as service,
+        Service(config_for(directory, **more), AistoreGuest()) as service,
     ):
         if start:
             service.start()

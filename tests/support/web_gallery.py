@@ -82,7 +82,7 @@ class Gallery:
 def gallery(root: Path) -> Iterator[Gallery]:
     """The service, over the data root ``root``. Jobs of this process must not begin processes."""
     config = config_for(root, root=root, no_auth=False)
-    with Service(config, AistoreGuest().transforms) as service:
+    with Service(config, AistoreGuest()) as service:
         roles = {"alice": "submitter", "ada": "admin"}
         tokens = {name: service.tokens.add(name, role) for name, role in roles.items()}
         tokens["stranger"] = service.tokens.add("stranger", "submitter", ["s3://no"], ["s3://no"])
@@ -102,7 +102,7 @@ def gallery(root: Path) -> Iterator[Gallery]:
 def _served(service: Service) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
-            create_app(service, AistoreGuest()),
+            create_app(service),
             log_config=None,
             lifespan="off",
             timeout_graceful_shutdown=1,

@@ -21,7 +21,7 @@ from dsort.service.aistore.key_maps import KEY_MAP_NAME
 from dsort.service.aistore.transforms import TransformStore
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
-from dsort.service.service import Service
+from dsort.service.service import Guest, Service
 from dsort.spec.named import Lookup
 
 __all__ = ["AistoreGuest"]
@@ -29,8 +29,10 @@ __all__ = ["AistoreGuest"]
 _OBJECTS = "/v1/objects/"
 
 
-class AistoreGuest:
-    """See ``api.app.Guest``."""
+class AistoreGuest(Guest):
+    """See ``service.Guest``."""
+
+    shard_module = "dsort.service.aistore.shard_works"
 
     def routers(self, service: Service) -> Sequence[APIRouter]:
         """AIStore's routes first: a key map must not become an object."""

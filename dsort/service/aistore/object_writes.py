@@ -50,6 +50,7 @@ from dsort.storage.bucket import Bucket, StagedObject
 
 __all__ = ["SMALL_BYTES_MAX", "router", "write_object"]
 
+UPLOADS_MAX: Final = 16  # of one client at once
 SMALL_BYTES_MAX: Final = PIECE_BYTES
 WHOLE_BODY: Final = "whole"
 _SDK: Final = "ais/python"
@@ -94,7 +95,8 @@ def router(service: Service) -> APIRouter:
 
 def _add_put(routes: APIRouter, service: Service) -> None:
     async def counted(identity: Submitting) -> AsyncIterator[None]:
-        with service.limits.upload(identity.name):
+        hint = "write fewer at once"
+        with service.limits.counted(identity.name, "writes", "objects", UPLOADS_MAX, hint):
             yield
 
     @routes.put(

@@ -19,7 +19,7 @@ from dsort.job.output_names import kept_name
 from dsort.naming.names import archive_extension
 from dsort.service.objects.listing import Entry
 from dsort.service.objects.places import ObjectPlace
-from dsort.service.objects.processes import RUN_S_MAX, Gone, MadeFile, Turns
+from dsort.service.objects.processes import Gone, MadeFile, Turns
 from dsort.service.service import Service
 from dsort.sizes import format_bytes
 from dsort.spec.buckets import bucket_value
@@ -29,12 +29,14 @@ from dsort.storage.network_policy import FetchPolicy
 __all__ = [
     "INLINE_BYTES_MAX",
     "LIST_BYTES_MAX",
+    "RUN_S_MAX",
     "InlineTransforms",
     "has_members",
     "listed_members",
     "read_member",
 ]
 
+RUN_S_MAX: Final = 600.0
 INLINE_BYTES_MAX: Final = 4 << 30
 """Larger shards need a job."""
 LIST_BYTES_MAX: Final = 64 << 20
@@ -82,7 +84,8 @@ class InlineSpec(Struct, frozen=True):
 
     def order(self) -> dict[str, Any]:
         """The same as an order for the process that does the job."""
-        return {"spec": self.spec.canonical(), "fetch": self.fetch.to_json()}
+        order = {"spec": self.spec.canonical(), "fetch": self.fetch.to_json()}
+        return {"look": "transform", **order}
 
 
 class InlineTransforms:
@@ -125,4 +128,6 @@ class InlineTransforms:
             )
         name = kept_name(place.name, inline.spec.output_extension)
         async with self._turns.one(place.client):
-            return await self._service.shard_processes.made(inline.order(), name, gone)
+            return await self._service.shard_processes.made(
+                inline.order(), name, gone, seconds_max=RUN_S_MAX
+            )

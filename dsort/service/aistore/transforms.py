@@ -396,5 +396,5 @@ def _add_changed(routes: APIRouter, looks: Looks, inline: InlineTransforms) -> N
         require(SUBMITTER)(identity)
         made = await run_in_threadpool(inline.spec, place, transform)
         await looks.note(request, "data.change", place, number=number, transform=transform)
-        order = {"look": "changed", "number": number, **made.order()}
+        order = {**made.order(), "look": "changed", "number": number}
         return await looks.answer(request, place, order)

@@ -10,12 +10,12 @@ While the database is unavailable, a request gets a 503 with the time after whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
@@ -41,14 +41,11 @@ from dsort.service.api import (
 )
 from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
-from dsort.service.config import ServiceConfig
-from dsort.service.database.engine import Database
 from dsort.service.objects.processes import ShardProblemError
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit
 from dsort.service.security.spec_text import why_no_text
 from dsort.service.service import Service
-from dsort.spec.named import Lookup
 from dsort.version import dsort_version
 
 __all__ = [
@@ -110,27 +107,7 @@ _NOT_FOUND_HINT = "/openapi.json lists what there is"
 _KINDS = {404: "no_route", 405: "method_not_allowed", 413: "too_large"}
 
 
-class Guest(Protocol):
-    """Another API beside the service's own, for the same jobs and buckets."""
-
-    def transforms(self, database: Database) -> Lookup:
-        """Finds the transforms that specs name, for ``Service``."""
-
-    def routers(self, service: Service) -> Sequence[APIRouter]:
-        """Its routes."""
-
-    def own_id(self, job_id: str) -> str:
-        """The id of a job in this service, from that id or the guest's id for the job."""
-
-    def reads_itself(self, path: str) -> bool:
-        """Whether the route of ``path`` checks the token before it reads the body."""
-
-    def stored_max(self, scope: Scope, config: ServiceConfig) -> int | None:
-        """The longest body, in bytes, of a request whose body is stored as it comes; None for all
-        other requests."""
-
-
-def create_app(service: Service, guest: Guest | None = None) -> FastAPI:
+def create_app(service: Service) -> FastAPI:
     """The service over HTTP; the caller starts and closes the service."""
     app = FastAPI(
         title="dsort",
@@ -141,7 +118,6 @@ def create_app(service: Service, guest: Guest | None = None) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.service = service
-    app.state.own_id = str if guest is None else guest.own_id
     for part in (
         jobs,
         results,
@@ -153,33 +129,27 @@ def create_app(service: Service, guest: Guest | None = None) -> FastAPI:
         metrics,
     ):
         app.include_router(part.router(service))
-    for routes in () if guest is None else guest.routers(service):
+    for routes in service.guest.routers(service):
         app.include_router(routes)
     app.include_router(pages.router(service))
     _tell_errors(app)
     tell_database_errors(app)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
-    surround(app, service, guest)
+    surround(app, service)
     return app
 
 
-def surround(app: FastAPI, service: Service, guest: Guest | None = None) -> None:
+def surround(app: FastAPI, service: Service) -> None:
     """Add the middleware for all requests around the routes."""
-
-    def reads_itself(path: str) -> bool:
-        return _takes_specs(path) or (guest is not None and guest.reads_itself(path))
-
-    def stored_max(scope: Scope) -> int | None:
-        return None if guest is None else guest.stored_max(scope, service.config)
-
+    config, guest = service.config, service.guest
     app.add_middleware(
         BodyLimit,
-        bytes_max=service.config.body_bytes_max,
-        reads_itself=reads_itself,
-        stored_max=stored_max,
+        bytes_max=config.body_bytes_max,
+        reads_itself=lambda path: _takes_specs(path) or guest.reads_itself(path),
+        stored_max=lambda scope: guest.stored_max(scope, config),
     )
     app.add_middleware(TextUrls)
-    app.add_middleware(SameOrigin, loopback_only=service.config.no_auth)
+    app.add_middleware(SameOrigin, loopback_only=config.no_auth)
     app.add_middleware(
         metrics.RequestMetrics, metrics=service.metrics
     )  # the outermost: it counts refusals, too

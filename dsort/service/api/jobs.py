@@ -42,8 +42,8 @@ JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", descript
 
 def seen_job(job_id: JobId, request: Request, identity: Caller) -> JobRow:
     """The job of the path, if the caller may see it. A guest's id for the job is accepted, too."""
-    state = request.app.state
-    row: JobRow | None = state.service.store.get(state.own_id(job_id))
+    service: Service = request.app.state.service
+    row = service.store.get(service.guest.own_id(job_id))
     if row is None or not identity.may_see(row):
         raise NotFoundError(
             f"there is no job {job_id}",

@@ -41,15 +41,15 @@ from dsort.service.objects.shard_main import ORDER_FILE, OURS, OUT_DIRECTORY
 __all__ = ["Gone", "MadeFile", "ShardProblemError", "ShardProcesses", "Turns"]
 
 
-MODULE: Final = "dsort.service.objects.shard_main"
 END_S_MAX: Final = 5.0
 
 
 class Forks(ClosesOnExit):
-    """Starts that process when it is first needed, and again if it has died. ``process``: the
-    process."""
+    """The process that forks for each order: started when it is first needed, and again if it has
+    died. ``module``: its program."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -75,7 +75,7 @@ class Forks(ClosesOnExit):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
-                [*interpreter(), MODULE],
+                [*interpreter(), self._module],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -104,7 +104,6 @@ class Forks(ClosesOnExit):
 RUNNING_MAX: Final = 3  # one client gets one less
 WAITING_MAX: Final = 16  # of one client
 WAIT_S_MAX: Final = 60.0
-RUN_S_MAX: Final = 600.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 LOOK_S: Final = 1.0
 RETRY_S: Final = 5.0
@@ -213,14 +212,14 @@ class Turns:
 
 
 class ShardProcesses(ClosesOnExit):
-    """Runs processes that make files."""
+    """Runs processes that make files. ``module``: their program."""
 
-    def __init__(self, config: ServiceConfig) -> None:
+    def __init__(self, config: ServiceConfig, module: str) -> None:
         self._environment = JobEnvironment.of(config)
         self._scratch = config.scratch_dir
         self._indexes = config.state_dir / "indexes"  # indexes that jobs do not use
         self._prefix = f"{PREFIX}{config.replica}-"  # replicas may share a scratch directory
-        self.forks = Forks()
+        self.forks = Forks(module)
 
     def close(self) -> None:
         """End the processes."""
@@ -233,16 +232,14 @@ class ShardProcesses(ClosesOnExit):
                 shutil.rmtree(path, ignore_errors=True)
 
     async def made(
-        self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float | None = None
+        self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float
     ) -> tuple[MadeFile, ExitStack]:
         """The file ``name`` that a process makes from ``order``, and what to close in the end.
         ``ShardProblemError``, ``DsortError`` if it could not be made."""
         directory = await anyio.to_thread.run_sync(self._directory)
         with ExitStack() as ends:
             ends.callback(shutil.rmtree, directory, ignore_errors=True)
-            await self._run(
-                order, directory, gone, RUN_S_MAX if seconds_max is None else seconds_max
-            )
+            await self._run(order, directory, gone, seconds_max)
             path = directory / OUT_DIRECTORY / name
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             ends.callback(os.close, fd)

@@ -1,8 +1,8 @@
 """What the process of a shard writes for users who inspect it.
 
-Of a shard: its records a page at a time, some of them with their content, one member, or what a
-transform makes of a record. Of a bucket: the numbers of records in its shards, as far as manifests
-there list them, and what dead jobs left in it.
+Of a shard: its records a page at a time, some of them with their content, or one member. Of a
+bucket: the numbers of records in its shards, as far as manifests there list them, and what dead
+jobs left in it.
 
 All input may have been written by anyone. Memory and the size of the answer are bounded, whatever
 the shard contains.
@@ -17,35 +17,30 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from dsort import api
-from dsort.containers.tar.new_headers import tar_header, tar_padding
-from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.json_values import to_json
 from dsort.errors import DsortError, InputError, NotFoundError, TooLargeError
 from dsort.job.gc import find_garbage
-from dsort.options import RunOptions
-from dsort.reading.places import ShardPlace
 from dsort.reading.shard import Record, Shard, extension_of
 from dsort.results.journal import list_job_directories
 from dsort.results.layout import manifest_name
 from dsort.results.manifest import parse_manifest
 from dsort.service.objects.previews import SHOWN_BYTES_MAX, Preview, preview_of
 from dsort.sizes import format_bytes
-from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
-from dsort.storage.open import open_bucket
-from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
 __all__ = [
+    "CONTENT_BYTES_MAX",
+    "Order",
     "UnsatisfiableRangeError",
-    "changed",
     "counts",
     "garbage",
     "parse_range",
     "payload",
+    "record_of",
     "records",
     "shown",
+    "shown_record",
 ]
 
 MEMBERS_LISTED_MAX: Final = 16  # of each record of a page: the others are only counted
@@ -54,12 +49,9 @@ NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: in a tar it may have me
 CONTENT_BYTES_MAX: Final = 6 << 20  # of all records that are shown at once
 PAYLOAD_BYTES_MAX: Final = 64 << 20
 RANGE_BYTES_MAX: Final = 4 << 20  # a player requests the rest itself
-RECORD_BYTES_MAX: Final = 64 << 20  # the largest record that a transform is tried on
-CHANGED_MAX: Final = 20
 MANIFEST_BYTES_MAX: Final = 32 << 20
 MANIFESTS_MAX: Final = 16
 GARBAGE_MAX: Final = 10_000
-ONE: Final = "one.tar"
 _RANGE: Final = re.compile(r"bytes=\s*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))\s*")
 
 Order = Mapping[str, Any]
@@ -84,7 +76,7 @@ def shown(shard: Shard, order: Order) -> Iterator[bytes]:
     left = CONTENT_BYTES_MAX
     found = []
     for number in numbers:
-        document, left = _shown(_record(shard, number), left)
+        document, left = shown_record(record_of(shard, number), left)
         found.append(document)
     yield to_json({"total": total, "records": found}).encode()
 
@@ -92,7 +84,7 @@ def shown(shard: Shard, order: Order) -> Iterator[bytes]:
 def payload(shard: Shard, order: Order) -> Iterator[bytes]:
     """One member of a record: a line that describes what follows, and all of its bytes, or those
     that the header ``Range`` requests, ``RANGE_BYTES_MAX`` of them at most."""
-    record, member = _record(shard, int(order["number"])), int(order["member"])
+    record, member = record_of(shard, int(order["number"])), int(order["member"])
     if member >= len(record.sizes):
         raise NotFoundError(
             f"record {record.index} has {len(record.sizes)} members, none is number {member}"
@@ -158,50 +150,7 @@ def garbage(bucket: Bucket, order: Order) -> Iterator[bytes]:
     yield to_json({"bucket": order["uri"], "garbage": found}).encode()
 
 
-def changed(shard: Shard, order: Order, directory: Path, options: RunOptions) -> Iterator[bytes]:
-    """A record, and what a transform makes of it: a job with a shard that has only this record."""
-    record = _record(shard, int(order["number"]))
-    if record.size_bytes > RECORD_BYTES_MAX:
-        raise TooLargeError(
-            f"the record has more than {format_bytes(RECORD_BYTES_MAX)}",
-            hint="`dsort transform` takes records of any size",
-        )
-    before, left = _shown(record, CONTENT_BYTES_MAX)
-    made_in, made_out = directory / "one", directory / "changed"
-    made_in.mkdir()
-    made_out.mkdir()
-    with (made_in / ONE).open("wb") as stream:
-        for name, content in record.members.items():
-            stream.write(tar_header(name.encode("utf-8", "surrogateescape"), len(content)))
-            stream.write(content)
-            stream.write(tar_padding(len(content)))
-        stream.write(END_OF_ARCHIVE)
-    fields = {
-        "input_bck": f"file://{made_in}",
-        "input_format": {"objnames": [ONE]},
-        "input_extension": ".tar",
-        "output_bck": f"file://{made_out}",
-        "output_extension": ".tar",
-    }
-    api.run(parse_spec({**order["spec"], **fields}).spec, options=options)
-    after = _changed(made_out, left)
-    yield to_json({"before": before, "after": after}).encode()
-
-
-def _changed(made_out: Path, left: int) -> list[dict[str, Any]]:
-    """The records that the transform made; none if it drops the record."""
-    names = sorted(each.name for each in made_out.glob("*.tar"))
-    bucket = open_bucket(BucketRef("file", str(made_out)), root=made_out)
-    found = []
-    for name in names:
-        with Shard(ShardPlace(bucket, name)) as shard:
-            for number in range(min(len(shard), CHANGED_MAX)):
-                document, left = _shown(shard.record(number), left)
-                found.append(document)
-    return found
-
-
-def _record(shard: Shard, number: int) -> Record:
+def record_of(shard: Shard, number: int) -> Record:
     """The record with this number; ``InputError`` if there is none."""
     if not 0 <= number < len(shard):
         raise InputError(
@@ -231,7 +180,7 @@ def _short(name: str) -> str:
     return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"
 
 
-def _shown(record: Record, left: int) -> tuple[dict[str, Any], int]:
+def shown_record(record: Record, left: int) -> tuple[dict[str, Any], int]:
     """The record with the previews of its members, and the number of bytes that may still be sent
     whole."""
     document = _row(record, MEMBERS_SHOWN_MAX)

@@ -1,10 +1,9 @@
 """The process that forks for each shard: ``python -m dsort.service.objects.shard_main``.
 
-A shard is transformed, or inspected: its files are listed, or one of them is read. The process has
-the engine loaded, which takes most of the time of a small job. The service sends it, over a socket,
-the directory of an order and the pipe for the answer. A child process carries out the order: it
-writes its process number into the pipe, and at the end the problem, if there is one. All end with
-the service.
+The process has the engine loaded, which takes most of the time of a look at a shard. The service
+sends it, over a socket, the directory of an order and the pipe for the answer. A child process
+carries out the order: it writes its process number into the pipe, and at the end the problem, if
+there is one. All end with the service.
 """
 
 from __future__ import annotations
@@ -18,27 +17,21 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec.structs import replace
-
-from dsort import api
 from dsort.bounds import memory_max_bytes
-from dsort.errors import DsortError, InvariantError, NotFoundError, TooLargeError
-from dsort.options import RunOptions
+from dsort.errors import DsortError, InvariantError, TooLargeError
 from dsort.reading.dataset import IndexCache
 from dsort.reading.places import ShardPlace
 from dsort.reading.shard import WHOLE_BYTES, Shard
 from dsort.service.objects import shard_looks
+from dsort.service.objects.shard_looks import Order
 from dsort.service.problems import problem_of
 from dsort.settings import Settings, resolve_ref
-from dsort.shard_contents import ShardContents, open_contents
 from dsort.sizes import format_bytes
 from dsort.spec.buckets import parse_bucket
-from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
@@ -49,21 +42,25 @@ __all__ = [
     "ORDER_FILE",
     "OURS",
     "OUT_DIRECTORY",
-    "look",
+    "WORKS",
+    "Work",
+    "bucket_of",
+    "limit_memory",
     "main",
+    "opened_shard",
+    "write_out",
 ]
 
 ORDER_FILE: Final = "order.json"
 OUT_DIRECTORY: Final = "out"
 MEMBERS_FILE: Final = "members"
-"""In ``OUT_DIRECTORY``: a line of JSON for each file in a shard, or the bytes of one file."""
+"""In ``OUT_DIRECTORY``: the answer to a look."""
 MESSAGE_BYTES_MAX: Final = 4096
+Work = Callable[[Path, Order], None]
+"""Carries out an order in its directory."""
 
-MEMBERS_MAX: Final = 200_000
-MEMBER_BYTES_MAX: Final = 4 << 30
 FILE_BYTES_MAX: Final = 16 << 30
 """Of any file that the job writes: steps may make large outputs from small inputs."""
-MEMORY_BYTES_MAX: Final = 512 << 20
 INDEXES_BYTES_MAX: Final = 256 << 20
 KEPT_FROM_BYTES: Final = 1 << 20
 """The index of a smaller shard is not kept: the whole shard is read as fast as its index."""
@@ -74,8 +71,9 @@ OURS: Final = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "OMP_NUM_THREADS": "1"}
 They are not meant for the code that it runs."""
 
 
-def main() -> int:
-    """Fork for each order, until the service closes the socket that is our standard input."""
+def main(works: Mapping[str, Work]) -> int:
+    """Fork for each order, which one of ``works`` carries out, until the service closes the socket
+    that is our standard input."""
     control = socket.socket(fileno=os.dup(0))
     # Output that users' code prints must not get into the answer.
     with open(os.devnull, "r+b") as nowhere:
@@ -96,11 +94,11 @@ def main() -> int:
         (answer,) = descriptors
         if os.fork() == 0:
             control.close()
-            os._exit(_done(Path(os.fsdecode(message)), answer, parent=ours))
+            os._exit(_done(works, Path(os.fsdecode(message)), answer, parent=ours))
         os.close(answer)
 
 
-def _done(directory: Path, answer: int, *, parent: int) -> int:
+def _done(works: Mapping[str, Work], directory: Path, answer: int, *, parent: int) -> int:
     """Carry out the order in ``directory``, in a child; returns its exit code."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -111,10 +109,7 @@ def _done(directory: Path, answer: int, *, parent: int) -> int:
     said: dict[str, Any] = {}
     try:
         order = json.loads((directory / ORDER_FILE).read_bytes())
-        # The others run jobs, which have limits of their own.
-        if order.get("look") not in (None, "changed"):
-            _limit_memory()
-        (look if "look" in order else _transform)(directory, order)
+        works[order["look"]](directory, order)
     except DsortError as error:
         said = {"problem": problem_of(error)}
     except MemoryError:
@@ -131,7 +126,7 @@ def _done(directory: Path, answer: int, *, parent: int) -> int:
     return 0
 
 
-def _limit_memory() -> None:
+def limit_memory() -> None:
     """Limit the memory of this process to what it has now and what a reader of shards may use."""
     found = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.M)
     assert found is not None
@@ -141,62 +136,29 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def _transform(directory: Path, order: dict[str, Any]) -> None:
-    """Run the job."""
-    spec = parse_spec({**order["spec"], "output_bck": f"file://{directory / OUT_DIRECTORY}"}).spec
-    api.run(spec, options=_options(directory, order))
-
-
-def _options(directory: Path, order: dict[str, Any]) -> RunOptions:
-    """The options of a job of one shard. Code runs if the service has recorded who allowed it."""
-    scratch = directory / "scratch"
-    scratch.mkdir()
-    return RunOptions(
-        root=Path(order["root"]),
-        scratch=scratch,
-        workers=1,
-        memory_max_bytes=min(order["memory_max_bytes"] or MEMORY_BYTES_MAX, MEMORY_BYTES_MAX),
-        bandwidth_max_bytes_per_s=order["bandwidth_max_bytes_per_s"],
-        settings=Settings.of_json(order["settings"]),
-        forks=True,
-        runs_code=bool((order["spec"].get("transform") or {}).get("allowed_by")),
-        fetch=replace(FetchPolicy.of(order["fetch"]), own=(str(directory),)),
-    )
-
-
-def look(directory: Path, order: dict[str, Any]) -> None:
-    """Write the names of the files in a shard, one of these files, or what else the order
-    requests."""
+def bucket_of(order: Order) -> Bucket:
+    """The bucket that an order names."""
     settings = Settings.of_json(order["settings"])
     ref = resolve_ref(parse_bucket(order["bucket"], ais_is_there=settings.ais_is_there), settings)
-    bucket = open_bucket(
+    return open_bucket(
         ref,
         root=Path(order["root"]),
         limits=settings.limits(ref),
         policy=FetchPolicy.of(order["fetch"]),
     )
-    with ExitStack() as ends:
-        made = ends.enter_context((directory / OUT_DIRECTORY / MEMBERS_FILE).open("wb"))
-        what = order["look"]
-        if what in _BUCKET_LOOKS:
-            pieces: Iterator[memoryview | bytes] = _BUCKET_LOOKS[what](bucket, order)
-        elif what in _SHARD_LOOKS:
-            shard = ends.enter_context(_opened(bucket, order))
-            pieces = _SHARD_LOOKS[what](shard, order)
-        elif what == "changed":
-            shard = ends.enter_context(_opened(bucket, order))
-            pieces = shard_looks.changed(shard, order, directory, _options(directory, order))
-        else:
-            contents = ends.enter_context(open_contents(bucket, order["name"]))
-            pieces = _list(contents) if what == "list" else _member(contents, order["member"])
-        for piece in pieces:
-            made.write(piece)
+
+
+def write_out(directory: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write the answer to an order that looks at a shard or a bucket."""
+    with (directory / OUT_DIRECTORY / MEMBERS_FILE).open("wb") as made:
+        made.writelines(pieces)
 
 
 @contextlib.contextmanager
-def _opened(bucket: Bucket, order: dict[str, Any]) -> Iterator[Shard]:
+def opened_shard(order: Order) -> Iterator[Shard]:
     """The shard, whose headers are read once: its index is kept, and dropped when the shard
     changes."""
+    bucket = bucket_of(order)
     cache = IndexCache(Path(order["indexes"]), bytes_max=INDEXES_BYTES_MAX)
     info = bucket.stat(order["name"])
     known = cache.find(bucket.uri, info) if info.size_bytes >= KEPT_FROM_BYTES else None
@@ -208,39 +170,32 @@ def _opened(bucket: Bucket, order: dict[str, Any]) -> Iterator[Shard]:
                 cache.keep(bucket.uri, info, index)
 
 
-def _list(contents: ShardContents) -> Iterator[bytes]:
-    too_many = TooLargeError(
-        f"the shard has more than {MEMBERS_MAX:,} files", hint="`dsort inspect` lists them all"
-    )
-    if contents.count_records() > MEMBERS_MAX:  # a record has at least one file
-        raise too_many
-    for count, (name, size_bytes) in enumerate(contents.files()):
-        if count == MEMBERS_MAX:
-            raise too_many
-        yield json.dumps([name, size_bytes]).encode() + b"\n"
+def _of_bucket(look: Callable[[Bucket, Order], Iterator[bytes]]) -> Work:
+    def work(directory: Path, order: Order) -> None:
+        limit_memory()
+        write_out(directory, look(bucket_of(order), order))
+
+    return work
 
 
-def _member(contents: ShardContents, name: str) -> Iterator[memoryview | bytes]:
-    part = contents.member(name)
-    if part is None:
-        raise NotFoundError(f"the shard has no file {name}")
-    if contents.size_bytes(part) > MEMBER_BYTES_MAX:
-        raise TooLargeError(
-            f"{name} has more than {format_bytes(MEMBER_BYTES_MAX)}", hint="`dsort cat` writes it"
-        )
-    yield from contents.payloads(part)
+def _of_shard(look: Callable[[Shard, Order], Iterator[bytes]]) -> Work:
+    def work(directory: Path, order: Order) -> None:
+        limit_memory()
+        with opened_shard(order) as shard:
+            write_out(directory, look(shard, order))
+
+    return work
 
 
-_BUCKET_LOOKS: Final[Mapping[str, Callable[[Bucket, Any], Iterator[Any]]]] = {
-    "counts": shard_looks.counts,
-    "garbage": shard_looks.garbage,
+WORKS: Final[Mapping[str, Work]] = {
+    "counts": _of_bucket(shard_looks.counts),
+    "garbage": _of_bucket(shard_looks.garbage),
+    "payload": _of_shard(shard_looks.payload),
+    "records": _of_shard(shard_looks.records),
+    "shown": _of_shard(shard_looks.shown),
 }
-_SHARD_LOOKS: Final[Mapping[str, Callable[[Shard, Any], Iterator[bytes]]]] = {
-    "records": shard_looks.records,
-    "shown": shard_looks.shown,
-    "payload": shard_looks.payload,
-}
+"""By ``look`` of an order."""
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(WORKS))

@@ -31,7 +31,6 @@ STREAMS_MAX = 256
 STREAM_RETRY_S = 10.0
 DOWNLOADS_MAX = 64
 LOOKS_PER_MINUTE_MAX = 600
-UPLOADS_MAX = 16
 SMALL_BYTES_MAX = 128 << 10
 REST_S_MAX = 10.0
 """The seconds for which the rest of a refused body is read."""
@@ -101,21 +100,18 @@ class RequestLimits:
         """Count a stream of events while it lasts. ``TooManyRequestsError`` if the limit is
         exceeded: each stream holds a connection, for as long as a job takes."""
         hint = "close some of the streams; GET /v1/jobs shows all jobs at once"
-        return self._counted(client, "watches", "jobs", STREAMS_MAX, hint)
+        return self.counted(client, "watches", "jobs", STREAMS_MAX, hint)
 
     def download(self, client: str) -> AbstractContextManager[None]:
         """Count an object while it is sent. ``TooManyRequestsError`` if the limit is exceeded."""
-        return self._counted(client, "reads", "objects", DOWNLOADS_MAX, "read fewer at once")
-
-    def upload(self, client: str) -> AbstractContextManager[None]:
-        """Count an object while it is received. ``TooManyRequestsError`` if the limit is
-        exceeded."""
-        return self._counted(client, "writes", "objects", UPLOADS_MAX, "write fewer at once")
+        return self.counted(client, "reads", "objects", DOWNLOADS_MAX, "read fewer at once")
 
     @contextlib.contextmanager
-    def _counted(
+    def counted(
         self, client: str, verb: str, things: str, at_most: int, hint: str
     ) -> Iterator[None]:
+        """Count what lasts as long as the context. ``TooManyRequestsError`` if the client has
+        ``at_most`` of these already."""
         with self._lock:
             if self._at_once[client, verb] >= at_most:
                 text = f"{client} {verb} {at_most} {things} already, which is the limit"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from dsort.service.aistore.shards import RUN_S_MAX
 from dsort.service.config import BODY_BYTES_MAX
 from dsort.service.hosting.dispatcher import HAND_OVER_S_MAX
-from dsort.service.objects.processes import RUN_S_MAX
 from dsort.service.server import SHUTDOWN_S_MAX
 from tests.support.certificates import make_certificate
 from tests.support.cluster_files import (

@@ -15,8 +15,7 @@ import httpx
 import msgpack
 import pytest
 
-from dsort.service.aistore import bucket_reads
-from dsort.service.objects import shard_main
+from dsort.service.aistore import bucket_reads, shard_works
 from dsort.service.security.tokens import VIEWER
 from tests.support.service_here import ServiceHere, service_here
 
@@ -161,11 +160,11 @@ def test_what_a_shard_may_have_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         def count_records(self) -> int:
             return 1
 
-    lines = [*shard_main._list(Contents())]  # type: ignore[arg-type]
+    lines = [*shard_works._list(Contents())]  # type: ignore[arg-type]
     assert [json.loads(line) for line in lines][-1] == ["4", 1]
-    monkeypatch.setattr(shard_main, "MEMBERS_MAX", 4)
-    with pytest.raises(shard_main.TooLargeError, match="more than 4 files"):
-        [*shard_main._list(Contents())]  # type: ignore[arg-type]
+    monkeypatch.setattr(shard_works, "FILES_MAX", 4)
+    with pytest.raises(shard_works.TooLargeError, match="more than 4 files"):
+        [*shard_works._list(Contents())]  # type: ignore[arg-type]
 
 
 def test_a_viewer_may_look_into_what_it_may_read(tmp_path: Path) -> None:

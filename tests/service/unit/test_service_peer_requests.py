@@ -284,8 +284,8 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
         replica="one",
         no_auth=True,
     )
-    with Service(config) as service:
-        client = TestClient(create_app(service, AistoreGuest()), base_url="http://127.0.0.1")
+    with Service(config, AistoreGuest()) as service:
+        client = TestClient(create_app(service), base_url="http://127.0.0.1")
         made = {}
         for name in (OLD, NEW):
             answer = client.post("/v1/sort", json=SPEC | {"output_format": name + "-{0..9}"})

@@ -57,14 +57,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         database_url=f"sqlite:///{root}/service.db",
         replica="one",
     )
-    with Service(config) as service:
+    with Service(config, AistoreGuest()) as service:
         yield service
 
 
 @pytest.fixture(scope="module")
 def app(service: Service) -> FastAPI:
     """The service over HTTP."""
-    return create_app(service, AistoreGuest())
+    return create_app(service)
 
 
 @pytest.fixture(scope="module")

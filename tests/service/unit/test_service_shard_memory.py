@@ -15,12 +15,12 @@ from pathlib import Path
 from dsort.service.objects import shard_main
 
 def look(directory, order):
+    shard_main.limit_memory()
     bytearray(order["bytes"])
 
-shard_main.look = look
 reads, writes = os.pipe()
 if os.fork() == 0:
-    os._exit(shard_main._done(Path(sys.argv[1]), writes, parent=os.getppid()))
+    os._exit(shard_main._done({"records": look}, Path(sys.argv[1]), writes, parent=os.getppid()))
 os.close(writes)
 os.wait()
 sys.stdout.write(os.read(reads, 1 << 16).decode().partition("\\n")[2])
