@@ -22,7 +22,6 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
 from dsort.service.objects.listing import Listings
 from dsort.service.objects.processes import ShardProcesses
-from dsort.service.objects.records import ShardRecords
 from dsort.service.schedules.create import JobMaker
 from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.schedules.store import ScheduleStore
@@ -77,8 +76,7 @@ class Service(ClosesOnExit):
             self.store = JobStore(self.database, max_queued_per_owner=config.queued_per_owner_max)
             self.transforms = guest.transforms(self.database)
             self.submitter = Submitter(config, self.store, self.transforms)
-            self.shard_processes = stack.enter_context(ShardProcesses(config, guest.shard_module))
-            self.records = ShardRecords(self.shard_processes)
+            self.shards = stack.enter_context(ShardProcesses(config, guest.shard_module))
             self.listings = Listings()
             self.tokens = TokenStore(self.database)
             self.audit = Audit(self.database)
@@ -104,7 +102,7 @@ class Service(ClosesOnExit):
 
     def start(self) -> None:
         """Start this replica's threads."""
-        self.shard_processes.remove_left()
+        self.shards.remove_left()
         self.feed.start()
         self.dispatcher.start()
         self._ending.callback(self.dispatcher.close)

@@ -38,11 +38,10 @@ from dsort.service.aistore.bucket_writes import refuse_in_use, refuse_to_change
 from dsort.service.aistore.checksums import Checksum, checksum_of
 from dsort.service.aistore.lookups import note
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, object_place
-from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.answers import PIECE_BYTES, JsonAnswer, in_thread
 from dsort.service.api.datasets import NamePath
 from dsort.service.api.dependencies import Submitting
 from dsort.service.api.models import problems
-from dsort.service.objects.answers import PIECE_BYTES, in_thread
 from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.security.guard import parse_text
 from dsort.service.service import Service

@@ -73,7 +73,7 @@ async def read_member(
     if not has_members(place.name):
         raise SpecError([SpecProblem("name", "is not that of a tar or a zip")])
     order = {"look": "list"} if path is None else {"look": "member", "member": path}
-    return await service.records.look(place, order, gone, seconds_max=RUN_S_MAX)
+    return await service.shards.look(place, order, gone, seconds_max=RUN_S_MAX)
 
 
 class InlineSpec(Struct, frozen=True):
@@ -128,6 +128,6 @@ class InlineTransforms:
             )
         name = kept_name(place.name, inline.spec.output_extension)
         async with self._turns.one(place.client):
-            return await self._service.shard_processes.made(
+            return await self._service.shards.made(
                 inline.order(), name, gone, seconds_max=RUN_S_MAX
             )

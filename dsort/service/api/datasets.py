@@ -22,18 +22,20 @@ from dsort.model.dataset import (
     ShardPage,
     ShownRecords,
 )
-from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.answers import BytesAnswer, JsonAnswer, entity_tag, in_thread, object_headers
 from dsort.service.api.dependencies import Caller, address_of
 from dsort.service.api.models import problems, shown
 from dsort.service.jobs.rows import validated
-from dsort.service.objects.answers import BytesAnswer, entity_tag, in_thread, object_headers
 from dsort.service.objects.listing import (
     CURSOR_CHARACTERS_MAX,
     PAGE_MAX,
+    SHARDS_MAX,
     Entry,
     PageAsked,
     known_buckets,
+    listed_shards,
     name_in_specs,
+    random_shards,
 )
 from dsort.service.objects.places import (
     Asking,
@@ -43,12 +45,7 @@ from dsort.service.objects.places import (
     object_of_path,
     sent_path,
 )
-from dsort.service.objects.records import (
-    SHARDS_MAX,
-    MemberPart,
-    listed_shards,
-    random_shards,
-)
+from dsort.service.objects.processes import MemberPart
 from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.storage.bucket import ObjectInfo
@@ -138,7 +135,7 @@ class Looks:
         if place.name:
             info = await self.stat(place)
             headers |= object_headers(info, entity_tag(info.etag, str(info.size_bytes), str(order)))
-        made, ends = await self.service.records.look(place, order, request.is_disconnected)
+        made, ends = await self.service.shards.look(place, order, request.is_disconnected)
         return BytesAnswer(made, 0, made.size_bytes, ends=ends, headers=headers)
 
     async def stat(self, place: ObjectPlace) -> ObjectInfo:
@@ -238,7 +235,7 @@ def _add_shards(routes: APIRouter, looks: Looks) -> None:
             found, goes_on = await in_thread(find)
         known: dict[str, int] = {}
         if found and not random:
-            known = await service.records.counts(place, found, request.is_disconnected)
+            known = await service.shards.counts(place, found, request.is_disconnected)
         await looks.note(request, "data.list", place)
         rows = [
             {"name": each.name, "size_bytes": each.size_bytes, "records": known.get(each.name)}
@@ -338,7 +335,7 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
         tag = entity_tag(info.etag, str(info.size_bytes), str(numbers))
         asked = range_ if if_range is None or if_range.strip() == tag else None
         order = {"look": "payload", **numbers, "range": asked}
-        made, closing = await looks.service.records.look(place, order, request.is_disconnected)
+        made, closing = await looks.service.shards.look(place, order, request.is_disconnected)
         with closing as ends:
             now = await looks.stat(place)
             if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):

@@ -7,6 +7,7 @@ itself is held for a while: finding the same place again would cost as much as a
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 import uuid
@@ -19,10 +20,12 @@ from urllib.parse import quote, unquote
 
 from msgspec import Struct, field
 
+from dsort.containers.registry import is_supported
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.naming.names import INTERNAL_PART, is_internal
 from dsort.naming.patterns import has_wildcard
 from dsort.service.config import ServiceConfig
+from dsort.service.objects.places import ObjectPlace
 from dsort.service.security.guard import check_bucket
 from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.tokens import Identity
@@ -33,18 +36,24 @@ from dsort.storage.ref import BucketRef
 __all__ = [
     "CURSOR_CHARACTERS_MAX",
     "PAGE_MAX",
+    "SHARDS_MAX",
     "TEXT_BYTES_MAX",
     "Entry",
     "ListingPage",
     "Listings",
     "PageAsked",
     "known_buckets",
+    "listed_shards",
     "name_in_specs",
+    "random_shards",
 ]
 
 BUCKETS_MAX: Final = 10_000
 PAGE_MAX: Final = 10_000
 PAGE_S_MAX: Final = 10.0
+SHARDS_MAX: Final = 200
+NAMES_A_LISTING: Final = 1_000
+LIST_S_MAX: Final = 10.0
 HELD_MAX: Final = 8  # the listing of a flat directory takes 300 bytes a name
 HELD_S_MAX: Final = 60.0
 TEXT_BYTES_MAX: Final = 8192
@@ -195,6 +204,50 @@ def _behind(names: Iterator[ObjectInfo], after: str) -> Iterator[ObjectInfo]:
     """Those of ``names``, which are in byte order, that come after ``after``."""
     last = after.encode("utf-8", "surrogateescape")
     return (each for each in names if each.name.encode("utf-8", "surrogateescape") > last)
+
+
+def listed_shards(
+    listings: Listings,
+    place: ObjectPlace,
+    *,
+    text: str,
+    cursor: str,
+    limit: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[list[Entry], str]:
+    """(at least ``limit`` shards whose names contain ``text``, where the next page begins, or "" at
+    the end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
+    bucket, wanted, ends_at = place.opened(), text.lower(), clock() + LIST_S_MAX
+    found: list[Entry] = []
+    while True:
+        size = NAMES_A_LISTING if wanted else max(limit - len(found), 1)
+        page = listings.page(bucket, place.uri, place.client, PageAsked.at(cursor, size=size))
+        found += [
+            each for each in page.entries if is_supported(each.name) and wanted in each.name.lower()
+        ]
+        cursor = page.cursor
+        if not cursor or len(found) >= limit or clock() > ends_at:
+            return found, cursor
+
+
+def random_shards(
+    bucket: Bucket, count: int, seed: str, clock: Callable[[], float] = time.monotonic
+) -> list[Entry]:
+    """``count`` of the shards at random, each with equal probability, in the order of their names;
+    chosen from those that are listed in ten seconds."""
+    draw, ends_at, seen = random.Random(seed), clock() + LIST_S_MAX, 0
+    kept: list[ObjectInfo] = []
+    for info in bucket.list(""):
+        if not is_supported(info.name) or is_internal(info.name):
+            continue
+        seen += 1
+        if len(kept) < count:
+            kept.append(info)
+        elif (place := draw.randrange(seen)) < count:
+            kept[place] = info
+        if clock() > ends_at:
+            break
+    return [Entry(each.name, each.size_bytes) for each in sorted(kept, key=lambda one: one.name)]
 
 
 def known_buckets(identity: Identity, config: ServiceConfig, policy: SpecPolicy) -> list[str]:

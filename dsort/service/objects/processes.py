@@ -1,7 +1,8 @@
 """Files that are made from a shard for a request, each by a process that ends with the request.
 
-The service itself parses no shard. The numbers of processes and of waiting requests, and their
-time, are limited.
+All facts about the content of a shard come from such a process, which writes the answer: the
+service sends the answer on, and parses no shard itself. The numbers of processes and of waiting
+requests, and their time, are limited.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ import anyio.to_thread
 from msgspec import Struct, to_builtins
 
 from dsort.closing import ClosesOnExit
+from dsort.containers.registry import is_supported
 from dsort.errors import (
+    DsortError,
     InvariantError,
+    SpecError,
+    SpecProblem,
     StorageError,
     TooManyRequestsError,
     TransformError,
@@ -36,9 +41,19 @@ from dsort.errors import (
 )
 from dsort.service.config import ServiceConfig
 from dsort.service.hosting.environment import JobEnvironment, interpreter
-from dsort.service.objects.shard_main import ORDER_FILE, OURS, OUT_DIRECTORY
+from dsort.service.objects.listing import Entry
+from dsort.service.objects.places import ObjectPlace
+from dsort.service.objects.shard_main import MEMBERS_FILE, ORDER_FILE, OURS, OUT_DIRECTORY
+from dsort.spec.buckets import bucket_value
 
-__all__ = ["Gone", "MadeFile", "ShardProblemError", "ShardProcesses", "Turns"]
+__all__ = [
+    "Gone",
+    "MadeFile",
+    "MemberPart",
+    "ShardProblemError",
+    "ShardProcesses",
+    "Turns",
+]
 
 
 END_S_MAX: Final = 5.0
@@ -106,6 +121,9 @@ WAITING_MAX: Final = 16  # of one client
 WAIT_S_MAX: Final = 60.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 LOOK_S: Final = 1.0
+LOOK_S_MAX: Final = 120.0
+COUNTS_BYTES_MAX: Final = 4 << 20
+HEAD_BYTES_MAX: Final = 512
 RETRY_S: Final = 5.0
 PREFIX: Final = "dsort-inline-"
 
@@ -218,6 +236,7 @@ class ShardProcesses(ClosesOnExit):
         self._environment = JobEnvironment.of(config)
         self._scratch = config.scratch_dir
         self._indexes = config.state_dir / "indexes"  # indexes that jobs do not use
+        self._turns = Turns()
         self._prefix = f"{PREFIX}{config.replica}-"  # replicas may share a scratch directory
         self.forks = Forks(module)
 
@@ -230,6 +249,39 @@ class ShardProcesses(ClosesOnExit):
         if self._scratch is not None:
             for path in self._scratch.glob(f"{glob.escape(self._prefix)}*"):
                 shutil.rmtree(path, ignore_errors=True)
+
+    async def look(
+        self,
+        place: ObjectPlace,
+        order: dict[str, Any],
+        gone: Gone,
+        *,
+        seconds_max: float = LOOK_S_MAX,
+    ) -> tuple[MadeFile, ExitStack]:
+        """What the process has written about the shard, or about the bucket if the place is one,
+        and what to close once it is sent. ``ShardProblemError``, ``DsortError``."""
+        if place.name:
+            refuse_other_objects(place.name)
+        fetch = place.policy().to_json()
+        bucket = {"bucket": bucket_value(place.ref), "uri": place.uri, "name": place.name}
+        async with self._turns.one(place.client):
+            return await self.made(
+                {**bucket, "fetch": fetch, **order}, MEMBERS_FILE, gone, seconds_max=seconds_max
+            )
+
+    async def counts(self, place: ObjectPlace, shards: list[Entry], gone: Gone) -> dict[str, int]:
+        """The numbers of records by name, of those of these shards for which they are known."""
+        sizes = [each.size_bytes for each in shards]
+        order = {"look": "counts", "names": [each.name for each in shards], "sizes": sizes}
+        try:
+            made, ends = await self.look(place, order, gone)
+        except (ShardProblemError, DsortError):
+            return {}  # the shards are shown without their counts
+        with ends:
+            text = bytearray(min(made.size_bytes, COUNTS_BYTES_MAX))
+            made.read_into(memoryview(text), 0)
+        found: dict[str, int] = json.loads(text)["records"]
+        return found
 
     async def made(
         self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float
@@ -321,3 +373,38 @@ def _refuse_problem(answer: bytes) -> None:
             hint="memory may have run out: `dsort transform` uses more of it",
         ) from None
     raise ShardProblemError(document)
+
+
+def refuse_other_objects(name: str) -> None:
+    """``SpecError`` if ``name`` is not the name of a shard."""
+    if not is_supported(name):
+        raise SpecError([SpecProblem("name", "is not that of a shard: only shards have records")])
+
+
+class MemberPart(Struct, frozen=True):
+    """Bytes ``start`` to ``stop`` of a member of ``size_bytes``; they begin at byte ``at`` of
+    ``made``. ``status``: 200 all of it, 206 a range, 416 it has none of the range."""
+
+    made: MadeFile
+    at: int
+    status: int
+    size_bytes: int
+    start: int
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the response about ranges."""
+        stop = self.start + self.made.size_bytes - self.at
+        sent = {206: f"bytes {self.start}-{stop - 1}/", 416: "bytes */"}.get(self.status)
+        ranges = {} if sent is None else {"Content-Range": f"{sent}{self.size_bytes}"}
+        return {"Accept-Ranges": "bytes", **ranges}
+
+    @classmethod
+    def of(cls, made: MadeFile) -> MemberPart:
+        """The part of a member that the process of the shard has written."""
+        head = bytearray(min(made.size_bytes, HEAD_BYTES_MAX))
+        made.read_into(memoryview(head), 0)
+        line, _, _ = head.partition(b"\n")
+        said = json.loads(line)
+        status, size_bytes = int(said["status"]), int(said["size_bytes"])
+        return cls(made, len(line) + 1, status, size_bytes, int(said.get("start", 0)))

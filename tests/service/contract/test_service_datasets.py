@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dsort.service.aistore.transforms import TransformStore
-from dsort.service.objects.previews import preview_of
+from dsort.service.objects.shard_looks import preview_of
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import VIEWER
 from tests.support.engine import run_local
