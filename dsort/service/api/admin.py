@@ -1,26 +1,54 @@
-"""``/v1/whoami`` for everybody; ``/v1/tokens`` and ``/v1/audit`` for admins."""
+"""Routes that do not concern a job: checking specs, their schema, and the health of the service;
+``/v1/whoami`` for everybody; ``/v1/audit``, ``/v1/tokens``, ``/v1/storage`` and ``/v1/garbage`` for
+admins.
+
+The last two list what is stored, and which of it can be removed. They remove nothing: `dsort gc`
+and schedules do.
+"""
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from msgspec.structs import asdict
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
 
-from dsort.errors import ForbiddenError
-from dsort.model.access import AuditEntry, AuditPage, Me, TokenList, TokenMade
-from dsort.service.api import examples
+from dsort.errors import ForbiddenError, NotFoundError
+from dsort.model.access import (
+    AuditPage,
+    HealthView,
+    Me,
+    TokenList,
+    TokenMade,
+    TokenView,
+    ValidationView,
+)
+from dsort.model.base import example_of
+from dsort.model.dataset import GarbageList, StorageView
 from dsort.service.api.answers import JsonAnswer
+from dsort.service.api.datasets import Looks, WholeBucket
 from dsort.service.api.dependencies import Admin, Caller, address_of
-from dsort.service.api.models import body_like, problems, shown
-from dsort.service.jobs.rows import rfc3339, validated
+from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
+from dsort.service.jobs.rows import validated
+from dsort.service.problems import PROBLEM_JSON, problem
+from dsort.service.schedules.retention import ScheduleResults
+from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.security.tokens import NAME_CHARACTERS_MAX, NAME_PATTERN, StoredToken
 from dsort.service.service import Service
+from dsort.spec.schema import schema as job_schema
 
 __all__ = ["NewToken", "router"]
 
+RESULTS_MAX: Final = 100
+SCHEDULES_MAX: Final = 200
+OLD_S: Final = 86_400.0
 AUDIT_PAGE_MAX = 1000
 EXPIRES_S_MAX = 100 * 366 * 86400.0
 _BUCKETS = "Whole URIs of buckets, or how they begin and a `*` at the end."
@@ -48,41 +76,108 @@ class NewToken(BaseModel):
     )
 
 
+_SIDES: Final = ("input_buckets", "output_buckets")
+_NEW_TOKEN: Final = {
+    **{name: example_of(TokenView)[name] for name in ("name", "role", *_SIDES)},
+    "expires_in_s": 7776000,
+}
+_SCHEMA: Final = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "dsort job spec",
+    "type": "object",
+    "required": ["input_bck", "output_format"],
+    "properties": {"output_format": {"type": "string"}},
+}
+
+
 def router(service: Service) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1", default_response_class=JsonAnswer)
+    routes = APIRouter(default_response_class=JsonAnswer)
+    _add_specs(routes, service)
+    _add_health(routes, service)
     _add_audit(routes, service)
     _add_tokens(routes, service)
+    _add_whoami(routes, service)
+    _add_storage(routes, service)
+    _add_garbage(routes, Looks(service))
+    return routes
+
+
+def _add_specs(routes: APIRouter, service: Service) -> None:
+    @routes.post(
+        "/v1/validate",
+        tags=["specs"],
+        response_model=ValidationView,
+        responses=shown(200, example_of(ValidationView)) | problems(400, 401, 403, 413, 429),
+        openapi_extra=SPEC_BODY,
+        summary="Check a spec",
+    )
+    async def validate_spec(request: Request, identity: Caller) -> ValidationView:
+        """Whether a spec could be submitted here: with all problems at once, or with every default
+        written out. Looks at no data."""
+        body = await request.body()
+
+        def check() -> ValidationView:
+            loaded = service.submitter.read(body, identity)
+            return ValidationView(spec=loaded.spec.canonical(), warnings=loaded.warnings)
+
+        return await run_in_threadpool(check)
 
     @routes.get(
-        "/whoami",
-        tags=["access"],
-        response_model=Me,
-        responses=shown(200, examples.ME) | problems(401, 429),
-        summary="Who am I?",
+        "/v1/schema",
+        tags=["specs"],
+        responses=shown(200, _SCHEMA) | problems(401, 429),
+        summary="The JSON Schema of a spec",
     )
-    def whoami(caller: Caller) -> Me:
-        """The name, role and buckets of the token that the request has."""
-        return Me.model_validate(
-            {
-                "name": caller.name,
-                "role": caller.role,
-                "input_buckets": caller.input_buckets,
-                "output_buckets": caller.output_buckets,
-                "authenticated": not service.config.no_auth,
-                "named_transforms": service.transforms is not None,
-            }
-        )
+    def spec_schema(identity: Caller) -> dict[str, object]:
+        """As `dsort spec schema` prints it, for editors and other tools."""
+        return dict(job_schema())
 
-    return routes
+
+def _add_health(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "/healthz",
+        tags=["service"],
+        response_model=HealthView,
+        responses=shown(200, {"status": "ok"}),
+        summary="Whether it answers",
+    )
+    def healthz() -> HealthView:
+        """The process is alive. Needs no token."""
+        return HealthView(status="ok")
+
+    @routes.get(
+        "/readyz",
+        tags=["service"],
+        response_model=HealthView,
+        responses=shown(200, {"status": "ok"}) | problems(503),
+        summary="Whether it can work",
+    )
+    def readyz() -> HealthView | Response:
+        """The database answers, and jobs are being run. Needs no token."""
+        why = _not_ready(service)
+        if why is None:
+            return HealthView(status="ok")
+        return JsonAnswer(problem("not_ready", 503, why), status_code=503, media_type=PROBLEM_JSON)
+
+
+def _not_ready(service: Service) -> str | None:
+    try:
+        with service.database.reading() as connection:
+            connection.execute(text("SELECT 1"))
+    except SQLAlchemyError:
+        return "the database does not answer"
+    if not service.dispatcher.alive:
+        return "no jobs are being run here"
+    return None if service.keeper.alive else "no schedules are being watched here"
 
 
 def _add_audit(routes: APIRouter, service: Service) -> None:
     @routes.get(
-        "/audit",
+        "/v1/audit",
         tags=["access"],
         response_model=AuditPage,
-        responses=shown(200, examples.AUDIT) | problems(400, 401, 403, 429),
+        responses=shown(200, example_of(AuditPage)) | problems(400, 401, 403, 429),
         summary="The audit trail",
     )
     def read_audit(
@@ -97,31 +192,17 @@ def _add_audit(routes: APIRouter, service: Service) -> None:
     ) -> AuditPage:
         """Who submitted, stopped, removed, ... what, when, and from where. For admins."""
         rows = service.audit.list(limit=limit + 1, before=None if cursor is None else int(cursor))
-        entries = [
-            validated(
-                AuditEntry,
-                {
-                    "number": row.number,
-                    "at": rfc3339(row.at),
-                    "who": row.who,
-                    "address": row.address,
-                    "action": row.action,
-                    "target": row.target,
-                    "details": row.details,
-                },
-            )
-            for row in rows[:limit]
-        ]
         following = str(rows[limit - 1].number) if len(rows) > limit else None
-        return AuditPage(entries=entries, next_cursor=following)
+        entries = [asdict(row) for row in rows[:limit]]
+        return validated(AuditPage, {"entries": entries, "next_cursor": following})
 
 
 def _add_tokens(routes: APIRouter, service: Service) -> None:
     @routes.get(
-        "/tokens",
+        "/v1/tokens",
         tags=["access"],
         response_model=TokenList,
-        responses=shown(200, examples.TOKENS) | problems(401, 403, 429),
+        responses=shown(200, example_of(TokenList)) | problems(401, 403, 429),
         summary="List tokens",
     )
     def list_tokens(caller: Admin) -> TokenList:
@@ -130,12 +211,12 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         return validated(TokenList, {"tokens": views})
 
     @routes.post(
-        "/tokens",
+        "/v1/tokens",
         tags=["access"],
         status_code=201,
         response_model=TokenMade,
-        responses=shown(201, examples.TOKEN_MADE) | problems(400, 401, 403, 409, 413, 429),
-        openapi_extra=body_like(examples.NEW_TOKEN),
+        responses=shown(201, example_of(TokenMade)) | problems(400, 401, 403, 409, 413, 429),
+        openapi_extra=body_like(_NEW_TOKEN),
         summary="Make a token",
     )
     def add_token(
@@ -167,7 +248,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
         return validated(TokenMade, {**made.view(), "token": text})
 
     @routes.delete(
-        "/tokens/{name}",
+        "/v1/tokens/{name}",
         tags=["access"],
         status_code=204,
         responses=problems(400, 401, 403, 404, 429),
@@ -183,3 +264,112 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
             ),
         )
         return Response(status_code=204)
+
+
+def _add_whoami(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "/v1/whoami",
+        tags=["access"],
+        response_model=Me,
+        responses=shown(200, example_of(Me)) | problems(401, 429),
+        summary="Who am I?",
+    )
+    def whoami(caller: Caller) -> Me:
+        """The name, role and buckets of the token that the request has."""
+        return Me.model_validate(
+            {
+                "name": caller.name,
+                "role": caller.role,
+                "input_buckets": caller.input_buckets,
+                "output_buckets": caller.output_buckets,
+                "authenticated": not service.config.no_auth,
+                "named_transforms": service.transforms is not None,
+            }
+        )
+
+
+def _add_storage(routes: APIRouter, service: Service) -> None:
+    @routes.get(
+        "/v1/storage",
+        tags=["storage"],
+        response_model=StorageView,
+        responses=shown(200, example_of(StorageView)) | problems(401, 403, 429),
+        summary="Room, and what schedules keep",
+    )
+    def storage(caller: Admin) -> StorageView:
+        """The disks of this replica, and the results that each schedule keeps. For admins."""
+        results = ScheduleResults(service.database)
+        schedules = service.schedules.list()[:SCHEDULES_MAX]
+        kept = [_kept(each, results) for each in schedules if not each.unreadable]
+        return validated(StorageView, {"disks": _disks(service), "schedules": kept})
+
+
+def _add_garbage(routes: APIRouter, looks: Looks) -> None:
+    service = looks.service
+
+    @routes.get(
+        "/v1/garbage/{bucket:path}",
+        tags=["storage"],
+        response_model=GarbageList,
+        responses=shown(200, example_of(GarbageList))
+        | problems(400, 401, 403, 404, 413, 422, 429, 502),
+        summary="What dead jobs left in a bucket",
+    )
+    async def garbage(
+        request: Request,
+        caller: Admin,
+        bucket: WholeBucket,
+        older_than_s: Annotated[
+            float, Query(ge=0, le=1e9, description="What counts as old.")
+        ] = OLD_S,
+    ) -> Response:
+        """What `dsort gc` would list for a bucket. Nothing is removed. For admins."""
+        place = looks.bucket(request, caller, b"/v1/garbage/")
+        if not await run_in_threadpool(place.opened().exists):
+            raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
+        scratch = service.config.scratch_dir
+        order = {
+            "look": "garbage",
+            "scratch": None if scratch is None else str(scratch),
+            "older_than_s": older_than_s,
+        }
+        await looks.note(request, "storage.look", place)
+        return await looks.answer(request, place, order)
+
+
+def _kept(row: ScheduleRow, results: ScheduleResults) -> dict[str, Any]:
+    retain = row.definition.retain
+    found = results.finished(row.schedule_id)[:RESULTS_MAX]
+    return {
+        "schedule": row.name,
+        "owner": row.owner,
+        "output_bucket": row.output_uri,
+        "retain": retain,
+        "results": [
+            {
+                "job_id": each.job_id,
+                "due_at": each.due_at,
+                "goes_next": retain is not None and newer + 1 >= retain,
+            }
+            for newer, each in enumerate(found)
+        ],
+    }
+
+
+def _disks(service: Service) -> list[dict[str, Any]]:
+    config = service.config
+    places: dict[str, pathlib.Path | None] = {
+        "data": config.run.root,
+        "state of the service": config.state_dir,
+        "scratch of jobs": config.scratch_dir,
+    }
+    found = []
+    for what, path in places.items():
+        there = (
+            next((each for each in (path, *path.parents) if each.exists()), None) if path else None
+        )
+        if path is not None and there is not None:
+            usage = shutil.disk_usage(there)
+            sizes = {"free_bytes": usage.free, "total_bytes": usage.total}
+            found.append({"what": what, "path": str(path), **sizes})
+    return found

@@ -32,12 +32,10 @@ from dsort.service.api import (
     admin,
     datasets,
     jobs,
-    meta,
     metrics,
     pages,
     results,
     schedules,
-    storage,
 )
 from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
@@ -123,9 +121,7 @@ def create_app(service: Service) -> FastAPI:
         results,
         schedules,
         datasets,
-        meta,
         admin,
-        storage,
         metrics,
     ):
         app.include_router(part.router(service))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -13,10 +13,10 @@ from sqlalchemy import Connection
 
 from dsort.durations import parse_moment
 from dsort.errors import ForbiddenError, NotFoundError, SpecError, SpecProblem
-from dsort.model.base import JobState
+from dsort.model.base import JobState, example_of
 from dsort.model.job import JobList, JobOut
+from dsort.model.report import EXAMPLE_PHASES, RunReportView
 from dsort.results.hooks import redacted_hook
-from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
@@ -30,13 +30,45 @@ from dsort.service.security.tokens import visible
 from dsort.service.security.uris import main_uri, shown_uris
 from dsort.service.service import Service
 
-__all__ = ["SeenJob", "job_out", "router"]
+__all__ = ["JOB", "JOB_ENDED", "SeenJob", "job_out", "router"]
 
 LIST_MAX = 500
 ON_SHARD_SHOWN_MAX = 200
 _PLACE = "The job's own route."
 _PRIORITY = "Higher goes first in the queue; at equal priority owners take turns. Above 0: admins."
 _REFUSED = problems(400, 401, 403, 404, 409, 413, 429)
+JOB: Final[dict[str, Any]] = example_of(
+    JobOut, phases=EXAMPLE_PHASES[:1], unreadable=None, result=None, on_success=None
+)
+JOB_QUEUED: Final[dict[str, Any]] = {
+    **JOB,
+    "state": "queued",
+    "started_at": None,
+    "queue_position": 1,
+    "attempt": 0,
+    "phase": None,
+    "progress": None,
+    "phases": [],
+    "host": None,
+}
+JOB_STOPPING: Final[dict[str, Any]] = {
+    **JOB,
+    "stopping": True,
+    "stop_reason": "the images are not all there",
+}
+JOB_ENDED: Final[dict[str, Any]] = {
+    **JOB,
+    "state": "finished",
+    "ended_at": "2026-01-31T02:00:11.500Z",
+    "phase": "commit",
+    "progress": None,
+    "phases": EXAMPLE_PHASES,
+    "warning_count": 1,
+    "exit_code": 0,
+    "result": example_of(RunReportView),
+}
+_WHOLE_ONLY: Final = ("spec", "result", "on_success", "on_failure")
+_LISTED: Final = {name: value for name, value in JOB.items() if name not in _WHOLE_ONLY}
 JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", description="A job's id.")]
 
 
@@ -132,10 +164,10 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
         response_model=JobOut,
         response_model_exclude_unset=True,
         responses={
-            **shown(201, examples.JOB_QUEUED, located=_PLACE),
+            **shown(201, JOB_QUEUED, located=_PLACE),
             **shown(
                 200,
-                examples.JOB,
+                JOB,
                 model=JobOut,
                 description="The job that the same Idempotency-Key made before.",
             ),
@@ -210,7 +242,7 @@ def _add_list(routes: APIRouter, service: Service) -> None:
         "",
         response_model=JobList,
         response_model_exclude_unset=True,
-        responses=shown(200, examples.JOBS) | problems(400, 401, 429),
+        responses=shown(200, {"jobs": [_LISTED], "next_cursor": "117"}) | problems(400, 401, 429),
         summary="List jobs",
     )
     def list_jobs(
@@ -262,7 +294,7 @@ def _add_list(routes: APIRouter, service: Service) -> None:
         "/{job_id}",
         response_model=JobOut,
         response_model_exclude_unset=True,
-        responses=shown(200, examples.JOB_ENDED) | problems(400, 401, 404, 429),
+        responses=shown(200, JOB_ENDED) | problems(400, 401, 404, 429),
         summary="Look at a job",
     )
     def get_job(row: SeenJob) -> JobOut:
@@ -276,7 +308,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         status_code=202,
         response_model=JobOut,
         response_model_exclude_unset=True,
-        responses=shown(202, examples.JOB_STOPPING, located=_PLACE) | _REFUSED,
+        responses=shown(202, JOB_STOPPING, located=_PLACE) | _REFUSED,
         openapi_extra=body_like({"reason": "the images are not all there"}),
         summary="Stop a job",
     )
@@ -307,7 +339,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         status_code=202,
         response_model=JobOut,
         response_model_exclude_unset=True,
-        responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
+        responses=shown(202, JOB_QUEUED, located=_PLACE) | _REFUSED,
         summary="Resume a job",
     )
     def resume_job(
@@ -329,7 +361,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
         status_code=202,
         response_model=JobOut,
         response_model_exclude_unset=True,
-        responses=shown(202, examples.JOB_QUEUED, located=_PLACE) | _REFUSED,
+        responses=shown(202, JOB_QUEUED, located=_PLACE) | _REFUSED,
         summary="Run a job's spec again",
     )
     def retry_job(

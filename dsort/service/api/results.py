@@ -24,13 +24,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from dsort.data.json_values import to_json
 from dsort.durations import format_duration
 from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
+from dsort.model.base import example_of
 from dsort.model.job import PageView
-from dsort.model.report import ManifestView, PlanReportView, RunReportView
+from dsort.model.report import EXAMPLE_ID as _ID
+from dsort.model.report import EXAMPLE_PHASES, ManifestView, PlanReportView, RunReportView
+from dsort.model.report import EXAMPLE_WARNING as _WARNING
 from dsort.results.layout import manifest_name, report_name
-from dsort.service.api import examples
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Caller
-from dsort.service.api.jobs import SeenJob, job_out
+from dsort.service.api.jobs import JOB_ENDED, SeenJob, job_out
 from dsort.service.api.models import problems, shown
 from dsort.service.change_feed import Subscriber
 from dsort.service.jobs.outputs import open_output
@@ -58,6 +60,50 @@ EVENT_LEVEL: Final = "I"
 """Log lines of job processes at this level ("info") also appear as events."""
 
 
+PAGE: Final = example_of(PageView, job=JOB_ENDED, phases=EXAMPLE_PHASES)
+_LOG: Final = f"""\
+2026-01-31T02:00:00.000Z state   queued
+2026-01-31T02:00:01.000Z state   running, attempt 1
+2026-01-31T02:00:01.900Z phase   resolve took 0.1 s: 19 shards, 1.8 GiB
+2026-01-31T02:00:01.901Z started 19 input shards, 1.8 GiB, 4 workers, movement map
+2026-01-31T02:00:01.902Z warning missing_shards: {_WARNING}
+2026-01-31T02:00:11.500Z state   finished, attempt 1
+"""
+_EVENTS: Final = f"""\
+event: state
+data: {{"at": 1769824801.0, "state": "running", "attempt": 1}}
+id: 41
+
+event: started
+data: {{"at": 1769824801.9, "job_id": "{_ID}", "move": "map", "workers": 4, "input_shards": 19, \
+"input_bytes": 1912340480}}
+id: 42
+
+event: warning
+data: {{"at": 1769824801.9, "job_id": "{_ID}", "kind": "missing_shards", "text": "{_WARNING}"}}
+id: 43
+
+event: progress
+data: {{"at": 1769824804.5, "phase": "extract", "shards_done": 12, "shards_total": 19, \
+"records_done": 12000, "bytes_done": 1207793664, "bytes_total": 1912340480, "elapsed_s": 2.6, \
+"bytes_per_s": 464536024.6, "share": 0.2915, "left_s": 1.5}}
+id: 44
+
+event: phase
+data: {{"at": 1769824806.1, "job_id": "{_ID}", "phase": "extract", "elapsed_s": 4.2, "shards": 19, \
+"records": 19000, "bytes": 1912340480}}
+id: 45
+
+event: state
+data: {{"at": 1769824811.5, "state": "finished", "attempt": 1}}
+id: 46
+
+event: end
+data: {{"state": "finished", "exit_code": 0}}
+
+"""
+
+
 def router(service: Service) -> APIRouter:
     """The routes of results."""
     routes = APIRouter(prefix="/v1/jobs", tags=["jobs"], default_response_class=JsonAnswer)
@@ -67,7 +113,7 @@ def router(service: Service) -> APIRouter:
     @routes.get(
         "/{job_id}/manifest",
         response_model=ManifestView,
-        responses=shown(200, examples.MANIFEST) | asked,
+        responses=shown(200, example_of(ManifestView)) | asked,
         summary="The manifest of a job's result",
     )
     def job_manifest(row: SeenJob) -> Response:
@@ -78,7 +124,7 @@ def router(service: Service) -> APIRouter:
     @routes.get(
         "/{job_id}/report",
         response_model=RunReportView | PlanReportView,
-        responses=shown(200, examples.REPORT) | asked,
+        responses=shown(200, example_of(RunReportView)) | asked,
         summary="The report of a job",
     )
     def job_report(row: SeenJob) -> Response:
@@ -90,7 +136,7 @@ def router(service: Service) -> APIRouter:
     @routes.get(
         "/{job_id}/log",
         response_class=TextAnswer,
-        responses=shown(200, examples.LOG, media_type="text/plain") | problems(400, 401, 404, 429),
+        responses=shown(200, _LOG, media_type="text/plain") | problems(400, 401, 404, 429),
         summary="The log of a job",
     )
     def job_log(
@@ -106,7 +152,7 @@ def router(service: Service) -> APIRouter:
     @routes.get(
         "/{job_id}/page",
         response_model=PageView,
-        responses=shown(200, examples.PAGE) | asked,
+        responses=shown(200, PAGE) | asked,
         summary="All that a job's page shows",
     )
     def job_page_data(row: SeenJob) -> PageView:
@@ -248,7 +294,7 @@ def _add_events(routes: APIRouter, service: Service) -> None:
         "/{job_id}/events",
         dependencies=[Depends(counted)],
         response_class=EventSourceResponse,
-        responses=shown(200, examples.EVENTS, media_type="text/event-stream")
+        responses=shown(200, _EVENTS, media_type="text/event-stream")
         | problems(400, 401, 404, 429),
         summary="Watch a job",
     )

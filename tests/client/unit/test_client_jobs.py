@@ -33,7 +33,7 @@ from dsort.errors import (
     SpecError,
     UnauthorizedError,
 )
-from dsort.service.api.examples import JOB as EXAMPLE_JOB
+from dsort.service.api.jobs import JOB as EXAMPLE_JOB
 from dsort.service.problems import problem_of
 from dsort.spec.load import parse_spec
 from tests.support.commands import SPEC

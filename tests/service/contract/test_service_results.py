@@ -11,11 +11,17 @@ from typing import Any
 
 import pytest
 
-from dsort.service.api import examples
 from dsort.service.api import results as events
+from dsort.service.api.jobs import JOB
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish
 from dsort.spec.load import parse_spec
-from tests.support.internals import manifest_name
+from tests.support.internals import (
+    ManifestView,
+    PlanReportView,
+    RunReportView,
+    example_of,
+    manifest_name,
+)
 from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
 
@@ -25,6 +31,10 @@ LOG = {
     "levels": "I---",
 }
 WARNING = {"kind": "missing_shards", "text": "samples-07.tar is missing"}
+
+ERROR = {"title": "Missing shard", "detail": "1 of 20 input shards is missing", "hint": ""}
+REPORT, PLAN_REPORT = example_of(RunReportView), example_of(PlanReportView)
+MANIFEST, PAGE = example_of(ManifestView), events.PAGE
 
 
 @pytest.fixture
@@ -40,7 +50,7 @@ def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> 
     row = claim_next(database, host="h", replica="here", limits=limits, now_s=1000.0)
     assert row is not None
     assert row.job_id == job_id
-    progress = {**examples.JOB["progress"], "phase": "extract"}
+    progress = {**JOB["progress"], "phase": "extract"}
     update = ProgressUpdate(
         events=[
             (
@@ -57,7 +67,7 @@ def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> 
         warning_count=1,
     )
     found = None if result is None else {**result, "job_id": job_id}
-    error = None if result is not None else examples.JOB_FAILED["error"]
+    error = None if result is not None else ERROR
     ending = Ending("finished" if result else "failed", 0 if result else 3, found, error)
     assert finish(database, job_id, 1, ending, now_s=1006.0, latest=update)
     return job_id
@@ -85,37 +95,37 @@ def numbers_of(here: ServiceHere, job_id: str) -> list[int]:
 
 
 def test_a_page_is_made_of_the_manifest(here: ServiceHere) -> None:
-    job_id = ended(here, examples.REPORT)
+    job_id = ended(here, REPORT)
     bucket = here.service.config.run.root / "shuffled"
     path = bucket / manifest_name(job_id)
     path.parent.mkdir(parents=True)
     spec = parse_spec({**SPEC}).spec.canonical()
-    path.write_text(json.dumps({**examples.MANIFEST, "job_id": job_id, "spec": spec}))
+    path.write_text(json.dumps({**MANIFEST, "job_id": job_id, "spec": spec}))
     page = get(here, f"{job_id}/page")
-    assert page["shards"] == examples.PAGE["shards"]
-    assert page["timeline"] == examples.PAGE["timeline"]
+    assert page["shards"] == PAGE["shards"]
+    assert page["timeline"] == PAGE["timeline"]
     assert page["warnings"] == [WARNING]
     assert page["mixing"]["before"][0] == [1000, 0]
-    assert get(here, f"{job_id}/manifest")["totals"] == examples.MANIFEST["totals"]
+    assert get(here, f"{job_id}/manifest")["totals"] == MANIFEST["totals"]
 
 
 def test_what_the_database_knows_outlives_the_result(here: ServiceHere) -> None:
     """As when a schedule keeps its newest results alone: there is no manifest any more."""
-    job_id = ended(here, examples.REPORT)
+    job_id = ended(here, REPORT)
     answer = here.client.get(f"/v1/jobs/{job_id}/manifest")
     assert answer.status_code == 404
     assert answer.json()["detail"] == f"job {job_id} is finished and has no manifest"
     assert "retain" in answer.json()["hint"]
-    assert get(here, f"{job_id}/report") == {**examples.REPORT, "job_id": job_id}
+    assert get(here, f"{job_id}/report") == {**REPORT, "job_id": job_id}
     page = get(here, f"{job_id}/page")
     assert (page["phases"], page["warnings"]) == (PHASES, [WARNING])
-    assert page["timeline"] == examples.REPORT["timeline"]
-    assert page["mixing"]["counts"] == examples.REPORT["mixing"]["counts"]
+    assert page["timeline"] == REPORT["timeline"]
+    assert page["mixing"]["counts"] == REPORT["mixing"]["counts"]
     assert (page["shards"]["total"], page["shards"]["rows"]) == (2, [])
 
 
 def test_a_dry_run_has_a_report_and_a_page_but_no_manifest(here: ServiceHere) -> None:
-    job_id = ended(here, examples.PLAN_REPORT, dry_run=True)
+    job_id = ended(here, PLAN_REPORT, dry_run=True)
     assert here.client.get(f"/v1/jobs/{job_id}/manifest").status_code == 404
     assert get(here, f"{job_id}/report")["shards_total"] == 2
     shards = get(here, f"{job_id}/page")["shards"]
@@ -129,8 +139,8 @@ def test_a_job_that_failed_early_has_a_page_of_its_progress(here: ServiceHere) -
         assert answer.status_code == 404
         assert f"is failed and has no {what}" in answer.json()["detail"]
     page = get(here, f"{job_id}/page")
-    assert page["job"]["error"] == examples.JOB_FAILED["error"]
-    done_bytes = examples.JOB["progress"]["bytes_done"]
+    assert page["job"]["error"] == ERROR
+    done_bytes = JOB["progress"]["bytes_done"]
     assert [row[1:3] for row in page["timeline"]] == [["extract", 0], ["extract", done_bytes]]
     assert page["mixing"] is None
 
@@ -144,7 +154,7 @@ def test_a_job_that_waits_has_a_page_and_a_log(here: ServiceHere) -> None:
     assert here.client.get(f"/v1/jobs/{job_id}/log").text.split()[1:] == ["state", "queued"]
 
 
-@pytest.mark.parametrize("result", [None, examples.REPORT])
+@pytest.mark.parametrize("result", [None, REPORT])
 def test_list_page_and_job_show_one_job(
     here: ServiceHere, result: Mapping[str, Any] | None
 ) -> None:
@@ -157,7 +167,7 @@ def test_list_page_and_job_show_one_job(
 
 
 def test_a_log_has_a_line_for_all_but_progress(here: ServiceHere) -> None:
-    answer = here.client.get(f"/v1/jobs/{ended(here, examples.REPORT)}/log")
+    answer = here.client.get(f"/v1/jobs/{ended(here, REPORT)}/log")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     lines = answer.text.splitlines()
     kinds = [line.split()[1] for line in lines if line.startswith(("1970", "20"))]
@@ -174,7 +184,7 @@ def test_a_log_has_a_line_for_all_but_progress(here: ServiceHere) -> None:
 
 
 def test_a_stream_goes_on_behind_the_event_that_is_named(here: ServiceHere) -> None:
-    job_id = ended(here, examples.REPORT)
+    job_id = ended(here, REPORT)
     numbers = numbers_of(here, job_id)
     whole = events_of(here, job_id)
     assert whole == [
