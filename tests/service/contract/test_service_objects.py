@@ -203,7 +203,7 @@ def test_a_process_that_dies_or_takes_too_long_is_told_and_replaced(
 ) -> None:
     here.client.put("/v1/transforms/slim", json=STEPS)
     with monkeypatch.context() as patched:
-        patched.setattr(processes, "RUN_S_MAX", 0.0)
+        patched.setattr(shards, "RUN_S_MAX", 0.0)
         slow = get(here, "images/s-0.tar?transform=slim")
         assert (slow.status_code, "took longer" in slow.json()["detail"]) == (422, True)
     forks = here.service.shards.forks.process
