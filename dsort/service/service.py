@@ -15,8 +15,7 @@ from dsort.service.change_feed import ChangeFeed
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.dispatcher import Dispatcher
-from dsort.service.hosting.notifier import Notifier
-from dsort.service.jobs.notices import NoticeStore
+from dsort.service.hosting.notifier import NoticeStore, Notifier
 from dsort.service.jobs.rows import ENDED, EventRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter

@@ -18,9 +18,8 @@ from dsort.service.database.tables import jobs
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
 from dsort.service.schedules.create import JobMaker, parse_definition
-from dsort.service.schedules.definition import ScheduleDefinition
+from dsort.service.schedules.definition import RunRow, ScheduleDefinition, ScheduleRow
 from dsort.service.schedules.fire import ScheduleKeeper
-from dsort.service.schedules.rows import RunRow, ScheduleRow
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.tokens import ANYONE, Identity
 from tests.support.fake_clock import FakeClock

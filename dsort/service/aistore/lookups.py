@@ -20,7 +20,7 @@ from dsort.errors import DsortError, ForbiddenError, NotFoundError, SpecError
 from dsort.results.layout import reactions_name
 from dsort.service.aistore.answers import bucket_model, kinds_to_name, own_id
 from dsort.service.api.dependencies import address_of
-from dsort.service.jobs.outputs import open_output
+from dsort.service.hosting.environment import open_output
 from dsort.service.jobs.rows import NOT_READ, JobRow
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.tokens import Identity

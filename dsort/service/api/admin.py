@@ -38,8 +38,8 @@ from dsort.service.api.dependencies import Admin, Caller, address_of
 from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
 from dsort.service.jobs.rows import validated
 from dsort.service.problems import PROBLEM_JSON, problem
+from dsort.service.schedules.definition import ScheduleRow
 from dsort.service.schedules.retention import ScheduleResults
-from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.security.tokens import NAME_CHARACTERS_MAX, NAME_PATTERN, StoredToken
 from dsort.service.service import Service
 from dsort.spec.schema import schema as job_schema

@@ -20,7 +20,7 @@ from dsort.results.hooks import redacted_hook
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
-from dsort.service.hosting.logs import remove_logs
+from dsort.service.hosting.process import remove_logs
 from dsort.service.jobs.rows import JobRow, as_model, progress_view, read_parts
 from dsort.service.jobs.states import RUNNING
 from dsort.service.jobs.store import JobFilter, spec_hooks

@@ -35,7 +35,7 @@ from dsort.service.api.dependencies import Caller
 from dsort.service.api.jobs import JOB_ENDED, SeenJob, job_out
 from dsort.service.api.models import problems, shown
 from dsort.service.change_feed import Subscriber
-from dsort.service.jobs.outputs import open_output
+from dsort.service.hosting.environment import open_output
 from dsort.service.jobs.rows import (
     NOT_READ,
     EventRow,

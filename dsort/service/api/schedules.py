@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -11,18 +12,19 @@ from fastapi.concurrency import run_in_threadpool
 from dsort.errors import ForbiddenError, NotFoundError
 from dsort.model.base import example_of
 from dsort.model.schedule import NextTimes, RunList, RunView, ScheduleList, ScheduleView
+from dsort.results.hooks import redacted_hook
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import problems, shown
 from dsort.service.database import tables
-from dsort.service.jobs.rows import as_model, validated
+from dsort.service.jobs.rows import as_model, read_parts, rfc3339, validated
 from dsort.service.schedules.create import SAMPLE, parse_timing, warnings_of_inputs
-from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.render import render
-from dsort.service.schedules.rows import ScheduleRow, next_times, run_view, schedule_view
+from dsort.service.schedules.definition import RunRow, ScheduleDefinition, ScheduleRow
+from dsort.service.schedules.due import due_times, next_due, run_id_of
+from dsort.service.schedules.render import render, seed_of
 from dsort.service.security.guard import TextLimits, parse_text
 from dsort.service.security.tokens import Identity, visible
-from dsort.service.security.uris import shown_uris
+from dsort.service.security.uris import main_uri, shown_uris
 from dsort.service.service import Service
 
 __all__ = ["router"]
@@ -81,6 +83,95 @@ def _body() -> dict[str, Any]:
                 },
             },
         }
+    }
+
+
+NEXT_TIMES: Final = 5
+
+
+def run_view(run: RunRow) -> dict[str, Any]:
+    """The RunView of a run."""
+    return {
+        "due_at": rfc3339(run.due_at),
+        "by_hand": run.by_hand,
+        "fired_at": rfc3339(run.fired_at),
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "job_id": run.job_id,
+        "job_state": run.job_state,
+        "job_error": None if run.job_error is None else str(run.job_error.get("detail", "")),
+        "run_id": run_id_of(run.due_at),
+        "removed_at": rfc3339(run.removed_at),
+    }
+
+
+def _hook(hook: Mapping[str, str] | None, whole: bool) -> Mapping[str, str] | None:
+    return hook if hook is None or whole else redacted_hook(hook)
+
+
+def next_times(
+    definition: ScheduleDefinition, *, anchor_s: float, now_s: float
+) -> list[str | None]:
+    """The next due times. ``anchor_s``: see ``due.next_due``."""
+    due = due_times(definition, anchor_s=anchor_s, after_s=now_s)
+    return [rfc3339(each) for each in islice(due, NEXT_TIMES)]
+
+
+def _next_seed(row: ScheduleRow, now_s: float) -> str | int | None:
+    definition = row.definition
+    due_s = next_due(definition, anchor_s=row.created_at, after_s=now_s)
+    return None if due_s is None else seed_of(definition, due_s, row.run_count)
+
+
+def schedule_view(
+    row: ScheduleRow,
+    last_run: RunRow | None,
+    *,
+    now_s: float,
+    warnings: Sequence[str] = (),
+    whole: bool = False,
+) -> dict[str, Any]:
+    """The ScheduleView of a row. ``next_times``: empty if the schedule is paused. ``whole``: with
+    the URLs of webhooks, for those who may change the schedule. ``unreadable`` lists what cannot be
+    shown."""
+    definition = row.definition
+    rests = row.paused or bool(row.unreadable)
+    parts, wrong = read_parts(
+        {
+            "start_at": lambda: rfc3339(definition.start_s),
+            "end_at": lambda: rfc3339(definition.end_s),
+            "created_at": lambda: rfc3339(row.created_at),
+            "changed_at": lambda: rfc3339(row.changed_at),
+            "next_times": lambda: (
+                [] if rests else next_times(definition, anchor_s=row.created_at, now_s=now_s)
+            ),
+            "next_seed": lambda: None if rests else _next_seed(row, now_s),
+            "last_run": lambda: None if last_run is None else run_view(last_run),
+        }
+    )
+    return {
+        "name": row.name,
+        "spec": definition.spec,
+        "cron": definition.cron,
+        "every": definition.every,
+        "timezone": definition.timezone,
+        "paused": row.paused,
+        "catch_up": definition.catch_up,
+        "overlap": definition.overlap,
+        "retain": definition.retain,
+        "latest": definition.latest,
+        **{name: _hook(definition.hooks.get(name), whole) for name in ("on_success", "on_failure")},
+        "priority": definition.priority,
+        "labels": list(definition.labels),
+        "description": definition.description,
+        "owner": row.owner,
+        "input_uri": shown_uris(row.input_uri),
+        "output_uri": main_uri(row.output_uri),
+        **parts,
+        "due_now": not rests and row.next_due_at is not None and row.next_due_at <= now_s,
+        "run_count": row.run_count,
+        "warnings": list(warnings),
+        "unreadable": "; ".join([row.unreadable] * bool(row.unreadable) + wrong) or None,
     }
 
 

@@ -26,7 +26,6 @@ from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.hosting.environment import JobEnvironment
-from dsort.service.hosting.logs import log_event, log_path
 from dsort.service.hosting.process import (
     AttemptKey,
     ExitReason,
@@ -35,6 +34,8 @@ from dsort.service.hosting.process import (
     Watch,
     how_it_died,
     key_of,
+    log_event,
+    log_path,
 )
 from dsort.service.hosting.ray_head import RayHead
 from dsort.service.jobs.queue import (

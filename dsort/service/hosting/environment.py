@@ -1,4 +1,5 @@
-"""The environment of a job process: the address of the database, and how to run jobs.
+"""The environment of a job process: the address of the database, how to run jobs, and which
+buckets and files one may open.
 
 It is in a variable, because all users of a machine can read command lines.
 """
@@ -15,17 +16,27 @@ from typing import Self
 from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
+from dsort.errors import SpecError, SpecProblem
 from dsort.job.setup.resources import store_limits, usable_memory_bytes
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
+from dsort.service.jobs.rows import JobRow
 from dsort.service.security.guard import check_bucket, policy_of_bucket
 from dsort.service.security.policy import policy_of
+from dsort.service.security.uris import paths_of, split_uris
 from dsort.settings import resolve_ref
+from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import Bucket
+from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 
-__all__ = ["JobEnvironment", "interpreter"]
+__all__ = [
+    "JobEnvironment",
+    "interpreter",
+    "open_output",
+    "policy_of_job",
+]
 
 VARIABLE = "DSORT_HOSTED_JOB"
 NOT_FOR_JOBS = ("DSORT_DATABASE_URL", "DSORT_SERVER", "DSORT_TOKEN")
@@ -114,3 +125,24 @@ def interpreter() -> list[str]:
     """The command that runs a module of this dsort, independent of the files in the current
     directory."""
     return [sys.executable, "-P", "-m"]
+
+
+def policy_of_job(policy: FetchPolicy, row: JobRow) -> FetchPolicy:
+    """The service's ``policy`` for one job: of directories and files, only those that tokens were
+    checked against when the job was submitted. Links that lead out of them are never followed."""
+    files = None if row.file_uris is None else paths_of(row.file_uris)
+    return policy.of_job(
+        paths_of(split_uris(row.input_uri)), paths_of(split_uris(row.output_uri)), files
+    )
+
+
+def open_output(row: JobRow, run: RunOptions, policy: FetchPolicy) -> Bucket:
+    """The bucket that a job writes to. ``policy``: the service's."""
+    settings = run.settings
+    try:
+        ref = parse_bucket(row.spec.get("output_bck"), ais_is_there=settings.ais_is_there)
+    except ValueError as error:  # another program wrote the row
+        raise SpecError([SpecProblem("output_bck", str(error))]) from error
+    own = policy_of_job(policy, row).for_outputs()
+    ref = resolve_ref(ref, settings)
+    return open_bucket(ref, root=run.root, limits=settings.limits(ref), policy=own)

@@ -35,11 +35,15 @@ from dsort.errors import (
 from dsort.log_lines import LineFormatter, log_to_stderr, logger_of, one_sentence
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.attempt import JobAttempt, claims_of_keymap
-from dsort.service.hosting.environment import JobEnvironment
-from dsort.service.hosting.logs import log_event, log_path
-from dsort.service.hosting.process import SILENT_S_MAX, Host, offer_to_oom_killer
+from dsort.service.hosting.environment import JobEnvironment, policy_of_job
+from dsort.service.hosting.process import (
+    SILENT_S_MAX,
+    Host,
+    log_event,
+    log_path,
+    offer_to_oom_killer,
+)
 from dsort.service.hosting.reporter import Reporter, retry_while_database_is_away
-from dsort.service.jobs.outputs import policy_of_job
 from dsort.service.jobs.queue import Ending, claim_outputs, note_process
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore

@@ -27,8 +27,7 @@ from dsort.runtime.ray.directory import (
     remove_ray_directory,
 )
 from dsort.service.hosting.environment import JobEnvironment, interpreter
-from dsort.service.hosting.logs import tail
-from dsort.service.hosting.process import begin_process, for_us_only
+from dsort.service.hosting.process import begin_process, for_us_only, tail
 
 __all__ = ["RayHead"]
 

@@ -1,23 +1,32 @@
 """Changes of a job's row: one statement for all of them.
 
 It names the state and the attempt that it is made for, so it has no effect once another attempt has
-begun or the job has ended. The state itself comes from ``states.transition``.
+begun or the job has ended. The state itself comes from ``states.transition``. A job that ends gets
+notices, in the same transaction: calls of hooks that are kept until they are made, so a crash loses
+none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, insert, select, update
 
-from dsort.service.database.tables import jobs
-from dsort.service.jobs.notices import add_job_notices
+from dsort.results.hooks import TEXT_CHARS_MAX
+from dsort.service.database.tables import jobs, notices, schedules
 from dsort.service.jobs.rows import NewEvent, add_events
 from dsort.service.jobs.states import ENDED, RUNNING, Event, Standing, transition
+from dsort.service.security.uris import shown_uris
 
-__all__ = ["Attempt", "change"]
+__all__ = [
+    "Attempt",
+    "add_job_notices",
+    "add_notices",
+    "change",
+]
 
 
 class Attempt(Struct, frozen=True):
@@ -71,3 +80,62 @@ def change(
             error = {"detail": reason}
         add_job_notices(connection, job.job_id, after, error, now_s=now_s)
     return True
+
+
+_HOOK_OF: Final = {"finished": "on_success", "failed": "on_failure", "stopped": "on_stop"}
+"""``on_stop``: of a job that was stopped by a limit, see ``JobStore.ask_stop``."""
+
+
+def add_notices(
+    connection: Connection,
+    hook: Mapping[str, str] | None,
+    document: Mapping[str, Any],
+    *,
+    now_s: float,
+    job_id: str | None = None,
+) -> None:
+    """Add the notices that call a hook, as part of a transaction: one for its webhook, one for its
+    command."""
+    for name, value in (hook or {}).items():
+        row = {"job_id": job_id, "hook": {name: value}, "document": dict(document)}
+        connection.execute(insert(notices).values(**row, next_try_at=now_s, tries=0))
+
+
+def add_job_notices(
+    connection: Connection,
+    job_id: str,
+    state: str,
+    error: Mapping[str, Any] | None,
+    *,
+    now_s: float,
+) -> None:
+    """Add the notices that call the hooks of a job with its outcome, as part of the transaction
+    that ends the job."""
+    names = ("hooks", "owner", "description", "input_uri", "output_uri", "schedule_id", "result")
+    query = select(*(jobs.c[name] for name in names)).where(jobs.c.job_id == job_id)
+    row = connection.execute(query).one()
+    hook = (row.hooks or {}).get(_HOOK_OF.get(state, ""))
+    if not hook:
+        return
+    named = select(schedules.c.name).where(schedules.c.schedule_id == row.schedule_id)
+    document: dict[str, Any] = {
+        "event": f"job.{state}",
+        "job_id": job_id,
+        "state": state,
+        "owner": row.owner,
+        "schedule": connection.execute(named).scalar() if row.schedule_id else None,
+        "description": row.description,
+        "input": shown_uris(row.input_uri),
+        "output": shown_uris(row.output_uri),
+        "ended_at": datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds"),
+    }
+    text = f"dsort job {job_id} {state}"
+    if error is not None:
+        document["error"] = {name: str(error.get(name, "")) for name in ("detail", "hint")}
+        text += f": {document['error']['detail']}"
+    elif row.result is not None:
+        document["records"] = row.result.get("records")
+        document["shards"] = row.result.get("output_shards")
+        text += f": {document['records']} records to {shown_uris(row.output_uri)}"
+    document["text"] = text[:TEXT_CHARS_MAX]
+    add_notices(connection, hook, document, now_s=now_s, job_id=job_id)

@@ -23,7 +23,7 @@ from dsort.options import RunOptions
 from dsort.order.algorithms import takes_seed
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.submit import Asked, CheckedSpec, allow, allowed_priority
-from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition
+from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition, ScheduleRow
 from dsort.service.schedules.due import due_times, run_id_of
 from dsort.service.schedules.render import (
     RunValues,
@@ -33,7 +33,6 @@ from dsort.service.schedules.render import (
     values_of,
     with_shared_buckets,
 )
-from dsort.service.schedules.rows import ScheduleRow
 from dsort.service.security.guard import place_of
 from dsort.service.security.tokens import SUBMITTER
 from dsort.settings import resolve_ref

@@ -1,23 +1,46 @@
-"""``ScheduleDefinition``: a schedule as users write it."""
+"""``ScheduleDefinition``: a schedule as users write it; and rows of schedules and of their runs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from msgspec import Struct
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+)
+from sqlalchemy import Row
 
 from dsort.durations import parse_moment
+from dsort.errors import ConflictError
 from dsort.model.schedule import CatchUp, Overlap
 from dsort.naming.names import check_object_name, is_hidden, shortened
 from dsort.results.hooks import hooks_of
-from dsort.service.schedules.rules import cron_in_numbers, parse_interval
+from dsort.service.schedules.due import cron_in_numbers, parse_interval
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.outputs import Hook
 
-__all__ = ["ScheduleDefinition", "moment_s"]
+__all__ = [
+    "REFUSED",
+    "SKIPPED",
+    "SUBMITTED",
+    "WAITING",
+    "RunRow",
+    "ScheduleDefinition",
+    "ScheduleRow",
+    "moment_s",
+    "run_row",
+    "schedule_row",
+]
 
 
 CRON_HINT: Final = 'five fields, e.g. "0 2 * * *" (every night at two) or "30 6 * * mon-fri"'
@@ -253,3 +276,79 @@ class ScheduleDefinition(BaseModel):
             return None
         found = datetime.fromtimestamp(moment_s(moment, self.timezone), UTC)
         return found.isoformat().replace("+00:00", "Z")
+
+
+SUBMITTED, SKIPPED, REFUSED, WAITING = "submitted", "skipped", "refused", "waiting"
+"""The outcome of a due time. ``waiting``: for the job that it replaces to end."""
+
+
+class ScheduleRow(Struct, frozen=True, kw_only=True):
+    """One row of ``tables.schedules``. Times are seconds since 1970.
+
+    ``input_uri`` and ``output_uri``: the part of the bucket URIs that all runs share.
+    ``next_due_at``: the first due time that has not been handled; while the schedule is paused, the
+    first one missed. ``unreadable``: why the stored definition is invalid; ``definition`` then
+    holds only the name.
+    """
+
+    schedule_id: str
+    name: str
+    owner: str
+    definition: ScheduleDefinition
+    input_uri: str
+    output_uri: str
+    paused: bool
+    created_at: float
+    changed_at: float
+    next_due_at: float | None
+    run_count: int
+    unreadable: str = ""
+
+    def check_readable(self) -> None:
+        """``ConflictError`` if the stored definition cannot be read."""
+        if self.unreadable:
+            raise ConflictError(
+                f"schedule {self.name} cannot be read: {self.unreadable}",
+                hint="replace it (PUT; `dsort schedule add --replace`), or remove it and make it "
+                "again",
+            )
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    """One row of ``tables.schedule_runs``: the outcome of a due time. ``job_state``, ``job_error``:
+    the present state of its job, where the query included that; None once the job is removed."""
+
+    number: int
+    schedule_id: str
+    due_at: float
+    by_hand: bool
+    fired_at: float
+    outcome: str  # submitted | skipped | refused | waiting
+    reason: str
+    job_id: str | None
+    removed_at: float | None
+    job_state: str | None = None
+    job_error: Mapping[str, Any] | None = None
+
+
+def schedule_row(row: Row[Any]) -> ScheduleRow:
+    """The schedule in a row of the table. If its definition is invalid (a newer service wrote it,
+    or its time zone no longer exists), the other schedules can still be shown and run."""
+    values = row._asdict()
+    stored = values["definition"]
+    try:
+        definition, why = ScheduleDefinition.model_validate(stored), ""
+    except ValidationError as error:
+        spec = stored.get("spec") if isinstance(stored, dict) else None
+        definition = ScheduleDefinition.model_construct(
+            name=row.name, spec=spec if isinstance(spec, dict) else {}
+        )
+        why = "its definition: " + "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
+        )
+    return ScheduleRow(**values | {"definition": definition, "unreadable": why})
+
+
+def run_row(row: Row[Any]) -> RunRow:
+    """The run in a row of the table."""
+    return RunRow(**row._asdict())

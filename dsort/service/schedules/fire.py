@@ -18,12 +18,11 @@ from dsort.errors import ConflictError, DsortError, NotFoundError
 from dsort.log_lines import logger_of
 from dsort.results.hooks import TEXT_CHARS_MAX
 from dsort.service.database.tables import jobs, schedule_runs, schedules
-from dsort.service.jobs.notices import add_notices
+from dsort.service.jobs.changes import add_notices
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore, insert_job
 from dsort.service.jobs.submit import refuse_overlap
-from dsort.service.schedules.due import missed, next_due, run_id_of
-from dsort.service.schedules.rows import (
+from dsort.service.schedules.definition import (
     REFUSED,
     SKIPPED,
     SUBMITTED,
@@ -33,6 +32,7 @@ from dsort.service.schedules.rows import (
     run_row,
     schedule_row,
 )
+from dsort.service.schedules.due import missed, next_due, run_id_of
 from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.uris import shown_uris
 from dsort.service.threads import TurnThread

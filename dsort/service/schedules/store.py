@@ -15,9 +15,14 @@ from dsort.errors import ConflictError, NotFoundError, SpecError, SpecProblem
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs, schedules
 from dsort.service.schedules.create import JobMaker, LoadedDefinition, parse_definition
-from dsort.service.schedules.definition import ScheduleDefinition
+from dsort.service.schedules.definition import (
+    RunRow,
+    ScheduleDefinition,
+    ScheduleRow,
+    run_row,
+    schedule_row,
+)
 from dsort.service.schedules.due import next_due
-from dsort.service.schedules.rows import RunRow, ScheduleRow, run_row, schedule_row
 from dsort.service.security.tokens import Identity
 
 __all__ = ["ScheduleStore"]

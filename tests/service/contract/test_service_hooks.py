@@ -13,14 +13,19 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from dsort.service.api.schedules import schedule_view
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import notices
-from dsort.service.hosting.notifier import Notifier
-from dsort.service.jobs.notices import FIRST_PAUSE_S, HELD_S, TRIES_MAX, NoticeStore
+from dsort.service.hosting.notifier import (
+    FIRST_PAUSE_S,
+    HELD_S,
+    TRIES_MAX,
+    NoticeStore,
+    Notifier,
+)
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
-from dsort.service.schedules.rows import schedule_view
 from dsort.settings import Settings
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.fake_clock import FakeClock

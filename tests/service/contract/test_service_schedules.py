@@ -17,10 +17,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from dsort.errors import ConflictError, ForbiddenError, NotFoundError, SpecError
+from dsort.service.api.schedules import run_view, schedule_view
 from dsort.service.database.engine import Database, open_database
 from dsort.service.schedules import fire as firing
 from dsort.service.schedules.fire import ScheduleKeeper
-from dsort.service.schedules.rows import run_view, schedule_view
 from dsort.service.security.tokens import ANYONE, SUBMITTER, Identity
 from tests.support.commands import ROOT
 from tests.support.fake_clock import FakeClock

@@ -23,7 +23,7 @@ from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting import dispatcher as dispatcher_module
 from dsort.service.hosting.attempt import JobAttempt
-from dsort.service.hosting.logs import log_path, read_logs
+from dsort.service.hosting.process import log_path, read_logs
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.fault_points import PointFault, arm

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from dsort.errors import SpecError
 from dsort.service.schedules.create import parse_definition
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.due import due_times, missed, next_due
+from dsort.service.schedules.due import Interval, due_times, missed, next_due, parse_interval
 from dsort.service.schedules.retention import apply_retention
-from dsort.service.schedules.rules import Interval, parse_interval
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef

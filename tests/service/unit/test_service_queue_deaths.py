@@ -18,13 +18,6 @@ from dsort.log_lines import LineFormatter
 from dsort.options import RunOptions
 from dsort.service.hosting import process as deaths
 from dsort.service.hosting.environment import VARIABLE, JobEnvironment
-from dsort.service.hosting.logs import (
-    log_event,
-    log_path,
-    read_logs,
-    remove_logs,
-    tail,
-)
 from dsort.service.hosting.process import (
     BEGIN_S_MAX,
     SILENT_S_MAX,
@@ -34,7 +27,12 @@ from dsort.service.hosting.process import (
     Watch,
     how_it_died,
     key_of,
+    log_event,
+    log_path,
     oom_kills,
+    read_logs,
+    remove_logs,
+    tail,
 )
 from dsort.service.jobs.rows import JobRow
 from dsort.settings import Settings, StoreSettings

@@ -9,10 +9,18 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from dsort.service.schedules.due import Missed, date_of, due_times, missed, run_id_of
+from dsort.service.schedules.definition import ScheduleRow
+from dsort.service.schedules.due import (
+    Interval,
+    Missed,
+    cron_in_numbers,
+    date_of,
+    due_times,
+    missed,
+    parse_interval,
+    run_id_of,
+)
 from dsort.service.schedules.fire import LATE_S_MAX, turn_of
-from dsort.service.schedules.rows import ScheduleRow
-from dsort.service.schedules.rules import Interval, cron_in_numbers, parse_interval
 from tests.support.schedules import at, definition
 
 BERLIN = ZoneInfo("Europe/Berlin")
