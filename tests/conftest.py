@@ -274,22 +274,14 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database with nothing in it, of each kind that the service knows."""
-    if request.param == "sqlite":
+    """The URL of a database with nothing in it: of SQLite, unless a test is for both kinds that the
+    service knows (``tests/support/databases.py``)."""
+    if getattr(request, "param", "sqlite") == "sqlite":
         return f"sqlite:///{tmp_path}/service.db"
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.cleared_database()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The same, and no tables either."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/service.db"
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return server.fresh_database()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -30,6 +30,7 @@ from dsort.errors import SpecError, StorageError
 from dsort.service.database import engine, tables
 from dsort.service.database.engine import BUSY, Database, open_database
 from dsort.service.database.tables import locks
+from tests.support.databases import on_both_databases
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
 
@@ -37,9 +38,12 @@ WAIT_S = 120
 
 
 @pytest.fixture
-def database_url(empty_database_url: str) -> str:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Here the tables, too, are yet to be made."""
-    return empty_database_url
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{tmp_path}/service.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.fresh_database()
 
 
 @pytest.fixture
@@ -71,6 +75,7 @@ def job(job_id: str) -> dict[str, object]:
     return row.values()
 
 
+@on_both_databases
 def test_migrations_lead_from_nothing_to_the_tables_in_the_code(database: Database) -> None:
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
@@ -100,6 +105,7 @@ def test_a_database_of_another_version_is_refused_and_stays_as_it_is(
         assert noted(other) == ["a"]
 
 
+@on_both_databases
 def test_two_who_open_it_at_once_both_find_its_tables(database_url: str) -> None:
     together = threading.Barrier(3)
 
@@ -138,6 +144,7 @@ def test_a_file_that_is_no_database_is_reported_at_once(tmp_path: Path) -> None:
         open_database(f"sqlite:///{tmp_path}/text.db")
 
 
+@on_both_databases
 def test_a_transaction_happens_whole_or_not_at_all(database: Database) -> None:
     def fail() -> None:
         with database.writing() as connection:
@@ -192,6 +199,7 @@ def test_a_connection_that_breaks_in_a_transaction_undoes_all_of_it(
         assert noted(database) == []
 
 
+@on_both_databases
 def test_threads_that_write_at_once_all_do_and_each_fails_alone(database: Database) -> None:
     def write(number: int) -> None:
         with database.writing() as connection:
@@ -205,6 +213,7 @@ def test_threads_that_write_at_once_all_do_and_each_fails_alone(database: Databa
     assert sorted(noted(database)) == sorted(str(n) for n in range(60) if n % 3)
 
 
+@on_both_databases
 def test_values_come_back_as_they_were(database: Database) -> None:
     with database.writing() as connection:
         connection.execute(insert(tables.audit).values(note("a")))
@@ -213,6 +222,7 @@ def test_values_come_back_as_they_were(database: Database) -> None:
     assert row._asdict() == {"number": 1} | note("a")
 
 
+@on_both_databases
 def test_whoever_is_alone_changes_what_it_read_with_nobody_between(database: Database) -> None:
     together = threading.Barrier(4)
 
@@ -229,6 +239,7 @@ def test_whoever_is_alone_changes_what_it_read_with_nobody_between(database: Dat
     assert noted(database) == [str(number) for number in range(20)]
 
 
+@on_both_databases
 def test_readers_do_not_wait_for_a_writer(database: Database) -> None:
     with database.writing(alone="dispatch") as connection, ThreadPoolExecutor(1) as pool:
         connection.execute(insert(tables.audit).values(note("a")))
@@ -257,6 +268,7 @@ def test_a_second_row_with_a_name_that_is_taken_is_distinguished_from_other_erro
         connection.execute(insert(tables.jobs).values(job("a")))
 
 
+@on_both_databases
 def test_like_tells_large_letters_from_small(database: Database) -> None:
     with database.writing() as connection:
         connection.execute(insert(tables.jobs), [job("abc"), job("ABC")])

@@ -28,6 +28,7 @@ from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.settings import Settings
 from dsort.storage.network_policy import FetchPolicy
+from tests.support.databases import on_both_databases
 from tests.support.fake_clock import FakeClock
 from tests.support.hook_server import HookServer, hook_program, hook_server
 from tests.support.schedules import Nights, at
@@ -169,6 +170,7 @@ def test_a_hook_that_cannot_be_reached_is_tried_again_and_then_the_job_is_warned
     assert "a hook was not told: cannot reach" in last.data["text"]
 
 
+@on_both_databases
 def test_what_a_replica_that_died_was_telling_is_reported_by_another(
     database: Database, clock: FakeClock
 ) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy import update
 
 from dsort.service.database.tables import events, jobs, schedules
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish, record
+from tests.support.databases import on_both_databases
 from tests.support.odd_texts import ODD_TEXTS, is_plain, odd_texts
 from tests.support.service_here import SPEC, ServiceHere, service_here
 
@@ -218,7 +219,7 @@ def tell(here: ServiceHere, job_id: str, odd: str) -> None:
     assert record(here.service.database, job_id, 1, sent, now_s=2.0).ours
 
 
-@pytest.mark.sample(keep=1)
+@on_both_databases
 def test_what_jobs_tell_is_shown(
     here: ServiceHere, rng: random.Random, rounds: Callable[[int, int], int]
 ) -> None:
@@ -268,6 +269,7 @@ def store(here: ServiceHere, table: Any, column: str, text: str) -> None:
         connection.execute(sql(statement), {"text": text})
 
 
+@on_both_databases
 def test_rows_with_half_characters_are_shown(here: ServiceHere) -> None:
     job_id = here.submit()["job_id"]
     assert post(here, "/v1/schedules", NIGHTLY).status_code == 201

@@ -35,6 +35,7 @@ from dsort.service.jobs.queue import (
 )
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
+from tests.support.databases import on_both_databases
 
 WAIT_S = 120
 ROOM = Limits(running_jobs_max=100, running_plans_max=100)
@@ -103,6 +104,7 @@ def test_the_highest_priority_comes_first_and_of_equals_the_eldest(
     assert claimed(database) == ["b", "d", "a", "e", "c"]
 
 
+@on_both_databases
 def test_owners_take_turns_at_equal_priority(database: Database, store: JobStore) -> None:
     for number in range(4):
         submit(store, f"ann{number}")
@@ -158,6 +160,7 @@ def test_a_claimed_job_runs_its_first_attempt_and_says_so(
     assert claim(database) is None
 
 
+@on_both_databases
 def test_a_replica_runs_no_more_jobs_and_no_more_plans_than_it_may(
     database: Database, store: JobStore
 ) -> None:
@@ -197,6 +200,7 @@ def test_who_would_write_what_a_running_job_writes_waits_and_others_pass(
     assert claimed(database) == ["b"]
 
 
+@on_both_databases
 def test_names_that_a_key_map_gives_are_claimed_when_they_are_known(
     database: Database, store: JobStore
 ) -> None:
@@ -214,6 +218,7 @@ def test_names_that_a_key_map_gives_are_claimed_when_they_are_known(
     assert claimed(database) == []
 
 
+@on_both_databases
 def test_replicas_that_claim_at_once_get_each_job_once(database: Database, store: JobStore) -> None:
     for number in range(12):
         submit(store, f"job{number}", owner=f"owner{number % 3}")
@@ -230,6 +235,7 @@ def test_replicas_that_claim_at_once_get_each_job_once(database: Database, store
     assert sorted(found) == sorted(f"job{number}" for number in range(6))
 
 
+@on_both_databases
 def test_of_an_owners_jobs_that_come_at_once_only_so_many_are_queued(database: Database) -> None:
     store = JobStore(database, max_queued_per_owner=3)
     together = threading.Barrier(12)
@@ -305,6 +311,7 @@ def test_a_job_ends_once_and_with_the_last_that_it_had_to_tell(
     assert last[1].get("reason", "") == ending.reason
 
 
+@on_both_databases
 def test_who_speaks_for_an_attempt_that_is_over_is_not_heard(
     database: Database, store: JobStore
 ) -> None:
@@ -345,6 +352,7 @@ def test_a_job_taken_over_goes_on_with_its_next_attempt(
     assert (spared.attempt, spared.deaths) == (3, 1)
 
 
+@on_both_databases
 def test_a_job_that_ends_at_the_moment_of_a_take_over_stays_ended(
     database: Database, store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +398,7 @@ def test_a_replica_without_room_does_not_take_over(database: Database, store: Jo
     assert again(database, row, limits=full) is not None
 
 
+@on_both_databases
 def test_of_many_who_take_over_at_once_one_does(database: Database, store: JobStore) -> None:
     submit(store, "a")
     row = claim(database)

@@ -23,6 +23,7 @@ from dsort.service.schedules import fire as firing
 from dsort.service.schedules.fire import ScheduleKeeper
 from dsort.service.security.tokens import ANYONE, SUBMITTER, Identity
 from tests.support.commands import ROOT
+from tests.support.databases import on_both_databases
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at, definition, spec
 
@@ -86,6 +87,7 @@ def test_each_due_time_makes_one_job_with_its_own_names_seed_and_epoch(nights: N
     assert job.after_commit["pointer"] == {"bucket": "out", "name": "latest.json"}
 
 
+@on_both_databases
 def test_however_many_replicas_look_at_once_a_due_time_fires_once(
     database_url: str, tmp_path: Path, clock: FakeClock
 ) -> None:
@@ -152,7 +154,7 @@ with open_database(sys.argv[1]) as database:
 """
 
 
-@pytest.mark.sample(keep=1)
+@on_both_databases
 def test_a_service_killed_while_it_fires_fires_once_when_it_is_back(
     nights: Nights, database_url: str, tmp_path: Path
 ) -> None:

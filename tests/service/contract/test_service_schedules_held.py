@@ -14,6 +14,7 @@ from dsort.service.jobs.queue import Limits, claim_next
 from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.retention import ScheduleResults
+from tests.support.databases import on_both_databases
 
 ROOM = Limits(running_jobs_max=9, running_plans_max=9)
 
@@ -44,6 +45,7 @@ def begun(database: Database) -> JobRow | None:
     return claim_next(database, host="h", replica="r", limits=ROOM, now_s=1.0)
 
 
+@on_both_databases
 def test_what_older_results_are_called_is_held_while_they_are_removed(database: Database) -> None:
     results = ScheduleResults(database)
     submit(database, "old", "old-%d.tar")

@@ -13,6 +13,7 @@ from sqlalchemy import event
 
 from dsort.service.database.engine import Database, open_database
 from dsort.service.schedules import fire as firing
+from tests.support.databases import on_both_databases
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at
 
@@ -35,6 +36,7 @@ def nights(database: Database, tmp_path: Path, clock: FakeClock) -> Nights:
     return Nights(database, tmp_path, clock)
 
 
+@on_both_databases
 def test_a_replica_that_is_late_does_not_stop_what_a_waiting_run_has_become(
     nights: Nights, database: Database, tmp_path: Path, clock: FakeClock
 ) -> None:

@@ -14,6 +14,7 @@ from dsort.service.database import tables
 from dsort.service.database.engine import Database, open_database
 from dsort.service.security.audit import Audit
 from dsort.service.security.tokens import SUBMITTER, VIEWER, Identity, TokenStore, visible
+from tests.support.databases import on_both_databases
 from tests.support.postgres import PostgresServer
 from tests.support.service_here import SPEC, service_here
 
@@ -66,6 +67,7 @@ def schedule(input_uri: str, output_uri: str) -> dict[str, object]:
     return row | buckets | {"created_at": 0.0, "changed_at": 0.0}
 
 
+@on_both_databases
 @pytest.mark.parametrize(("table", "row_of"), [(tables.jobs, job), (tables.schedules, schedule)])
 def test_a_query_finds_what_may_be_seen(database: Database, table: Table, row_of: object) -> None:
     assert callable(row_of)
