@@ -189,8 +189,7 @@ MODULES = {
         "check_class_table class_table_bytes FreeBytes Indexed LineFiles SpillBlocksOf"
     ),
     "dsort.scratch.spill": (
-        "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile "
-        "SpillReader"
+        "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile SpillReader"
     ),
     "dsort.scratch.tables": "check_left_out OrderedRows POSITION_SHARD",
     "dsort.transforms.outputs": "shares_of_total",
@@ -200,8 +199,7 @@ MODULES = {
     "dsort.verification.order": "check_cuts FirstRecord Place ShardFacts",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.shards": (
-        "Checksums digest_of joined_digests member_digests output_records RecordSizes "
-        "ShardRecords"
+        "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"
     ),
     "dsort.workers": "companions header_reader index_writer tasks",
     "dsort.workers.batch": "Batch Operator",

@@ -73,7 +73,10 @@ SHOWN_BY = {  # how a row begins: its tests, in the order of the page
         "a_bucket_of_a_store_that_is_not_there_is_missed_when_the_job_runs",
     ),
     "zip becomes": ("each_format_of_aistore_becomes_each_other", "formats_may_be_mixed"),
-    "all of `/v1/sort`": ("viewers_look_and_change_nothing", "jobs_belong_to_who_started_them"),
+    "all of `/v1/sort`": (
+        "every_route_answers_every_caller_as_the_table_says",
+        "jobs_belong_to_who_started_them",
+    ),
     "a job that is stopped": ("a_job_that_was_asked_to_stop_lets_its_output_names_go",),
     "the cluster's map": ("the_recorded_requests_have_their_answers_one_after_the_other",),
     "the rest of": ("what_only_a_cluster_has_is_declined", "a_recorded_request_has_its_answer"),
