@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dsort.service.security.tokens import ADMIN, SUBMITTER
-from tests.support.service_here import ServiceHere, service_here
+from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
 
 LOOSE = {"input_bck": "ann/in", "output_bck": "ann/out", "output_format": "x-%d"}
@@ -370,3 +370,72 @@ def test_no_job_writes_names_that_are_hidden(running: Tenants) -> None:
         else:
             assert status == 400, job
         assert not [*out.rglob(".ssh")], spec
+
+
+# --- several inputs and outputs ------------------------------------------------------------------
+
+
+def headers(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def outputs_of(main: str, own: str) -> dict[str, Any]:
+    outputs = [{"name": "a", "fraction": 0.5}, {"name": "b", "fraction": 0.5, "output_bck": own}]
+    return {**SPEC, "output_bck": main, "outputs": outputs}
+
+
+def inputs_of(*buckets: str) -> dict[str, Any]:
+    inputs = [{"name": f"n{n}", "input_bck": bucket} for n, bucket in enumerate(buckets)]
+    return {**{name: each for name, each in SPEC.items() if name != "input_bck"}, "inputs": inputs}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[ServiceHere]:
+    """A service that asks for tokens, with the buckets ``one``, ``two`` and ``three``."""
+    with service_here(tmp_path, no_auth=False) as opened:
+        for name in ("one", "two", "three"):
+            (opened.service.config.run.root / name).mkdir()
+        yield opened
+
+
+def test_a_token_has_to_be_for_every_input_and_every_output(here: ServiceHere) -> None:
+    root, tokens = here.service.config.run.root, here.service.tokens
+    few = [f"{root}/one", f"{root}/tw*"]
+    every = headers(tokens.add("bob", SUBMITTER))
+    some = {
+        "input": headers(tokens.add("ann", SUBMITTER, few, ["*"])),
+        "output": headers(tokens.add("amy", SUBMITTER, ["*"], few)),
+    }
+    for what, spec_of, others in (
+        ("input", inputs_of, [("one", "three"), ("three", "two"), ("two", "one", "three/deep")]),
+        ("output", outputs_of, [("one", "three"), ("three", "two")]),
+    ):
+        mine = here.client.post("/v1/jobs", json=spec_of("one", "two"), headers=some[what])
+        assert mine.status_code == 201, mine.text
+        refused = here.client.post("/v1/jobs", json=spec_of("one", "three"), headers=some[what])
+        assert refused.status_code == 403
+        assert f"{what} file://{root}/three" in refused.json()["detail"]
+        theirs = [
+            here.client.post("/v1/jobs", json=spec_of(*buckets), headers=every).json()["job_id"]
+            for buckets in others
+        ]
+        listed = here.client.get("/v1/jobs", headers=some[what]).json()["jobs"]
+        assert mine.json()["job_id"] in {job["job_id"] for job in listed}
+        assert not {job["job_id"] for job in listed} & {*theirs}
+        for job_id in theirs:
+            assert here.client.get(f"/v1/jobs/{job_id}", headers=some[what]).status_code == 404
+    shown = here.client.post("/v1/jobs", json=inputs_of("one", "two"), headers=every).json()
+    assert shown["input_uri"] == f"file://{root}/one, file://{root}/two"
+
+
+def test_every_output_is_in_a_bucket_that_is_allowed_and_schedules_have_one(
+    here: ServiceHere,
+) -> None:
+    token = headers(here.service.tokens.add("bob", SUBMITTER))
+    for own in ("file:///etc", "s3://elsewhere"):
+        refused = here.client.post("/v1/jobs", json=outputs_of("one", own), headers=token)
+        assert refused.status_code == 403, refused.text
+        assert "outputs[1].output_bck" in refused.json()["detail"]
+    body = {"name": "n", "every": "1d", "spec": outputs_of("one", "two")}
+    refused = here.client.post("/v1/schedules", json=body, headers=token)
+    assert (refused.status_code, refused.json()["type"]) == (400, "urn:dsort:problem:spec")

@@ -1,19 +1,26 @@
-"""What is reported of a job's work is reported as long as anything of it is there: by its manifest,
-by what the database knows once that is removed, and from any event on."""
+"""The routes of results: a job's work is reported as long as anything of it is there: by its
+manifest, by what the database knows once that is removed, and from any event on. Admins see what
+is stored and may go."""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dsort.service.api import results as events
 from dsort.service.api.jobs import JOB
+from dsort.service.api.results import _progress_and_warnings, _words
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish
+from dsort.service.jobs.rows import EventRow
+from dsort.service.schedules.retention import ScheduleResults
 from dsort.spec.load import parse_spec
 from tests.support.internals import (
     ManifestView,
@@ -22,6 +29,7 @@ from tests.support.internals import (
     example_of,
     manifest_name,
 )
+from tests.support.schedule_results import make_result
 from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
 
@@ -211,3 +219,83 @@ def test_a_stream_ends_though_the_feed_has_missed_it(
         await_that(lambda: job_id in here.service.feed._watched)
         here.service.store.ask_stop(job_id, "enough")
         assert watching.result(30) == ["state", "state", "end"]
+
+
+DEAD = "20260101-000000-dead00"
+
+
+def test_leftovers_of_dead_jobs_are_listed_and_stay(here: ServiceHere) -> None:
+    out = here.service.config.run.root / "out"
+    left = out / ".dsort" / DEAD / "part"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x" * 100)
+    long_ago_s = time.time() - 200_000
+    for path in (left, left.parent):
+        os.utime(path, (long_ago_s, long_ago_s))
+    answer = here.client.get("/v1/garbage/out")
+    assert answer.status_code == 200, answer.text
+    (found,) = answer.json()["garbage"]
+    assert (found["kind"], found["job_id"], found["size_bytes"]) == ("job", DEAD, 100)
+    assert found["is_old"] is True
+    assert left.exists()
+    older = here.client.get("/v1/garbage/out", params={"older_than_s": 1e6})
+    assert older.json()["garbage"][0]["is_old"] is False
+    assert here.client.get("/v1/garbage/none").status_code == 404
+    assert here.service.audit.list(limit=9)[-1].action == "storage.look"
+
+
+def test_results_that_the_next_run_removes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [make_result(number, retain=2) for number in (3, 2, 1)]
+    monkeypatch.setattr(ScheduleResults, "finished", lambda *_: kept)
+    with service_here(tmp_path) as here:
+        spec = {**SPEC, "output_format": "{{run_id}}/s-%d"}
+        schedule = {"name": "nightly", "cron": "0 2 * * *", "retain": 2, "spec": spec}
+        assert here.client.post("/v1/schedules", json=schedule).status_code == 201
+        shown = here.client.get("/v1/storage").json()
+    (found,) = shown["schedules"]
+    assert (found["schedule"], found["retain"]) == ("nightly", 2)
+    assert [each["goes_next"] for each in found["results"]] == [False, True, True]
+    assert {each["what"] for each in shown["disks"]} >= {"data", "scratch of jobs"}
+    assert all(0 < each["free_bytes"] <= each["total_bytes"] for each in shown["disks"])
+
+
+def test_a_log_is_asked_for_from_where_it_ended(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    first = here.client.get(f"/v1/jobs/{job_id}/log")
+    last = first.headers["Dsort-Last-Event"]
+    assert first.text.split()[1:] == ["state", "queued"]
+    here.service.store.ask_stop(job_id, "enough")
+    more = here.client.get(f"/v1/jobs/{job_id}/log", params={"after": last})
+    assert more.text.split()[1:3] == ["state", "stopped:"]
+    assert int(more.headers["Dsort-Last-Event"]) > int(last)
+    again = {"after": more.headers["Dsort-Last-Event"]}
+    none = here.client.get(f"/v1/jobs/{job_id}/log", params=again)
+    assert (none.text, none.headers["Dsort-Last-Event"]) == ("", again["after"])
+
+
+def event(number: int, kind: str, /, **data: Any) -> EventRow:
+    return EventRow(number, "a", float(number), kind, data)
+
+
+def test_counts_of_nothing_are_not_in_the_log() -> None:
+    resolved = event(1, "phase", phase="resolve", elapsed_s=0.3, shards=19, records=0, bytes=2048)
+    planned = event(2, "phase", phase="plan", elapsed_s=0.0, shards=0, records=1900, bytes=2048)
+    assert _words(resolved.kind, resolved.data) == "resolve took 0.30 s: 19 shards, 2 KiB"
+    assert _words(planned.kind, planned.data) == "plan took 0.00 s: 1,900 records, 2 KiB"
+
+
+def test_warnings_are_those_of_the_newest_attempt() -> None:
+    events = [
+        event(1, "state", state="running", attempt=1),
+        event(2, "warning", **WARNING),
+        event(3, "state", state="running", attempt=2),
+        event(4, "warning", **WARNING),
+        event(5, "state", state="finished", attempt=2),
+    ]
+    store = SimpleNamespace(
+        events_after=lambda after, job_id: [each for each in events if each.number > after]
+    )
+    service: Any = SimpleNamespace(store=store)
+    assert _progress_and_warnings(service, "a") == ([], [WARNING])

@@ -1,22 +1,30 @@
-"""The routes of jobs, over both databases: what is taken in is there, in order, and only the right
-changes are made to it. Nothing runs here: jobs stay in the queue."""
+"""The routes of jobs: a submitted job is there, in order, and changes only as it should;
+its spec is parsed once and checked once. Nothing runs here: jobs stay in the queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy import update
 
+from dsort.service.database.tables import jobs
+from dsort.service.jobs import submit
+from tests.support.databases import on_both_databases
 from tests.support.service_here import SPEC, ServiceHere, config_for, service_here
 
 
 @pytest.fixture
 def here(tmp_path: Path, database_url: str) -> Iterator[ServiceHere]:
     with service_here(tmp_path, database_url=database_url) as service:
+        (service.service.config.run.root / "images").mkdir()
         yield service
 
 
@@ -57,6 +65,7 @@ def test_all_problems_of_a_spec_are_reported_at_once(here: ServiceHere) -> None:
     assert here.client.get("/v1/jobs").json()["jobs"] == []
 
 
+@on_both_databases
 def test_an_idempotency_key_makes_one_job_however_often_it_is_sent(here: ServiceHere) -> None:
     def send(_: int) -> tuple[int, str]:
         answer = here.client.post("/v1/jobs", json=SPEC, headers={"Idempotency-Key": "k"})
@@ -86,6 +95,7 @@ def test_lists_are_newest_first_in_pages(here: ServiceHere) -> None:
     assert seen == made[::-1]
 
 
+@on_both_databases
 def test_lists_are_filtered(here: ServiceHere) -> None:
     first = here.submit(label=["a", "b"])
     second = here.submit(label="a", description="Nightly 100% run")
@@ -123,12 +133,6 @@ def test_owners_take_turns(tmp_path: Path) -> None:
         assert one.json()["queue_position"] == 3
 
 
-def test_the_queue_is_ordered_by_priority_then_by_age(here: ServiceHere) -> None:
-    jobs = [here.submit(priority=priority) for priority in (0, 5, 0, 9)]
-    listed = {job["job_id"]: job for job in here.client.get("/v1/jobs").json()["jobs"]}
-    assert [listed[job["job_id"]]["queue_position"] for job in jobs] == [3, 2, 4, 1]
-
-
 def test_a_queued_job_stops_at_once_and_can_be_resumed_or_removed(here: ServiceHere) -> None:
     job_id = here.submit()["job_id"]
     assert here.client.delete(f"/v1/jobs/{job_id}").status_code == 409
@@ -155,13 +159,6 @@ def test_everything_that_changes_a_job_is_in_the_audit_trail(here: ServiceHere) 
     ]
 
 
-def test_a_body_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    with service_here(tmp_path, body_bytes_max=1000) as here:
-        answer = here.client.post("/v1/jobs", content=b"{" + b" " * 2000 + b"}")
-    assert answer.status_code == 413
-    assert answer.json()["type"] == "urn:dsort:problem:too_large"
-
-
 def test_pages_of_others_cannot_use_a_service_without_tokens(here: ServiceHere) -> None:
     refused = here.client.post("/v1/jobs", json=SPEC, headers={"Origin": "https://evil.example"})
     rebound = here.client.get("/v1/jobs", headers={"Host": "evil.example"})
@@ -169,7 +166,7 @@ def test_pages_of_others_cannot_use_a_service_without_tokens(here: ServiceHere) 
     assert (refused.status_code, rebound.status_code, own.status_code) == (403, 403, 200)
 
 
-def test_what_is_not_there_is_a_problem_document_too(here: ServiceHere) -> None:
+def test_a_missing_route_or_job_is_a_problem_document(here: ServiceHere) -> None:
     for path in ("/v1/nothing", "/v1/jobs/20260101-000000-abcdef", "/v1/jobs/x/manifest"):
         answer = here.client.get(path)
         assert (answer.status_code, answer.json()["status"]) == (404, 404), path
@@ -233,13 +230,6 @@ def test_priority_above_the_usual_is_for_admins(tmp_path: Path) -> None:
         assert (job["owner"], job["priority"]) == ("admin", 0)
 
 
-def test_health_needs_no_token(tmp_path: Path) -> None:
-    with service_here(tmp_path, no_auth=False) as here:
-        assert here.client.get("/healthz").json() == {"status": "ok"}
-        assert here.client.get("/readyz").status_code == 503  # it was not started
-        assert here.client.get("/v1/jobs").status_code == 401
-
-
 def test_numbers_of_events_are_never_given_twice(here: ServiceHere) -> None:
     job_id = here.submit()["job_id"]
     last = here.service.store.last_event()
@@ -249,13 +239,17 @@ def test_numbers_of_events_are_never_given_twice(here: ServiceHere) -> None:
     assert here.service.store.events_after(last + 1, job_id=again)
 
 
-def test_a_service_that_was_started_is_ready(tmp_path: Path) -> None:
+def test_a_service_is_ready_once_it_was_started_and_health_needs_no_token(tmp_path: Path) -> None:
+    with service_here(tmp_path, no_auth=False) as here:
+        assert here.client.get("/healthz").json() == {"status": "ok"}
+        assert here.client.get("/readyz").status_code == 503
+        assert here.client.get("/v1/jobs").status_code == 401
     with service_here(tmp_path, start=True) as here:
         answer = here.client.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-def test_what_a_spec_does_not_say_of_reactions_the_service_says(tmp_path: Path) -> None:
+def test_reactions_that_a_spec_does_not_set_are_the_services(tmp_path: Path) -> None:
     reactions = {"missing_shards": "abort", "duplicate_keys": "rename"}
     with service_here(tmp_path, reactions=reactions) as here:
         plain = here.submit()["spec"]
@@ -268,3 +262,82 @@ def test_what_a_spec_does_not_say_of_reactions_the_service_says(tmp_path: Path) 
 
     assert said(plain) == said(again) == ("abort", "rename")
     assert said(own) == ("abort", "drop")
+
+
+SERVICE = str(Path(submit.__file__).parents[1])
+MODULES_MAX = 18
+ONCE = {"parse_spec": 1, "check_spec": 1}
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a spec is parsed and checked."""
+    found: Counter[str] = Counter()
+
+    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            found[name] += 1
+            return function(*arguments, **named)
+
+        return call
+
+    for name in ONCE:
+        monkeypatch.setattr(submit, name, counting(name, getattr(submit, name)))
+    return found
+
+
+def test_a_spec_is_read_once_whatever_request_sends_it_and_once_more_when_it_is_sent_again(
+    here: ServiceHere, counted: Counter[str]
+) -> None:
+    def once(path: str, body: Any = None) -> Any:
+        counted.clear()
+        answer = here.client.post(path, json=body)
+        assert answer.is_success, answer.text
+        assert counted == ONCE, path
+        return answer
+
+    for path in ("/v1/validate", "/v1/sort"):
+        once(path, SPEC)
+    job_id = once("/v1/jobs", {**SPEC, "output_format": "x-%d"}).json()["job_id"]
+    here.client.post(f"/v1/jobs/{job_id}/stop")
+    once(f"/v1/jobs/{job_id}/resume")
+    here.client.post(f"/v1/jobs/{job_id}/stop")
+    once(f"/v1/jobs/{job_id}/retry")
+    definition = {"name": "s", "every": "1d", "paused": True, "overlap": "replace", "spec": SPEC}
+    assert here.client.post("/v1/schedules", json=definition).status_code == 201
+    once("/v1/schedules/s/run-now")
+
+
+def test_a_submission_enters_few_modules_of_the_service(here: ServiceHere) -> None:
+    entered: set[str] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(SERVICE):
+            entered.add(frame.f_code.co_filename.removeprefix(SERVICE))
+
+    threading.setprofile(note)  # each request has threads of its own
+    try:
+        here.submit()
+    finally:
+        threading.setprofile(None)
+    own = {name for name in entered if not name.startswith("/aistore/")}
+    assert "/jobs/submit.py" in own
+    assert len(own) <= MODULES_MAX, sorted(own)
+
+
+def test_to_show_a_job_parses_no_spec(here: ServiceHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = here.submit()["job_id"]
+    for name in ("dsort.spec.load._parse", "dsort.spec.load._validate"):
+        monkeypatch.setattr(name, None)
+    for part in ("manifest", "report", "page"):
+        assert here.client.get(f"/v1/jobs/{job_id}/{part}").status_code in (200, 404), part
+
+
+def test_a_row_that_names_no_bucket_is_an_error_and_no_bug(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    for spec in ({}, {"output_bck": 1}, {"output_bck": {"name": ""}}):
+        with here.service.database.writing() as connection:
+            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(spec=spec))
+        answer = here.client.get(f"/v1/jobs/{job_id}/manifest")
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["problems"][0]["path"] == "output_bck"
