@@ -90,7 +90,8 @@ def _keep(item: pytest.Item) -> int:
 
 def _folder(item: pytest.Item) -> str:
     """The folder that a test is in; files beside the rooms are quick, too."""
-    return item.nodeid.split("/")[-2] if item.nodeid.count("/") > 1 else "unit"
+    path = item.nodeid.partition("::")[0]  # a parameter may have slashes
+    return path.split("/")[-2] if path.count("/") > 1 else "unit"
 
 
 def examples(count: int) -> int:

@@ -95,7 +95,7 @@ def test_usually_a_sample_runs_and_what_is_left_out_is_reported(tmp_path: Path) 
 UNMARKED = """
 import pytest
 
-@pytest.mark.parametrize("a", range(9))
+@pytest.mark.parametrize("a", range(9), ids="s3://{}/".format)
 def test_some(a: int) -> None: ...
 
 @pytest.mark.whole
