@@ -9,7 +9,7 @@
         print(record.key, list(record.members))
 
 Names are loaded when they are first used. ``Client``, which speaks with a service, needs the extra
-``client`` (``pip install "dsort-shards[client]"``), or the distribution ``dsort-client`` alone.
+``client`` (``pip install "dsort-shards[client]"``).
 """
 
 from __future__ import annotations
@@ -178,23 +178,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from dsort.installation import FULL, PART, is_mixed, is_part, mixed_words
-
-    if is_mixed():
-        raise ImportError(". ".join(mixed_words()))
     module, attribute = _SOURCES[name]
     try:
         return getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         if name in ("AsyncClient", "Client") and error.name in ("httpx", "httpx_sse"):
             raise ImportError(
-                f'dsort.{name} needs the extra "client": pip install "{FULL}[client]"',
-                name=error.name,
-            ) from None
-        if is_part():
-            raise ImportError(
-                f"dsort.{name} is not in {PART}, but in {FULL}: pip uninstall {PART}, then "
-                f"pip install {FULL}",
+                f'dsort.{name} needs the extra "client": pip install "dsort-shards[client]"',
                 name=error.name,
             ) from None
         raise

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dsort.errors import SpecError
+from dsort.installation import COMMAND
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem, ShellComplete
 
 __all__ = ["COMPLETE", "answer", "files", "install", "script"]
 
-COMPLETE: Final = "_DSORT_COMPLETE"
+COMPLETE: Final = f"_{COMMAND.upper().replace('-', '_')}_COMPLETE"
 """The environment variable that a shell sets to ``bash_source`` or ``bash_complete``."""
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -46,13 +47,13 @@ def install(app: click.Command) -> tuple[str, Path]:
     text = _of_shell(app, shell).source()
     home = Path.home()
     if shell == "bash":
-        path = home / ".bash_completions" / "dsort.sh"
+        path = home / ".bash_completions" / f"{COMMAND}.sh"
         _add_line(home / ".bashrc", f"source '{path}'")
     elif shell == "zsh":
-        path = home / ".zfunc" / "_dsort"
+        path = home / ".zfunc" / f"_{COMMAND}"
         _add_line(home / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit")
     else:
-        path = home / ".config" / "fish" / "completions" / "dsort.fish"
+        path = home / ".config" / "fish" / "completions" / f"{COMMAND}.fish"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
     return shell, path
@@ -66,7 +67,7 @@ def _of_shell(app: click.Command, shell: str) -> ShellComplete:
         raise SpecError(
             f"shell {shell!r} is not supported", hint="completion works in bash, zsh and fish"
         )
-    return kind(app, {}, "dsort", COMPLETE)
+    return kind(app, {}, COMMAND, COMPLETE)
 
 
 def _running_shell() -> str:

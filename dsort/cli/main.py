@@ -18,8 +18,8 @@ from dsort.cli.log_level import add_log_level
 from dsort.cli.overseer import is_for_ray, run_overseen
 from dsort.cli.own_process import own_process
 from dsort.cli.parameters import CONTEXT_SETTINGS, Command, Option, command
-from dsort.errors import DsortError, JobStoppedError, SpecError
-from dsort.installation import PART, is_mixed, is_part, missing_part, mixed_words
+from dsort.errors import DsortError, JobStoppedError
+from dsort.installation import COMMAND, is_part, missing_part
 from dsort.storage.process_limits import explain_limits
 from dsort.version import dsort_version
 
@@ -58,7 +58,7 @@ def dsort(
       dsort ls shuffled
     """
     if version:
-        output.write(f"dsort {dsort_version()}" + f" ({PART})" * is_part())
+        output.write(f"{COMMAND} {dsort_version()}")
     elif install_completion or show_completion:
         if install_completion:
             shell, path = completion.install(context.command)
@@ -204,7 +204,7 @@ _Loader = Callable[[_Verb], Callable[..., None]]
 def whole_app(load: _Loader = _Verb.load) -> click.Group:
     """The command line with all its verbs. ``load``: returns the function of a verb."""
     app = command(
-        "dsort",
+        COMMAND,
         dsort,
         _Sections,
         invoke_without_command=True,
@@ -235,7 +235,7 @@ def _of_verb(verb: _Verb, load: _Loader) -> click.Command:
 def _command(args: list[str]) -> tuple[str, list[str], click.Command]:
     """(the name, the arguments, the command) of a command line. Loads the function of one verb, and
     never those of the others."""
-    words = ["dsort"]
+    words = [COMMAND]
     verbs: Sequence[_Verb] = _VERBS
     app: click.Command | None = None
     if args and args[0] in _GROUPS:
@@ -278,7 +278,7 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
             return work()
     except click.ClickException as mistake:
         context = getattr(mistake, "ctx", None)
-        command = context.command_path if context else "dsort"
+        command = context.command_path if context else COMMAND
         usage = " ".join(context.get_usage().split()) if context else ""
         return exits.report_usage(
             mistake.format_message(), command=command, usage=usage, as_json=as_json
@@ -312,9 +312,6 @@ def _complete(asked: str) -> int:
 def _run(argv: Sequence[str]) -> int:
     if asked := os.environ.get(completion.COMPLETE):
         return _complete(asked)
-    if is_mixed():
-        words, hint = mixed_words()
-        raise SpecError(words, hint=hint)
     name, args, made = _command(list(argv))
     try:
         context = made.make_context(name, args)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from dsort.cli import output, summary
 from dsort.cli.progress import JsonReporter, ProgressStyle, Reporter, make_reporter
 from dsort.errors import SpecError, SpecProblem
-from dsort.installation import is_part, missing_part, need_extra
+from dsort.installation import COMMAND, is_part, missing_part, need_extra
 from dsort.results.report import Event, JobReport
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def connected(context: click.Context) -> Iterator[DsortClient]:
 
 def command_words(context: click.Context, verb: str, *args: str) -> str:
     """A command for the user to type, for the same service: `` `dsort stop JOB` ``."""
-    words = ["dsort", verb, *args]
+    words = [COMMAND, verb, *args]
     for name, option in (("server", "--server"), ("token_file", "--token-file")):
         if _given(context, name):
             words += [option, str(context.params[name])]

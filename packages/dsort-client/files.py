@@ -1,20 +1,23 @@
 """The build hook of ``dsort-client``: puts those modules of dsort into its wheel that the client
-and the command line import when they are loaded, and a few that they import when they run.
+and the command line import when they are loaded, and a few that they import when they run. There
+``dsort.errors`` is ``dsort_client.errors``, and the command ``dsort`` is ``dsort-client``.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-__all__ = ["FilesHook", "files_of", "imports_of"]
+__all__ = ["HERE_ONLY", "FilesHook", "files_of", "imports_of", "renamed"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-STARTS = ("dsort", "dsort.__main__", "dsort.client")
+STARTS = ("dsort.__main__", "dsort.client")
 LOADED_LATER = (
     "dsort.builder",
     "dsort.log_lines",
@@ -27,8 +30,15 @@ LOADED_LATER = (
     "dsort.spec.yaml_text",
     "dsort.version",
 )
-OF_CLIENT = "dsort-client.txt"
-"""What tells dsort that it is this distribution (``dsort/installation.py``)."""
+HERE_ONLY = ("gen-shards", "remove", "serve", "verify", "where")
+"""Commands that only ``dsort-shards`` has. Texts of the client name them as `` `dsort serve` ``."""
+NAME = re.compile(
+    r"^(\s*(?:from|import) )dsort(?=[.\s])"  # imports
+    r"|(?<=[\"'])dsort(?=\.\w+\.)"  # modules that are imported by their names
+    r"|\bdsort(?=\.(?:(?:Async)?Client|read)\b)",  # names for users, in docstrings
+    re.MULTILINE,
+)
+VERB = re.compile(r"""(?:_Verb\(|^    )"([\w-]+)"(?:, "|: _Group)""", re.MULTILINE)
 
 
 class FilesHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -36,11 +46,31 @@ class FilesHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it builds."""
-        included = build_data["force_include"]
+        self._place = tempfile.TemporaryDirectory()
+        commands = commands_of(REPOSITORY)
         for path in files_of(REPOSITORY):
-            included[str(path)] = path.relative_to(REPOSITORY).as_posix()
-        included[str(REPOSITORY / "dsort/py.typed")] = "dsort/py.typed"
-        included[str(Path(__file__).with_name(OF_CLIENT))] = f"dsort/{OF_CLIENT}"
+            name = path.relative_to(REPOSITORY / "dsort").as_posix()
+            made = Path(self._place.name, name)
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.write_text(renamed(path.read_text(encoding="utf-8"), commands), encoding="utf-8")
+            build_data["force_include"][str(made)] = f"dsort_client/{name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Called by hatchling when it has built."""
+        self._place.cleanup()
+
+
+def commands_of(repository: Path) -> re.Pattern[str]:
+    """Where a text names a command that the client has, too."""
+    table = (repository / "dsort/cli/main.py").read_text(encoding="utf-8")
+    verbs = "|".join(sorted({*VERB.findall(table)} - {*HERE_ONLY}))
+    return re.compile(rf"\bdsort (?=(?:{verbs})\b)")
+
+
+def renamed(text: str, commands: re.Pattern[str]) -> str:
+    """A module of ``dsort`` as a module of ``dsort_client``."""
+    text = NAME.sub(lambda found: f"{found[1] or ''}dsort_client", text)
+    return commands.sub("dsort-client ", text)
 
 
 def files_of(repository: Path) -> list[Path]:
@@ -56,7 +86,7 @@ def files_of(repository: Path) -> list[Path]:
         found.add(path)
         left.append(name.rpartition(".")[0])
         left += [each for each in imports_of(path) if each.partition(".")[0] == "dsort"]
-    return sorted(found)
+    return sorted(found - {repository / "dsort/__init__.py"})  # the client has its own
 
 
 def _file(repository: Path, name: str) -> Path | None:

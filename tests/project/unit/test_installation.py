@@ -12,11 +12,12 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import click
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from dsort import installation
-from dsort.cli.main import main
+from dsort.cli.main import whole_app
 from dsort.containers import registry
 from dsort.errors import SpecError
 from dsort.storage.open import open_bucket
@@ -84,48 +85,74 @@ def run(place: Path, code: str) -> str:
 
 
 def test_both_wheels_have_the_version_of_the_code(wheels: dict[str, zipfile.ZipFile]) -> None:
-    for name, wheel in wheels.items():
-        stem = f"{name.replace('-', '_')}-{dsort_version()}"
+    for name, script in (
+        ("dsort-shards", "dsort = dsort.__main__:main"),
+        ("dsort-client", "dsort-client = dsort_client.__main__:main"),
+    ):
+        wheel, stem = wheels[name], f"{name.replace('-', '_')}-{dsort_version()}"
         metadata = wheel.read(f"{stem}.dist-info/METADATA").decode()
         assert f"Name: {name}\nVersion: {dsort_version()}\n" in metadata
         assert f"{stem}.dist-info/licenses/LICENSE" in wheel.namelist()
-        assert (
-            "dsort = dsort.__main__:main"
-            in wheel.read(f"{stem}.dist-info/entry_points.txt").decode()
-        )
+        entry_points = wheel.read(f"{stem}.dist-info/entry_points.txt").decode()
+        assert entry_points.split("\n")[1:-1] == [script]
 
 
-def test_the_client_is_a_part_of_the_whole(wheels: dict[str, zipfile.ZipFile]) -> None:
-    whole, part = (
-        {
-            each.filename: each.CRC
-            for each in wheels[name].infolist()
-            if "dist-info" not in each.filename
-        }
-        for name in ("dsort-shards", "dsort-client")
-    )
+def test_the_wheels_have_no_file_in_common(wheels: dict[str, zipfile.ZipFile]) -> None:
+    whole, part = ({*wheels[name].namelist()} for name in ("dsort-shards", "dsort-client"))
 
-    assert part.keys() - whole.keys() == {"dsort/dsort-client.txt"}
-    assert all(whole[name] == crc for name, crc in part.items() if name in whole)
-    assert {"dsort/py.typed", "dsort/client/client.py", "dsort/cli/schedule.py"} <= part.keys()
-    assert not {"dsort/api.py", "dsort/workers/tasks.py"} & part.keys()
+    assert whole & part == set()
+    assert {name.partition("/")[0] for name in part} == {
+        "dsort_client",
+        f"dsort_client-{dsort_version()}.dist-info",
+    }
+    modules = {name.removeprefix("dsort_client/") for name in part if name.endswith(".py")}
+    assert modules <= {name.removeprefix("dsort/") for name in whole}
+    assert {"py.typed", "client/client.py", "cli/schedule.py"} <= {
+        name.removeprefix("dsort_client/") for name in part
+    }
+    assert not {"api.py", "workers/tasks.py"} & modules
 
 
-def test_the_client_imports_nothing_that_it_does_not_depend_on(
+def modules_of(wheel: zipfile.ZipFile) -> dict[str, str]:
+    return {name: wheel.read(name).decode() for name in wheel.namelist() if name.endswith(".py")}
+
+
+def test_the_client_imports_nothing_of_the_whole(wheels: dict[str, zipfile.ZipFile]) -> None:
+    for name, text in modules_of(wheels["dsort-client"]).items():
+        for node in ast.walk(ast.parse(text)):
+            named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                named = [node.module or ""]
+            assert not [each for each in named if each.partition(".")[0] == "dsort"], name
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):  # import_module
+                assert not re.match(r"dsort\.\w+\.", node.value), f"{name}: {node.value}"
+
+
+def test_texts_of_the_client_name_the_commands_that_it_has(
     wheels: dict[str, zipfile.ZipFile],
 ) -> None:
-    wheel = wheels["dsort-client"]
+    text = "\n".join(modules_of(wheels["dsort-client"]).values())
+    for name, command in whole_app().commands.items():
+        is_there = isinstance(command, click.Group) or "server" in {
+            each.name for each in command.params
+        }
+        wrong = f"`dsort {name}`" if is_there else f"`dsort-client {name}`"
+        assert wrong not in text
+    assert "`dsort-client start -f`" in text
+
+
+def test_all_that_the_client_imports_at_once_comes_with_it(
+    wheels: dict[str, zipfile.ZipFile],
+) -> None:
     needs = {each.partition(">")[0] for each in project(CLIENT)["dependencies"]}
     known = {MODULES.get(each, each) for each in needs} | OF_PYDANTIC
-    for name in wheel.namelist():
-        if not name.endswith(".py"):
-            continue
-        for node in ast.parse(wheel.read(name)).body:  # what only a function imports comes later
+    for name, text in modules_of(wheels["dsort-client"]).items():
+        for node in ast.parse(text).body:  # what only a function imports comes later
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names.append(node.module or "")
             tops = {each.partition(".")[0] for each in names} - set(sys.stdlib_module_names)
-            assert tops <= known | {"dsort"}, f"{name}: add it to dsort-client, or import it later"
+            assert tops <= known | {"dsort_client"}, f"{name}: add it, or import it later"
 
 
 def test_what_the_client_depends_on_has_the_bounds_of_the_whole() -> None:
@@ -153,16 +180,17 @@ def said(client_alone: Path) -> list[str]:
         ["token", "ls", "--server", "http://127.0.0.1:1"],
     ]
     code = f"""
-import dsort
-from dsort.cli.main import main
+import dsort_client
+from dsort_client.cli.main import main
 sys.stderr = sys.stdout
 for each in {asked!r}:
     print("=> ", main(each), "=====", sep="", flush=True)
-dsort.Client("http://127.0.0.1:1").close()
-try:
-    dsort.run
-except ImportError as error:
-    print(error)
+dsort_client.Client("http://127.0.0.1:1").close()
+every_error = dsort_client.DsortError
+built = dsort_client.read("a").write("b/x-%03d.tar", size="1MB")
+print(built.to_dict()["output_bck"], issubclass(dsort_client.CodeRefusedError, every_error))
+print([name for name in dir(dsort_client) if getattr(dsort_client, name, None) is None])
+print(dsort_client.__version__, "dsort" in sys.modules)
 """
     return run(client_alone, code).split("=====\n")
 
@@ -171,7 +199,7 @@ def test_verbs_of_a_service_come_as_far_as_the_service_with_the_client_alone(
     said: list[str],
 ) -> None:
     version, usage, schema, _, _, *asking, _ = said
-    assert version == f"dsort {dsort_version()} (dsort-client)\n=> 0"
+    assert version == f"dsort-client {dsort_version()}\n=> 0"
     assert usage.endswith("=> 0")
     assert schema.endswith("}\n=> 0")
     for each in asking:
@@ -180,39 +208,19 @@ def test_verbs_of_a_service_come_as_far_as_the_service_with_the_client_alone(
 
 
 def test_what_the_client_has_not_is_said_to_be_in_the_whole(said: list[str]) -> None:
-    _, _, _, verify, show, *_, python = said
+    _, _, _, verify, show, *_ = said
     assert verify.startswith(
-        "error: `dsort verify` is for dsort-shards, and this is dsort-client\n"
+        "error: `dsort-client verify` is for dsort-shards, and this is dsort-client\n"
     )
-    assert show.startswith("error: `dsort show` without a service is for dsort-shards, and ")
+    assert show.startswith("error: `dsort-client show` without a service is for dsort-shards, ")
     for each in (verify, show):
-        assert "`pip uninstall dsort-client`, then `pip install dsort-shards`" in each
+        assert "`pip install dsort-shards` installs it, beside dsort-client" in each
         assert each.endswith("=> 2")
-    assert python.startswith("dsort.run is not in dsort-client, but in dsort-shards: pip ")
 
 
-def test_both_in_one_place_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not installation.is_mixed()
-    (tmp_path / "dsort-client.txt").touch()
-    assert installation.is_part(tmp_path)
-    (tmp_path / "api.py").touch()
-    assert installation.is_mixed(tmp_path)
-    assert not installation.is_part(tmp_path)
-
-
-def test_who_has_both_is_told_which_to_remove(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    import dsort
-
-    monkeypatch.setattr("dsort.cli.main.is_mixed", lambda: True)
-    assert main(["show"]) == 2
-    assert (
-        "hint: dsort-shards has all that dsort-client has: `pip uninstall" in capfd.readouterr().err
-    )
-    monkeypatch.setattr(installation, "is_mixed", lambda: True)
-    with pytest.raises(ImportError, match="are both installed"):
-        _ = dsort.SpecError
+def test_public_names_of_the_client_load_without_the_whole(said: list[str]) -> None:
+    *_, python = said
+    assert python == f"b True\n[]\n{dsort_version()} False\n"
 
 
 # --- extras --------------------------------------------------------------------------------------
