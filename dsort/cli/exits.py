@@ -64,18 +64,14 @@ def report_error(error: DsortError, *, as_json: bool, debug: bool) -> int:
     return code
 
 
-def report_usage(message: str, *, command: str, usage: str, as_json: bool) -> int:
-    """Print a mistake in the command line, and return the exit code. ``usage``: the form of the
-    command, which the hint shows if an argument is missing."""
+def report_usage(message: str, *, command: str, hint: str, as_json: bool) -> int:
+    """Print a mistake in the command line, and return the exit code."""
     message = message.replace(": Value error, ", ": ").rstrip(".")
     if message.startswith("Usage: "):  # a group without a verb: its help lists the verbs
         output.inform(message)
         message = f"`{command}` wants a command"
     message = re.sub(r"\s*\n\t", " ", message)
     message = message[:1].lower() + message[1:]
-    hint = f"see `{command} --help`"
-    if message.startswith(("missing argument", "missing option")):
-        hint = f"{usage.removeprefix('Usage: ')}; {hint}"
     output.inform(f"error: {message}")
     output.inform(f"hint: {hint}")
     if as_json:

@@ -279,9 +279,13 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
     except click.ClickException as mistake:
         context = getattr(mistake, "ctx", None)
         command = context.command_path if context else COMMAND
-        usage = " ".join(context.get_usage().split()) if context else ""
+        hint = f"see `{command} --help`"
+        if context and isinstance(mistake, click.NoSuchOption):
+            hint = _hint_at_start(context.command, mistake.option_name) or hint
+        elif context and isinstance(mistake, click.MissingParameter):
+            hint = f"{' '.join(context.get_usage().split()).removeprefix('Usage: ')}; {hint}"
         return exits.report_usage(
-            mistake.format_message(), command=command, usage=usage, as_json=as_json
+            mistake.format_message(), command=command, hint=hint, as_json=as_json
         )
     except DsortError as failure:
         return exits.report_error(failure, as_json=as_json, debug=debug)
@@ -293,6 +297,15 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
             raise
         output.abandon_stdout()  # the reader has closed the pipe
         return 128 + signal.SIGPIPE
+
+
+def _hint_at_start(made: click.Command, option: str) -> str:
+    """A hint for a user of a verb that makes a spec, where only verbs that read one have the
+    option."""
+    makes_a_spec = any("--print-spec" in each.opts for each in made.params)
+    if not makes_a_spec or option not in ("--move", "--ray-labels", "--ray-resources"):
+        return ""
+    return f"--print-spec prints the spec, for `{COMMAND} start -f SPEC {option}`"
 
 
 def _speaks_with_a_service(made: click.Command) -> bool:

@@ -94,9 +94,10 @@ def sort(
             "--by",
             metavar="KEY",
             help="The sort key: key (the record key), a field (json.score), an expression "
-            "('size(json.text)'), member:.EXT:TYPE (the content of a member), or "
-            "member:.EXT:FIELD:TYPE (a field of a JSON member). TYPE is int, float or string. The "
-            "option may be repeated: the first KEY counts most.  [default: key]",
+            "('size(json.text)'), member:.EXT:TYPE (the content of a member), "
+            "member:.EXT:FIELD:TYPE (a field of a JSON member), or algorithm:NAME (an algorithm of "
+            "specs, such as one of an installed package). TYPE is int, float or string. The option "
+            "may be repeated: the first KEY counts most.  [default: key]",
         ),
     ] = None,
     reverse: Annotated[
@@ -168,6 +169,8 @@ def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
     what, *rest = text.split(":")
     if what == "key" and not rest:
         return {"kind": "alphanumeric", **order}
+    if what == "algorithm" and len(rest) == 1:
+        return {"kind": rest[0], **order}
     if what == "member" and len(rest) in (2, 3):
         extension, *field, content_type = rest
         named = {"json_field": field[0]} if field else {}

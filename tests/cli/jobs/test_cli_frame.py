@@ -142,6 +142,8 @@ def test_exit_codes_are_those_of_the_error_tree(cli: CommandLine) -> None:
         (["start", "-f", "{}", "--max-memory", "8 gallons"], ["--max-memory", "8 gallons"]),
         (["gen-shards", "b/x.tar", "--tform", "cpio"], ["--tform", "'cpio'", "'ustar'"]),
         (["start", "-f", "no-such.json"], ["no-such.json", "hint:"]),
+        (["sort", "a", "b", "--move", "map"], ["--print-spec", "`dsort start -f SPEC --move`"]),
+        (["ls", "a", "--move", "map"], ["`dsort ls --help`"]),
     ],
 )
 def test_a_mistake_is_a_short_paragraph(

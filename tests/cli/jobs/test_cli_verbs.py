@@ -28,6 +28,7 @@ VERBS = {
     "sort in reverse": ("sort", "in", "--reverse", "--names", "r-%03d"),
     "sort by a member": ("sort", "in", "--by", "member:.cls:int", "--shards", "2"),
     "sort by a value": ("sort", "in", "--by", "size() + 1", "--reverse"),
+    "sort by an algorithm": ("sort", "in", "--by", "algorithm:md5", "--reverse"),
     "sort by two": ("sort", "in", "--by", "member:.cls:int", "--by", "key", "--reverse"),
     "reshard": ("reshard", "in", "--shard-records", "4"),
     "reshard to another container": ("reshard", "in", "--to", "tfrecord"),

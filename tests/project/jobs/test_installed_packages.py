@@ -91,6 +91,17 @@ def test_a_job_uses_what_a_package_adds(root: Path) -> None:
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+def test_dsort_sort_sorts_by_an_algorithm_that_a_package_adds(root: Path) -> None:
+    by = ("--by", "algorithm:size")
+    unknown = dsort(root, "sort", "in", "out", *by)
+    assert (unknown.returncode, "--by" in unknown.stderr) == (2, True)
+    install(root, ENTRY_POINTS)
+    run = dsort(root, "sort", "in", "out", *by, "--reverse", "--workers", "1")
+    assert run.returncode == 0, run.stderr
+    (data,) = [data for name, data in files_of(root / "out").items() if name.endswith(".tar")]
+    assert [name[0] for name in keys_in(data)] == ["c", "a", "b", "d", "e", "f"]
+
+
 @pytest.mark.slow
 def test_a_service_runs_jobs_with_what_a_package_adds(root: Path) -> None:
     install(root, ENTRY_POINTS)
