@@ -18,7 +18,6 @@ from __future__ import annotations
 from dsort.client.async_client import AsyncClient
 from dsort.client.client import DsortClient
 from dsort.client.events import JobEnded, JobEvent, LogText, StateChanged
-from dsort.client.problems import WaitTimeoutError
 from dsort.client.transport import Patience
 from dsort.client.values import (
     Identity,
@@ -28,6 +27,7 @@ from dsort.client.values import (
     Schedule,
     ScheduleRun,
     Validation,
+    WaitTimeoutError,
 )
 
 __all__ = [

@@ -3,33 +3,112 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
+import inspect
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
 
 from dsort.client import calls
-from dsort.client.async_transport import AsyncTransport
-from dsort.client.calls import LogTail, Row
+from dsort.client.calls import Call, LogTail, Page
 from dsort.client.client import TIMEOUT_S, named_service, token_of, trusted
 from dsort.client.events import JobEvent, await_events
-from dsort.client.parts import RUNS_MAX
-from dsort.client.transport import Patience
-from dsort.client.values import Identity, Job, Schedule, ScheduleRun, Validation
-from dsort.results.report import JobReport
+from dsort.client.transport import AsyncTransport, Patience
+from dsort.client.values import Job
 
-if TYPE_CHECKING:
-    import httpx
+__all__ = ["AsyncClient"]
 
-    from dsort.spec.model import JobSpec
+How = ParamSpec("How")
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+Made = TypeVar("Made", bound=Callable[..., Any])
+Method = Callable[Concatenate[Any, How], Answer]
 
-__all__ = ["AsyncClient", "AsyncData", "AsyncSchedules", "AsyncTokens", "AsyncTransforms"]
+
+def _awaited(request: Callable[How, Call[Answer]]) -> Method[How, Coroutine[Any, Any, Answer]]:
+    """The method that sends a request, to be awaited."""
+
+    async def method(self: _Part, /, *args: How.args, **how: How.kwargs) -> Answer:
+        return await self._transport.call(request(*args, **how))
+
+    return _named(method, request)
 
 
-class AsyncClient:
+def _listed(request: Callable[How, Call[Page[Item]]]) -> Method[How, AsyncIterator[Item]]:
+    """The method that reads a list page by page, for ``async for``."""
+
+    def method(self: _Part, /, *args: How.args, **how: How.kwargs) -> AsyncIterator[Item]:
+        return self._transport.pages(request(*args, **how))
+
+    return _named(method, request)
+
+
+def _named(method: Made, request: Callable[..., Any]) -> Made:
+    """``method`` with the parameters and the docstring of ``request``, for ``help``."""
+    taken = inspect.signature(request)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    names = [own, *taken.parameters.values()]
+    made = taken.replace(parameters=names, return_annotation=inspect.Signature.empty)
+    vars(method)["__signature__"] = made
+    method.__doc__ = request.__doc__
+    return method
+
+
+class _Part:
+    """Some functions of a service."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+
+class AsyncSchedules(_Part):
+    """``client.schedules``: the methods of ``Client.schedules``, awaited."""
+
+    add = _awaited(calls.add_schedule)
+    replace = _awaited(calls.replace_schedule)
+    list = _awaited(calls.list_schedules)
+    get = _awaited(calls.get_schedule)
+    remove = _awaited(calls.remove_schedule)
+    pause = _awaited(calls.pause_schedule)
+    resume = _awaited(calls.resume_schedule)
+    run_now = _awaited(calls.run_schedule_now)
+    runs = _awaited(calls.runs_of_schedule)
+
+
+class AsyncTransforms(_Part):
+    """``client.transforms``: the methods of ``Client.transforms``, awaited."""
+
+    put = _awaited(calls.put_transform)
+    get = _awaited(calls.get_transform)
+    list = _listed(calls.list_transforms)
+    remove = _awaited(calls.remove_transform)
+
+
+class AsyncTokens(_Part):
+    """``client.tokens``: the methods of ``Client.tokens``, awaited."""
+
+    add = _awaited(calls.add_token)
+    list = _awaited(calls.list_tokens)
+    remove = _awaited(calls.remove_token)
+
+
+class AsyncData(_Part):
+    """``client.data``: the methods of ``Client.data``, awaited; lists are for ``async for``."""
+
+    shards = _listed(calls.list_shards)
+    objects = _listed(calls.list_objects)
+    garbage = _awaited(calls.find_garbage)
+    records = _listed(calls.list_records)
+    show = _awaited(calls.show_records)
+    sample = _awaited(calls.sample_records)
+    changed = _awaited(calls.changed_record)
+    read = _awaited(calls.read_member)
+
+
+class AsyncClient(_Part):
     """A dsort service, for Python with an event loop: the methods of ``Client``, awaited.
 
     Arguments, answers and errors are those of ``Client``. ``list``, ``events`` and ``follow_log``
@@ -62,8 +141,7 @@ class AsyncClient:
             on_wait=on_wait,
             http=http,
         )
-        self._transport = transport
-        self._call = transport.call
+        super().__init__(transport)
         self.schedules = AsyncSchedules(transport)
         self.transforms = AsyncTransforms(transport)
         self.data = AsyncData(transport)
@@ -92,31 +170,20 @@ class AsyncClient:
         """Close the connections."""
         await self._transport.close()
 
-    async def submit(
-        self,
-        spec: Mapping[str, Any] | JobSpec | str | Path,
-        *,
-        priority: int = 0,
-        labels: Iterable[str] = (),
-        description: str = "",
-        dry_run: bool = False,
-        idempotency_key: str | None = None,
-    ) -> Job:
-        """Put a job into the queue; see ``Client.submit``."""
-        return await self._call(
-            calls.submit(
-                spec,
-                priority=priority,
-                labels=labels,
-                description=description,
-                dry_run=dry_run,
-                idempotency_key=idempotency_key,
-            )
-        )
-
-    async def get(self, job_id: str) -> Job:
-        """One job, with its spec and, once it has ended, its result."""
-        return await self._call(calls.get(job_id))
+    submit = _awaited(calls.submit)
+    get = _awaited(calls.get)
+    list = _listed(calls.list_jobs)
+    stop = _awaited(calls.stop)
+    resume = _awaited(calls.resume)
+    retry = _awaited(calls.retry)
+    remove = _awaited(calls.remove)
+    manifest = _awaited(calls.manifest)
+    report = _awaited(calls.report)
+    log = _awaited(calls.log)
+    page = _awaited(calls.page)
+    validate = _awaited(calls.validate)
+    schema = _awaited(calls.schema)
+    whoami = _awaited(calls.whoami)
 
     async def find(self, job: str) -> Job:
         """The job whose id is ``job`` or begins with it; see ``Client.find``."""
@@ -125,31 +192,6 @@ class AsyncClient:
             return await self.get(job)
         found = [each async for each in self.list(text=job) if each.job_id.startswith(job)]
         return await self.get(calls.only_one(job, found))
-
-    def list(
-        self,
-        *,
-        state: str | Sequence[str] = (),
-        owner: str | None = None,
-        label: str | Sequence[str] = (),
-        since: datetime | str | None = None,
-        kind: str | None = None,
-        schedule: str | None = None,
-        text: str = "",
-        limit: int | None = None,
-    ) -> AsyncIterator[Job]:
-        """Jobs, newest first, requested page by page; see ``Client.list``."""
-        found = calls.list_jobs(
-            state=state,
-            owner=owner,
-            label=label,
-            since=since,
-            kind=kind,
-            schedule=schedule,
-            text=text,
-            limit=limit,
-        )
-        return self._transport.pages(found)
 
     async def wait(
         self,
@@ -169,8 +211,7 @@ class AsyncClient:
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> tuple[Job, ...]:
         """The jobs, in this order, once all of them have ended; see ``Client.wait_all``."""
-        clock = self._transport.words.clock
-        deadline_s = None if timeout_s is None else clock() + timeout_s
+        deadline_s = None if timeout_s is None else self._transport.clock() + timeout_s
         ended = []
         for job_id in job_ids:
             async for event in await_events(self._transport, job_id, deadline_s=deadline_s):
@@ -183,34 +224,6 @@ class AsyncClient:
         """The events of a job, to its end; see ``Client.events``."""
         return await_events(self._transport, job_id, after=after)
 
-    async def stop(self, job_id: str, *, reason: str = "") -> Job:
-        """Request a job to stop; ``wait`` returns when it has stopped."""
-        return await self._call(calls.stop(job_id, reason))
-
-    async def resume(self, job_id: str) -> Job:
-        """Resume a job that failed or was stopped, from what is done."""
-        return await self._call(calls.resume(job_id))
-
-    async def retry(self, job_id: str) -> Job:
-        """Submit the job again, as a new job with the same spec and seed."""
-        return await self._call(calls.retry(job_id))
-
-    async def remove(self, job_id: str) -> None:
-        """Remove a job that has ended. Its outputs stay."""
-        await self._call(calls.remove(job_id))
-
-    async def manifest(self, job_id: str) -> Mapping[str, Any]:
-        """The manifest of a finished job."""
-        return await self._call(calls.manifest(job_id))
-
-    async def report(self, job_id: str) -> JobReport:
-        """The report of a job; of a plan, the report of what the job would do."""
-        return await self._call(calls.report(job_id))
-
-    async def log(self, job_id: str) -> str:
-        """The log of the job's process so far."""
-        return await self._call(calls.log(job_id))
-
     async def follow_log(self, job_id: str) -> AsyncIterator[str]:
         """The log in pieces of whole lines, as it grows, until the job has ended."""
         tail = LogTail()
@@ -222,164 +235,3 @@ class AsyncClient:
             if ended:
                 return
             await asyncio.sleep(tail.delay_s)
-
-    async def page(self, job_id: str) -> Mapping[str, Any]:
-        """All data of a job's web page."""
-        return await self._call(calls.page(job_id))
-
-    async def validate(self, spec: Mapping[str, Any] | JobSpec | str | Path) -> Validation:
-        """Check a spec; ``SpecError`` with all its problems."""
-        return await self._call(calls.validate(spec))
-
-    async def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of a job spec."""
-        return await self._call(calls.schema())
-
-    async def whoami(self) -> Identity:
-        """The identity that the service has for this client's token, with its rights."""
-        return await self._call(calls.whoami())
-
-
-class AsyncSchedules:
-    """``client.schedules``: the methods of ``Client.schedules``, awaited."""
-
-    def __init__(self, transport: AsyncTransport) -> None:
-        self._call = transport.call
-
-    async def add(self, name: str, definition: Mapping[str, Any]) -> Schedule:
-        """Make a schedule."""
-        return await self._call(calls.add_schedule(name, definition))
-
-    async def replace(self, name: str, definition: Mapping[str, Any]) -> Schedule:
-        """Replace the definition of the schedule."""
-        return await self._call(calls.replace_schedule(name, definition))
-
-    async def list(self) -> builtins.list[Schedule]:
-        """All schedules that the token may see."""
-        return await self._call(calls.list_schedules())
-
-    async def get(self, name: str) -> Schedule:
-        """One schedule, with the next times at which it is due."""
-        return await self._call(calls.get_schedule(name))
-
-    async def remove(self, name: str) -> None:
-        """Remove a schedule. Its jobs and their results stay."""
-        await self._call(calls.remove_schedule(name))
-
-    async def pause(self, name: str) -> Schedule:
-        """Pause a schedule: it is not due until it is resumed."""
-        return await self._call(calls.pause_schedule(name))
-
-    async def resume(self, name: str) -> Schedule:
-        """Resume a paused schedule."""
-        return await self._call(calls.resume_schedule(name))
-
-    async def run_now(self, name: str) -> ScheduleRun:
-        """Make a job of the schedule now, besides its due times."""
-        return await self._call(calls.run_schedule_now(name))
-
-    async def runs(self, name: str, *, limit: int = RUNS_MAX) -> tuple[ScheduleRun, ...]:
-        """The runs of a schedule, the newest first."""
-        return await self._call(calls.runs_of_schedule(name, limit))
-
-
-class AsyncTransforms:
-    """``client.transforms``: the methods of ``Client.transforms``, awaited."""
-
-    def __init__(self, transport: AsyncTransport) -> None:
-        self._transport = transport
-        self._call = transport.call
-
-    async def put(self, name: str, transform: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        """(the newest version of ``name``, which has these steps; whether it is new)."""
-        return await self._call(calls.put_transform(name, transform))
-
-    async def get(self, name: str) -> Mapping[str, Any]:
-        """The newest version of ``name``, or version 3 for ``name@3``."""
-        return await self._call(calls.get_transform(name))
-
-    def list(self) -> AsyncIterator[Row]:
-        """All versions, the newest first."""
-        return self._transport.pages(calls.list_transforms())
-
-    async def remove(self, name: str) -> None:
-        """Remove a transform, or only version 3 for ``name@3``."""
-        await self._call(calls.remove_transform(name))
-
-
-class AsyncTokens:
-    """``client.tokens``: the methods of ``Client.tokens``, awaited."""
-
-    def __init__(self, transport: AsyncTransport) -> None:
-        self._call = transport.call
-
-    async def add(
-        self,
-        name: str,
-        role: str,
-        *,
-        input_buckets: Sequence[str] = ("*",),
-        output_buckets: Sequence[str] = ("*",),
-        expires_in_s: float | None = None,
-    ) -> Mapping[str, Any]:
-        """Make a token. Only this answer has its text, as ``token``."""
-        return await self._call(
-            calls.add_token(
-                name,
-                role,
-                input_buckets=input_buckets,
-                output_buckets=output_buckets,
-                expires_in_s=expires_in_s,
-            )
-        )
-
-    async def list(self) -> builtins.list[Mapping[str, Any]]:
-        """All tokens, expired ones too."""
-        return await self._call(calls.list_tokens())
-
-    async def remove(self, name: str) -> None:
-        """Remove a token. The jobs of its holder stay."""
-        await self._call(calls.remove_token(name))
-
-
-class AsyncData:
-    """``client.data``: the methods of ``Client.data``, awaited; ``shards`` and ``records`` are for
-    ``async for``."""
-
-    def __init__(self, transport: AsyncTransport) -> None:
-        self._transport = transport
-        self._call = transport.call
-
-    def shards(self, bucket: str, *, text: str = "") -> AsyncIterator[Row]:
-        """The shards of a bucket, page by page."""
-        return self._transport.pages(calls.list_shards(bucket, text))
-
-    def objects(self, bucket: str, *, prefix: str = "") -> AsyncIterator[Row]:
-        """All objects of a bucket, in byte order of their names."""
-        return self._transport.pages(calls.list_objects(bucket, prefix))
-
-    async def garbage(self, bucket: str, *, older_than_s: float = 86_400.0) -> Sequence[Row]:
-        """The files that interrupted jobs left in a bucket."""
-        return await self._call(calls.find_garbage(bucket, older_than_s))
-
-    def records(
-        self, bucket: str, shard: str, *, first: int = 0, text: str = ""
-    ) -> AsyncIterator[Row]:
-        """The records of a shard, page by page."""
-        return self._transport.pages(calls.list_records(bucket, shard, first, text))
-
-    async def show(self, bucket: str, shard: str, *numbers: int) -> Sequence[Row]:
-        """These records, with previews of their members."""
-        return await self._call(calls.show_records(bucket, shard, numbers))
-
-    async def sample(self, bucket: str, shard: str, count: int, *, seed: str = "") -> Sequence[Row]:
-        """``count`` records at random, in the form of ``show``."""
-        return await self._call(calls.sample_records(bucket, shard, count, seed))
-
-    async def changed(self, bucket: str, shard: str, number: int, transform: str) -> Row:
-        """A record, and what a named transform makes of it."""
-        return await self._call(calls.changed_record(bucket, shard, number, transform))
-
-    async def read(self, bucket: str, shard: str, number: int, member: int = 0) -> bytes:
-        """The bytes of one member of a record."""
-        return await self._call(calls.read_member(bucket, shard, number, member))

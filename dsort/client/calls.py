@@ -37,6 +37,7 @@ Item = TypeVar("Item")
 PAGE = 200
 OBJECTS_PAGE = 10_000
 TRANSFORMS_PAGE = 100
+RUNS_MAX = 500
 JOBS_NAMED = 5
 LOG_DELAY_S = 0.5
 LOG_DELAY_MAX_S = 4.0
@@ -112,23 +113,35 @@ def _rows(name: str, document: Any) -> Sequence[Row]:
     return rows
 
 
+def _listed(path: str, name: str, query: Query, cursor: str = "") -> Call[Page[Row]]:
+    """The rows ``name`` of a list that is read page by page."""
+
+    def read(document: Any) -> Page[Row]:
+        rows, after = _rows(name, document), document.get("next_cursor")
+        return Page(rows, _listed(path, name, query, after) if after else None)
+
+    return _get(path, read, [*query, *[("cursor", cursor)] * bool(cursor)])
+
+
 # --- jobs ----------------------------------------------------------------------------------------
 
 
 def submit(
     spec: Mapping[str, Any] | JobSpec | str | Path,
     *,
-    priority: int,
-    labels: Iterable[str],
-    description: str,
-    dry_run: bool,
-    idempotency_key: str | None,
+    priority: int = 0,
+    labels: Iterable[str] = (),
+    description: str = "",
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
 ) -> Call[Job]:
     """Put a job into the queue. The key makes the request repeatable."""
-    query: list[tuple[str, str | int]] = [("label", each) for each in labels]
-    query += [("priority", priority)] * bool(priority)
-    query += [("description", description)] * bool(description)
-    query += [("dry_run", 1)] * dry_run
+    query: Query = [
+        *(("label", each) for each in labels),
+        *[("priority", priority)] * bool(priority),
+        *[("description", description)] * bool(description),
+        *[("dry_run", 1)] * dry_run,
+    ]
     content, kind = _body(spec)
     headers = {"Content-Type": kind, "Idempotency-Key": idempotency_key or uuid.uuid4().hex}
     return Call("POST", "/v1/jobs", Job.of, query, content, headers, repeatable=True)
@@ -184,7 +197,7 @@ def _page_of_jobs(query: Query, left: int | None, cursor: str) -> Call[Page[Job]
     return _get("/v1/jobs", read, [*query, *page, *[("cursor", cursor)] * bool(cursor)])
 
 
-def stop(job_id: str, reason: str) -> Call[Job]:
+def stop(job_id: str, *, reason: str = "") -> Call[Job]:
     """Request a job to stop."""
     return _send("POST", f"{_job(job_id)}/stop", Job.of, {"reason": reason}, repeatable=True)
 
@@ -337,7 +350,7 @@ def run_schedule_now(name: str) -> Call[ScheduleRun]:
     return _send("POST", f"{_schedule(name)}/run-now", ScheduleRun.of)
 
 
-def runs_of_schedule(name: str, limit: int) -> Call[tuple[ScheduleRun, ...]]:
+def runs_of_schedule(name: str, *, limit: int = RUNS_MAX) -> Call[tuple[ScheduleRun, ...]]:
     """The runs of a schedule, the newest first."""
 
     def read(document: Any) -> tuple[ScheduleRun, ...]:
@@ -368,15 +381,9 @@ def get_transform(name: str) -> Call[Row]:
     return _get(_transform(name), _mapping)
 
 
-def list_transforms(cursor: str = "") -> Call[Page[Row]]:
+def list_transforms() -> Call[Page[Row]]:
     """All versions of all transforms, the newest first."""
-
-    def read(document: Any) -> Page[Row]:
-        rows, after = _rows("transforms", document), document.get("next_cursor")
-        return Page(rows, list_transforms(after) if after else None)
-
-    query: list[tuple[str, str | int]] = [("limit", TRANSFORMS_PAGE)]
-    return _get("/v1/transforms", read, [*query, *[("cursor", cursor)] * bool(cursor)])
+    return _listed("/v1/transforms", "transforms", [("limit", TRANSFORMS_PAGE)])
 
 
 def remove_transform(name: str) -> Call[None]:
@@ -395,9 +402,9 @@ def add_token(
     name: str,
     role: str,
     *,
-    input_buckets: Sequence[str],
-    output_buckets: Sequence[str],
-    expires_in_s: float | None,
+    input_buckets: Sequence[str] = ("*",),
+    output_buckets: Sequence[str] = ("*",),
+    expires_in_s: float | None = None,
 ) -> Call[Row]:
     """Make a token."""
     wanted = {
@@ -423,54 +430,42 @@ def remove_token(name: str) -> Call[None]:
 # --- data ----------------------------------------------------------------------------------------
 
 
-def list_shards(bucket: str, text: str, cursor: str = "") -> Call[Page[Row]]:
+def list_shards(bucket: str, *, text: str = "") -> Call[Page[Row]]:
     """The shards of a bucket, in order of their names."""
-
-    def read(document: Any) -> Page[Row]:
-        rows, after = _rows("shards", document), document.get("next_cursor")
-        return Page(rows, list_shards(bucket, text, after) if after else None)
-
-    query: list[tuple[str, str | int]] = [("limit", PAGE)]
-    query += [(name, value) for name, value in (("text", text), ("cursor", cursor)) if value]
-    return _get(data_path("shards", bucket), read, query)
+    query: Query = [("limit", PAGE), *[("text", text)] * bool(text)]
+    return _listed(data_path("shards", bucket), "shards", query)
 
 
-def list_objects(bucket: str, prefix: str, cursor: str = "") -> Call[Page[Row]]:
+def list_objects(bucket: str, *, prefix: str = "") -> Call[Page[Row]]:
     """All objects of a bucket, in byte order of their names."""
-
-    def read(document: Any) -> Page[Row]:
-        rows, after = _rows("objects", document), document.get("next_cursor")
-        return Page(rows, list_objects(bucket, prefix, after) if after else None)
-
-    query: list[tuple[str, str | int]] = [("limit", OBJECTS_PAGE)]
-    query += [(name, value) for name, value in (("prefix", prefix), ("cursor", cursor)) if value]
-    return _get(data_path("listings", bucket), read, query)
+    query: Query = [("limit", OBJECTS_PAGE), *[("prefix", prefix)] * bool(prefix)]
+    return _listed(data_path("listings", bucket), "objects", query)
 
 
-def find_garbage(bucket: str, older_than_s: float) -> Call[Sequence[Row]]:
+def find_garbage(bucket: str, *, older_than_s: float = 86_400.0) -> Call[Sequence[Row]]:
     """The files that interrupted jobs left in a bucket."""
     query = [("older_than_s", str(older_than_s))]
     return _get(data_path("garbage", bucket), partial(_rows, "garbage"), query)
 
 
-def list_records(bucket: str, shard: str, first: int, text: str) -> Call[Page[Row]]:
+def list_records(bucket: str, shard: str, *, first: int = 0, text: str = "") -> Call[Page[Row]]:
     """The records of a shard, from number ``first`` on."""
 
     def read(document: Any) -> Page[Row]:
         rows, after = _rows("records", document), document.get("next_number")
-        return Page(rows, None if after is None else list_records(bucket, shard, after, text))
+        more = None if after is None else list_records(bucket, shard, first=after, text=text)
+        return Page(rows, more)
 
-    query: list[tuple[str, str | int]] = [("limit", PAGE), ("first", first)]
-    query += [("text", text)] * bool(text)
+    query: Query = [("limit", PAGE), ("first", first), *[("text", text)] * bool(text)]
     return _get(data_path("records", bucket, shard), read, query)
 
 
-def show_records(bucket: str, shard: str, numbers: Sequence[int]) -> Call[Sequence[Row]]:
+def show_records(bucket: str, shard: str, *numbers: int) -> Call[Sequence[Row]]:
     """These records, with previews of their members."""
     return _samples(bucket, shard, [("number", number) for number in numbers])
 
 
-def sample_records(bucket: str, shard: str, count: int, seed: str) -> Call[Sequence[Row]]:
+def sample_records(bucket: str, shard: str, count: int, *, seed: str = "") -> Call[Sequence[Row]]:
     """Records at random, with previews of their members."""
     return _samples(bucket, shard, [("random", count), ("seed", seed)])
 
@@ -481,13 +476,13 @@ def _samples(bucket: str, shard: str, query: Query) -> Call[Sequence[Row]]:
 
 def changed_record(bucket: str, shard: str, number: int, transform: str) -> Call[Row]:
     """A record, and what a named transform makes of it."""
-    query: list[tuple[str, str | int]] = [("number", number), ("transform", transform)]
+    query: Query = [("number", number), ("transform", transform)]
     return _get(data_path("changed", bucket, shard), _mapping, query)
 
 
-def read_member(bucket: str, shard: str, number: int, member: int) -> Call[bytes]:
+def read_member(bucket: str, shard: str, number: int, member: int = 0) -> Call[bytes]:
     """The bytes of one member of a record."""
-    query: list[tuple[str, str | int]] = [("number", number), ("member", member)]
+    query: Query = [("number", number), ("member", member)]
     path = data_path("members", bucket, shard)
     return _get(path, lambda answer: bytes(answer.content), query, is_json=False)
 

@@ -8,22 +8,18 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 from msgspec import Struct
 
-from dsort.client.problems import WaitTimeoutError
-from dsort.client.transport import Transport, UnavailableError
-from dsort.client.values import known
+from dsort.client.transport import AsyncTransport, Connection, Transport, UnavailableError
+from dsort.client.values import WaitTimeoutError, known
 from dsort.errors import DsortError, ServiceError
 from dsort.log_lines import logger_of
 from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.retry import Failures, RetryPolicy
-
-if TYPE_CHECKING:
-    from dsort.client.async_transport import AsyncTransport
 
 __all__ = [
     "JobEnded",
@@ -117,12 +113,11 @@ async def await_events(
     transport: AsyncTransport, job_id: str, *, after: int = 0, deadline_s: float | None = None
 ) -> AsyncIterator[JobEvent]:
     """The same as :func:`stream_events`, from within an event loop."""
-    words = transport.words
-    failures = _failures(words)
+    failures = _failures(transport)
     while True:
-        failure = _ended(words)
+        failure = _ended(transport)
         try:
-            left_s = None if deadline_s is None else max(deadline_s - words.clock(), 0.0)
+            left_s = None if deadline_s is None else max(deadline_s - transport.clock(), 0.0)
             async with asyncio.timeout(left_s):
                 async for event in _one_awaited(transport, job_id, after):
                     after = event.number
@@ -133,18 +128,17 @@ async def await_events(
         except UnavailableError as error:
             failure = error.failure
         except httpx.TransportError as error:
-            failure = words.failure(error)
+            failure = transport.failure(error)
         except TimeoutError:
             pass  # the deadline has passed: the next lines raise the error
-        await asyncio.sleep(_delay_s(words, failures, failure, job_id, deadline_s))
+        await asyncio.sleep(_delay_s(transport, failures, failure, job_id, deadline_s))
 
 
 async def _one_awaited(
     transport: AsyncTransport, job_id: str, after: int
 ) -> AsyncIterator[JobEvent]:
-    words = transport.words
-    async with transport.stream(_path(job_id), _headers(after)) as answer:
-        _refuse(words, answer)
+    async with transport.stream(_path(job_id), headers=_headers(after)) as answer:
+        _refuse(transport, answer)
         try:
             async for sent in EventSource(answer).aiter_sse():
                 if sent.data:
@@ -152,10 +146,10 @@ async def _one_awaited(
                     after = event.number
                     yield event
         except SSEError as error:
-            raise words.not_ours(answer) from error
+            raise transport.not_ours(answer) from error
 
 
-def _failures(transport: Transport) -> Failures:
+def _failures(transport: Connection) -> Failures:
     return Failures(
         RetryPolicy(
             tries_max=None,
@@ -169,12 +163,12 @@ def _failures(transport: Transport) -> Failures:
     )
 
 
-def _ended(transport: Transport) -> DsortError:
+def _ended(transport: Connection) -> DsortError:
     return ServiceError(f"the service at {transport.url} ended the stream of events")
 
 
 def _delay_s(
-    transport: Transport,
+    transport: Connection,
     failures: Failures,
     failure: DsortError,
     job_id: str,
@@ -203,7 +197,7 @@ def _headers(after: int) -> dict[str, str]:
     return {**headers, "Last-Event-ID": str(after)} if after else headers
 
 
-def _refuse(transport: Transport, answer: httpx.Response) -> None:
+def _refuse(transport: Connection, answer: httpx.Response) -> None:
     """Raise the error of an answer that is not a stream of events."""
     if not answer.is_success:
         failure = transport.error(answer)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -18,13 +19,20 @@ import httpx
 from msgspec import Struct
 
 from dsort.client.calls import Call, Page
-from dsort.client.problems import error_of
+from dsort.client.values import error_of
 from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError, ServiceError, SpecError, TooManyRequestsError
 from dsort.log_lines import logger_of
-from dsort.retry import JITTER, RetryPolicy
+from dsort.retry import JITTER, Failures, RetryPolicy
 
-__all__ = ["Patience", "Transport", "UnavailableError", "checked_url"]
+__all__ = [
+    "AsyncTransport",
+    "Connection",
+    "Patience",
+    "Transport",
+    "UnavailableError",
+    "checked_url",
+]
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -80,9 +88,9 @@ def checked_url(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
 
 
-class Transport(ClosesOnExit):
-    """The connections to one service, through ``httpx``. Redirects are not followed, so that the
-    token goes only to that service."""
+class Connection:
+    """The address of a service, and the meaning of its answers and failures: the base of both
+    transports, so that both return the same values and raise the same errors."""
 
     def __init__(
         self,
@@ -93,7 +101,6 @@ class Transport(ClosesOnExit):
         verify: bool | str | os.PathLike[str] | ssl.SSLContext,
         patience: Patience,
         on_wait: Callable[[str], None] | None = None,
-        http: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         uniform: Callable[[float, float], float] = JITTER,
@@ -113,35 +120,14 @@ class Transport(ClosesOnExit):
             "headers": headers,
             "timeout": httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
             "verify": _trusting(verify),
-            "follow_redirects": False,
+            "follow_redirects": False,  # so that the token goes only to that service
         }
-        self._http = httpx.Client(**self._how, transport=http)
-
-    def awaited(self, http: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
-        """A client of httpx for the same service with the same options, for an event loop."""
-        return httpx.AsyncClient(**self._how, transport=http)
 
     @property
     def stream_timeout(self) -> httpx.Timeout:
         """The timeout of an answer that is read while it arrives."""
         connect_s = min(self._timeout_s, CONNECT_TIMEOUT_S)
         return httpx.Timeout(READ_STREAM_TIMEOUT_S, connect=connect_s)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def call(self, call: Call[Answer]) -> Answer:
-        """The value of the answer to a call."""
-        return self.read(call, self.request(call))
-
-    def pages(self, call: Call[Page[Item]]) -> Iterator[Item]:
-        """All rows of a list, requested page by page."""
-        more: Call[Page[Item]] | None = call
-        while more is not None:
-            page = self.call(more)
-            yield from page.rows
-            more = self.following(more, page)
 
     def read(self, call: Call[Answer], answer: httpx.Response) -> Answer:
         """The value that the call makes of ``answer``."""
@@ -156,46 +142,6 @@ class Transport(ClosesOnExit):
         if page.more is not None and page.more.query == call.query:
             raise ServiceError("the service's list has no end: the next page is this one again")
         return page.more
-
-    def request(self, call: Call[Any]) -> httpx.Response:
-        """The answer to a call, if it reports success. Calls that are not ``repeatable`` are sent
-        again only if the service cannot have received them, or has answered so."""
-        waited_s = 0.0
-
-        def send() -> httpx.Response:
-            try:
-                answer = self._http.request(
-                    call.method,
-                    call.path,
-                    params=list(call.query),
-                    content=call.content,
-                    headers=call.headers,
-                )
-            except (httpx.TransportError, httpx.DecodingError) as error:
-                raise self.judged_failure(error, repeatable=call.repeatable) from error
-            return self.judged(answer, repeatable=call.repeatable)
-
-        def waiting(error: UnavailableError, delay_s: float, tries: int) -> None:
-            nonlocal waited_s
-            waited_s += delay_s
-            self.tell_wait(error, delay_s, waited_s)
-
-        policy = RetryPolicy(
-            tries_max=self.patience.attempts,
-            seconds_max=math.inf,  # `wait_max_s` limits only the waits, however long answers take
-            delay_s_min=self.patience.delay_s / 2,
-            delay_s_max=math.inf,
-            clock=self.clock,
-            sleep=self.sleep,
-            uniform=self.uniform,
-        )
-        return policy.call(
-            send,
-            UnavailableError,
-            given_up=lambda error, tries, seconds: error.failure,
-            waiting=waiting,
-            least_delay_s=lambda error: error.asked_s,
-        )
 
     def judged(self, answer: httpx.Response, *, repeatable: bool) -> httpx.Response:
         """``answer``, if it reports success. ``UnavailableError`` if another try can help, else the
@@ -230,14 +176,6 @@ class Transport(ClosesOnExit):
         """Report through ``on_wait`` that the client waits, and for what."""
         if self._on_wait is not None:
             self._on_wait(text)
-
-    @contextmanager
-    def stream(self, path: str, *, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """An answer that is read while it arrives. ``httpx.TransportError`` if it breaks off."""
-        with self._http.stream("GET", path, headers=headers, timeout=self.stream_timeout) as answer:
-            if not answer.is_success:
-                answer.read()
-            yield answer
 
     # --- failures --------------------------------------------------------------------------------
 
@@ -305,6 +243,148 @@ class Transport(ClosesOnExit):
         reason = str(getattr(error, "reason", None) or error)
         hint = "does it want http://?" if "WRONG_VERSION" in reason else ""
         return ServiceError(f"no TLS with {self.url}: {reason.replace('_', ' ')}", hint=hint)
+
+
+class _Tries:
+    """The tries of one request. Calls that are not ``repeatable`` are sent again only if the
+    service cannot have received them, or has answered so."""
+
+    def __init__(self, connection: Connection, call: Call[Any]) -> None:
+        self._connection, self._repeatable = connection, call.repeatable
+        self._waited_s = 0.0
+        delay_s = connection.patience.delay_s
+        self._failures = Failures(
+            RetryPolicy(
+                tries_max=connection.patience.attempts,
+                seconds_max=math.inf,  # `wait_max_s` limits only the waits, not slow answers
+                delay_s_min=delay_s / 2,
+                delay_s_max=math.inf,
+                clock=connection.clock,
+                uniform=connection.uniform,
+            )
+        )
+        self.sent: dict[str, Any] = {
+            "method": call.method,
+            "url": call.path,
+            "params": list(call.query),
+            "content": call.content,
+            "headers": call.headers,
+        }
+
+    def judged(self, answer: httpx.Response) -> httpx.Response:
+        """See ``Connection.judged``."""
+        return self._connection.judged(answer, repeatable=self._repeatable)
+
+    def pause_s(self, error: httpx.RequestError | UnavailableError) -> float:
+        """The seconds until the next try. The error to raise if there is none."""
+        if not isinstance(error, UnavailableError):
+            error = self._connection.judged_failure(error, repeatable=self._repeatable)
+        delay_s = self._failures.add(error.asked_s)
+        if delay_s is None:
+            raise error.failure from error
+        self._waited_s += delay_s
+        self._connection.tell_wait(error, delay_s, self._waited_s)
+        return delay_s
+
+
+FAILED = (httpx.TransportError, httpx.DecodingError, UnavailableError)
+
+
+class Transport(Connection, ClosesOnExit):
+    """The connections to one service, through ``httpx.Client``. ``how``: as of ``Connection``."""
+
+    def __init__(
+        self, url: str, token: str | None, *, http: httpx.BaseTransport | None = None, **how: Any
+    ) -> None:
+        super().__init__(url, token, **how)
+        self._http = httpx.Client(**self._how, transport=http)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def call(self, call: Call[Answer]) -> Answer:
+        """The value of the answer to a call."""
+        return self.read(call, self.request(call))
+
+    def pages(self, call: Call[Page[Item]]) -> Iterator[Item]:
+        """All rows of a list, requested page by page."""
+        more: Call[Page[Item]] | None = call
+        while more is not None:
+            page = self.call(more)
+            yield from page.rows
+            more = self.following(more, page)
+
+    def request(self, call: Call[Any]) -> httpx.Response:
+        """The answer to a call, if it reports success."""
+        tries = _Tries(self, call)
+        while True:
+            try:
+                return tries.judged(self._http.request(**tries.sent))
+            except FAILED as error:
+                pause_s = tries.pause_s(error)
+            self.sleep(pause_s)
+
+    @contextmanager
+    def stream(self, path: str, *, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """An answer that is read while it arrives. ``httpx.TransportError`` if it breaks off."""
+        with self._http.stream("GET", path, headers=headers, timeout=self.stream_timeout) as answer:
+            if not answer.is_success:
+                answer.read()
+            yield answer
+
+
+class AsyncTransport(Connection):
+    """The connections to one service, through ``httpx.AsyncClient``."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        http: httpx.AsyncBaseTransport | None = None,
+        **how: Any,
+    ) -> None:
+        super().__init__(url, token, **how)
+        self._http = httpx.AsyncClient(**self._how, transport=http)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def call(self, call: Call[Answer]) -> Answer:
+        """The value of the answer to a call."""
+        return self.read(call, await self.request(call))
+
+    async def pages(self, call: Call[Page[Item]]) -> AsyncIterator[Item]:
+        """All rows of a list, requested page by page."""
+        more: Call[Page[Item]] | None = call
+        while more is not None:
+            page = await self.call(more)
+            for row in page.rows:
+                yield row
+            more = self.following(more, page)
+
+    async def request(self, call: Call[Any]) -> httpx.Response:
+        """The answer to a call, if it reports success."""
+        tries = _Tries(self, call)
+        while True:
+            try:
+                return tries.judged(await self._http.request(**tries.sent))
+            except FAILED as error:
+                pause_s = tries.pause_s(error)
+            await asyncio.sleep(pause_s)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx.Response]:
+        """An answer that is read while it arrives. ``httpx.TransportError`` if it breaks off."""
+        timeout = self.stream_timeout
+        async with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+            if not answer.is_success:
+                await answer.aread()
+            yield answer
 
 
 _IS_IT_THERE = "is `dsort serve` running there? --server and DSORT_SERVER say where"

@@ -16,8 +16,8 @@ import pytest
 from dsort import errors
 from dsort.cli import exits
 from dsort.client import DsortClient, Patience, calls
-from dsort.client.problems import error_of
 from dsort.client.transport import Transport, checked_url
+from dsort.client.values import error_of
 from dsort.errors import (
     ConflictError,
     DsortError,
@@ -399,7 +399,7 @@ def test_an_answer_that_cannot_be_decompressed_is_an_error_of_ours() -> None:
         transport(handle, attempts=1).call(calls.get("x"))
 
 
-@pytest.mark.parametrize("call", [JOBS, calls.list_objects("images", ""), calls.list_transforms()])
+@pytest.mark.parametrize("call", [JOBS, calls.list_objects("images"), calls.list_transforms()])
 def test_a_list_whose_pages_do_not_go_on_ends(call: Any) -> None:
     empty = {"jobs": [], "objects": [], "transforms": [], "next_cursor": "7"}
     handle, seen = answering(httpx.Response(200, json=empty))
