@@ -22,7 +22,8 @@ from PIL import Image
 import dsort
 from dsort.loader import Loader
 from tests.support.container_kinds import KINDS, some_records
-from tests.support.datasets import small_dataset, write_shards
+from tests.support.datasets import Shard, small_dataset, write_shards
+from tests.support.engine import record
 from tests.support.seaweedfs import S3Server
 
 SPEC = {
@@ -399,3 +400,13 @@ def test_a_dataset_in_a_store_is_loaded(
     for _ in range(2):  # reading forward, then by the index that was made
         found = [content(s) for b in Loader(f"s3://{bucket}", batch_size=5) for s in b]
         assert found == wanted
+
+
+def test_a_decoder_may_be_empty(tmp_path: Path) -> None:
+    class Kept(dict[str, Any]):
+        def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+            return {"key": sample["__key__"]}
+
+    write_shards(tmp_path, {"s.tar": Shard(record("a", "jpg", payload=b"x"))})
+    loader = Loader([str(tmp_path / "s.tar")], batch_size=None, decode=Kept())
+    assert loader[0] == next(iter(loader)) == {"key": "a"}

@@ -1,16 +1,32 @@
-"""``dsort verify`` and the inputs: what they prove once they have changed, and what reactions to
-duplicate keys make of them."""
+"""``dsort verify`` and the inputs: what they prove once they have changed, what reactions to
+duplicate keys make of them, and that a bug of an operator is seen."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.support.datasets import Member, Shard, small_dataset
-from tests.support.internals import Event, JobWarning
+import dsort
+from dsort import api
+from dsort.errors import InvariantError
+from dsort.options import RunOptions
+from tests.support.datasets import Member, Shard, small_dataset, write_shards
+from tests.support.engine import run_local, spec_of
+from tests.support.internals import (
+    BytesColumn,
+    Event,
+    Int64s,
+    JobWarning,
+    MemberTable,
+    RecordTable,
+    manifest_name,
+    member_names,
+)
 from tests.support.results import (
     BY_KEY,
     SHUFFLE,
@@ -189,3 +205,103 @@ def test_an_abort_that_should_have_been_is_found(tmp_path: Path) -> None:
     job = finished_job(tmp_path, *with_duplicates("ignore"))
     job.edit(lambda manifest: manifest["spec"].update(duplicate_keys="abort"))
     assert kinds(job.verify()) == ["duplicate_key"]
+
+
+NAMES = ("a.jpg", "b.jpg", "c.jpg", "../d.jpg")
+
+
+def lose_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_copies(monkeypatch, -1)
+
+
+def repeat_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_copies(monkeypatch, 1)
+
+
+def change_copies(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    """The second record of each shard comes out so many times more."""
+    whole = RecordTable.with_copies
+
+    def mutant(self: RecordTable, counts: Int64s, *, named: bool) -> tuple[RecordTable, Int64s]:
+        wrong = counts.copy()
+        wrong[1] += more
+        return whole(self, wrong, named=named)
+
+    monkeypatch.setattr(RecordTable, "with_copies", mutant)
+
+
+def swap_two_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two members with new headers have each other's."""
+    whole = member_names._with_literals
+
+    def mutant(shard: Any, members: MemberTable, named: MemberTable, rows: Int64s) -> MemberTable:
+        names = named.names.tolist()
+        first, second = rows[:2].tolist()
+        names[first], names[second] = names[second], names[first]
+        wrong = replace(named, names=BytesColumn.of(names))
+        return replace(whole(shard, members, wrong, rows), names=named.names)
+
+    monkeypatch.setattr(member_names, "_with_literals", mutant)
+
+
+def leave_unsafe_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsort.workers.operators.member_names.unsafe_rows", lambda names: [])
+
+
+def no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    pass
+
+
+COPIES = {"inputs": [{"name": "it", "input_bck": "in", "repeat": 2}]}
+LONG_KEYS = {"input_bck": "in", "transform": {"steps": [{"rekey": "x" * 120 + "{key}"}]}}
+SAFE_NAMES = {"input_bck": "in", "Config": {"unsafe_names": "rename"}}
+
+
+@pytest.mark.parametrize(
+    ("mutant", "fields", "wanted"),
+    [
+        (no_bug, COPIES, []),
+        (lose_a_copy, COPIES, None),
+        (repeat_a_copy, COPIES, None),
+        (no_bug, LONG_KEYS, []),
+        (swap_two_names, LONG_KEYS, ["changed_bytes"]),
+        (no_bug, SAFE_NAMES, []),
+        (leave_unsafe_names, SAFE_NAMES, ["foreign_record", "missing_record"]),
+    ],
+)
+def test_bugs_of_operators_are_reported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mutant: Callable[[pytest.MonkeyPatch], None],
+    fields: dict[str, Any],
+    wanted: list[str] | None,
+) -> None:
+    """Of some, the job itself finds that its tables do not fit (None)."""
+    members = tuple(Member(name, name.encode()) for name in NAMES)
+    write_shards(tmp_path / "in", {"s.tar": Shard(members)})
+    spec = {name: value for name, value in spec_of().items() if name != "input_bck"}
+    mutant(monkeypatch)
+    spec |= {**fields, "output_shard_records": 20}
+    if wanted is None:
+        with pytest.raises(InvariantError):
+            run_local(tmp_path, spec)
+        return
+    report = run_local(tmp_path, spec)
+    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
+    assert kinds(api.verify(manifest, options=RunOptions(root=tmp_path))) == wanted
+
+
+def test_the_hash_of_a_shuffle_among_keys_is_named_where_it_is_not_heeded(tmp_path: Path) -> None:
+    keys = [f"{number:02d}" for number in range(8)]
+    members = [Member(f"{key}.cls", b"1") for key in keys]
+    write_shards(tmp_path / "in", {"in-0.tar": Shard(tuple(members))})
+    by_class = {"kind": "content", "extension": ".cls", "content_key_type": "int"}
+    order = {"seed": 3, "keys": [by_class, {"kind": "shuffle"}]}
+    report = run_local(tmp_path, spec_of(algorithm=order, output_shard_records=4))
+    one, two = (tmp_path / "out" / f"out-{number}.tar" for number in (0, 1))
+    data = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(data)
+    found = dsort.verify(report, options=RunOptions(root=tmp_path))
+    texts = {each.text for each in found.problems if each.kind == "order"}
+    assert texts == {"the shuffle's hash puts it before the record before it"}

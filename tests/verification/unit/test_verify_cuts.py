@@ -1,23 +1,42 @@
-"""Names and cuts of output shards, checked from what they hold."""
+"""Parts of verification by themselves: names and cuts of output shards, manifests as data from
+outside, what is left over of inputs and outputs; it asks nothing that a job has planned."""
 
 from __future__ import annotations
 
+import ast
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dsort.errors import InputError
 from dsort.spec.load import parse_spec
+from tests.support.commands import ROOT
 from tests.support.internals import (
+    PROBLEMS_MAX,
     Findings,
     FirstRecord,
+    InputTable,
+    Int64s,
+    ManifestInput,
     ManifestOutput,
     OutputNames,
     Place,
+    RecordRows,
     ShardFacts,
+    UInt64s,
     check_cuts,
+    check_totals,
     find_strangers,
+    match_records,
+    parse_manifest,
     place_outputs,
+    sort_out,
 )
+from tests.support.manifests import manifest_bytes
 from tests.support.memory_bucket import MemoryBucket
 
 
@@ -170,3 +189,178 @@ def test_a_shard_of_at_most_some_size_closes_before_it_is_larger(
     found = findings()
     check_cuts(shards, spec, OutputNames.of(["s-%d"], ".tar"), found)
     assert [wanted in problem.text for problem in found.problems] == [True] * bool(wanted)
+
+
+SPEC = parse_spec({"input_bck": "in", "output_format": "o-%d", "output_shard_size": "1MB"}).spec
+INPUTS = [ManifestInput("in-\udcff.tar", 10240, 1, "etag", 3)]
+OUTPUTS = [ManifestOutput("o-0.tar", 3, 6, 100, 5000, "0" * 16)]
+
+
+def good() -> dict[str, Any]:
+    data = manifest_bytes(
+        job_id="j",
+        spec=SPEC.canonical(),
+        inputs=INPUTS,
+        outputs=OUTPUTS,
+    )
+    loaded: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
+    return loaded
+
+
+def test_a_manifest_comes_back_as_it_was_written() -> None:
+    stored = parse_manifest(json.dumps(good()).encode())
+    assert (stored.inputs, stored.outputs) == (tuple(INPUTS), tuple(OUTPUTS))
+    assert (stored.job_id, stored.spec, stored.index) == ("j", SPEC, None)
+    findings = Findings("j", lambda event: None)
+    check_totals(stored, findings)
+    assert findings.count == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff\xfe", b"[1, 2]", b"{}", b"[" * 100_000, b'{"manifest": "1"}', b"null"],
+    ids=["nothing", "no text", "a list", "empty", "deep", "version as text", "null"],
+)
+def test_what_is_no_manifest_is_refused(data: bytes) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_manifest(data)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        (("spec",), 3, "spec"),
+        (("spec", "input_bck"), None, "input_bck"),
+        (("job_id",), None, "job_id"),
+        (("totals",), [], "totals"),
+        (("index",), 3, "index"),
+        (("inputs",), {}, "inputs"),
+        (("inputs", 0), "in-0.tar", "inputs[0]"),
+        (("inputs", 0, "bytes"), "10240", "inputs[0].bytes"),
+        (("outputs", 0, "records"), True, "outputs[0].records"),
+        (("outputs", 0, "xxh3"), 17, "outputs[0].xxh3"),
+        (("outputs", 0, "name"), None, "outputs[0].name"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named(
+    path: tuple[str | int, ...], value: object, named: str
+) -> None:
+    manifest: Any = good()
+    holder = manifest
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = value
+    with pytest.raises(InputError) as refused:
+        parse_manifest(json.dumps(manifest).encode())
+    assert named in refused.value.message
+
+
+def test_a_manifest_of_another_version_is_refused() -> None:
+    with pytest.raises(InputError, match="version 2"):
+        parse_manifest(json.dumps({**good(), "manifest": 2}).encode())
+
+
+@pytest.mark.parametrize("name", sorted(good()["totals"]))
+def test_totals_that_do_not_add_up_are_reported(name: str) -> None:
+    manifest = good()
+    manifest["totals"][name] += 1
+    findings = Findings("j", lambda event: None)
+    check_totals(parse_manifest(json.dumps(manifest).encode()), findings)
+    (problem,) = findings.problems
+    assert problem.kind == "manifest"
+    assert name in problem.text
+
+
+def test_all_problems_are_counted_and_the_first_kept() -> None:
+    findings = Findings("j", lambda event: None)
+    for number in range(PROBLEMS_MAX + 5):
+        findings.problem("order", "s.tar", str(number), "")
+    findings.unnamed(7)
+    assert findings.count == PROBLEMS_MAX + 12
+    assert [each.record for each in findings.problems] == [str(n) for n in range(PROBLEMS_MAX)]
+
+
+def column(values: Sequence[int]) -> UInt64s:
+    return np.array(values, np.uint64)
+
+
+def digests(values: Sequence[int]) -> UInt64s:
+    """A digest for each value, the same for the same value."""
+    return np.array([(value * 7 + 1, value) for value in values], np.uint64).reshape(-1, 2)
+
+
+def table(keys: Sequence[int], contents: Sequence[int], dropped: Sequence[int] = ()) -> InputTable:
+    expected = np.ones(len(keys), np.bool_)
+    expected[list(dropped)] = False
+    return InputTable(
+        shards=("in.tar",),
+        rows=RecordRows(np.array([0, len(keys)])),
+        key_hash=column(keys),
+        digests=digests(contents),
+        members=np.ones(len(keys), np.int32),
+        group=np.zeros(len(keys), np.int32),
+        expected=expected,
+    )
+
+
+def matches(inputs: InputTable, found: UInt64s, order: Sequence[int] = ()) -> Int64s:
+    rows = np.array(order or range(len(inputs)), np.int64)
+    return match_records(inputs, found, rows, np.zeros(len(found), np.int32))
+
+
+@pytest.mark.parametrize(
+    ("keys", "contents", "expected"),
+    [
+        ([1, 2], [1, 2], {"missing": [2]}),
+        ([1, 2, 3, 3], [1, 2, 3, 3], {"doubled": [3]}),
+        ([1, 2, 30], [1, 2, 30], {"missing": [2], "foreign": [2]}),
+        ([1, 2, 3], [1, 2, 9], {"changed": [2], "changed_from": [2]}),
+        ([1, 2, 3, 3], [1, 2, 8, 9], {"split": [2, 3]}),
+        ([1, 2, 3, 3], [1, 2, 3, 9], {"foreign": [3]}),
+        ([1, 2, 3, 4], [1, 2, 3, 4], {"dropped": [3]}),
+        ([], [], {"missing": [0, 1, 2]}),
+    ],
+)
+def test_what_is_left_over_is_distinguished(
+    keys: list[int], contents: list[int], expected: dict[str, list[int]]
+) -> None:
+    inputs = table([1, 2, 3, 4], [1, 2, 3, 4], dropped=[3])
+    source = matches(inputs, digests(contents))
+    left = sort_out(inputs, column(keys), digests(contents), source)
+    found = {name: getattr(left, name).tolist() for name in left.__slots__}
+    assert {name: rows for name, rows in found.items() if rows} == expected
+
+
+def test_changed_records_of_one_key_have_a_partner_each() -> None:
+    inputs = table([5, 5, 6, 5], [1, 2, 3, 4])
+    source = matches(inputs, digests([11, 3, 12]))
+    left = sort_out(inputs, column([5, 6, 5]), digests([11, 3, 12]), source)
+    assert (left.changed.tolist(), left.changed_from.tolist()) == ([0, 2], [0, 1])
+    assert left.missing.tolist() == [3]
+
+
+def test_verification_uses_nothing_that_a_job_has_planned() -> None:
+    """It would believe what it is there to doubt."""
+    planning = {
+        "dsort.job.commit",
+        "dsort.job.coordinator",
+        "dsort.order.sort",
+        "dsort.order.cut",
+        "dsort.job.plan",
+        "dsort.workers.creator",
+        "dsort.workers.extractor",
+        "dsort.scratch.index",
+        "dsort.workers.orderer",
+        "dsort.workers.sealer",
+    }
+    used = set()
+    for path in [
+        ROOT / "dsort/verification/verify.py",
+        *(ROOT / "dsort/verification").glob("*.py"),
+    ]:
+        for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                used.add(node.module)
+    assert "dsort.verification.compare" in used
+    assert not used & planning
