@@ -1,4 +1,5 @@
-"""Inputs of several writers: what is one type among them, and what types come through."""
+"""Inputs of several writers: what is one type among them, what types come through, and what is
+counted of tables that are left out."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dsort.errors import InputError
@@ -88,3 +90,27 @@ def test_types_of_all_kinds_come_out_with_the_values_that_went_in(tmp_path: Path
     wanted, found = read_table(path), read_table(outputs(tmp_path)[0])
     assert found.schema.equals(wanted.schema)
     assert rows_of(found) == rows_of(wanted)
+
+
+def test_rows_of_a_shard_that_is_left_out_are_not_dropped_as_well(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(2):
+        keys = [f"{shard}-{row}" for row in range(40)]
+        table = pa.table({"__key__": keys, "txt": [key * 20 for key in keys]})
+        path = tmp_path / "in" / f"in-{shard}.parquet"
+        pq.write_table(table, path, row_group_size=10, compression="zstd", use_dictionary=False)
+    last = pq.ParquetFile(path).metadata.row_group(3).column(0)
+    end, data = last.data_page_offset + last.total_compressed_size, bytearray(path.read_bytes())
+    data[end - 12 : end - 2] = b"\xff" * 10
+    path.write_bytes(data)
+    spec = spec_of(
+        input_extension=".parquet",
+        output_extension=".parquet",
+        corrupt_shards="skip",
+        ekm={"low-%d": ["0-0", "0-1", "0-2"]},
+        ekm_missing_key="ignore",
+    )
+    del spec["output_format"]
+    report = run_inline(spec, tmp_path, Moved("spill", buffer_bytes=8192))
+    assert report.order.flow.read == {"": 40}
+    assert report.order.flow.out == report.records

@@ -1,11 +1,14 @@
 """The laws of a whole job, over every container and codec: nothing is lost, records come in the
-order that was asked for, shards have the sizes that were asked for, and the bytes are the same
-however the job is done. Readers are none of ours (``tests/support/container_kinds.py``)."""
+order that was asked for, shards have the sizes that were asked for, the bytes are the same
+however the job is done, and a damaged shard is refused by name or read as others read it.
+Readers are none of ours (``tests/support/container_kinds.py``)."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from tests.support.container_kinds import KINDS, Kind, Reading, Rec, some_record
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport
+from tests.support.mutants import judge, mutant_of
 
 SIZES = (17, 0, 9, 30)
 """Records of each input shard."""
@@ -207,3 +211,19 @@ def test_shards_are_as_large_as_was_asked_for(kind: Kind, rule: str, tmp_path: P
         case "file":
             sizes = zip(map(len, shards.values()), counts, strict=True)
             assert all(size <= 8000 or count == 1 for size, count in sizes)
+
+
+@pytest.mark.sample(keep=10)
+@pytest.mark.parametrize("target", ["same", ".tar"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
+def test_a_damaged_shard_is_refused_by_name_or_read_as_others_read_it(
+    kind: Kind, target: str, rng: random.Random, rounds: Callable[[int, int], int]
+) -> None:
+    whole = kind.write(some_records("fuzz", 13))
+    if kind.raw_suffix == ".bin":
+        target = "same"  # nothing else can be made of it
+    for number in range(rounds(4, 60)):
+        done, data = mutant_of(kind, whole, rng)
+        move = Moved("spill", partitions=2, buffer_bytes=2048) if number % 2 else Moved("spill")
+        verdict = judge(kind, data, target, move)
+        assert verdict.is_fine, (done, verdict)
