@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.support.internals import (
     MemberKind,
     MemberTable,
     form_records,
+    rows_equal_earlier,
 )
 
 FILE, LINK, DIRECTORY, DEVICE = (
@@ -260,3 +262,18 @@ def test_literals_of_members_left_out_are_left_out() -> None:
     assert formed.segments(members).literals.tobytes() == b"y"
     assert segments_of(formed, members) == [[(-1, 1), (1024, 1024)]]
     assert formed.stored_bytes.tolist() == [1025]
+
+
+@pytest.mark.parametrize("width", [7, 8, 9, 15, 16, 17, 31])
+def test_rows_are_compared_byte_by_byte(width: int) -> None:
+    drawn = random.Random(width)
+    rows = [bytes(drawn.choice(b"ab") for _ in range(width)) for _ in range(60)]
+    texts = BytesColumn.of(rows)
+    for start, stop, lag in itertools.product(range(width + 1), range(width + 1), (1, 2, 5)):
+        found = rows_equal_earlier(texts, width, start, stop, lag)
+        if width < 8:
+            assert found is None
+            continue
+        assert found is not None
+        pairs = zip(rows[lag:], rows[:-lag], strict=True)
+        assert found.tolist() == [one[start:stop] == other[start:stop] for one, other in pairs]

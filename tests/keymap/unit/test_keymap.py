@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Sequence
 
@@ -137,11 +136,6 @@ def test_a_key_with_two_templates_is_refused(text: str) -> None:
         entries_of_mapping({"one": ["a"], "two": ["a"]})
 
 
-def test_the_same_line_twice_is_harmless() -> None:
-    entries, _ = parse_keymap("a\tone\na\tone", separator="\t", source_name="map")
-    assert pairs_of(entries) == [("a", "one")]
-
-
 def test_a_separator_is_needed() -> None:
     with pytest.raises(SpecError, match="ekm_file_sep: must not be empty"):
         parse_keymap("a\tone", separator="", source_name="map")
@@ -161,13 +155,6 @@ def test_a_key_that_equals_a_name_decides_before_expressions() -> None:
     ) == ["one", "one", "!", "two"]
 
 
-def test_equal_keys_of_two_templates_are_ambiguous() -> None:
-    keymap = keymap_of({"one": ["a.jpg", "b", "c.jpg", "c.txt"], "two": ["a.txt", "b.jpg", ".*"]})
-    assert placed(
-        keymap, ("a", [".jpg", ".txt"]), ("b", [".txt", ".jpg"]), ("c", [".txt", ".jpg"])
-    ) == ["!", "!", "one"]
-
-
 def test_expressions_are_tried_anywhere_in_the_first_name_and_the_key() -> None:
     keymap = keymap_of({"one": ["cat"], "two": [r"dog\.png$"], "three": ["/mouse$"]})
     assert placed(
@@ -179,11 +166,6 @@ def test_expressions_are_tried_anywhere_in_the_first_name_and_the_key() -> None:
         ("a/mouse1", [".jpg"]),
         ("cat/mouse", [".jpg"]),
     ) == ["one", "two", "?", "three", "?", "!"]
-
-
-def test_several_matching_keys_of_one_template_are_one_match() -> None:
-    keymap = keymap_of({"one": ["ca", "at", "^cat$"], "two": ["x$"]})
-    assert placed(keymap, ("cat", [".jpg"]), ("catx", [".jpg"])) == ["one", "!"]
 
 
 def test_unplaced_records_go_to_the_default_template() -> None:
@@ -247,16 +229,6 @@ def test_plain_keys_mean_the_same_however_many_there_are(
         ("bbc/a.b", (".j",)): "!",
     }
     assert dict(zip(records, placed(keymap, *records), strict=True)) == records
-
-
-def test_a_map_survives_pickling_and_compiles_again() -> None:
-    keymap = keymap_of({"one": ["cat"], "two": ["dog$", "a.b"]}, "rest")
-    records: list[Record] = [("cat", [".a"]), ("dog", [".a"]), ("a", [".b"]), ("x", [".a"])]
-    wanted = placed(keymap, *records)
-    copy = pickle.loads(pickle.dumps(keymap))
-    assert wanted == placed(copy, *records) == ["one", "two", "two", "?rest"]
-    assert copy.templates == keymap.templates
-    assert len(pickle.dumps(keymap)) < 2_000
 
 
 def test_a_record_without_members_is_a_bug() -> None:
