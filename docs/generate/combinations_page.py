@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any, Final
@@ -11,7 +12,15 @@ from docs.generate.words import escaped, head
 from dsort.errors import SpecError
 from dsort.spec.load import parse_spec
 
-__all__ = ["FEATURES", "SameFieldError", "combinations_page", "refusal", "spec_with"]
+__all__ = [
+    "CODECS",
+    "CONTAINERS",
+    "FEATURES",
+    "SameFieldError",
+    "combinations_page",
+    "refusal",
+    "spec_with",
+]
 
 INTRODUCTION: Final = """
 Each row and each column of the table is one feature of a spec; a column has the number of its row.
@@ -25,6 +34,21 @@ Each row and each column of the table is one feature of a spec; a column has the
 dsort itself made the table: for each cell it checked a spec that has the two features, buckets,
 names and sizes, and nothing else. Three features that can be combined in pairs may still be refused
 together. Rules about the records are checked when the job runs.
+[Containers and codecs](#containers) have tables of their own.
+"""
+CONTAINERS_INTRODUCTION: Final = """
+## Containers
+
+Each row of the first table is a feature of the table above, for a job that reads and writes shards
+of one container. In the reasons, SUFFIX stands for the suffix of the shards.
+"""
+CODECS_INTRODUCTION: Final = """
+The second table has the codecs around each container: ✓ is read and written, *read* is read only.
+Tables with a codec around them are read for conversions to other containers.
+"""
+CONVERSIONS: Final = """
+Each of these containers can be converted into each other one. The job fails at a record that the
+other container cannot hold: [Formats](../formats.md#conversions).
 """
 BASE: Final = {
     "input_bck": "in",
@@ -90,6 +114,13 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
+CONTAINERS: Final = (
+    *(".tar", ".zip", ".jsonl", ".txt", ".msgpack", ".cbor"),
+    *(".tfrecord", ".mds", ".bin", ".parquet", ".arrow", ".arrows"),
+)
+CODECS: Final = (".gz", ".zst", ".lz4", ".bz2", ".xz")
+
+
 class SameFieldError(Exception):
     """Two features set one field to different values."""
 
@@ -104,6 +135,8 @@ def combinations_page() -> str:
     for pair in combinations(FEATURES, 2):
         cells[pair] = _cell(pair, reasons)
     parts = [head("What can be combined", "the checks of specs"), INTRODUCTION, *_table(cells)]
+    parts += [CONTAINERS_INTRODUCTION, *_container_table(reasons)]
+    parts += [CODECS_INTRODUCTION, *_codec_table(reasons), CONVERSIONS]
     parts.append("\n## Reasons\n")
     for number, (reason, pairs) in enumerate(reasons.items(), 1):
         named = "; ".join(f"{one} with {other}" for one, other in pairs)
@@ -118,6 +151,19 @@ def _cell(pair: tuple[str, str], reasons: dict[str, list[tuple[str, str]]]) -> s
         return "–"
     if not refused:
         return "✓"
+    suffix = pair[1] if pair[1] in CONTAINERS else ""
+    return _numbered(_without(suffix, refused), pair, reasons)
+
+
+def _without(suffix: str, reason: str) -> str:
+    """The reason without the suffix of one container, so that other containers share it."""
+    return re.sub(rf"(?<!\w){re.escape(suffix)}\b", "SUFFIX", reason) if suffix else reason
+
+
+def _numbered(
+    refused: str, pair: tuple[str, str], reasons: dict[str, list[tuple[str, str]]]
+) -> str:
+    """A link to the reason, which is added if it is new."""
     reasons.setdefault(refused, []).append(pair)
     number = [*reasons].index(refused) + 1
     return f"[{number}](#reason-{number})"
@@ -134,12 +180,39 @@ def _table(cells: Mapping[tuple[str, str], str]) -> Iterator[str]:
         yield f"| {number + 1} | {name} | {' | '.join(row)} |"
 
 
+def _container_table(reasons: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
+    """A row for each feature, with a cell for each container."""
+    yield f"| feature | {' | '.join(f'`{each}`' for each in CONTAINERS)} |"
+    yield f"|---|{':-:|' * len(CONTAINERS)}"
+    for name in FEATURES:
+        yield f"| {name} | {' | '.join(_cell((name, each), reasons) for each in CONTAINERS)} |"
+
+
+def _codec_table(reasons: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
+    """A row for each container, with a cell for each codec."""
+    yield f"| container | {' | '.join(f'`{each}`' for each in CODECS)} |"
+    yield f"|---|{':-:|' * len(CODECS)}"
+    for container in CONTAINERS:
+        cells = [_codec_cell(container, codec, reasons) for codec in CODECS]
+        yield f"| `{container}` | {' | '.join(cells)} |"
+
+
+def _codec_cell(container: str, codec: str, reasons: dict[str, list[tuple[str, str]]]) -> str:
+    reads = not _problem({**BASE, "input_extension": container + codec, "output_extension": ".tar"})
+    refused = _problem({**BASE, "output_extension": container + codec})
+    if not refused:
+        return "✓" if reads else "written"
+    number = _numbered(_without(container + codec, refused), (container, codec), reasons)
+    return f"read, {number}" if reads else number
+
+
 def spec_with(*features: str) -> dict[str, Any]:
-    """A spec that has these features, buckets, names and sizes, and nothing else.
-    ``SameFieldError`` if two of them set one field."""
+    """A spec that has these features (or a container, for inputs and outputs), buckets, names and
+    sizes, and nothing else. ``SameFieldError`` if two of them set one field."""
     fields: dict[str, Any] = {}
     for name in features:
-        _merge(fields, FEATURES[name])
+        own = {"input_extension": name, "output_extension": name}
+        _merge(fields, own if name in CONTAINERS else FEATURES[name])
     spec = {**BASE, **fields}
     for name in ("inputs", "outputs"):
         if name in spec:
@@ -151,7 +224,10 @@ def spec_with(*features: str) -> dict[str, Any]:
 
 def refusal(*features: str) -> str:
     """Why a spec with these features is refused; "" if it is not."""
-    spec = spec_with(*features)
+    return _problem(spec_with(*features))
+
+
+def _problem(spec: Mapping[str, Any]) -> str:
     try:
         parse_spec(spec)
     except SpecError as error:

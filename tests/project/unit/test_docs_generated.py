@@ -3,6 +3,7 @@ specs."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 import yaml
 
 from docs.generate import MAN, manuals, pages, scripts
-from docs.generate.combinations_page import FEATURES
+from docs.generate.combinations_page import BASE, CODECS, CONTAINERS, FEATURES, refusal
 from docs.generate.sources import command_line, openapi_document, spec_schema
+from dsort.containers.registry import SUPPORTED_EXTENSIONS
+from dsort.naming.names import CODEC_EXTENSIONS
 from dsort.settings import load_settings
 from dsort.spec.load import load_spec, parse_spec, read_fields, read_transform
 from tests.support.commands import ROOT
@@ -70,6 +73,40 @@ def test_the_page_of_combinations_has_each_pair_and_each_reason(fresh: dict[str,
         assert not any(cells[number - 1 :])
         for reason in re.findall(r"#(reason-[0-9]+)", row):
             assert f'<a id="{reason}">' in page
+
+
+def test_the_page_of_combinations_has_each_container_and_each_codec(fresh: dict[str, str]) -> None:
+    """Suffixes that mean the same container stand for one another."""
+    page = fresh["reference/combinations.md"]
+    same = {".ndjson", ".mp", ".cbors", ".tfrecords"}
+    assert {*CONTAINERS} == {*SUPPORTED_EXTENSIONS} - same
+    assert {*CODECS} == {*CODEC_EXTENSIONS} - {".zstd"}
+    containers, codecs = page.partition("## Containers")[2].split("\n| container |")
+    for name in FEATURES:
+        (row,) = [line for line in containers.splitlines() if line.startswith(f"| {name} |")]
+        assert row.count("|") == len(CONTAINERS) + 2
+    for each in CONTAINERS:
+        (row,) = [line for line in codecs.splitlines() if line.startswith(f"| `{each}` |")]
+        assert row.count("|") == len(CODECS) + 2
+
+
+def test_each_container_can_be_converted_into_each_other_one() -> None:
+    for one, other in itertools.permutations(CONTAINERS, 2):
+        parse_spec({**BASE, "input_extension": one, "output_extension": other})
+
+
+@pytest.mark.parametrize(
+    ("pair", "field"),
+    [
+        (("shuffle", "`keep_shards`"), "algorithm"),
+        (("`join`", "deduplicate by key"), "deduplicate"),
+    ],
+)
+def test_a_pair_that_is_refused_has_the_reason_of_the_spec(
+    pair: tuple[str, str], field: str
+) -> None:
+    assert refusal(*pair).startswith(f"`{field}")
+    assert not any(map(refusal, pair))
 
 
 def test_every_option_of_every_command_is_in_the_reference(fresh: dict[str, str]) -> None:
