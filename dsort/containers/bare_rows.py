@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from dsort.data.columns import BytesColumn, Int64s, row_numbers
-from dsort.data.members import MemberTable
+from dsort.data.members import MemberTable, OwnRecords
 from dsort.data.numbered import DIGITS, NumberedColumn
 from dsort.data.records import FormedRecords, split_names
 from dsort.errors import ConversionError
@@ -72,9 +72,7 @@ def record_table(
         payload_bytes=lengths,
         range_start=starts,
         range_length=lengths,
-        key_bytes=key_bytes,
-        record_of=np.arange(len(starts), dtype=np.int64),
-        schema=schema,
+        own=OwnRecords(key_bytes, np.arange(len(starts), dtype=np.int64), schema),
     )
 
 
@@ -163,9 +161,12 @@ class BareRows:
             literals=self._literals,
             tails={},
             entries=None,
-            key_bytes=np.array(self._key_bytes),
-            record_of=np.array(self._record_of),
-            schema="",
+            own=replace(
+                self._members.own,
+                key_bytes=np.array(self._key_bytes),
+                record_of=np.array(self._record_of),
+                schema="",
+            ),
         )
 
 
@@ -178,7 +179,7 @@ def check_keys_in_names(members: MemberTable, records: FormedRecords, suffix: st
     ``suffix`` shard, or would be read as other names."""
     rows = records.member_rows
     _check_names(members.names.take(rows), suffix)
-    if members.record_of is None:
+    if members.own.record_of is None:
         return
     wrong = np.flatnonzero(split_names(members.names).key_bytes[rows] != records.key_bytes[rows])
     if len(wrong):

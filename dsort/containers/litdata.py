@@ -131,12 +131,12 @@ def bare_items(members: MemberTable, read: Callable[[int, int], bytes]) -> Membe
     """See ``Container.bare``."""
     if not len(members):
         return bare_samples(members, read, [], None)
-    if not members.schema:
+    if not members.own.schema:
         raise ConversionError(
             "LitData chunks are not converted without their index.json, which says what is in them",
             hint="a job reads it beside its inputs",
         )
-    schema = json.loads(members.schema)
+    schema = json.loads(members.own.schema)
     formats = schema["data_format"]
     leaves = leaf_names(schema["data_spec"], len(formats))
     values = [

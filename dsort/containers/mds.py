@@ -355,7 +355,7 @@ class Mds(Container):
     # -- conversion ------------------------------------------------------------------------------
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
-        columns = Columns.of_schema(members.schema)
+        columns = Columns.of_schema(members.own.schema)
         values = [
             SampleValue(name, size, _text_of(encoding) if encoding in NUMBER_TYPES else None)
             for name, encoding, size in zip(

@@ -149,10 +149,10 @@ def bare_samples(
 ) -> MemberTable:
     """See ``Container.bare``. ``key_value``: the value that is the key of its record, if it is not
     empty, and therefore no member."""
-    assert members.key_bytes is not None
+    assert members.own.key_bytes is not None
     sizes_of = struct.Struct(f"<{sum(each.size is None for each in values)}I")
     named = [(each, each.name.encode("utf-8", "surrogatepass")) for each in values]
-    names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
+    names, key_bytes = members.names.tolist(), members.own.key_bytes.tolist()
     rows = BareRows(members)
     for record, start in enumerate(members.payload_start.tolist()):
         sizes = iter(sizes_of.unpack(read(start, sizes_of.size)))
@@ -192,7 +192,9 @@ def packed_samples(
     names. ``data_set``: the kind of data set, for messages."""
     rows, first = records.member_rows, records.member_offsets[:-1]
     if not len(rows):
-        return replace(members, literals={}, tails={}, entries=None, schema="")
+        return replace(
+            members, literals={}, tails={}, entries=None, own=replace(members.own, schema="")
+        )
     values = _values_of(members, records, data_set)
     ordered, each = rows[values.order], len(values.names)
     sizes = members.payload_bytes[ordered].reshape(len(first), each)
@@ -212,12 +214,13 @@ def packed_samples(
     tails: Mapping[int, bytes] = {}
     if key_at == each:
         tails = RowBytes(spread(records.keys, rows[records.member_offsets[1:] - 1], len(members)))
+    moved = _moved(members, rows, ordered)
     return replace(
-        _moved(members, rows, ordered),
+        moved,
         literals=RowBytes(literals),
         tails=tails,
         entries=None,
-        schema=schema_of(columns),
+        own=replace(moved.own, schema=schema_of(columns)),
     )
 
 
@@ -296,6 +299,9 @@ def _moved(members: MemberTable, rows: Int64s, ordered: Int64s) -> MemberTable:
         return members
     moved = np.arange(len(members))
     moved[rows] = ordered
+    own = members.own
+    if own.key_bytes is not None:
+        own = replace(own, key_bytes=own.key_bytes[moved])
     return replace(
         members,
         names=members.names.take(moved),
@@ -304,7 +310,7 @@ def _moved(members: MemberTable, rows: Int64s, ordered: Int64s) -> MemberTable:
         payload_bytes=members.payload_bytes[moved],
         range_start=members.range_start[moved],
         range_length=members.range_length[moved],
-        key_bytes=None if members.key_bytes is None else members.key_bytes[moved],
+        own=own,
     )
 
 

@@ -54,6 +54,33 @@ class ScanNotes(Struct, frozen=True):
     sign of it."""
 
 
+class OwnRecords(Struct, frozen=True, eq=False):
+    """What a container that separates its records itself sets of them; False where the names of
+    members separate records, and nothing is set."""
+
+    key_bytes: Int64s | None = None  # the length of the key in each name; None: by the name
+    record_of: Int64s | None = None
+    """The record of each row, ascending from 0 on, if the container itself separates its records;
+    then ``key_bytes`` is not None. None: the names separate records."""
+    schema: str = ""
+    """The properties that all records have in common, if their container stores them in one place
+    (the columns of an MDS shard). All shards of a job must agree. "": the container stores none, or
+    there are no records."""
+    record_bytes: Int64s | None = None
+    """The payload bytes of each record, shape ``(records,)``, if they are not those of its members:
+    for rows of a table, the bytes of their values. None: they are those of its members."""
+
+    def __bool__(self) -> bool:
+        columns = (self.key_bytes, self.record_of, self.record_bytes)
+        return bool(self.schema) or any(each is not None for each in columns)
+
+    def with_rows_behind(self, key_bytes: Int64s) -> OwnRecords:
+        """The same with rows behind the table, whose keys have the lengths ``key_bytes``. Records
+        are no longer separated by the container."""
+        known = None if self.key_bytes is None else np.append(self.key_bytes, key_bytes)
+        return replace(self, key_bytes=known, record_of=None)
+
+
 class MemberTable(Struct, frozen=True, eq=False):
     """The members of one shard, one row each, in shard order.
 
@@ -79,21 +106,11 @@ class MemberTable(Struct, frozen=True, eq=False):
     notes: ScanNotes = ScanNotes()
     entries: BytesColumn | None = None  # each member's entry in a listing at the end of the shard
     tails: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
-    key_bytes: Int64s | None = None  # the length of the key in each name; None: by the name
-    record_of: Int64s | None = None
-    """The record of each row, ascending from 0 on, if the container itself separates its records;
-    then ``key_bytes`` is not None. None: the names separate records."""
+    own: OwnRecords = OwnRecords()
     compressed_bytes: Int64s | None = None
     """The length of each payload in the shard, from ``payload_start`` on, if it is compressed
     there; ``payload_bytes`` is its decompressed length. -1: this one is not compressed. None: none
     is."""
-    schema: str = ""
-    """The properties that all records have in common, if their container stores them in one place
-    (the columns of an MDS shard). All shards of a job must agree. "": the container stores none, or
-    there are no records."""
-    record_bytes: Int64s | None = None
-    """The payload bytes of each record, shape ``(records,)``, if they are not those of its members:
-    for rows of a table, the bytes of their values. None: they are those of its members."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -117,7 +134,9 @@ class MemberTable(Struct, frozen=True, eq=False):
         entries = self.entries
         if entries is not None:
             entries = BytesColumn.concat([entries, entries.take(rows)])
-        return replace(self, names=names, entries=entries, record_of=None, **columns, **extras)
+        known = self.own.key_bytes
+        own = self.own.with_rows_behind(rows if known is None else known[rows])
+        return replace(self, names=names, entries=entries, own=own, **columns, **extras)
 
     def followed_by(self, more: MemberTable, shift_bytes: int) -> MemberTable:
         """The table, and ``more`` behind it, whose offsets are increased by ``shift_bytes``. Both
@@ -156,7 +175,6 @@ _COLUMNS = (
     "payload_bytes",
     "range_start",
     "range_length",
-    "key_bytes",
     "compressed_bytes",
 )
 
@@ -170,7 +188,7 @@ def bare_table(members: MemberTable) -> MemberTable:
         literals=MappingProxyType({}),
         tails=MappingProxyType({}),
         entries=None,
-        schema="",
+        own=replace(members.own, schema=""),
     )
 
 

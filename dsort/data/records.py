@@ -244,8 +244,8 @@ def form_records(
     ``drop`` leaves out all strays; ``abort`` keeps them, so that the caller can refuse the shard
     and name them. It is ignored if the container itself separates the records.
     """
-    if members.record_of is not None:
-        return _records_of_container(members, members.record_of)
+    if members.own.record_of is not None:
+        return _records_of_container(members, members.own.record_of)
     split = split_names(members.names)
     stray, kept = _sort_out_strays(members, split.stray, stray_members)
     rows, key_bytes = np.flatnonzero(kept), split.key_bytes
@@ -354,7 +354,7 @@ def form_run(members: MemberTable, begins: Int64s) -> FormedRecords | None:
 
 def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedRecords:
     """The records that the container itself has separated, whatever the names of members."""
-    assert members.key_bytes is not None
+    assert members.own.key_bytes is not None
     count = len(members)
     rows = row_numbers(count)
     stored_bytes, payload_bytes = stored_bytes_of(members, rows), members.payload_bytes
@@ -367,13 +367,13 @@ def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedReco
             run_sums(stored_bytes, offsets),
             run_sums(payload_bytes, offsets),
         )
-    keys = _key_column(members.names, first, members.key_bytes)
+    keys = _key_column(members.names, first, members.own.key_bytes)
     return FormedRecords(
         keys=keys,
         key_hash=hash_column(keys),
         member_offsets=offsets,
         member_rows=rows,
-        key_bytes=members.key_bytes,
+        key_bytes=members.own.key_bytes,
         payload_bytes=payload_bytes,
         stored_bytes=stored_bytes,
     )

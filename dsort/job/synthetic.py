@@ -229,7 +229,7 @@ def packed_pieces(
     assert container.packing is not None
     packed = container.packing.packed(bare, records, _Payloads(payloads))
     stored_bytes = records.stored_as(packed).stored_bytes
-    made = container.with_schema(packed.schema)
+    made = container.with_schema(packed.own.schema)
 
     def pieces() -> Iterator[bytes]:
         if made.head:
@@ -239,7 +239,7 @@ def packed_pieces(
             yield packed.tails.get(row, b"")
         yield made.end(PlacedEntries.of([]), int(stored_bytes.sum()))
 
-    return packed.schema, pieces()
+    return packed.own.schema, pieces()
 
 
 def table_pieces(name: str, members: Sequence[SyntheticMember]) -> Iterator[bytes]:

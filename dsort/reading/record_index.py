@@ -181,17 +181,17 @@ class AdjacentRecords(Struct, frozen=True, eq=False):
 def adjacent_records(members: MemberTable) -> AdjacentRecords:
     """The records of ``members``. Directories, links and devices have no content and are left out;
     a file without an extension is a separate record."""
-    count, of_each = len(members), members.record_of
+    count, of_each = len(members), members.own.record_of
     is_each_one = of_each is not None and are_all_rows(of_each, count)  # like the lines of a text
     if (
         is_each_one
-        and members.key_bytes is not None
+        and members.own.key_bytes is not None
         and bool((members.kind == MemberKind.FILE).all())
     ):
-        return AdjacentRecords(row_numbers(count), row_numbers(count + 1), members.key_bytes)
+        return AdjacentRecords(row_numbers(count), row_numbers(count + 1), members.own.key_bytes)
     rows = np.flatnonzero(members.kind == MemberKind.FILE)
-    if members.key_bytes is not None and members.record_of is not None:
-        key_bytes, record_of = members.key_bytes[rows], members.record_of[rows]
+    if members.own.key_bytes is not None and members.own.record_of is not None:
+        key_bytes, record_of = members.own.key_bytes[rows], members.own.record_of[rows]
         starts = np.diff(record_of, prepend=-1) != 0
     else:
         names = members.names.take(rows)

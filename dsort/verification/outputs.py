@@ -201,7 +201,7 @@ class OutputReader:
                 records, ties, stored = found
                 if self._forms[self._output_of(shard.name)].is_late:
                     # The job measured these records before it converted them.
-                    stored = replace(stored, record_bytes=None)
+                    stored = replace(stored, own=replace(stored.own, record_bytes=None))
                 facts.append(_facts(shard.name, place, records, stored))
                 on_shard(ordinal, shard, stored)
                 self._compare_counts(shard, facts[-1], may_merge=may_merge)
@@ -357,7 +357,7 @@ def _differing(found: Mapping[str, object], wanted: Mapping[str, object]) -> lis
 def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bool:
     """Whether a shard consists of the head of its container, members side by side, its end, and
     nothing else."""
-    head = container.with_schema(members.schema).head
+    head = container.with_schema(members.own.schema).head
     head_bytes = 0 if head is None else head.size_bytes(len(members))
     ends = members.range_start + members.range_length
     stored_bytes = int(ends[-1]) if len(ends) else head_bytes
@@ -384,9 +384,9 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
     entries = stored.entries
     last = records.rows_of(len(records) - 1) if len(records) else []
     first = records.rows_of(0) if len(records) else []
-    is_numbered = stored.record_of is not None
+    is_numbered = stored.own.record_of is not None
     first_rows, last_rows = (slice(1), slice(-1, None)) if is_numbered else (first, last)
-    sizes = stored.record_bytes
+    sizes = stored.own.record_bytes
     if sizes is None:
         sizes = np.array([payload[first].sum(), payload[last].sum()])
     return ShardFacts(
@@ -395,7 +395,7 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
         readable=True,
         records=len(records),
         members=len(records.members),
-        payload_bytes=int((payload if stored.record_bytes is None else sizes).sum()),
+        payload_bytes=int((payload if stored.own.record_bytes is None else sizes).sum()),
         last_payload_bytes=int(sizes[-1:].sum()),
         stored_bytes=int(stored_bytes.sum()),
         last_stored_bytes=int(stored_bytes[last_rows].sum()),

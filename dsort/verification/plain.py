@@ -93,7 +93,7 @@ def with_safe_names(shard: ShardBytes, members: MemberTable) -> MemberTable:
     """``members`` with safe names and links: none leads out of the directory that it is unpacked
     in."""
     container = shard.container
-    if members.record_of is not None and container is not BARE:
+    if members.own.record_of is not None and container is not BARE:
         return members  # their names are not stored in shards
     in_headers = container.names
     if in_headers is None:
@@ -120,9 +120,10 @@ def with_safe_names(shard: ShardBytes, members: MemberTable) -> MemberTable:
     new = in_headers.renamed(old, BytesColumn.of([*names.values()]))
     new_headers.update(zip(names, new.tolist(), strict=True))
     named = _named(members, names)
-    if members.key_bytes is not None:  # extensions stay what they are
+    if members.own.key_bytes is not None:  # extensions stay what they are
         longer_by = named.names.lengths - members.names.lengths
-        named = replace(named, key_bytes=members.key_bytes + longer_by)
+        own = replace(members.own, key_bytes=members.own.key_bytes + longer_by)
+        named = replace(named, own=own)
     return _with_headers(named, new_headers)
 
 
@@ -262,10 +263,7 @@ def with_member_defaults(
         range_start=np.append(members.range_start, nowhere),
         range_length=np.append(members.range_length, nothing),
         literals={**members.literals, **dict(enumerate(payloads, len(members)))},
-        record_of=None,
-        key_bytes=None
-        if members.key_bytes is None
-        else np.append(members.key_bytes, records.keys.lengths[of_record]),
+        own=members.own.with_rows_behind(records.keys.lengths[of_record]),
     )
     return longer, records.with_members(of_record, longer)
 

@@ -297,8 +297,8 @@ class ShardRecords(Struct, frozen=True, eq=False):
 def output_key_bytes(members: MemberTable) -> tuple[Int64s, Bools]:
     """For each name in an output shard: (the length of the key in it, whether it is a stray, which
     has no extension)."""
-    if members.key_bytes is not None:
-        return members.key_bytes, np.zeros(len(members), np.bool_)
+    if members.own.key_bytes is not None:
+        return members.own.key_bytes, np.zeros(len(members), np.bool_)
     split = split_names(members.names)
     special = (members.kind == MemberKind.DIRECTORY) | (members.kind == MemberKind.DEVICE)
     stray = split.stray | special
@@ -319,8 +319,8 @@ def output_records(
     key_hash = hash_keys(keys, len(keys))
     key_hash = np.where(stray, key_hash ^ STRAY_SALT, key_hash)
     starts = np.ones(len(members), np.bool_)
-    if members.record_of is not None:
-        starts[1:] = members.record_of[1:] != members.record_of[:-1]
+    if members.own.record_of is not None:
+        starts[1:] = members.own.record_of[1:] != members.own.record_of[:-1]
     else:
         starts[1:] = key_hash[1:] != key_hash[:-1]
         runs = starts.copy()

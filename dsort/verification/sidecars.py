@@ -52,8 +52,8 @@ class SidecarCheck:
 
     def check_shard(self, shard: ManifestOutput, members: MemberTable) -> None:
         """Check that the sidecars of one output shard describe its content."""
-        if members.schema:
-            self._schemas.setdefault(_directory(shard.name), members.schema)
+        if members.own.schema:
+            self._schemas.setdefault(_directory(shard.name), members.own.schema)
         for each in self._of_shards.get(shard.name, ()):
             found = self._read(each.name)
             if found is None:

@@ -202,10 +202,7 @@ def _with_member_defaults(
         range_start=np.append(members.range_start, nowhere),
         range_length=np.append(members.range_length, np.zeros_like(sizes)),
         literals={**members.literals, **dict(zip(made, payloads, strict=True))},
-        record_of=None,
-        key_bytes=None
-        if members.key_bytes is None
-        else np.append(members.key_bytes, records.keys.lengths[of_record]),
+        own=members.own.with_rows_behind(records.keys.lengths[of_record]),
     )
     return longer, records.with_members(np.array(of_record, np.int64), longer), [*made]
 

@@ -19,7 +19,13 @@ from msgspec.structs import replace
 from dsort.containers.base import Container
 from dsort.data.columns import Int64s, runs_that_fit
 from dsort.data.index import STORED_BYTES
-from dsort.data.members import MemberKind, MemberTable, PlacedEntries, bare_table, placed_entries
+from dsort.data.members import (
+    MemberKind,
+    MemberTable,
+    PlacedEntries,
+    bare_table,
+    placed_entries,
+)
 from dsort.data.records import FormedRecords, form_records, split_names
 from dsort.errors import ConversionError, InvariantError, StrayMemberError
 from dsort.moves.base import RecordPayload
@@ -155,7 +161,8 @@ class ConvertedSink:
             raise InvariantError(f"records of output shard {self._name} are not as they were read")
         split = split_names(members.names)
         key_bytes = np.where(split.stray, members.names.lengths, split.key_bytes)
-        bare = bare_table(replace(members, record_of=record_of, key_bytes=key_bytes))
+        own = replace(members.own, key_bytes=key_bytes, record_of=record_of)
+        bare = bare_table(replace(members, own=own))
         return _Carried(_Held(memoryview(data)), bare, form_records(bare, "keep"))
 
     def abandon(self) -> None:
@@ -214,8 +221,8 @@ class _Records:
         members, held = carried.members, carried.held
         packed = self._packed(members, carried.records, ShardPayloads(held, members))
         schemas, known = self._container.schemas, self._schema
-        if schemas is not None and known and packed.schema and packed.schema != known:
-            difference = schemas.difference(known, packed.schema)
+        if schemas is not None and known and packed.own.schema and packed.own.schema != known:
+            difference = schemas.difference(known, packed.own.schema)
             raise ConversionError(
                 f"output shard {self._name} {difference}, unlike others: all its records need "
                 "members of the same extensions",

@@ -264,7 +264,7 @@ class Extractor:
         """The properties that all records have in common; "" for rows, whose schema is known."""
         if self._rows is not None:
             return ""
-        known = batch.members.schema
+        known = batch.members.own.schema
         return known or reported_extensions(self._pipeline, batch.table, batch.found)
 
     def _indexed(self, batch: Batch, sort_keys: ShardSortKeys) -> Iterator[Table]:

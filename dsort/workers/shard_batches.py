@@ -325,13 +325,13 @@ class RunBatches:
 
 def _is_plain(members: MemberTable) -> bool:
     """Whether a shard has only names and ranges, and nothing odd."""
-    extras = (members.entries, members.record_of, members.compressed_bytes, members.record_bytes)
+    extras = (members.entries, members.compressed_bytes)
     return (
         members.notes == type(members.notes)()
         and len(members) > 0
         and bool((members.kind == MemberKind.FILE).all())
-        and not (members.literals or members.tails or members.schema)
-        and all(each is None for each in (*extras, members.key_bytes))
+        and not (members.literals or members.tails or members.own)
+        and all(each is None for each in extras)
     )
 
 
@@ -419,7 +419,7 @@ def _refuse_strays(
 
 def _refuse_repeated(shard: str, members: MemberTable, records: FormedRecords) -> None:
     """``DuplicateError`` if two members anywhere in the shard have the same name."""
-    if members.record_of is not None or not any_twice(records.key_hash):
+    if members.own.record_of is not None or not any_twice(records.key_hash):
         return  # members with the same name would be in records with the same key
     seen = set[bytes]()
     for row in np.sort(records.member_rows).tolist():

@@ -19,7 +19,7 @@ from typing_extensions import Buffer
 from dsort.containers.tar.container import TAR
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
-from dsort.data.members import MemberTable
+from dsort.data.members import MemberTable, OwnRecords
 from dsort.data.record_table import RecordTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
@@ -472,8 +472,10 @@ class ShardResults:
         known = whole.taking(np.where(rows >= 0, rows, before - 1 - rows))
         known = replace(
             known,
-            record_of=np.repeat(np.arange(len(counts)), counts),
-            key_bytes=np.repeat(_joined(self._key_bytes), counts),
+            own=OwnRecords(
+                key_bytes=np.repeat(_joined(self._key_bytes), counts),
+                record_of=np.repeat(np.arange(len(counts)), counts),
+            ),
         )
         records = form_records(known, "keep")
         kept = stays[_joined(self._of_record)]

@@ -29,8 +29,8 @@ def columns_of(members: MemberTable) -> dict[str, Any]:
         "range": list(zip(members.range_start, members.range_length, strict=True)),
         "around": (dict(members.literals), dict(members.tails)),
         "notes": members.notes,
-        "records": None if members.record_of is None else members.record_of.tolist(),
-        "key_bytes": None if members.key_bytes is None else members.key_bytes.tolist(),
+        "records": None if members.own.record_of is None else members.own.record_of.tolist(),
+        "key_bytes": None if members.own.key_bytes is None else members.own.key_bytes.tolist(),
     }
 
 

@@ -31,7 +31,7 @@ from dsort.containers.columnar.schema import (
 )
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.hashes import mix
-from dsort.data.members import MemberTable
+from dsort.data.members import MemberTable, OwnRecords
 from dsort.errors import ConversionError, CorruptShardError, InputError
 from dsort.naming.names import KEY_COLUMN, position_key, shortened
 
@@ -257,9 +257,11 @@ def cells_of_rows(
         range_start=nothing,
         range_length=np.zeros(len(names), np.int64),
         literals=dict(enumerate(contents)),
-        key_bytes=np.repeat(np.array(key_bytes, np.int64), counts),
-        record_of=np.repeat(np.arange(len(counts)), counts),
-        record_bytes=np.concatenate(sizes_of_rows),
+        own=OwnRecords(
+            key_bytes=np.repeat(np.array(key_bytes, np.int64), counts),
+            record_of=np.repeat(np.arange(len(counts)), counts),
+            record_bytes=np.concatenate(sizes_of_rows),
+        ),
     )
 
 

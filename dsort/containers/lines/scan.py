@@ -15,7 +15,7 @@ from dsort.containers.bare_rows import joined_names, position_names
 from dsort.containers.base import Need, Scanner
 from dsort.data.columns import Bools, Int64s, UInt8s, UInt64s, row_numbers
 from dsort.data.json_pointer import JsonNumber, JsonPointer, JsonSyntaxError, is_json
-from dsort.data.members import MemberTable, ScanNotes
+from dsort.data.members import MemberTable, OwnRecords, ScanNotes
 from dsort.errors import ContentKeyError, CorruptShardError
 from dsort.naming.names import shortened
 
@@ -149,8 +149,7 @@ class LineScan:
                 unended_line=int(unended),
                 shortfall=self._shortfall,
             ),
-            key_bytes=key_bytes,
-            record_of=numbers[: len(starts)],
+            own=OwnRecords(key_bytes, numbers[: len(starts)]),
         )
 
     def _look_at_head(self, head: bytes) -> None:

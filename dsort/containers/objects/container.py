@@ -210,7 +210,7 @@ class Objects(Container):
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         """A row for each field of each object, except the field with its key."""
-        assert members.key_bytes is not None
+        assert members.own.key_bytes is not None
         _refuse_tiny(members)
         rows = BareRows(members)
         for record, (key, object_start, document) in enumerate(_documents(members, read)):
@@ -332,7 +332,7 @@ def _documents(
 ) -> Iterator[tuple[bytes, int, memoryview]]:
     """(key, its first byte in the shard, its bytes) of each object. Neighbours are read at once;
     only some rows of the columns become lists at a time, because these take 200 bytes a row."""
-    assert members.key_bytes is not None
+    assert members.own.key_bytes is not None
     first = 0
     while first < len(members):
         rows = slice(first, first + _READ_ROWS)
@@ -342,7 +342,7 @@ def _documents(
         count = max(len(starts) if is_near.all() else int(is_near.argmin()), 1)
         view = memoryview(read(low, int(ends[:count].max()) - low))
         names = members.names.run(first, first + count).tolist()
-        key_bytes = members.key_bytes[rows][:count].tolist()
+        key_bytes = members.own.key_bytes[rows][:count].tolist()
         places = zip((starts[:count] - low).tolist(), sizes[:count].tolist(), strict=True)
         for name, own_bytes, (at, size) in zip(names, key_bytes, places, strict=True):
             yield name[:own_bytes], low + at, view[at : at + size]

@@ -253,8 +253,8 @@ class TFRecord(Container):
     # -- conversion ------------------------------------------------------------------------------
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
-        assert members.key_bytes is not None
-        names, key_bytes = members.names.tolist(), members.key_bytes.tolist()
+        assert members.own.key_bytes is not None
+        names, key_bytes = members.names.tolist(), members.own.key_bytes.tolist()
         starts, lengths = members.payload_start.tolist(), members.payload_bytes.tolist()
         rows = BareRows(members)
         examples = ExampleBytes(read)

@@ -274,7 +274,7 @@ def settle_unsafe_names(
 def _find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
     """The unsafe members. There are none if the shard does not contain their names: then names only
     repeat the keys of records that the container separates."""
-    if members.record_of is not None and shard.container is not BARE:
+    if members.own.record_of is not None and shard.container is not BARE:
         return UnsafeNames([], {})
     names = shard.container.names
     if names is None:
@@ -320,15 +320,16 @@ def _with_safe_names(shard: ShardBytes, members: MemberTable, found: UnsafeNames
         old = BytesColumn.of([headers[row] for row in new])
         renamed = in_headers.renamed(old, BytesColumn.of([*new.values()]))
         headers.update(zip(new, renamed.tolist(), strict=True))
-    all_names, key_bytes = members.names, members.key_bytes
+    all_names, own = members.names, members.own
     if names:
         texts = all_names.tolist()
         for row, name in names.items():
             texts[row] = name
         all_names = BytesColumn.of(texts)
-        if key_bytes is not None:  # extensions do not change
-            key_bytes = key_bytes + (all_names.lengths - members.names.lengths)
-    named = replace(members, names=all_names, key_bytes=key_bytes)
+        if own.key_bytes is not None:  # extensions do not change
+            longer_by = all_names.lengths - members.names.lengths
+            own = replace(own, key_bytes=own.key_bytes + longer_by)
+    named = replace(members, names=all_names, own=own)
     return with_new_headers(shard.container, named, headers)
 
 

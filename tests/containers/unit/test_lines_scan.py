@@ -33,8 +33,8 @@ ODD = (
 
 
 def keys_of(members: MemberTable) -> list[bytes]:
-    assert members.key_bytes is not None
-    pairs = zip(members.names.tolist(), members.key_bytes.tolist(), strict=True)
+    assert members.own.key_bytes is not None
+    pairs = zip(members.names.tolist(), members.own.key_bytes.tolist(), strict=True)
     return [name[:length] for name, length in pairs]
 
 

@@ -31,7 +31,7 @@ def test_every_window_finds_the_same_items(window_bytes: int) -> None:
     table = scanned_in_windows(CHUNK, window_bytes)
     assert len(table) == 6
     assert int(table.range_start[0] + table.range_length.sum()) == len(CHUNK)
-    assert table.schema == SCHEMA
+    assert table.own.schema == SCHEMA
     assert table.names[5] == b"chunk-0-0-000000005.bin"
 
 
@@ -41,7 +41,7 @@ def test_a_chunk_without_items_is_whole() -> None:
 
 def test_a_chunk_can_be_read_without_its_index() -> None:
     table = LITDATA.scan("c.bin", CHUNK)
-    assert (len(table), table.schema) == (6, "")
+    assert (len(table), table.own.schema) == (6, "")
 
 
 def test_a_chunk_cut_short_is_refused_wherever_it_ends() -> None:

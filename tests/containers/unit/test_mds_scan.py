@@ -41,12 +41,12 @@ def test_every_window_finds_the_same_samples(
     assert len(table) == 7
     assert table.names[0] == first + b".mds"
     assert int(table.range_start[0] + table.range_length.sum()) == len(SHARD)
-    assert json.loads(table.schema)["column_names"] == ["a", "image", "n", "z"]
+    assert json.loads(table.own.schema)["column_names"] == ["a", "image", "n", "z"]
 
 
 def test_a_shard_without_samples_keeps_its_columns() -> None:
     table = MDS.scan("s.mds", mds_shard(COLUMNS, []))
-    assert (len(table), Columns.of_schema(table.schema).names) == (0, ("a", "image", "n", "z"))
+    assert (len(table), Columns.of_schema(table.own.schema).names) == (0, ("a", "image", "n", "z"))
 
 
 def test_a_shard_cut_short_is_refused_wherever_it_ends() -> None:
@@ -150,7 +150,7 @@ def test_an_empty_key_is_refused_by_its_sample() -> None:
 
 def test_a_head_is_as_long_as_planned_and_readers_find_the_samples_behind_it() -> None:
     table = MDS.scan("s", SHARD)
-    container = MDS.with_schema(table.schema)
+    container = MDS.with_schema(table.own.schema)
     order = [4, 0, 6]
     samples = [
         SHARD[start : start + size]
@@ -176,7 +176,7 @@ def test_columns_become_members() -> None:
         start, size = int(table.range_start[row]), int(table.range_length[row])
         found[name] = table.literals.get(row, data[start : start + size])
     assert found == {b"k.a.b": b"x", b"k.cls": b"-5", b"k.f": b"0.1", b"k.j": b"[1]"}
-    assert table.schema == ""
+    assert table.own.schema == ""
 
 
 def test_a_column_without_a_name_is_a_member_and_no_key() -> None:
@@ -199,5 +199,5 @@ def test_no_sample_gets_another_name() -> None:
     ],
 )
 def test_two_schemas_differ_in_words(other: dict[str, str], words: str) -> None:
-    schema = MDS.scan("s", mds_shard({"a": "str", "n": "int"}, [])).schema
-    assert MDS.schemas.difference(schema, MDS.scan("s", mds_shard(other, [])).schema) == words
+    schema = MDS.scan("s", mds_shard({"a": "str", "n": "int"}, [])).own.schema
+    assert MDS.schemas.difference(schema, MDS.scan("s", mds_shard(other, [])).own.schema) == words

@@ -114,8 +114,8 @@ def test_a_key_is_a_feature_of_bytes_or_of_an_integer(window_bytes: int) -> None
     ]
     table = scanned_in_windows(b"".join(map(frame, records)), window_bytes, KEYED)
     assert table.names.tolist() == [b"a/b.tfrecord", b"-7.tfrecord"]
-    assert table.key_bytes is not None
-    assert table.key_bytes.tolist() == [3, 2]
+    assert table.own.key_bytes is not None
+    assert table.own.key_bytes.tolist() == [3, 2]
 
 
 @pytest.mark.parametrize(
