@@ -194,7 +194,7 @@ NOT_OURS = {"bench-data", "build", "demo", "dist", "site"}
 
 
 PHASES = {
-    *("companions/lineage", "create", "duplicates", "extraction", "known_keys"),
+    *("create", "duplicates", "extraction", "known_keys", "lineage"),
     *("order", "plan", "setup/probes", "setup/tables"),
 }
 ENGINE_ROOMS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import Decoding
 from dsort.containers.registry import codec_of
-from dsort.workers.encoding import encoded_pieces
+from dsort.workers.encoder import encoded_pieces
 
 STEP_BYTES = 1 << 20
 

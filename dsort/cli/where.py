@@ -35,7 +35,7 @@ def where(
       dsort where shuffled 000017
       dsort where s3://bucket/shuffled 000017 000042 --json
     """
-    from dsort.job.companions.lineage import find_in_lineage
+    from dsort.job.lineage import find_in_lineage
     from dsort.results.manifest import parse_manifest
 
     found = find_job(job, bucket=bucket, root=root, finished=True)

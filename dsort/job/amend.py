@@ -31,13 +31,13 @@ from dsort.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from dsort.job.companions.sidecars import (
+from dsort.job.job import Job
+from dsort.job.sidecars import (
     containers_named,
     directory_files,
     of_the_whole,
     sidecars_written,
 )
-from dsort.job.job import Job
 from dsort.results.journal import list_job_directories
 from dsort.results.layout import (
     amended_name,
@@ -189,7 +189,7 @@ def read_removed(bucket: Bucket, names: Sequence[str]) -> UInt64s:
 def _removed_bytes(job: Job) -> bytes:
     """The file with hashes of the removed keys. The keys themselves are not stored: some may have
     been removed because they identify a person."""
-    from dsort.transforms.choose import DropKeys
+    from dsort.transforms.steps import DropKeys
 
     (step,) = job.pipeline.steps
     if not isinstance(step, DropKeys):

@@ -20,7 +20,13 @@ from dsort.containers.base import Container
 from dsort.containers.registry import codec_of
 from dsort.errors import InvariantError
 from dsort.job.amend import amended, known_md5, refuse_lost_claim, release_base, result_shards
-from dsort.job.companions.sidecars import (
+from dsort.job.create import Created, keep_sealed
+from dsort.job.extraction import answers
+from dsort.job.job import Job
+from dsort.job.plan import Plan
+from dsort.job.resolve import classes_of
+from dsort.job.setup.inputs import refuse_changed_inputs
+from dsort.job.sidecars import (
     containers_named,
     directory_file_names,
     directory_files,
@@ -29,12 +35,6 @@ from dsort.job.companions.sidecars import (
     sidecars_written,
     stage_sidecars,
 )
-from dsort.job.create import Created, keep_sealed
-from dsort.job.extraction import answers
-from dsort.job.job import Job
-from dsort.job.plan import Plan
-from dsort.job.resolve import classes_of
-from dsort.job.setup.inputs import refuse_changed_inputs
 from dsort.results.earlier_results import Commit, commit_of, commits, later_than, manifests_in
 from dsort.results.journal_entries import Committing
 from dsort.results.layout import (
@@ -211,7 +211,7 @@ def _stage_lineage(job: Job, plan: Plan) -> list[StagedSidecar]:
     kind = job.pipeline.result.lineage
     if not kind or job.replaces_inputs:
         return []
-    from dsort.job.companions.lineage import stage_lineage  # loads PyArrow
+    from dsort.job.lineage import stage_lineage  # loads PyArrow
 
     return [stage_lineage(job, plan, kind)]
 

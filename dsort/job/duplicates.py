@@ -17,7 +17,7 @@ from dsort.job.extraction import Extraction, answers
 from dsort.job.job import Job
 from dsort.job.known_keys import known_keys
 from dsort.naming.names import position_key, readable
-from dsort.order.duplicates import new_keys
+from dsort.order.equal_keys import new_keys
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
 from dsort.scratch.tables import NTH, POSITION_SHARD, POSITIONS, by_position

@@ -26,7 +26,7 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.job.amend import forget_removed
-from dsort.job.companions.sidecars import directory_file_names, noted_sidecars
+from dsort.job.sidecars import directory_file_names, noted_sidecars
 from dsort.log_lines import logger_of
 from dsort.results.journal import (
     JobDirectory,

@@ -24,7 +24,6 @@ from dsort.errors import (
     SpecProblem,
     StorageError,
 )
-from dsort.job.companions.reactions import append_reactions, store_reactions
 from dsort.job.duplicates import Dropped, settle_duplicates
 from dsort.job.extraction import (
     Extraction,
@@ -39,6 +38,7 @@ from dsort.job.order import (
     equal_pieces,
 )
 from dsort.job.output_names import TemplateExhaustedError
+from dsort.job.reactions import append_reactions, store_reactions
 from dsort.naming.names import directory_of, first_few
 from dsort.order.cut import (
     CutRule,

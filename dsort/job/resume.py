@@ -16,10 +16,10 @@ from msgspec.structs import asdict
 from dsort.data.json_values import Count, Rows, json_bytes
 from dsort.data.tally import TallyRow, tally_of, tally_rows
 from dsort.errors import InvariantError, JobConflictError, ObjectNotFoundError, damaged
-from dsort.job.companions.sidecars import noted_sidecars
 from dsort.job.create import Created
 from dsort.job.job import Job, Resolved, parse_kept, refuse_damage_in
 from dsort.job.plan import Plan, with_ends
+from dsort.job.sidecars import noted_sidecars
 from dsort.log_lines import logger_of
 from dsort.order.cut import OutputShard
 from dsort.order.mixing_counts import mixing_of

@@ -13,7 +13,11 @@ from msgspec import Struct
 
 from dsort.errors import InputError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.job.amend import refuse_moved_sidecars, refuse_other_schema
-from dsort.job.companions.sidecars import (
+from dsort.job.job import Job
+from dsort.job.plan import Plan
+from dsort.job.setup.collisions import refuse_collisions
+from dsort.job.setup.new_job import output_names
+from dsort.job.sidecars import (
     containers_named,
     directory_file_names,
     early_sidecar_names,
@@ -22,10 +26,6 @@ from dsort.job.companions.sidecars import (
     replaceable_names,
     sidecars_written,
 )
-from dsort.job.job import Job
-from dsort.job.plan import Plan
-from dsort.job.setup.collisions import refuse_collisions
-from dsort.job.setup.new_job import output_names
 from dsort.naming.names import first_few
 from dsort.results.earlier_results import listed_outputs, manifests_in, newest_first
 from dsort.results.layout import manifest_name

@@ -24,7 +24,7 @@ from dsort.errors import NamesTakenError
 from dsort.naming.names import archive_extension
 from dsort.results.layout import generated_prefix
 from dsort.results.report import Event, PhaseDone, Progress
-from dsort.workers.encoding import encoded_pieces
+from dsort.workers.encoder import encoded_pieces
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket

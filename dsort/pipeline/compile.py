@@ -11,7 +11,7 @@ from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import codec_of, container_of
 from dsort.order.base import Algorithm
-from dsort.order.join import JoinRule
+from dsort.order.equal_keys import JoinRule
 from dsort.pipeline.pipeline import (
     Deduplication,
     Mix,
@@ -197,7 +197,7 @@ def _algorithm(spec: JobSpec) -> Algorithm:
     own = spec.algorithm.build()
     if spec.join is None or own.joins:
         return own
-    from dsort.order.join import JoinedPlaces
+    from dsort.order.equal_keys import JoinedPlaces
 
     return JoinedPlaces(own)
 

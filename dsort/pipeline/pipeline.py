@@ -13,7 +13,7 @@ from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.order.base import Algorithm
-from dsort.order.join import JoinRule
+from dsort.order.equal_keys import JoinRule
 from dsort.spec.target import Target
 from dsort.storage.routed import input_of
 from dsort.transforms.base import Step

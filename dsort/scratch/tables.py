@@ -34,7 +34,7 @@ from dsort.data.index import (
 from dsort.data.members import entries_bytes
 from dsort.data.table import Name, Numbers, Table
 from dsort.errors import StorageError, damaged
-from dsort.order.join import LeftOut
+from dsort.order.equal_keys import LeftOut
 from dsort.scratch.columns import ColumnFile
 
 POSITION_SHARD: Final[Name[Int64s]] = Numbers("position_shard", "<i8")

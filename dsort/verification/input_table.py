@@ -22,8 +22,7 @@ from dsort.data.records import STRAY_SALT, FormedRecords
 from dsort.errors import MixError
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
-from dsort.order.duplicates import repeated_hashes
-from dsort.order.join import JoinRule
+from dsort.order.equal_keys import JoinRule, repeated_hashes
 from dsort.spec.model import JobSpec
 from dsort.storage.routed import parted
 from dsort.transforms.outputs import Division, lots_of

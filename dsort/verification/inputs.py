@@ -22,7 +22,7 @@ from dsort.errors import CorruptShardError, ShardEndError, TransformError
 from dsort.expressions.expression import text_of_value
 from dsort.job.setup.user_code import CodeAgain
 from dsort.moves.input_shard import ShardBytes
-from dsort.order.join import JoinRule
+from dsort.order.equal_keys import JoinRule
 from dsort.pipeline.pipeline import Pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import ManifestInput

@@ -29,7 +29,7 @@ from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.data.segments import Segments
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.slices import slices_of
-from dsort.order.duplicates import repeated_hashes
+from dsort.order.equal_keys import repeated_hashes
 from dsort.pipeline.pipeline import OutputForm, Pipeline
 from dsort.verification.plain import (
     bare_members,

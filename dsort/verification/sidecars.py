@@ -13,7 +13,7 @@ import xxhash
 
 from dsort.data.members import MemberTable
 from dsort.errors import InputError, ObjectNotFoundError, StorageError
-from dsort.job.companions.sidecars import (
+from dsort.job.sidecars import (
     containers_named,
     directory_file_names,
     directory_files,

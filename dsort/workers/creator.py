@@ -38,7 +38,7 @@ from dsort.workers.companions import (
     write_sidecars,
 )
 from dsort.workers.converted_sink import ConvertedSink
-from dsort.workers.encoding import ENCODING_BYTES, EncoderThreads, NoEncoder
+from dsort.workers.encoder import ENCODING_BYTES, EncoderThreads, NoEncoder
 from dsort.workers.sinks import (
     CountingSink,
     FileSink,

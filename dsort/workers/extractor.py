@@ -38,7 +38,7 @@ from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
-from dsort.order.join import JoinedPlaces
+from dsort.order.equal_keys import JoinedPlaces
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.tables import PLACE

@@ -23,7 +23,7 @@ from dsort.moves.input_shard import read_inputs
 from dsort.naming.names import readable
 from dsort.order.algorithms import Shuffle
 from dsort.order.base import Algorithm
-from dsort.order.join import (
+from dsort.order.equal_keys import (
     Joined,
     JoinedKind,
     JoinedPlaces,

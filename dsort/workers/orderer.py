@@ -38,8 +38,13 @@ from dsort.moves.input_shard import read_inputs
 from dsort.naming.names import readable
 from dsort.order.base import Algorithm
 from dsort.order.cut import cut_partition
-from dsort.order.duplicates import find_duplicates, repeated_hashes, words_as_bytes
-from dsort.order.join import JoinedPlaces, JoinRule
+from dsort.order.equal_keys import (
+    JoinedPlaces,
+    JoinRule,
+    find_duplicates,
+    repeated_hashes,
+    words_as_bytes,
+)
 from dsort.order.mixing_counts import count_part
 from dsort.order.sort import order_rows
 from dsort.scratch.index import PartitionRows

@@ -29,7 +29,7 @@ from dsort.scratch.logs import CreatedLog, ShardCreated
 from dsort.storage.bucket import Buffer, StagedObject
 from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
 from dsort.workers.companions import MemberWatch
-from dsort.workers.encoding import Encoder, Threads
+from dsort.workers.encoder import Encoder, Threads
 from dsort.workers.tasks import OutputPiece
 
 FLUSH_BYTES = 16 << 20

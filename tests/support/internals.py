@@ -40,12 +40,12 @@ MODULES = {
     "dsort.data.tally": "SAMPLES_MAX Tally",
     "dsort.data.text_sets": "KeySet lines_of rows_equal_earlier",
     "dsort.job": "commit known_keys programs resolve streams",
-    "dsort.job.companions.lineage": "find_in_lineage",
     "dsort.job.coordinator": "plan_job run_job",
     "dsort.job.create": "CreatedShards runs_of_small",
     "dsort.job.extraction": "Extraction RUN_BYTES runs_of SMALL_BYTES",
     "dsort.job.gc": "find_garbage Garbage OWNER_FILE remove_garbage",
     "dsort.job.job": "Buckets Fact Facts Found Job JobAttempt Outcome",
+    "dsort.job.lineage": "find_in_lineage",
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
     "dsort.job.plan": "OVERHEAD_TEXT",
     "dsort.job.setup": "new_job probes worker_setup",
@@ -100,8 +100,10 @@ MODULES = {
     "dsort.order.class_numbers": "ClassCounts classes_of_all ClassPlaces",
     "dsort.order.content": "content_value ContentValueError",
     "dsort.order.cut": "cut_partition CutRule OpenShard OutputShard Piece",
-    "dsort.order.duplicates": "find_duplicates new_keys repeated_hashes",
-    "dsort.order.join": "conflicts_in join_order join_rows Joined JoinedKind JoinRule LeftOut",
+    "dsort.order.equal_keys": (
+        "conflicts_in find_duplicates join_order join_rows Joined JoinedKind JoinRule LeftOut "
+        "new_keys repeated_hashes"
+    ),
     "dsort.order.mixing": "chi_squared_p_value Mixing mixing_line",
     "dsort.order.mixing_counts": (
         "BINS_MAX BINS_OPEN_MAX count_part counts_in_input_order judge_mixing mixing_of "
@@ -206,7 +208,7 @@ MODULES = {
     "dsort.workers.companions": "_samples_bytes lineage_of MemberWatch samples_of",
     "dsort.workers.conversion": "extensions_by_output packed_records",
     "dsort.workers.creator": "Creator MOVE_OF_WAY publish_all",
-    "dsort.workers.encoding": "encoded_pieces NoEncoder",
+    "dsort.workers.encoder": "encoded_pieces NoEncoder",
     "dsort.workers.extractor": "Extractor",
     "dsort.workers.gpus": "GpuNeeds GpuPlace gpus_here",
     "dsort.workers.header_reader": "header_hops HeaderReader ReadAhead",

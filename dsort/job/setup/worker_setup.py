@@ -43,7 +43,7 @@ from dsort.storage.bucket import ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 from dsort.storage.routed import bucket_named, parted
-from dsort.workers.encoding import ENCODING_BYTES
+from dsort.workers.encoder import ENCODING_BYTES
 from dsort.workers.tasks import Attempt, CodeShare, WorkerSetup
 
 WORKERS_PER_ATTEMPT = 1_000_000

@@ -13,11 +13,11 @@ from dsort.data.index import KEYS, ORDINAL
 from dsort.data.table import Table
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import DuplicateError, JoinError
-from dsort.job.companions.reactions import store_reactions
 from dsort.job.extraction import Extraction, answers
 from dsort.job.job import Fact, Facts, Job
+from dsort.job.reactions import store_reactions
 from dsort.job.surveys.survey import Survey
-from dsort.order.join import JoinedKind, spread_places
+from dsort.order.equal_keys import JoinedKind, spread_places
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.requests import PositionsOf
 from dsort.scratch.tables import (

@@ -15,8 +15,8 @@ from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy
 from dsort.transforms.base import InputPositions, readings_needed
-from dsort.transforms.choose import Sample, Slice
 from dsort.transforms.rekey import Rekey
+from dsort.transforms.steps import Sample, Slice
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
 from tests.support.internals import BytesColumn, KeySet, hash_keys, lines_of, manifest_name

@@ -1,2 +1,0 @@
-"""Files that a job writes beside its output shards: sidecars, indexes of directories, lineage and
-reactions."""
