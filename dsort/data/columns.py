@@ -47,14 +47,14 @@ def numbers_at(column: Int64s, rows: NDArray[np.integer]) -> Int64s:
     return found
 
 
-_kept_numbers: weakref.ref[Int64s] | None = None
+_kept_numbers: weakref.ref[Int64s] = weakref.ref(np.zeros(0, np.int64))  # which is gone at once
 
 
 def row_numbers(count: int) -> Int64s:
     """0 to ``count - 1``, read-only. Calls share the same memory as long as a result is in use,
     because a table of records has five such columns."""
     global _kept_numbers
-    kept = None if _kept_numbers is None else _kept_numbers()
+    kept = _kept_numbers()
     if kept is None or len(kept) < count:
         kept = np.arange(count, dtype=np.int64)
         kept.flags.writeable = False
@@ -72,7 +72,7 @@ def are_all_rows(rows: NDArray[np.integer], count: int) -> bool:
 
 def are_row_numbers(column: NDArray[np.integer]) -> bool:
     """Whether ``column`` is a view of ``row_numbers``. Other columns with equal numbers are not."""
-    kept = None if _kept_numbers is None else _kept_numbers()
+    kept = _kept_numbers()
     if kept is None or column.base is not kept or column.itemsize != column.strides[0]:
         return False
     return not len(column) or int(column[0]) == 0

@@ -187,7 +187,7 @@ def cut_partition(
     payload = offsets_of(payload_bytes)
     stored = offsets_of(stored_bytes)
     member_count = offsets_of(members)
-    entered = None if entries is None else offsets_of(entries)
+    entered = np.zeros_like(payload) if entries is None else offsets_of(entries)
     packed = None if encoded is None else encoded.at(stored + stored_before)
     running = _Running(payload, stored, member_count, entered, file_bytes, packed)
     pieces: list[Piece] = []
@@ -216,7 +216,7 @@ def cut_partition(
                 members=int(member_count[until] - member_count[row]),
                 payload_bytes=int(payload[until] - payload[row]),
                 stored_bytes=int(stored[until] - stored[row]),
-                entries_bytes=0 if entered is None else int(entered[until] - entered[row]),
+                entries_bytes=int(entered[until] - entered[row]),
                 measured_bytes=-1 if behind is None else int(behind[until] - behind[row]),
             )
             pieces.append(piece)
@@ -243,18 +243,17 @@ class _Running(Struct, frozen=True):
     payload: Int64s
     stored: Int64s
     members: Int64s
-    entries: Int64s | None
+    entries: Int64s
     file_bytes: FileBytes | None
     encoded: Int64s | None = None
 
     def whole(self, state: OpenShard, row: int, until: int) -> int:
         """The file size of the open shard, once it has taken rows ``row:until``."""
         assert self.file_bytes is not None, "the rule is about the whole file"
-        entries = 0 if self.entries is None else int(self.entries[until] - self.entries[row])
         return self.file_bytes(
             state.records + until - row,
             state.members + int(self.members[until] - self.members[row]),
-            state.entries_bytes + entries,
+            state.entries_bytes + int(self.entries[until] - self.entries[row]),
             state.stored_bytes + int(self.stored[until] - self.stored[row]),
         )
 
