@@ -60,7 +60,7 @@ itself; rooms of one line know nothing of each other."""
 
 ENGINE = {
     *("data", "job", "keymap", "model", "moves", "naming", "order", "pipeline", "results"),
-    *("runtime", "scratch", "verification", "workers"),
+    *("runtime", "scratch", "service", "verification", "web", "workers"),
 }
 """Rooms whose modules are for each other: they have no ``__all__``."""
 RAY_LIBRARY = "dsort/runtime/ray/library.py"

@@ -16,8 +16,6 @@ from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.threads import TurnThread
 
-__all__ = ["ChangeFeed", "Subscriber"]
-
 TURN_S = 0.25
 TRAIL_S = 5.0
 """In PostgreSQL an event with a lower number may be committed after one with a higher number,

@@ -16,16 +16,6 @@ from dsort.errors import StorageError
 from dsort.options import RunOptions
 from dsort.storage.network_policy import FetchPolicy
 
-__all__ = [
-    "BODY_BYTES_MAX",
-    "OBJECT_BYTES_MAX",
-    "ServiceConfig",
-    "database_url_of",
-    "replica_name",
-    "scratch_dir_of",
-    "state_dir_of",
-]
-
 BODY_BYTES_MAX = 1 << 20
 OBJECT_BYTES_MAX = 64 << 30
 JOBS_RUNNING_MAX = 1

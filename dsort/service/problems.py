@@ -11,8 +11,6 @@ from typing import Any
 from dsort.errors import DsortError, JobStoppedError, SpecError, TooManyRequestsError
 from dsort.log_lines import one_sentence
 
-__all__ = ["PROBLEM_JSON", "kind_of", "problem", "problem_of"]
-
 PROBLEM_JSON = "application/problem+json"
 PROBLEMS_MAX = 100
 

@@ -25,8 +25,6 @@ from dsort.service.security.audit import TokenFilter
 from dsort.service.security.policy import host_problems
 from dsort.service.service import NO_GUEST, Guest, Service
 
-__all__ = ["HeadTimer", "run_service"]
-
 BACKLOG = 2048
 SHUTDOWN_S_MAX = 10
 KEEP_ALIVE_S = 65

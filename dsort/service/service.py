@@ -16,7 +16,8 @@ from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
 from dsort.service.hosting.dispatcher import Dispatcher
 from dsort.service.hosting.notifier import NoticeStore, Notifier
-from dsort.service.jobs.rows import ENDED, EventRow
+from dsort.service.jobs.rows import EventRow
+from dsort.service.jobs.states import ENDED
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
 from dsort.service.objects.listing import Listings
@@ -28,8 +29,6 @@ from dsort.service.security.audit import Audit
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import ANYONE, Identity, TokenStore
 from dsort.spec.named import Lookup
-
-__all__ = ["NO_GUEST", "Guest", "Service"]
 
 
 class Guest:

@@ -12,8 +12,6 @@ from dsort.closing import ClosesOnExit
 from dsort.errors import DsortError
 from dsort.log_lines import logger_of
 
-__all__ = ["DATABASE_AWAY", "TurnThread"]
-
 DATABASE_AWAY: Final = (SQLAlchemyError, OSError)
 """Exceptions of a transaction that may succeed if it is tried again. SQLAlchemy has many exceptions
 for a broken connection; none of them is a reason to give a job up."""

@@ -40,8 +40,6 @@ from dsort.results.layout import manifest_name
 from dsort.results.reporter import Timeline
 from dsort.storage.registry import scheme_of
 
-__all__ = ["html", "page_of_job", "page_of_manifest", "page_of_report"]
-
 SHARDS_SHOWN: Final = 2000
 BARS_MAX: Final = 24
 """Of a histogram."""

@@ -16,8 +16,8 @@ from sqlalchemy import text
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting.dispatcher import Dispatcher, Timing
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.spec.load import parse_spec
 from tests.support.children import children_here

@@ -21,8 +21,8 @@ import uvicorn
 from dsort.errors import DsortError, JobStoppedError
 from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.api.app import create_app
+from dsort.service.database.tables import JobRow
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish, record
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import insert_job
 from dsort.service.problems import problem_of
 from dsort.service.service import Service

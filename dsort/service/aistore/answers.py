@@ -19,28 +19,11 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from dsort.errors import SpecError
-from dsort.service.jobs.rows import NOT_READ, JobRow
+from dsort.service.database.tables import JobRow
+from dsort.service.jobs.rows import NOT_READ
 from dsort.service.security.uris import split_uris
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.registry import provider_of
-
-__all__ = [
-    "KEY_MAP",
-    "KEY_MAP_SCHEMA",
-    "PEER_JOB",
-    "TARGET",
-    "ZERO_TIME",
-    "BucketModel",
-    "JobInfo",
-    "bucket_model",
-    "go_time",
-    "job_info",
-    "job_snap",
-    "job_status",
-    "kinds_to_name",
-    "own_id",
-    "peer_id",
-]
 
 
 class _View(BaseModel):

@@ -40,8 +40,6 @@ from dsort.service.objects.listing import (
 from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.service import Service
 
-__all__ = ["router"]
-
 MSGPACK: Final = "application/msgpack"
 _ARCHIVES: Final = 1 << 3
 _NAME_ONLY: Final = 1 << 4

@@ -57,8 +57,6 @@ from dsort.service.service import Service
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
 
-__all__ = ["refuse_in_use", "refuse_to_change", "router"]
-
 REMOVED_MAX: Final = 100_000
 _RANGE_SIGNS: Final = "{}@%"
 

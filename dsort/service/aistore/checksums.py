@@ -19,8 +19,6 @@ from awscrt.checksums import crc32c
 from dsort.errors import SpecError, SpecProblem
 from dsort.storage.bucket import ReadObject
 
-__all__ = ["CONTENT_KIND", "Checksum", "checksum_of", "content_checksum"]
-
 CONTENT_KIND: Final = "xxhash2"
 """The kind of checksum that AIStore's buckets have by default."""
 READ_BYTES_MAX: Final = 1 << 30  # AIStore's clients wait for about ten seconds

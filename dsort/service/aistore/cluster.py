@@ -26,12 +26,10 @@ from dsort.service.aistore.lookups import all_jobs, find_job, seen_job, stop_job
 from dsort.service.aistore.messages import fields_of, message_of, text_in
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting
-from dsort.service.jobs.rows import JobRow
+from dsort.service.database.tables import JobRow
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.tokens import Identity, visible
 from dsort.service.service import Service
-
-__all__ = ["REMOVAL", "SNAPS_MAX", "add_cluster", "declined", "removal_id"]
 
 REMOVAL: Final = "delete-listrange"
 """AIStore's name for the action, and for a job of that kind."""

@@ -24,8 +24,6 @@ from dsort.service.database.engine import Database
 from dsort.service.service import Guest, Service
 from dsort.spec.named import Lookup
 
-__all__ = ["AistoreGuest"]
-
 _OBJECTS = "/v1/objects/"
 
 

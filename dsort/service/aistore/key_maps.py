@@ -19,8 +19,6 @@ from urllib.parse import unquote, urlsplit
 from dsort.errors import SpecError, SpecProblem
 from dsort.spec.syntax import parse_json
 
-__all__ = ["KEY_MAP_NAME", "HeldKeyMaps", "with_key_map"]
-
 KEY_MAP_NAME: Final = "ekm-file.json"
 
 _HELD_MAX: Final = 64

@@ -9,9 +9,7 @@ from typing import Any, Final
 from fastapi import Request
 
 from dsort.errors import NotSupportedError, SpecError, SpecProblem
-from dsort.service.security.guard import parse_text
-
-__all__ = ["action_message", "fields_of", "message_of", "number_in", "text_in"]
+from dsort.service.security.spec_text import parse_text
 
 _DECLINED: Final = ("summary-bck",)
 

@@ -32,8 +32,6 @@ from dsort.service.service import Service
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import ObjectInfo, ReadObject
 
-__all__ = ["router"]
-
 COMMAND: Final = "ais/cli"
 """The user agent of AIStore's command, whose ``get --checksum`` does not mark its request for a
 checksum."""

@@ -43,11 +43,9 @@ from dsort.service.api.datasets import NamePath
 from dsort.service.api.dependencies import Submitting
 from dsort.service.api.models import problems
 from dsort.service.objects.places import ObjectPlace, missing
-from dsort.service.security.guard import parse_text
+from dsort.service.security.spec_text import parse_text
 from dsort.service.service import Service
 from dsort.storage.bucket import Bucket, StagedObject
-
-__all__ = ["SMALL_BYTES_MAX", "router", "write_object"]
 
 UPLOADS_MAX: Final = 16  # of one client at once
 SMALL_BYTES_MAX: Final = PIECE_BYTES

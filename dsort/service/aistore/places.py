@@ -31,15 +31,6 @@ from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.storage.registry import store_of
 
-__all__ = [
-    "BucketPath",
-    "ObjectRoute",
-    "Provider",
-    "bucket_place",
-    "check_changed_name",
-    "object_place",
-]
-
 _OBJECTS: Final = b"/v1/objects/"
 _BUCKETS: Final = b"/v1/buckets/"
 DRAINED_BYTES_MAX: Final = 1 << 20

@@ -47,14 +47,12 @@ from dsort.service.aistore.lookups import (
 from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import Caller, Submitting
 from dsort.service.api.models import SPEC_BODY, problems, shown
-from dsort.service.jobs.rows import JobRow
+from dsort.service.database.tables import JobRow
 from dsort.service.jobs.store import JobFilter
-from dsort.service.security.guard import parse_text
+from dsort.service.security.spec_text import parse_text
 from dsort.service.security.tokens import visible
 from dsort.service.security.uris import shown_uris
 from dsort.service.service import Service
-
-__all__ = ["PeerRoute", "router"]
 
 LIST_MAX: Final = 1000
 _REGEX_CHARACTERS_MAX: Final = 1000

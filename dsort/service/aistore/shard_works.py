@@ -43,8 +43,6 @@ from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 
-__all__ = ["WORKS"]
-
 FILES_MAX: Final = 200_000
 FILE_BYTES_MAX: Final = 4 << 30
 MEMORY_BYTES_MAX: Final = 512 << 20

@@ -26,16 +26,6 @@ from dsort.spec.buckets import bucket_value
 from dsort.spec.model import JobSpec
 from dsort.storage.network_policy import FetchPolicy
 
-__all__ = [
-    "INLINE_BYTES_MAX",
-    "LIST_BYTES_MAX",
-    "RUN_S_MAX",
-    "InlineTransforms",
-    "has_members",
-    "listed_members",
-    "read_member",
-]
-
 RUN_S_MAX: Final = 600.0
 INLINE_BYTES_MAX: Final = 4 << 30
 """Larger shards need a job."""

@@ -29,14 +29,12 @@ from dsort.service.api.models import problems, shown
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import transforms
 from dsort.service.jobs.rows import rfc3339, validated
-from dsort.service.security.guard import bounded_problems, parse_text
+from dsort.service.security.spec_text import bounded_problems, parse_text
 from dsort.service.security.tokens import SUBMITTER
 from dsort.service.service import Service
 from dsort.spec.load import read_transform
 from dsort.spec.named import NAME_PATTERN, VERSION_MAX, NamedTransform, parse_use
 from dsort.transforms.steps import STEPS
-
-__all__ = ["TransformStore", "router"]
 
 LIST_MAX: Final = 100
 Name = Annotated[

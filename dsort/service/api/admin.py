@@ -44,8 +44,6 @@ from dsort.service.security.tokens import NAME_CHARACTERS_MAX, NAME_PATTERN, Sto
 from dsort.service.service import Service
 from dsort.spec.schema import schema as job_schema
 
-__all__ = ["NewToken", "router"]
-
 RESULTS_MAX: Final = 100
 SCHEDULES_MAX: Final = 200
 OLD_S: Final = 86_400.0

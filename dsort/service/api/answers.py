@@ -24,16 +24,6 @@ from dsort.errors import DsortError, TooManyRequestsError, UnauthorizedError
 from dsort.service.problems import PROBLEM_JSON, problem_of
 from dsort.storage.bucket import ObjectInfo
 
-__all__ = [
-    "PIECE_BYTES",
-    "BytesAnswer",
-    "JsonAnswer",
-    "TextAnswer",
-    "entity_tag",
-    "object_headers",
-    "problem_answer",
-]
-
 
 class JsonAnswer(JSONResponse):
     """A JSON document, as :func:`~dsort.data.json_values.to_json` writes any value."""

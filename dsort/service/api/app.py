@@ -46,17 +46,6 @@ from dsort.service.security.spec_text import why_no_text
 from dsort.service.service import Service
 from dsort.version import dsort_version
 
-__all__ = [
-    "DATABASE_AWAY",
-    "SameOrigin",
-    "create_app",
-    "is_bad_text",
-    "is_database_away",
-    "is_loopback",
-    "surround",
-    "tell_database_errors",
-]
-
 
 class TextUrls:
     """ASGI middleware: passes on requests whose path has no line break, and whose query is UTF-8

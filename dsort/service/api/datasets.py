@@ -50,16 +50,6 @@ from dsort.service.security.tokens import Identity
 from dsort.service.service import Service
 from dsort.storage.bucket import ObjectInfo
 
-__all__ = [
-    "ASKED",
-    "BucketPart",
-    "Looks",
-    "NamePath",
-    "Number",
-    "WholeBucket",
-    "router",
-]
-
 RECORDS_MAX: Final = 500
 SHOWN_MAX: Final = 20
 NUMBER_MAX: Final = 2**53

@@ -20,17 +20,6 @@ from dsort.service.security.tokens import ADMIN, ANYONE, SUBMITTER, Identity
 if TYPE_CHECKING:
     from dsort.service.service import Service
 
-__all__ = [
-    "Admin",
-    "Caller",
-    "Credentials",
-    "Submitting",
-    "address_of",
-    "identity",
-    "number_of",
-    "require",
-]
-
 bearer = HTTPBearer(
     scheme_name="token",
     bearerFormat="dsort_<id>_<secret>",

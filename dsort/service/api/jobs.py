@@ -20,8 +20,9 @@ from dsort.results.hooks import redacted_hook
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
 from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting.process import remove_logs
-from dsort.service.jobs.rows import JobRow, as_model, progress_view, read_parts
+from dsort.service.jobs.rows import as_model, progress_view, read_parts
 from dsort.service.jobs.states import RUNNING
 from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submit import Asked, allowed_priority
@@ -29,8 +30,6 @@ from dsort.service.security.spec_text import check_text
 from dsort.service.security.tokens import visible
 from dsort.service.security.uris import main_uri, shown_uris
 from dsort.service.service import Service
-
-__all__ = ["JOB", "JOB_ENDED", "SeenJob", "job_out", "router"]
 
 LIST_MAX = 500
 ON_SHARD_SHOWN_MAX = 200

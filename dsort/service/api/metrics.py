@@ -24,15 +24,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dsort.model.report import EXAMPLE_ID
 from dsort.service.api.dependencies import identity
 from dsort.service.api.models import problems
-from dsort.service.jobs.rows import ENDED, PHASES, STATES, JobRow, progress_view
+from dsort.service.database.tables import JobRow
+from dsort.service.jobs.rows import PHASES, progress_view
+from dsort.service.jobs.states import ENDED, STATES
 from dsort.service.jobs.store import JobStore
 from dsort.service.security.tokens import ANYONE, Identity
 from dsort.version import dsort_version
 
 if TYPE_CHECKING:  # the service has the metrics
     from dsort.service.service import Service
-
-__all__ = ["Metrics", "RequestMetrics", "router"]
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 QUEUE_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400)

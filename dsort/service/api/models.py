@@ -9,17 +9,6 @@ from typing import Any, Final
 from dsort.service.problems import PROBLEM_JSON
 from dsort.spec.schema import schema as job_schema
 
-__all__ = [
-    "RETRY_AFTER",
-    "SPEC_BODY",
-    "SPEC_SCHEMA",
-    "body_like",
-    "problems",
-    "restore_examples",
-    "shown",
-    "spec_schema",
-]
-
 _AS_TEXT: Final = "as_text"
 """FastAPI drops all nulls from the document, also those in examples; a text keeps them."""
 _TITLES: Final = {

@@ -20,8 +20,6 @@ from msgspec import Struct
 from dsort.errors import NotFoundError
 from dsort.service.service import Service
 
-__all__ = ["PAGE_HEADERS", "router"]
-
 CONTENT_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",

@@ -35,22 +35,12 @@ from dsort.service.api.dependencies import Caller
 from dsort.service.api.jobs import JOB_ENDED, SeenJob, job_out
 from dsort.service.api.models import problems, shown
 from dsort.service.change_feed import Subscriber
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting.environment import open_output
-from dsort.service.jobs.rows import (
-    NOT_READ,
-    EventRow,
-    JobRow,
-    progress_view,
-    rfc3339,
-    validated,
-)
+from dsort.service.jobs.rows import NOT_READ, EventRow, progress_view, rfc3339, validated
 from dsort.service.service import Service
 from dsort.sizes import format_bytes
 from dsort.web import job_page as job_page
-
-__all__ = [
-    "router",
-]
 
 DOCUMENT_BYTES_MAX: Final = 1 << 28
 """Ten times the manifest of a petabyte: a larger one was made to use up memory."""

@@ -22,12 +22,10 @@ from dsort.service.schedules.create import SAMPLE, parse_timing, warnings_of_inp
 from dsort.service.schedules.definition import RunRow, ScheduleDefinition, ScheduleRow
 from dsort.service.schedules.due import due_times, next_due, run_id_of
 from dsort.service.schedules.render import render, seed_of
-from dsort.service.security.guard import TextLimits, parse_text
+from dsort.service.security.spec_text import TextLimits, parse_text
 from dsort.service.security.tokens import Identity, visible
 from dsort.service.security.uris import main_uri, shown_uris
 from dsort.service.service import Service
-
-__all__ = ["router"]
 
 RUNS_MAX: Final = 500
 # The spec in a schedule is one level deeper.

@@ -30,13 +30,6 @@ from dsort.errors import SpecError, StorageError
 from dsort.retry import Failures, RetryPolicy
 from dsort.service.database.tables import locks
 
-__all__ = [
-    "Database",
-    "database_url",
-    "open_database",
-    "stored_value",
-]
-
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_MS_MAX = 30_000
 BUSY: Final = RetryPolicy(

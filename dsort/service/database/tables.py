@@ -38,26 +38,6 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from dsort.data.json_values import encodable
 from dsort.service.jobs.states import ENDED, QUEUED
 
-__all__ = [
-    "AnyText",
-    "Claims",
-    "JobRow",
-    "Json",
-    "audit",
-    "events",
-    "jobs",
-    "labels",
-    "locks",
-    "metadata",
-    "notices",
-    "schedule_runs",
-    "schedules",
-    "token_buckets",
-    "tokens",
-    "transforms",
-    "turns",
-]
-
 
 class AnyText(TypeDecorator[str]):
     """A column of text of at most ``length`` characters; None: of any length."""

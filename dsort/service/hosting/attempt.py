@@ -32,7 +32,7 @@ from dsort.results.lease import Lease, last_attempt, read_hold, stop_job
 from dsort.results.lease_record import Standing
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import Event, JobReport, report_of_manifest
-from dsort.service.jobs.rows import JobRow
+from dsort.service.database.tables import JobRow
 from dsort.service.security.guard import hidden_names
 from dsort.service.security.uris import main_uri
 from dsort.settings import resolve_ref
@@ -43,8 +43,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
-
-__all__ = ["JobAttempt", "claims_of_keymap"]
 
 LOOK_S = 1.0
 MANIFEST_BYTES_MAX = 4 << 30

@@ -25,6 +25,7 @@ from dsort.log_lines import logger_of
 from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.hosting.process import (
     AttemptKey,
@@ -48,16 +49,9 @@ from dsort.service.jobs.queue import (
     release,
     take_over,
 )
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
 from dsort.service.threads import DATABASE_AWAY, TurnThread
-
-__all__ = [
-    "HAND_OVER_S_MAX",
-    "Dispatcher",
-    "Timing",
-]
 
 DEATHS_MAX = 3
 HOSTED_KEPT = 10_000

@@ -20,7 +20,7 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.job.setup.resources import store_limits, usable_memory_bytes
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
-from dsort.service.jobs.rows import JobRow
+from dsort.service.database.tables import JobRow
 from dsort.service.security.guard import check_bucket, policy_of_bucket
 from dsort.service.security.policy import policy_of
 from dsort.service.security.uris import paths_of, split_uris
@@ -30,13 +30,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
-
-__all__ = [
-    "JobEnvironment",
-    "interpreter",
-    "open_output",
-    "policy_of_job",
-]
 
 VARIABLE = "DSORT_HOSTED_JOB"
 NOT_FOR_JOBS = ("DSORT_DATABASE_URL", "DSORT_SERVER", "DSORT_TOKEN")

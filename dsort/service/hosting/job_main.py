@@ -34,6 +34,7 @@ from dsort.errors import (
 )
 from dsort.log_lines import LineFormatter, log_to_stderr, logger_of, one_sentence
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting.attempt import JobAttempt, claims_of_keymap
 from dsort.service.hosting.environment import JobEnvironment, policy_of_job
 from dsort.service.hosting.process import (
@@ -45,15 +46,12 @@ from dsort.service.hosting.process import (
 )
 from dsort.service.hosting.reporter import Reporter, retry_while_database_is_away
 from dsort.service.jobs.queue import Ending, claim_outputs, note_process
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
 from dsort.service.schedules.retention import run_after_commit
 from dsort.service.security.guard import place_of
 from dsort.service.security.uris import joined_uris, shown_uris
 from dsort.stop_flag import StopFlag
-
-__all__ = ["main"]
 
 NOT_OURS = 3
 NOT_RECORDED = 4

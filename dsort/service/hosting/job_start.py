@@ -8,8 +8,6 @@ import sys
 
 from dsort.process_end import end_process
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Import the engine, do the attempt that the command line names, and end the process. Returns

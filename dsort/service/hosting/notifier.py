@@ -21,8 +21,6 @@ from dsort.service.jobs.rows import add_events
 from dsort.service.threads import TurnThread
 from dsort.storage.network_policy import FetchPolicy
 
-__all__ = ["TRIES_MAX", "Notice", "NoticeStore", "Notifier"]
-
 LOOK_S: Final = 2.0
 AT_ONCE_MAX: Final = 4
 """The most hooks that are called at once: a webhook that does not answer holds up no others, and

@@ -17,31 +17,8 @@ from msgspec import Struct
 
 from dsort.log_lines import without_tracebacks
 from dsort.runtime.machine import Holder, Machine
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting.environment import JobEnvironment, interpreter
-from dsort.service.jobs.rows import JobRow
-
-__all__ = [
-    "BEGIN_S_MAX",
-    "NO_LEVEL",
-    "SILENT_S_MAX",
-    "TAIL_BYTES",
-    "AttemptKey",
-    "ExitReason",
-    "Host",
-    "JobProcess",
-    "Watch",
-    "begin_process",
-    "for_us_only",
-    "how_it_died",
-    "key_of",
-    "log_event",
-    "log_path",
-    "offer_to_oom_killer",
-    "oom_kills",
-    "read_logs",
-    "remove_logs",
-    "tail",
-]
 
 AttemptKey = tuple[str, int]
 """The id of a job and the number of its attempt."""

@@ -29,8 +29,6 @@ from dsort.runtime.ray.directory import (
 from dsort.service.hosting.environment import JobEnvironment, interpreter
 from dsort.service.hosting.process import begin_process, for_us_only, tail
 
-__all__ = ["RayHead"]
-
 START_S_MAX, STOP_S_MAX, LOOK_S = 120, 15, 0.1
 STARTED = "Ray runtime started."
 OBJECT_STORE_BYTES = 160 << 20  # the object store carries little data

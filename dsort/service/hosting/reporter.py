@@ -32,8 +32,6 @@ from dsort.service.jobs.queue import (
 from dsort.service.threads import DATABASE_AWAY
 from dsort.stop_flag import StopFlag
 
-__all__ = ["Reporter", "progress_data", "retry_while_database_is_away"]
-
 Answer = TypeVar("Answer")
 
 AWAY: Final = RetryPolicy(tries_max=None, seconds_max=600.0, delay_s_min=0.05, delay_s_max=5.0)

@@ -21,13 +21,6 @@ from dsort.service.jobs.rows import NewEvent, add_events
 from dsort.service.jobs.states import ENDED, RUNNING, Event, Standing, transition
 from dsort.service.security.uris import shown_uris
 
-__all__ = [
-    "Attempt",
-    "add_job_notices",
-    "add_notices",
-    "change",
-]
-
 
 class Attempt(Struct, frozen=True):
     """A job for a caller that has not read its row: its process, or the dispatcher."""

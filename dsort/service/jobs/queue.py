@@ -25,32 +25,11 @@ from sqlalchemy import Connection, Row, delete, select
 from dsort.errors import JobConflictError
 from dsort.naming.overlap import first_conflict
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import Claims, events, jobs, turns
+from dsort.service.database.tables import Claims, JobRow, events, jobs, turns
 from dsort.service.jobs.changes import Attempt, change
-from dsort.service.jobs.rows import JobRow, NewEvent
+from dsort.service.jobs.rows import NewEvent
 from dsort.service.jobs.states import EXIT_STOPPED, QUEUED, RUNNING
 from dsort.service.jobs.store import fair_order, job_rows, note_turn
-
-__all__ = [
-    "Beat",
-    "Claims",
-    "Ending",
-    "Limits",
-    "NewEvent",
-    "ProgressUpdate",
-    "beat",
-    "claim_next",
-    "claim_outputs",
-    "conflict_of",
-    "finish",
-    "hand_over",
-    "is_known",
-    "note_process",
-    "record",
-    "release",
-    "take_over",
-    "thin_progress",
-]
 
 ALONE = "dispatch"
 CANDIDATES_AT_A_TIME = 100

@@ -12,24 +12,7 @@ from sqlalchemy import Connection, insert
 
 from dsort.data.json_values import to_json
 from dsort.model.base import rfc3339_text
-from dsort.service.database.tables import JobRow, Json, events
-from dsort.service.jobs.states import ENDED, STATES
-
-__all__ = [
-    "ENDED",
-    "NOT_READ",
-    "PHASES",
-    "STATES",
-    "EventRow",
-    "JobRow",
-    "NewEvent",
-    "add_events",
-    "as_model",
-    "progress_view",
-    "read_parts",
-    "rfc3339",
-    "validated",
-]
+from dsort.service.database.tables import Json, events
 
 NewEvent: TypeAlias = tuple[float, str, Json]
 """The time of the event (seconds since 1970), its kind, its data."""

@@ -11,17 +11,6 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from dsort.errors import ConflictError
 
-__all__ = [
-    "ENDED",
-    "EXIT_STOPPED",
-    "QUEUED",
-    "RUNNING",
-    "STATES",
-    "Event",
-    "Standing",
-    "transition",
-]
-
 QUEUED: Final = "queued"
 RUNNING: Final = "running"
 STATES: Final = (QUEUED, RUNNING, "finished", "failed", "stopped")

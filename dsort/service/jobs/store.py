@@ -27,23 +27,10 @@ from sqlalchemy.exc import IntegrityError
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
 from dsort.results.job_ids import new_job_id
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import events, jobs, labels, schedules, turns
+from dsort.service.database.tables import JobRow, events, jobs, labels, schedules, turns
 from dsort.service.jobs.changes import change
-from dsort.service.jobs.rows import EventRow, JobRow, add_events
+from dsort.service.jobs.rows import EventRow, add_events
 from dsort.service.jobs.states import ENDED, EXIT_STOPPED, QUEUED, RUNNING, Event, transition
-
-__all__ = [
-    "JobFilter",
-    "JobPageOf",
-    "JobStore",
-    "OnInsert",
-    "fair_order",
-    "insert_job",
-    "job_rows",
-    "note_turn",
-    "queue_places",
-    "spec_hooks",
-]
 
 OnInsert = Callable[[Connection, JobRow], None]
 EVENTS_PAGE = 500

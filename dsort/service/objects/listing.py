@@ -33,21 +33,6 @@ from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.ref import BucketRef
 
-__all__ = [
-    "CURSOR_CHARACTERS_MAX",
-    "PAGE_MAX",
-    "SHARDS_MAX",
-    "TEXT_BYTES_MAX",
-    "Entry",
-    "ListingPage",
-    "Listings",
-    "PageAsked",
-    "known_buckets",
-    "listed_shards",
-    "name_in_specs",
-    "random_shards",
-]
-
 BUCKETS_MAX: Final = 10_000
 PAGE_MAX: Final = 10_000
 PAGE_S_MAX: Final = 10.0

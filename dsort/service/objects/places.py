@@ -25,13 +25,9 @@ from dsort.errors import (
     SpecProblem,
 )
 from dsort.service.config import ServiceConfig
-from dsort.service.security.guard import (
-    bounded_problems,
-    check_bucket,
-    check_object,
-    policy_of_bucket,
-)
+from dsort.service.security.guard import check_bucket, check_object, policy_of_bucket
 from dsort.service.security.policy import SpecPolicy
+from dsort.service.security.spec_text import bounded_problems
 from dsort.service.security.tokens import Identity
 from dsort.service.security.uris import joined_uris
 from dsort.settings import resolve_ref
@@ -41,15 +37,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
-
-__all__ = [
-    "Asking",
-    "ObjectPlace",
-    "bucket_of_path",
-    "missing",
-    "object_of_path",
-    "sent_path",
-]
 
 PATH_BYTES_MAX: Final = 8192
 

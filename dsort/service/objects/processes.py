@@ -46,16 +46,6 @@ from dsort.service.objects.places import ObjectPlace
 from dsort.service.objects.shard_main import MEMBERS_FILE, ORDER_FILE, OURS, OUT_DIRECTORY
 from dsort.spec.buckets import bucket_value
 
-__all__ = [
-    "Gone",
-    "MadeFile",
-    "MemberPart",
-    "ShardProblemError",
-    "ShardProcesses",
-    "Turns",
-]
-
-
 END_S_MAX: Final = 5.0
 
 

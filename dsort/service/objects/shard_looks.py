@@ -31,25 +31,6 @@ from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 
-__all__ = [
-    "CONTENT_BYTES_MAX",
-    "IMAGE_PIXELS_MAX",
-    "SHOWN_BYTES_MAX",
-    "Kind",
-    "Order",
-    "Preview",
-    "UnsatisfiableRangeError",
-    "counts",
-    "garbage",
-    "parse_range",
-    "payload",
-    "preview_of",
-    "record_of",
-    "records",
-    "shown",
-    "shown_record",
-]
-
 MEMBERS_LISTED_MAX: Final = 16  # of each record of a page: the others are only counted
 MEMBERS_SHOWN_MAX: Final = 64  # of a record with its content
 NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: in a tar it may have megabytes

@@ -36,21 +36,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 
-__all__ = [
-    "MEMBERS_FILE",
-    "MESSAGE_BYTES_MAX",
-    "ORDER_FILE",
-    "OURS",
-    "OUT_DIRECTORY",
-    "WORKS",
-    "Work",
-    "bucket_of",
-    "limit_memory",
-    "main",
-    "opened_shard",
-    "write_out",
-]
-
 ORDER_FILE: Final = "order.json"
 OUT_DIRECTORY: Final = "out"
 MEMBERS_FILE: Final = "members"

@@ -21,7 +21,7 @@ from dsort.job.setup.inputs import absent_inputs
 from dsort.naming.names import closest
 from dsort.options import RunOptions
 from dsort.order.algorithms import takes_seed
-from dsort.service.jobs.rows import JobRow
+from dsort.service.database.tables import JobRow
 from dsort.service.jobs.submit import Asked, CheckedSpec, allow, allowed_priority
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition, ScheduleRow
 from dsort.service.schedules.due import due_times, run_id_of
@@ -47,16 +47,6 @@ from dsort.storage.routed import BucketPlace, open_inputs
 
 if TYPE_CHECKING:
     from dsort.service.security.tokens import Identity
-
-__all__ = [
-    "SAMPLE",
-    "JobMaker",
-    "LoadedDefinition",
-    "Preparing",
-    "parse_definition",
-    "parse_timing",
-    "warnings_of_inputs",
-]
 
 
 class Preparing(Protocol):

@@ -29,20 +29,6 @@ from dsort.service.schedules.due import cron_in_numbers, parse_interval
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.outputs import Hook
 
-__all__ = [
-    "REFUSED",
-    "SKIPPED",
-    "SUBMITTED",
-    "WAITING",
-    "RunRow",
-    "ScheduleDefinition",
-    "ScheduleRow",
-    "moment_s",
-    "run_row",
-    "schedule_row",
-]
-
-
 CRON_HINT: Final = 'five fields, e.g. "0 2 * * *" (every night at two) or "30 6 * * mon-fri"'
 INTERVAL_HINT: Final = 'e.g. "6h", "1d", "90m" or "P1D"'
 LABELS_MAX: Final = 20

@@ -25,18 +25,6 @@ from dsort.durations import parse_duration
 if TYPE_CHECKING:
     from dsort.service.schedules.definition import ScheduleDefinition
 
-__all__ = [
-    "Interval",
-    "Missed",
-    "cron_in_numbers",
-    "date_of",
-    "due_times",
-    "missed",
-    "next_due",
-    "parse_interval",
-    "run_id_of",
-]
-
 COUNTED_MAX = 1000
 """Up to this number, missed due times are counted one by one."""
 

@@ -20,21 +20,6 @@ from dsort.service.schedules.due import date_of, run_id_of
 from dsort.spec.dialects import translate
 from dsort.spec.hints import path_of
 
-__all__ = [
-    "PLACEHOLDERS",
-    "POINTER_NAME",
-    "RunValues",
-    "has_placeholder",
-    "names_prefix",
-    "pointer_name",
-    "render",
-    "seed_of",
-    "shared_part",
-    "shared_template",
-    "values_of",
-    "with_shared_buckets",
-]
-
 PLACEHOLDERS: Final = ("date", "run_id", "epoch")
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_-]*)\s*\}\}")

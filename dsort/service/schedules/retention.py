@@ -35,8 +35,6 @@ from dsort.storage.directory.bucket import remove_if_empty
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
 
-__all__ = ["ScheduleResults", "apply_retention", "move_pointer", "places_of", "run_after_commit"]
-
 Opener = Callable[[BucketRef], Bucket]
 """Opens a bucket with the addresses and limits from the settings of the process."""
 

@@ -25,8 +25,6 @@ from dsort.service.schedules.definition import (
 from dsort.service.schedules.due import next_due
 from dsort.service.security.tokens import Identity
 
-__all__ = ["ScheduleStore"]
-
 
 class ScheduleStore:
     """The schedules of a service. Every method is a transaction of its own.

@@ -17,13 +17,6 @@ from dsort.log_lines import redact
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import audit
 
-__all__ = [
-    "Audit",
-    "AuditRow",
-    "TokenFilter",
-    "redact",
-]
-
 
 class AuditRow(Struct, frozen=True):
     """One action. ``at``: seconds since 1970; ``address``: the peer of the connection, empty for

@@ -36,8 +36,6 @@ from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.spec_text import (
     TextLimits,
     bounded_problems,
-    check_fields,
-    parse_text,
 )
 from dsort.service.security.uris import joined_uris, paths_of
 from dsort.settings import resolve_ref
@@ -47,23 +45,6 @@ from dsort.spec.model import JobSpec
 from dsort.spec.target import Target
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import SECRET_HINT, STREAM, BucketRef
-
-__all__ = [
-    "SpecPlaces",
-    "TextLimits",
-    "bounded_problems",
-    "check_bucket",
-    "check_fields",
-    "check_files",
-    "check_hooks",
-    "check_object",
-    "check_spec",
-    "hidden_names",
-    "is_hidden_directory",
-    "parse_text",
-    "place_of",
-    "policy_of_bucket",
-]
 
 _FILE: Final = "file"
 

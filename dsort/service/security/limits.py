@@ -24,8 +24,6 @@ from dsort.errors import TooLargeError, TooManyRequestsError
 from dsort.service.problems import PROBLEM_JSON, problem_of
 from dsort.sizes import format_bytes
 
-__all__ = ["BodyLimit", "Rate", "RequestLimits"]
-
 CLIENTS_REMEMBERED_MAX = 10_000
 STREAMS_MAX = 256
 STREAM_RETRY_S = 10.0

@@ -18,8 +18,6 @@ from dsort.storage.network_policy import FetchPolicy, check_host_pattern
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import split_scheme, store_of
 
-__all__ = ["Operated", "SpecPolicy", "host_problems", "policy_of"]
-
 _FILE: Final = "file"
 
 

@@ -19,15 +19,6 @@ from dsort.spec.hints import describe, path_of
 from dsort.spec.syntax import looks_like_json, parse_json
 from dsort.spec.yaml_text import parse_yaml
 
-__all__ = [
-    "TextLimits",
-    "bounded_problems",
-    "check_fields",
-    "check_text",
-    "parse_text",
-    "why_no_text",
-]
-
 _KEY_MAP: Final = "ekm"
 _MULTILINE: Final = "description"
 _SEPARATORS: Final = ("ekm_file_sep", "ekm_sep", "order_file_sep")

@@ -47,24 +47,6 @@ from dsort.service.jobs.rows import rfc3339
 from dsort.service.security.uris import LINE_END, rows_of_uris, split_uris
 from dsort.storage.ref import BucketRef
 
-__all__ = [
-    "ADMIN",
-    "ANYONE",
-    "NAME_CHARACTERS_MAX",
-    "NAME_PATTERN",
-    "ROLES",
-    "SUBMITTER",
-    "VIEWER",
-    "HasBuckets",
-    "Identity",
-    "StoredToken",
-    "TokenStore",
-    "checked_buckets",
-    "matches",
-    "token_id_of",
-    "visible",
-]
-
 VIEWER, SUBMITTER, ADMIN = "viewer", "submitter", "admin"
 ROLES = (VIEWER, SUBMITTER, ADMIN)  # each may do what the roles before it may
 BUCKETS_MAX = 100

@@ -13,16 +13,6 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from dsort.storage.addresses import parse_address
 
-__all__ = [
-    "LINE_END",
-    "joined_uris",
-    "main_uri",
-    "paths_of",
-    "rows_of_uris",
-    "shown_uris",
-    "split_uris",
-]
-
 LINE_END = "\n"
 _MARK = 0xE000  # for private use: ``joined_uris`` encodes it
 

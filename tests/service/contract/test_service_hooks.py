@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 from dsort.service.api.schedules import schedule_view
 from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import notices
+from dsort.service.database.tables import JobRow, notices
 from dsort.service.hosting.notifier import (
     FIRST_PAUSE_S,
     HELD_S,
@@ -24,7 +24,6 @@ from dsort.service.hosting.notifier import (
     Notifier,
 )
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.settings import Settings
 from dsort.storage.network_policy import FetchPolicy

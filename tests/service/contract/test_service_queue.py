@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import JobConflictError, TooManyRequestsError
 from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import jobs
+from dsort.service.database.tables import JobRow, jobs
 from dsort.service.jobs import queue
 from dsort.service.jobs.queue import (
     Beat,
@@ -33,7 +33,6 @@ from dsort.service.jobs.queue import (
     take_over,
     thin_progress,
 )
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from tests.support.databases import on_both_databases
 

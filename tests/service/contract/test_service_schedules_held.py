@@ -9,9 +9,8 @@ from sqlalchemy import update
 
 from dsort.errors import JobConflictError
 from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import jobs
+from dsort.service.database.tables import JobRow, jobs
 from dsort.service.jobs.queue import Limits, claim_next
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.retention import ScheduleResults
 from tests.support.databases import on_both_databases

@@ -19,8 +19,8 @@ import pytest
 from sqlalchemy import select, update
 
 from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import jobs, schedule_runs, schedules
-from dsort.service.jobs.rows import ENDED, JobRow
+from dsort.service.database.tables import JobRow, jobs, schedule_runs, schedules
+from dsort.service.jobs.states import ENDED
 from dsort.service.jobs.store import JobStore
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local, spec_of

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import JobRow
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from tests.support.sampling import examples
 

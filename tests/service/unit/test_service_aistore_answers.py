@@ -20,7 +20,7 @@ from dsort.service.aistore.answers import (
     job_info,
     kinds_to_name,
 )
-from dsort.service.jobs.rows import JobRow
+from dsort.service.database.tables import JobRow
 from tests.support.internals import OVERHEAD_TEXT, WARNING_TEXTS
 
 ROOT = Path("/data")

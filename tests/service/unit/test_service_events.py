@@ -19,8 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from dsort.service.api.metrics import Metrics, RequestMetrics
 from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import jobs
-from dsort.service.jobs.rows import JobRow
+from dsort.service.database.tables import JobRow, jobs
 from dsort.service.jobs.store import JobStore
 from dsort.service.security.tokens import VIEWER, Identity
 

@@ -13,8 +13,8 @@ from sqlalchemy import insert
 from dsort.service import change_feed as feed
 from dsort.service.change_feed import ChangeFeed
 from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import events
-from dsort.service.jobs.rows import EventRow, JobRow
+from dsort.service.database.tables import JobRow, events
+from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.store import JobStore
 
 

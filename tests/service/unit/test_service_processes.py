@@ -16,6 +16,7 @@ import pytest
 
 from dsort.log_lines import LineFormatter
 from dsort.options import RunOptions
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting import process as deaths
 from dsort.service.hosting.environment import VARIABLE, JobEnvironment
 from dsort.service.hosting.process import (
@@ -34,7 +35,6 @@ from dsort.service.hosting.process import (
     remove_logs,
     tail,
 )
-from dsort.service.jobs.rows import JobRow
 from dsort.settings import Settings, StoreSettings
 from tests.support.internals import Machine
 

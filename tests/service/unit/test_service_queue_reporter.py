@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting import reporter as reporter_module
 from dsort.service.hosting.reporter import Reporter, progress_data
 from dsort.service.jobs.queue import Ending, Limits, claim_next, take_over
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.stop_flag import StopFlag
 from tests.support.internals import JobStarted, JobWarning, PhaseDone, Progress

@@ -6,8 +6,6 @@ from alembic import context
 
 from dsort.service.database.tables import metadata
 
-__all__: list[str] = []
-
 connection = context.config.attributes["connection"]
 context.configure(connection=connection, target_metadata=metadata, transactional_ddl=False)
 context.run_migrations()

@@ -12,8 +12,6 @@ from sqlalchemy import insert
 
 from dsort.service.database.tables import locks, metadata
 
-__all__ = ["upgrade"]
-
 revision = "token_buckets"
 down_revision = None
 branch_labels = None
