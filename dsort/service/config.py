@@ -1,5 +1,5 @@
-"""The configuration with which ``dsort serve`` was started: one frozen value that the whole service
-reads."""
+"""The configuration with which ``dsort serve`` was started, one frozen value that the whole service
+reads; and what the operator allows by it in specs that come over the network."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import unquote
 
 from msgspec import Struct, field
 
-from dsort.errors import StorageError
+from dsort.errors import SpecError, SpecProblem, StorageError
+from dsort.naming.patterns import has_wildcard, wildcard_match
 from dsort.options import RunOptions
-from dsort.storage.network_policy import FetchPolicy
+from dsort.settings import Settings
+from dsort.storage.network_policy import FetchPolicy, check_host_pattern
+from dsort.storage.ref import BucketRef
+from dsort.storage.registry import split_scheme, store_of
 
 BODY_BYTES_MAX = 1 << 20
 OBJECT_BYTES_MAX = 64 << 30
@@ -118,3 +124,147 @@ def replica_name(state_dir: Path) -> str:
             f"the state directory {state_dir} cannot be used: {error.strerror}",
             hint="name another one with --state-dir",
         ) from None
+
+
+_FILE: Final = "file"
+
+
+class SpecPolicy(Struct, frozen=True, kw_only=True):
+    """The places that a spec may name. Checked when it is made; ``SpecError`` for invalid patterns.
+
+    ``root``: the directory that bare bucket names are under. ``allow``: what else may be read and
+    written, as patterns of URIs: ``s3://team-*``, ``s3://bucket/train``, ``https://data.example``,
+    ``file:///mnt/data``. ``*`` is any text, ``?`` one character; a wildcard in the bucket does not
+    reach beyond it, hosts have none, and what is under an allowed place is allowed, too.
+    ``ekm_allow_hosts``, ``ekm_allow_private``: where external key maps may come from; see
+    :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``: directories under the allowed
+    ones that no spec may use (where the service keeps its state). ``settings``: how stores are
+    reached.
+    """
+
+    root: Path
+    allow: tuple[str, ...] = ()
+    ekm_allow_hosts: tuple[str, ...] = ()
+    ekm_allow_private: bool = False
+    denied: tuple[Path, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        problems = []
+        for pattern in self.allow:
+            written = split_scheme(pattern)
+            if written is None or not (written[0] == _FILE or store_of(written[0])):
+                hint = 'e.g. "s3://team-*", "file:///mnt/data" or "https://data.example.com"'
+                problems.append(SpecProblem("allow", f'"{pattern}" is no pattern of URIs', hint))
+            elif written[0] == _FILE and not written[1].startswith("/"):
+                problems.append(SpecProblem("allow", f'"{pattern}" is not absolute'))
+            elif _is_web(written[0]) and has_wildcard(written[1].partition("/")[0]):
+                hint = "a web server may send its readers on to anywhere: name those that you trust"
+                problems.append(SpecProblem("allow", f'"{pattern}" names no host', hint))
+        problems += host_problems("ekm_allow_host", self.ekm_allow_hosts)
+        if os.path.realpath(self.root) in map(os.path.realpath, self.denied):
+            hint = "give those a directory of their own: --state-dir, --scratch"
+            text = "is where the service keeps its state, or the scratch of its jobs"
+            problems.append(SpecProblem("root", text, hint))
+        if problems:
+            raise SpecError(problems)
+
+    def fetch_policy(self) -> FetchPolicy:
+        """The same policy for the process that runs the job: a plain value
+        (``RunOptions.fetch``)."""
+        root = os.path.realpath(self.root)
+        roots: list[str] = [root]
+        patterns: list[str] = []
+        for pattern in self.allow:
+            scheme, rest = split_scheme(pattern) or ("", "")
+            if scheme != _FILE:
+                continue
+            path = unquote(rest).removesuffix("/*").rstrip("/") or "/"
+            (patterns if has_wildcard(path) else roots).append(_real_pattern(path))
+        denied = [os.path.realpath(each) for each in self.denied]
+        return FetchPolicy(
+            roots=tuple(roots),
+            patterns=tuple(patterns),
+            base=root,
+            # The root may be inside the state directory: then it is not denied.
+            denied=tuple(each for each in denied if not f"{root}/".startswith(f"{each}/")),
+            hosts=self.ekm_allow_hosts,
+            allow_private=self.ekm_allow_private,
+        )
+
+    def allows_store(self, ref: BucketRef) -> bool:
+        """Whether a bucket that is not a directory is under one of the patterns."""
+        return any(_is_under(pattern, ref) for pattern in self.allow)
+
+
+def host_problems(field: str, hosts: Iterable[str]) -> list[SpecProblem]:
+    """The problems of patterns of web servers; see ``FetchPolicy.hosts``."""
+    problems = []
+    for host in hosts:
+        try:
+            check_host_pattern(host)
+        except ValueError as error:
+            hint = 'e.g. "maps.example.com", "maps.example.com:8443" or "*.example.com:*"'
+            problems.append(SpecProblem(field, f'"{host}" {error}', hint))
+    return problems
+
+
+class Operated(Protocol):
+    """The operator's settings for specs: of a service's configuration, or of the environment of its
+    jobs."""
+
+    @property
+    def run(self) -> RunOptions: ...
+    @property
+    def state_dir(self) -> Path: ...
+    @property
+    def allow(self) -> tuple[str, ...]: ...
+    @property
+    def ekm_allow_hosts(self) -> tuple[str, ...]: ...
+    @property
+    def ekm_allow_private(self) -> bool: ...
+
+
+def policy_of(operated: Operated) -> SpecPolicy:
+    """The policy of a service: the directories of its state and its scratch are denied, wherever
+    they are."""
+    run = operated.run
+    private = (operated.state_dir, *filter(None, [run.scratch]))
+    return SpecPolicy(
+        root=run.root,
+        allow=operated.allow,
+        ekm_allow_hosts=operated.ekm_allow_hosts,
+        ekm_allow_private=operated.ekm_allow_private,
+        denied=private,
+        settings=run.settings,
+    )
+
+
+def _real_pattern(path: str) -> str:
+    """``path`` with the links before its first wildcard resolved."""
+    parts = path.split("/")
+    literal = next((n for n, part in enumerate(parts) if has_wildcard(part)), len(parts))
+    real = os.path.realpath("/".join(parts[:literal]) or "/")
+    return "/".join((real.rstrip("/"), *parts[literal:])) or "/"
+
+
+def _is_web(scheme: str) -> bool:
+    return scheme in ("http", "https")
+
+
+def _is_under(pattern: str, ref: BucketRef) -> bool:
+    scheme, rest = split_scheme(pattern) or ("", "")
+    if scheme != ref.scheme:
+        return False
+    bucket, _, prefix = unquote(rest).partition("/")
+    ref_bucket, _, ref_prefix = ref.path.partition("/")
+    if _is_web(scheme):
+        bucket = bucket.lower()
+    if not wildcard_match(bucket, ref_bucket):
+        return False
+    prefix = prefix.rstrip("/")
+    return (
+        not prefix
+        or wildcard_match(prefix, ref_prefix)
+        or wildcard_match(f"{prefix}/*", ref_prefix)
+    )

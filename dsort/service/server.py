@@ -20,9 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from dsort.errors import SpecError, StorageError
 from dsort.log_lines import LineFormatter, log_to_stderr
 from dsort.service.api.app import create_app, is_loopback
-from dsort.service.config import ServiceConfig
+from dsort.service.config import ServiceConfig, host_problems
 from dsort.service.security.audit import TokenFilter
-from dsort.service.security.policy import host_problems
 from dsort.service.service import NO_GUEST, Guest, Service
 
 BACKLOG = 2048

@@ -20,7 +20,7 @@ from dsort.service.jobs.rows import EventRow
 from dsort.service.jobs.states import ENDED
 from dsort.service.jobs.store import JobStore
 from dsort.service.jobs.submit import Submitter
-from dsort.service.objects.listing import Listings
+from dsort.service.objects.places import Listings
 from dsort.service.objects.processes import ShardProcesses
 from dsort.service.schedules.create import JobMaker
 from dsort.service.schedules.fire import ScheduleKeeper

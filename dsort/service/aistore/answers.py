@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from dsort.errors import SpecError
-from dsort.service.database.tables import JobRow
+from dsort.service.database.tables import JobRow, split_uris
 from dsort.service.jobs.rows import NOT_READ
-from dsort.service.security.uris import split_uris
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.registry import provider_of
 

@@ -27,17 +27,17 @@ from dsort.service.aistore.messages import action_message, fields_of, number_in,
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, bucket_place
 from dsort.service.aistore.shards import has_members, listed_members
 from dsort.service.api.answers import JsonAnswer, in_thread
-from dsort.service.api.dependencies import Caller
-from dsort.service.api.models import problems, shown
-from dsort.service.objects.listing import (
+from dsort.service.api.dependencies import Caller, problems, shown
+from dsort.service.objects.places import (
     PAGE_MAX,
     TEXT_BYTES_MAX,
     Entry,
     ListingPage,
+    ObjectPlace,
     PageAsked,
     known_buckets,
+    missing,
 )
-from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.service import Service
 
 MSGPACK: Final = "application/msgpack"

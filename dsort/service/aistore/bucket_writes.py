@@ -45,14 +45,11 @@ from dsort.service.aistore.places import (
     check_changed_name,
 )
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Submitting, require
-from dsort.service.api.models import problems
+from dsort.service.api.dependencies import Submitting, problems, require
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import jobs
-from dsort.service.objects.listing import TEXT_BYTES_MAX, PageAsked
-from dsort.service.objects.places import ObjectPlace, missing
+from dsort.service.database.tables import jobs, split_uris
+from dsort.service.objects.places import TEXT_BYTES_MAX, ObjectPlace, PageAsked, missing
 from dsort.service.security.tokens import ADMIN, Identity
-from dsort.service.security.uris import split_uris
 from dsort.service.service import Service
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket

@@ -20,12 +20,11 @@ from dsort.errors import DsortError, ForbiddenError, NotFoundError, SpecError
 from dsort.results.layout import reactions_name
 from dsort.service.aistore.answers import bucket_model, kinds_to_name, own_id
 from dsort.service.api.dependencies import address_of
-from dsort.service.database.tables import JobRow
+from dsort.service.database.tables import JobRow, split_uris
 from dsort.service.hosting.environment import open_output
 from dsort.service.jobs.rows import NOT_READ
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.tokens import Identity
-from dsort.service.security.uris import split_uris
 from dsort.service.service import Service
 from dsort.spec.buckets import parse_bucket
 

@@ -22,8 +22,7 @@ from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, obje
 from dsort.service.aistore.shards import InlineTransforms, read_member
 from dsort.service.api.answers import BytesAnswer, JsonAnswer, entity_tag, in_thread, object_headers
 from dsort.service.api.datasets import NamePath
-from dsort.service.api.dependencies import Caller, require
-from dsort.service.api.models import problems
+from dsort.service.api.dependencies import Caller, problems, require
 from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.objects.processes import MadeFile
 from dsort.service.objects.shard_looks import UnsatisfiableRangeError, parse_range

@@ -40,8 +40,7 @@ from dsort.service.aistore.lookups import note
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, object_place
 from dsort.service.api.answers import PIECE_BYTES, JsonAnswer, in_thread
 from dsort.service.api.datasets import NamePath
-from dsort.service.api.dependencies import Submitting
-from dsort.service.api.models import problems
+from dsort.service.api.dependencies import Submitting, problems
 from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.security.spec_text import parse_text
 from dsort.service.service import Service

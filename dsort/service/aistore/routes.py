@@ -45,13 +45,11 @@ from dsort.service.aistore.lookups import (
     stop_job,
 )
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Caller, Submitting
-from dsort.service.api.models import SPEC_BODY, problems, shown
-from dsort.service.database.tables import JobRow
+from dsort.service.api.dependencies import SPEC_BODY, Caller, Submitting, problems, shown
+from dsort.service.database.tables import JobRow, shown_uris
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.spec_text import parse_text
 from dsort.service.security.tokens import visible
-from dsort.service.security.uris import shown_uris
 from dsort.service.service import Service
 
 LIST_MAX: Final = 1000

@@ -17,8 +17,7 @@ from msgspec import Struct
 from dsort.errors import SpecError, SpecProblem, TooLargeError
 from dsort.job.output_names import kept_name
 from dsort.naming.names import archive_extension
-from dsort.service.objects.listing import Entry
-from dsort.service.objects.places import ObjectPlace
+from dsort.service.objects.places import Entry, ObjectPlace
 from dsort.service.objects.processes import Gone, MadeFile, Turns
 from dsort.service.service import Service
 from dsort.sizes import format_bytes

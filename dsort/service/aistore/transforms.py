@@ -24,8 +24,15 @@ from dsort.model.dataset import ShownRecord
 from dsort.service.aistore.shards import InlineTransforms
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.datasets import ASKED, BucketPart, Looks, NamePath, Number
-from dsort.service.api.dependencies import Admin, Caller, address_of, number_of, require
-from dsort.service.api.models import problems, shown
+from dsort.service.api.dependencies import (
+    Admin,
+    Caller,
+    address_of,
+    number_of,
+    problems,
+    require,
+    shown,
+)
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import transforms
 from dsort.service.jobs.rows import rfc3339, validated

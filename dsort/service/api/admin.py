@@ -34,8 +34,15 @@ from dsort.model.base import example_of
 from dsort.model.dataset import GarbageList, StorageView
 from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.datasets import Looks, WholeBucket
-from dsort.service.api.dependencies import Admin, Caller, address_of
-from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
+from dsort.service.api.dependencies import (
+    SPEC_BODY,
+    Admin,
+    Caller,
+    address_of,
+    body_like,
+    problems,
+    shown,
+)
 from dsort.service.jobs.rows import validated
 from dsort.service.problems import PROBLEM_JSON, problem
 from dsort.service.schedules.definition import ScheduleRow

@@ -38,7 +38,7 @@ from dsort.service.api import (
     schedules,
 )
 from dsort.service.api.answers import JsonAnswer, problem_answer
-from dsort.service.api.models import RETRY_AFTER, problems, restore_examples, spec_schema
+from dsort.service.api.dependencies import RETRY_AFTER, problems, restore_examples, spec_schema
 from dsort.service.objects.processes import ShardProblemError
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit

@@ -23,26 +23,23 @@ from dsort.model.dataset import (
     ShownRecords,
 )
 from dsort.service.api.answers import BytesAnswer, JsonAnswer, entity_tag, in_thread, object_headers
-from dsort.service.api.dependencies import Caller, address_of
-from dsort.service.api.models import problems, shown
+from dsort.service.api.dependencies import Caller, address_of, problems, shown
 from dsort.service.jobs.rows import validated
-from dsort.service.objects.listing import (
+from dsort.service.objects.places import (
     CURSOR_CHARACTERS_MAX,
     PAGE_MAX,
     SHARDS_MAX,
+    Asking,
     Entry,
+    ObjectPlace,
     PageAsked,
+    bucket_of_path,
     known_buckets,
     listed_shards,
-    name_in_specs,
-    random_shards,
-)
-from dsort.service.objects.places import (
-    Asking,
-    ObjectPlace,
-    bucket_of_path,
     missing,
+    name_in_specs,
     object_of_path,
+    random_shards,
     sent_path,
 )
 from dsort.service.objects.processes import MemberPart

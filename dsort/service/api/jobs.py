@@ -18,9 +18,17 @@ from dsort.model.job import JobList, JobOut
 from dsort.model.report import EXAMPLE_PHASES, RunReportView
 from dsort.results.hooks import redacted_hook
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
-from dsort.service.api.models import SPEC_BODY, body_like, problems, shown
-from dsort.service.database.tables import JobRow
+from dsort.service.api.dependencies import (
+    SPEC_BODY,
+    Caller,
+    Submitting,
+    address_of,
+    body_like,
+    number_of,
+    problems,
+    shown,
+)
+from dsort.service.database.tables import JobRow, main_uri, shown_uris
 from dsort.service.hosting.process import remove_logs
 from dsort.service.jobs.rows import as_model, progress_view, read_parts
 from dsort.service.jobs.states import RUNNING
@@ -28,7 +36,6 @@ from dsort.service.jobs.store import JobFilter, spec_hooks
 from dsort.service.jobs.submit import Asked, allowed_priority
 from dsort.service.security.spec_text import check_text
 from dsort.service.security.tokens import visible
-from dsort.service.security.uris import main_uri, shown_uris
 from dsort.service.service import Service
 
 LIST_MAX = 500

@@ -22,8 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dsort.model.report import EXAMPLE_ID
-from dsort.service.api.dependencies import identity
-from dsort.service.api.models import problems
+from dsort.service.api.dependencies import identity, problems
 from dsort.service.database.tables import JobRow
 from dsort.service.jobs.rows import PHASES, progress_view
 from dsort.service.jobs.states import ENDED, STATES

@@ -31,9 +31,8 @@ from dsort.model.report import EXAMPLE_PHASES, ManifestView, PlanReportView, Run
 from dsort.model.report import EXAMPLE_WARNING as _WARNING
 from dsort.results.layout import manifest_name, report_name
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Caller
+from dsort.service.api.dependencies import Caller, problems, shown
 from dsort.service.api.jobs import JOB_ENDED, SeenJob, job_out
-from dsort.service.api.models import problems, shown
 from dsort.service.change_feed import Subscriber
 from dsort.service.database.tables import JobRow
 from dsort.service.hosting.environment import open_output

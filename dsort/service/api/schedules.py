@@ -14,9 +14,16 @@ from dsort.model.base import example_of
 from dsort.model.schedule import NextTimes, RunList, RunView, ScheduleList, ScheduleView
 from dsort.results.hooks import redacted_hook
 from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.dependencies import Caller, Submitting, address_of, number_of
-from dsort.service.api.models import problems, shown
+from dsort.service.api.dependencies import (
+    Caller,
+    Submitting,
+    address_of,
+    number_of,
+    problems,
+    shown,
+)
 from dsort.service.database import tables
+from dsort.service.database.tables import main_uri, shown_uris
 from dsort.service.jobs.rows import as_model, read_parts, rfc3339, validated
 from dsort.service.schedules.create import SAMPLE, parse_timing, warnings_of_inputs
 from dsort.service.schedules.definition import RunRow, ScheduleDefinition, ScheduleRow
@@ -24,7 +31,6 @@ from dsort.service.schedules.due import due_times, next_due, run_id_of
 from dsort.service.schedules.render import render, seed_of
 from dsort.service.security.spec_text import TextLimits, parse_text
 from dsort.service.security.tokens import Identity, visible
-from dsort.service.security.uris import main_uri, shown_uris
 from dsort.service.service import Service
 
 RUNS_MAX: Final = 500

@@ -11,7 +11,7 @@ JSON columns pass through the serializer that ``engine.py`` gives to SQLAlchemy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
@@ -37,6 +37,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from dsort.data.json_values import encodable
 from dsort.service.jobs.states import ENDED, QUEUED
+from dsort.storage.addresses import parse_address
 
 
 class AnyText(TypeDecorator[str]):
@@ -87,7 +88,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     priority: Annotated[int, Column(Integer)] = 0  # higher runs first
     description: Annotated[str, Column(AnyText())] = ""
     spec: Annotated[Json, Column(_Json)]  # canonical, with its seed; it was checked
-    input_uri: Annotated[str, Column(AnyText())]  # as ``security.uris`` joins them
+    input_uri: Annotated[str, Column(AnyText())]  # as ``joined_uris`` joins them
     output_uri: Annotated[str, Column(AnyText())]
     claims: Annotated[Claims | None, Column(_Json)]
     """The names that the job writes: [[bucket URI, template], ...], as in ``naming.overlap``; None
@@ -296,3 +297,40 @@ the lowest number is next."""
 
 locks = Table("locks", metadata, Column("name", AnyText(32), primary_key=True))
 """Rows to lock for work that only one replica may do at a time: ``dispatch``."""
+
+
+# -- several buckets in one text of a row: canonical URIs, one in each line ------------------------
+
+LINE_END = "\n"
+
+
+def joined_uris(uris: Sequence[str]) -> str:
+    """All of ``uris``, without duplicates. Line ends are encoded, and if there are several URIs
+    also all characters that cannot be printed."""
+    return LINE_END.join(dict.fromkeys(_line(uri, alone=len(uris) == 1) for uri in uris))
+
+
+def split_uris(text: str) -> list[str]:
+    """The URIs in a text that ``joined_uris`` made."""
+    return text.split(LINE_END)
+
+
+def paths_of(uris: Iterable[str]) -> list[str]:
+    """The paths of those URIs that belong to directories and files."""
+    return [parse_address(uri).path for uri in uris if uri.startswith("file://")]
+
+
+def main_uri(text: str) -> str:
+    """The first URI: for outputs, the bucket that has lease, journal and manifest."""
+    return split_uris(text)[0]
+
+
+def shown_uris(text: str) -> str:
+    """The URIs side by side, for people to read."""
+    return text.replace(LINE_END, ", ")
+
+
+def _line(uri: str, *, alone: bool) -> str:
+    if alone:
+        return uri.replace(LINE_END, "%0A")
+    return "".join(each if each.isprintable() else f"%{ord(each):02X}" for each in uri)

@@ -32,9 +32,8 @@ from dsort.results.lease import Lease, last_attempt, read_hold, stop_job
 from dsort.results.lease_record import Standing
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import Event, JobReport, report_of_manifest
-from dsort.service.database.tables import JobRow
+from dsort.service.database.tables import JobRow, main_uri
 from dsort.service.security.guard import hidden_names
-from dsort.service.security.uris import main_uri
 from dsort.settings import resolve_ref
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec

@@ -19,11 +19,9 @@ from msgspec.structs import replace
 from dsort.errors import SpecError, SpecProblem
 from dsort.job.setup.resources import store_limits, usable_memory_bytes
 from dsort.options import RunOptions
-from dsort.service.config import ServiceConfig
-from dsort.service.database.tables import JobRow
+from dsort.service.config import ServiceConfig, policy_of
+from dsort.service.database.tables import JobRow, paths_of, split_uris
 from dsort.service.security.guard import check_bucket, policy_of_bucket
-from dsort.service.security.policy import policy_of
-from dsort.service.security.uris import paths_of, split_uris
 from dsort.settings import resolve_ref
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import Bucket

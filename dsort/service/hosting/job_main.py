@@ -34,7 +34,7 @@ from dsort.errors import (
 )
 from dsort.log_lines import LineFormatter, log_to_stderr, logger_of, one_sentence
 from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import JobRow
+from dsort.service.database.tables import JobRow, joined_uris, shown_uris
 from dsort.service.hosting.attempt import JobAttempt, claims_of_keymap
 from dsort.service.hosting.environment import JobEnvironment, policy_of_job
 from dsort.service.hosting.process import (
@@ -50,7 +50,6 @@ from dsort.service.jobs.store import JobStore
 from dsort.service.problems import problem_of
 from dsort.service.schedules.retention import run_after_commit
 from dsort.service.security.guard import place_of
-from dsort.service.security.uris import joined_uris, shown_uris
 from dsort.stop_flag import StopFlag
 
 NOT_OURS = 3

@@ -16,10 +16,9 @@ from msgspec import Struct
 from sqlalchemy import Connection, insert, select, update
 
 from dsort.results.hooks import TEXT_CHARS_MAX
-from dsort.service.database.tables import jobs, notices, schedules
+from dsort.service.database.tables import jobs, notices, schedules, shown_uris
 from dsort.service.jobs.rows import NewEvent, add_events
 from dsort.service.jobs.states import ENDED, RUNNING, Event, Standing, transition
-from dsort.service.security.uris import shown_uris
 
 
 class Attempt(Struct, frozen=True):

@@ -18,15 +18,13 @@ from dsort.naming.names import first_few
 from dsort.naming.overlap import claims_of
 from dsort.results.hooks import hooks_of
 from dsort.results.job_ids import new_job_id
-from dsort.service.config import ServiceConfig
-from dsort.service.database.tables import JobRow, jobs
+from dsort.service.config import ServiceConfig, policy_of
+from dsort.service.database.tables import JobRow, jobs, split_uris
 from dsort.service.jobs.queue import conflict_of
 from dsort.service.jobs.store import JobStore, OnInsert
 from dsort.service.security.guard import SpecPlaces, check_files, check_hooks, check_spec
-from dsort.service.security.policy import policy_of
 from dsort.service.security.spec_text import bounded_problems, check_fields, parse_text
 from dsort.service.security.tokens import ADMIN, Identity
-from dsort.service.security.uris import split_uris
 from dsort.spec.load import LoadedSpec, parse_spec, read_transform
 from dsort.spec.model import JobSpec
 from dsort.spec.named import Lookup, NamedTransform, parse_use

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, insert, select, update
 from dsort.errors import ConflictError, DsortError, NotFoundError
 from dsort.log_lines import logger_of
 from dsort.results.hooks import TEXT_CHARS_MAX
-from dsort.service.database.tables import JobRow, jobs, schedule_runs, schedules
+from dsort.service.database.tables import JobRow, jobs, schedule_runs, schedules, shown_uris
 from dsort.service.jobs.changes import add_notices
 from dsort.service.jobs.store import JobStore, insert_job
 from dsort.service.jobs.submit import refuse_overlap
@@ -33,7 +33,6 @@ from dsort.service.schedules.definition import (
 )
 from dsort.service.schedules.due import missed, next_due, run_id_of
 from dsort.service.schedules.store import ScheduleStore
-from dsort.service.security.uris import shown_uris
 from dsort.service.threads import TurnThread
 
 LATE_S_MAX: Final = 60.0

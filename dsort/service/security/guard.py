@@ -1,5 +1,5 @@
 """Checks whether a spec that came over the network follows what the operator allows
-(:class:`~dsort.service.security.policy.SpecPolicy`).
+(:class:`~dsort.service.config.SpecPolicy`).
 
 The spec is parsed before, which checks its syntax. This module checks the places that it names:
 buckets, directories behind links, servers, files, names. What can change between this check and the
@@ -31,13 +31,12 @@ from dsort.naming.names import (
 from dsort.naming.patterns import FileLocation, glob_prefix
 from dsort.naming.templates import parse_template
 from dsort.results.hooks import hooks_of, unknown_commands
-from dsort.service.config import ServiceConfig
-from dsort.service.security.policy import SpecPolicy
+from dsort.service.config import ServiceConfig, SpecPolicy
+from dsort.service.database.tables import joined_uris, paths_of
 from dsort.service.security.spec_text import (
     TextLimits,
     bounded_problems,
 )
-from dsort.service.security.uris import joined_uris, paths_of
 from dsort.settings import resolve_ref
 from dsort.spec.fields import located
 from dsort.spec.inputs import Source
@@ -60,7 +59,7 @@ _OUTSIDE: Final = "is not under a directory that this service may use"
 class SpecPlaces(Struct, frozen=True):
     """The places that a checked spec names, in the form that tokens' patterns and claims use:
     canonical URIs, directories with links resolved. ``input_uri``, ``output_uri``: see
-    ``uris.joined_uris``; the main one of the outputs is the first. ``output_uris``: by place (see
+    ``tables.joined_uris``; the main one of the outputs is the first. ``output_uris``: by place (see
     ``storage.routed``). ``file_uris``: files of this machine that are read as texts."""
 
     input_uri: str

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Connection,
     Row,
     Table,
+    Text,
     and_,
     case,
     delete,
@@ -33,6 +34,9 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from dsort.errors import (
     ConflictError,
@@ -42,9 +46,8 @@ from dsort.errors import (
 )
 from dsort.service.database import tables
 from dsort.service.database.engine import Database
-from dsort.service.database.tables import token_buckets, tokens
+from dsort.service.database.tables import LINE_END, split_uris, token_buckets, tokens
 from dsort.service.jobs.rows import rfc3339
-from dsort.service.security.uris import LINE_END, rows_of_uris, split_uris
 from dsort.storage.ref import BucketRef
 
 VIEWER, SUBMITTER, ADMIN = "viewer", "submitter", "admin"
@@ -87,11 +90,11 @@ class Identity(Struct, frozen=True):
         return ROLES.index(self.role) >= ROLES.index(role)
 
     def may_read(self, uri: str) -> bool:
-        """Whether the bucket may be an input; of several (``uris.joined_uris``) each must match."""
+        """Whether the bucket may be an input; of several (``joined_uris``) each must match."""
         return all(matches(self.input_buckets, each) for each in split_uris(uri))
 
     def may_write(self, uri: str) -> bool:
-        """Whether the bucket may be an output; of several (``uris.joined_uris``) each must
+        """Whether the bucket may be an output; of several (``joined_uris``) each must
         match."""
         return all(matches(self.output_buckets, each) for each in split_uris(uri))
 
@@ -145,6 +148,34 @@ def _matches(column: ColumnElement[str], buckets: Sequence[str]) -> ColumnElemen
         for each in buckets
     ]
     return or_(false(), *conditions)
+
+
+_MARK = 0xE000  # for private use: ``joined_uris`` encodes it
+
+
+class rows_of_uris(FunctionElement[Any]):  # noqa: N801, a function of SQL
+    """A text of several URIs as rows with one column, ``value``."""
+
+    name = "rows_of_uris"
+    inherit_cache = True
+    type = Text()
+
+    def __init__(self, text: ColumnElement[str]) -> None:
+        super().__init__(text)
+
+
+@compiles(rows_of_uris, "sqlite")
+def _in_sqlite(element: rows_of_uris, compiler: SQLCompiler, **options: Any) -> str:
+    text = compiler.process(element.clauses, **options)
+    # json_quote would write a line end as two characters, which may occur in a text, too.
+    quoted = f"json_quote(replace({text}, char(10), char({_MARK})))"
+    return f"""json_each('[' || replace({quoted}, char({_MARK}), '","') || ']')"""
+
+
+@compiles(rows_of_uris, "postgresql")
+def _in_postgresql(element: rows_of_uris, compiler: SQLCompiler, **options: Any) -> str:
+    text = compiler.process(element.clauses, **options)
+    return f"jsonb_array_elements_text(to_jsonb(string_to_array({text}, chr(10))))"
 
 
 def checked_buckets(texts: Iterable[str], *, path: str = "buckets") -> tuple[str, ...]:

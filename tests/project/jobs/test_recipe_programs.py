@@ -12,8 +12,8 @@ import pytest
 import dsort
 from dsort.errors import ForbiddenError, InputError, JobStoppedError, SpecError
 from dsort.options import RunOptions
+from dsort.service.config import SpecPolicy
 from dsort.service.security.guard import check_spec
-from dsort.service.security.policy import SpecPolicy
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from tests.support.commands import CommandLine

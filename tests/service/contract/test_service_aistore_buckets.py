@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import update
 
 from dsort.service.database.tables import jobs
-from dsort.service.objects import listing
-from dsort.service.objects.listing import Listings, PageAsked
+from dsort.service.objects import places
+from dsort.service.objects.places import Listings, PageAsked
 from dsort.service.security.tokens import ADMIN, SUBMITTER, VIEWER
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.service_here import SPEC, ServiceHere, service_here
@@ -108,10 +108,10 @@ def test_held_listings_are_few_and_of_whom_they_are_for(tmp_path: Path) -> None:
     eve = listings.page(bucket, "b", "eve", asked)
     assert [each.name for each in eve.entries] == ["00", "1", "2"]
     assert [each.name for each in listings.page(bucket, "b", "ann", asked).entries] == ["1", "2"]
-    for _ in range(listing.HELD_MAX + 5):
+    for _ in range(places.HELD_MAX + 5):
         listings.page(bucket, "b", "ann", PageAsked(size=1))
-    assert len(listings._held) == listing.HELD_MAX
-    now += listing.HELD_S_MAX + 1
+    assert len(listings._held) == places.HELD_MAX
+    now += places.HELD_S_MAX + 1
     listings.page(bucket, "b", "ann", PageAsked(size=1))
     assert len(listings._held) == 1
 

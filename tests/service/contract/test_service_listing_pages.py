@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsort.service.objects.listing import Listings
+from dsort.service.objects.places import Listings
 from tests.support.service_here import ServiceHere, service_here
 
 

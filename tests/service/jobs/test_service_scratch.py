@@ -10,10 +10,9 @@ from msgspec.structs import replace
 import dsort
 from dsort.errors import ForbiddenError
 from dsort.options import RunOptions
-from dsort.service.config import ServiceConfig
+from dsort.service.config import ServiceConfig, policy_of
 from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.security.guard import check_spec
-from dsort.service.security.policy import policy_of
 from dsort.spec.load import parse_spec
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of, spec_of

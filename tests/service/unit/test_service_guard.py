@@ -22,8 +22,8 @@ from dsort.errors import (
 )
 from dsort.loose_files.shard import Places
 from dsort.options import RunOptions
+from dsort.service.config import SpecPolicy
 from dsort.service.security.guard import SpecPlaces, check_spec, place_of, policy_of_bucket
-from dsort.service.security.policy import SpecPolicy
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dsort.errors import DsortError, KeyMapError, SpecError, TooLargeError
+from dsort.service.config import SpecPolicy
 from dsort.service.security.guard import check_spec
-from dsort.service.security.policy import SpecPolicy
 from dsort.service.security.spec_text import TextLimits, bounded_problems, check_fields, parse_text
 from dsort.spec.load import parse_spec
 from tests.support.internals import (

@@ -17,6 +17,7 @@ from sqlalchemy import insert, select
 from dsort.errors import SpecError
 from dsort.service.database import tables
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import joined_uris, shown_uris
 from dsort.service.security.tokens import (
     ADMIN,
     ANYONE,
@@ -28,7 +29,6 @@ from dsort.service.security.tokens import (
     matches,
     visible,
 )
-from dsort.service.security.uris import joined_uris, shown_uris
 from dsort.storage.ref import BucketRef
 
 NASTY = st.text(alphabet="aA/%_!\\*?é\n", max_size=8)

@@ -15,8 +15,8 @@ from typing_extensions import TypedDict, is_typeddict
 
 from dsort.errors import ForbiddenError, InputError
 from dsort.loose_files import gather
+from dsort.service.config import SpecPolicy
 from dsort.service.security.guard import check_spec
-from dsort.service.security.policy import SpecPolicy
 from dsort.spec.fields import Bucket, located
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dsort.errors import ForbiddenError, SpecError
+from dsort.service.config import SpecPolicy
 from dsort.service.security.guard import check_spec
-from dsort.service.security.policy import SpecPolicy
 from dsort.spec.load import parse_spec
 
 CURL = {"pipe": ["curl", "-sf", "https://host/{shard}"]}
