@@ -47,23 +47,6 @@ from dsort.service.service import Service
 from dsort.version import dsort_version
 
 
-class TextUrls:
-    """ASGI middleware: passes on requests whose path has no line break, and whose query is UTF-8
-    without NUL."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        document = _refusal_of(scope) if scope["type"] == "http" else None
-        if document is None:
-            await self._app(scope, receive, send)
-            return
-        answer = JsonAnswer(document, document["status"], media_type=PROBLEM_JSON)
-        await answer(scope, receive, send)
-
-
 def _refusal_of(scope: Scope) -> dict[str, Any] | None:
     if "\n" in scope["path"]:
         # The pattern of a route ends in "$", which also matches before a line break at the end: the
@@ -133,8 +116,7 @@ def surround(app: FastAPI, service: Service) -> None:
         reads_itself=lambda path: _takes_specs(path) or guest.reads_itself(path),
         stored_max=lambda scope: guest.stored_max(scope, config),
     )
-    app.add_middleware(TextUrls)
-    app.add_middleware(SameOrigin, loopback_only=config.no_auth)
+    app.add_middleware(Refusals, loopback_only=config.no_auth)
     app.add_middleware(
         metrics.RequestMetrics, metrics=service.metrics
     )  # the outermost: it counts refusals, too
@@ -239,8 +221,9 @@ def is_loopback(host: str) -> bool:
         return host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost")
 
 
-class SameOrigin:
-    """Passes on requests that do not come from a browser, or that come from our own pages.
+class Refusals:
+    """ASGI middleware: passes on requests that do not come from a browser, or that come from our
+    own pages; whose path has no line break, and whose query is UTF-8 without NUL.
 
     ``loopback_only``: requests must also name this machine as their ``Host``.
     """
@@ -251,21 +234,25 @@ class SameOrigin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        why = self._refusal(scope) if scope["type"] == "http" else None
-        if why is None:
+        document = None
+        if scope["type"] == "http":
+            document = self._of_origin(scope) or _refusal_of(scope)
+        if document is None:
             await self._app(scope, receive, send)
             return
-        document = problem("forbidden", 403, why, hint="", exit_code=2)
-        await JsonAnswer(document, 403, media_type=PROBLEM_JSON)(scope, receive, send)
+        answer = JsonAnswer(document, document["status"], media_type=PROBLEM_JSON)
+        await answer(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> str | None:
+    def _of_origin(self, scope: Scope) -> dict[str, Any] | None:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._loopback_only and not is_loopback(_name_of(host)):
-            return "this service asks for no token, and so answers only to the name of localhost"
-        if origin is not None and _authority_of(origin) != host.lower():
-            return f"pages of {origin[:200]} may not use this service"
-        return None
+            why = "this service asks for no token, and so answers only to the name of localhost"
+        elif origin is not None and _authority_of(origin) != host.lower():
+            why = f"pages of {origin[:200]} may not use this service"
+        else:
+            return None
+        return problem("forbidden", 403, why, hint="", exit_code=2)
 
 
 def _authority_of(origin: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Depends, Response
@@ -181,14 +181,8 @@ class Metrics:
         """All metrics in Prometheus' text format; of running jobs only those that ``caller`` may
         see."""
         now = CollectorRegistry()
-        now.register(_Now(self._store, self._is_shown(caller)))
+        now.register(_Now(self._store, self._replica, caller))
         return generate_latest(self._registry) + generate_latest(now)
-
-    def _is_shown(self, caller: Identity) -> Callable[[JobRow], bool]:
-        def is_shown(row: JobRow) -> bool:
-            return self._replica in (None, row.replica) and caller.may_see(row)
-
-        return is_shown
 
 
 def _amounts(kind: str, data: Mapping[str, Any]) -> tuple[int, int]:
@@ -199,9 +193,10 @@ def _amounts(kind: str, data: Mapping[str, Any]) -> tuple[int, int]:
 class _Now(Collector):
     """The figures that are read from the database at each scrape."""
 
-    def __init__(self, store: JobStore, is_shown: Callable[[JobRow], bool]) -> None:
+    def __init__(self, store: JobStore, replica: str | None, caller: Identity) -> None:
         self._store = store
-        self._is_shown = is_shown
+        self._replica = replica
+        self._caller = caller
 
     def describe(self) -> Iterable[Metric]:
         return ()  # else registering it would query the database, too
@@ -222,7 +217,8 @@ class _Now(Collector):
         for state in STATES:
             jobs.add_metric([state], by_state.get(state, 0))
         yield jobs
-        yield from _job_gauges([row for row in running if self._is_shown(row)])
+        here = (row for row in running if self._replica in (None, row.replica))
+        yield from _job_gauges([row for row in here if self._caller.may_see(row)])
 
 
 _OF_JOBS = {

@@ -222,17 +222,13 @@ def log_path(state_dir: Path, job_id: str, attempt: int) -> Path:
     return state_dir / DIRECTORY / f"{job_id}-{attempt}.log"
 
 
-def read_logs(state_dir: Path, job_id: str, *, bytes_max: int = 1 << 20) -> str:
-    """A job's logs on this machine, all attempts in order; only the end, if they are long."""
-    texts = [_end(path, bytes_max) for path in _paths(state_dir, job_id)]
-    return "".join(texts)[-bytes_max:]
-
-
 def remove_logs(state_dir: Path, job_id: str) -> None:
-    """Remove a job's logs from this machine."""
-    for path in _paths(state_dir, job_id):
-        with contextlib.suppress(OSError):
-            path.unlink()
+    """Remove the logs of all attempts at a job from this machine."""
+    for path in (state_dir / DIRECTORY).glob("*.log"):
+        owner, _, attempt = path.stem.rpartition("-")
+        if owner == job_id and attempt.isdecimal():
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
@@ -255,16 +251,6 @@ def log_event(path: Path) -> dict[str, str] | None:
 def _level(line: str) -> str:
     found = _LOGGED.match(line)
     return found[1] if found else NO_LEVEL
-
-
-def _paths(state_dir: Path, job_id: str) -> list[Path]:
-    """The existing logs of a job's attempts, in order."""
-    found = {}
-    for path in (state_dir / DIRECTORY).glob("*.log"):
-        owner, _, attempt = path.stem.rpartition("-")
-        if owner == job_id and attempt.isdecimal():
-            found[int(attempt)] = path
-    return [found[attempt] for attempt in sorted(found)]
 
 
 def _end(path: Path, bytes_max: int) -> str:

@@ -106,10 +106,6 @@ class Reporter(ClosesOnExit):
                 self._note("started", data)
         log.info("%s", _words(event))
 
-    def warn(self, kind: str, text: str) -> None:
-        """Report a warning that does not come from the engine."""
-        self(JobWarning(self._job_id, kind, text))
-
     def note_log(self, event: Mapping[str, str] | None) -> None:
         """Report the end of the log, as returned by ``logs.log_event``."""
         if event is not None:

@@ -272,11 +272,6 @@ def note_process(
         return change(connection, Attempt(job_id, attempt), "reported", process)
 
 
-def beat(database: Database, job_id: str, attempt: int, *, now_s: float) -> Beat:
-    """Record that the attempt is alive."""
-    return record(database, job_id, attempt, ProgressUpdate(), now_s=now_s)
-
-
 def record(
     database: Database, job_id: str, attempt: int, latest: ProgressUpdate, *, now_s: float
 ) -> Beat:

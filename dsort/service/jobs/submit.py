@@ -23,7 +23,7 @@ from dsort.service.database.tables import JobRow, jobs, split_uris
 from dsort.service.jobs.queue import conflict_of
 from dsort.service.jobs.store import JobStore, OnInsert
 from dsort.service.security.guard import SpecPlaces, check_files, check_hooks, check_spec
-from dsort.service.security.spec_text import bounded_problems, check_fields, parse_text
+from dsort.service.security.spec_text import bounded_problems, check_fields, parse_unchecked
 from dsort.service.security.tokens import ADMIN, Identity
 from dsort.spec.load import LoadedSpec, parse_spec, read_transform
 from dsort.spec.model import JobSpec
@@ -69,7 +69,7 @@ class Submitter:
     def read(self, body: bytes, identity: Identity) -> CheckedSpec:
         """The spec in a request's body, JSON or YAML, checked as submitted by ``identity``.
         ``SpecError`` with all problems, ``ForbiddenError``."""
-        checked = self.check(parse_text(body), identity)
+        checked = self.check(parse_unchecked(body), identity)
         allow(identity, self.prepare(checked, identity.name, Asked()))
         return checked
 
@@ -140,7 +140,7 @@ class Submitter:
         self, body: bytes, identity: Identity, asked: Asked, on_insert: OnInsert | None = None
     ) -> tuple[JobRow, bool]:
         """Put the spec of a request into the queue: (the job, whether it is new)."""
-        new = self.job_of(parse_text(body), identity, asked)
+        new = self.job_of(parse_unchecked(body), identity, asked)
         if asked.idempotency_key is not None:
             new = replace(new, body_digest=digest_of(body, asked))
         return self.put(new, on_insert)

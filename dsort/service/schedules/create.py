@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from dsort.naming.names import closest
 from dsort.options import RunOptions
 from dsort.order.algorithms import takes_seed
 from dsort.service.database.tables import JobRow
-from dsort.service.jobs.submit import Asked, CheckedSpec, allow, allowed_priority
+from dsort.service.jobs.submit import Asked, Submitter, allow, allowed_priority
 from dsort.service.schedules.definition import CRON_HINT, ScheduleDefinition, ScheduleRow
 from dsort.service.schedules.due import due_times, run_id_of
 from dsort.service.schedules.render import (
@@ -34,7 +34,7 @@ from dsort.service.schedules.render import (
     with_shared_buckets,
 )
 from dsort.service.security.guard import place_of
-from dsort.service.security.tokens import SUBMITTER
+from dsort.service.security.tokens import SUBMITTER, Identity
 from dsort.settings import resolve_ref
 from dsort.spec.hints import describe, plain_problems
 from dsort.spec.load import LoadedSpec, parse_spec
@@ -45,19 +45,6 @@ from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 from dsort.storage.routed import BucketPlace, open_inputs
 
-if TYPE_CHECKING:
-    from dsort.service.security.tokens import Identity
-
-
-class Preparing(Protocol):
-    """The part of a service's submitter that is needed here."""
-
-    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> CheckedSpec:
-        """The spec, checked against what the service allows."""
-
-    def prepare(self, checked: CheckedSpec, owner: str, asked: Asked) -> JobRow:
-        """The job of a spec, ready for the queue."""
-
 
 class JobMaker:
     """Makes the jobs of schedules with ``submitter``, like all other jobs.
@@ -65,18 +52,9 @@ class JobMaker:
     ``identity_of``: what the owner of a schedule may do today; None if its token no longer exists.
     """
 
-    def __init__(self, submitter: Preparing, identity_of: Callable[[str], Identity | None]) -> None:
-        self._submitter = submitter
-        self._identity_of = identity_of
-
-    def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> LoadedSpec:
-        """A rendered spec, checked like one that ``identity`` submits. ``SpecError``,
-        ``ForbiddenError``."""
-        return self._submitter.check(spec, identity)
-
-    def owner(self, name: str) -> Identity | None:
-        """What the owner of a schedule may do today."""
-        return self._identity_of(name)
+    def __init__(self, submitter: Submitter, identity_of: Callable[[str], Identity | None]) -> None:
+        self.submitter = submitter
+        self.identity_of = identity_of
 
     def uris(self, definition: ScheduleDefinition, identity: Identity) -> tuple[str, str]:
         """(input, output): the part of the buckets' URIs that all runs share. ``ForbiddenError`` if
@@ -90,7 +68,7 @@ class JobMaker:
         """The job of the run that is due then. ``DsortError`` if the owner may not submit it, or
         the spec is not valid (any more)."""
         definition = row.definition
-        identity = self.owner(row.owner)
+        identity = self.identity_of(row.owner)
         if identity is None:
             raise ForbiddenError(
                 f"there is no token {row.owner} any more, which owns the schedule",
@@ -115,12 +93,12 @@ class JobMaker:
     def _allowed(
         self, rendered: Mapping[str, Any], identity: Identity, *, owner: str = "", **asked: Any
     ) -> JobRow:
-        checked = self._submitter.check(rendered, identity)
+        checked = self.submitter.check(rendered, identity)
         for target in checked.spec.targets:
             if target.bucket is not None:
                 text = "cannot be combined with schedules: their results are in one bucket"
                 raise SpecError([SpecProblem(f"{target.path}output_bck", text)])
-        new = self._submitter.prepare(checked, owner or identity.name, Asked(**asked))
+        new = self.submitter.prepare(checked, owner or identity.name, Asked(**asked))
         allow(identity, new)
         return new
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -255,13 +255,6 @@ class ScheduleDefinition(BaseModel):
     def stored(self) -> dict[str, Any]:
         """The definition in JSON types. Parsing it gives an equal one."""
         return self.model_dump(mode="json")
-
-    def as_rfc3339(self, moment: str | None) -> str | None:
-        """A moment of the definition in UTC."""
-        if moment is None:
-            return None
-        found = datetime.fromtimestamp(moment_s(moment, self.timezone), UTC)
-        return found.isoformat().replace("+00:00", "Z")
 
 
 SUBMITTED, SKIPPED, REFUSED, WAITING = "submitted", "skipped", "refused", "waiting"

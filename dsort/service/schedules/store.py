@@ -48,7 +48,9 @@ class ScheduleStore:
     def read(self, mapping: object, identity: Identity | None = None) -> LoadedDefinition:
         """The definition in ``mapping``, its spec checked like that of a job of ``identity``.
         ``SpecError`` with all problems, ``ForbiddenError``."""
-        return parse_definition(mapping, check=lambda spec: self.maker.check(spec, identity))
+        return parse_definition(
+            mapping, check=lambda spec: self.maker.submitter.check(spec, identity)
+        )
 
     def add(self, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
         """Add a schedule. ``ConflictError`` if there is one of that name; ``ForbiddenError`` if
@@ -90,7 +92,7 @@ class ScheduleStore:
         if definition.name != name:
             raise SpecError([SpecProblem("name", f'must be "{name}", as in the address')])
         before = self.get(name)
-        owner = None if before is None else self.maker.owner(before.owner)
+        owner = None if before is None else self.maker.identity_of(before.owner)
         input_uri, output_uri = self.maker.uris(definition, owner or identity)
 
         def changed(row: ScheduleRow, now_s: float) -> ScheduleRow:

@@ -47,6 +47,13 @@ def parse_text(body: bytes, limits: TextLimits | None = None) -> Mapping[str, An
 
     ``TooLargeError``, or ``SpecError`` with the mistakes in the text.
     """
+    fields = parse_unchecked(body, limits)
+    check_fields(fields, limits)
+    return fields
+
+
+def parse_unchecked(body: bytes, limits: TextLimits | None = None) -> Mapping[str, Any]:
+    """The same for callers that give the fields to ``check_fields``."""
     limits = limits or TextLimits()
     if len(body) > limits.bytes_max:
         raise TooLargeError(
@@ -68,7 +75,6 @@ def parse_text(body: bytes, limits: TextLimits | None = None) -> Mapping[str, An
         value = parse_yaml(text, "spec")
     if not isinstance(value, Mapping):
         raise SpecError(f"a spec is an object of fields, not {describe(value)}")
-    check_fields(value, limits)
     return value
 
 

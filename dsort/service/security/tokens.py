@@ -102,10 +102,6 @@ class Identity(Struct, frozen=True):
         """Whether the job or schedule is visible to the identity."""
         return self.may_read(thing.input_uri) and self.may_write(thing.output_uri)
 
-    def may_submit(self, thing: HasBuckets) -> bool:
-        """Whether the identity may submit a job or schedule with these buckets."""
-        return self.at_least(SUBMITTER) and self.may_see(thing)
-
     def may_change(self, owner: str) -> bool:
         """Whether the identity may stop, resume or remove things that it sees and that ``owner``
         owns."""
@@ -253,12 +249,6 @@ class StoredToken(Struct, frozen=True):
             "created_at": rfc3339(self.created_at),
             "expires_at": rfc3339(self.expires_at),
         }
-
-
-def token_id_of(text: str) -> str | None:
-    """The id in the text of a token, which is not secret; None if the text is not a token."""
-    found = _TOKEN.fullmatch(text)
-    return found[1] if found else None
 
 
 class TokenStore:

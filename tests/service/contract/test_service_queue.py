@@ -22,7 +22,6 @@ from dsort.service.jobs.queue import (
     Ending,
     Limits,
     ProgressUpdate,
-    beat,
     claim_next,
     claim_outputs,
     finish,
@@ -258,10 +257,12 @@ def test_a_heartbeat_hears_whether_the_job_is_to_stop(database: Database, store:
     submit(store, "a")
     claim(database)
     assert note_process(database, "a", 1, pid=77, started=5.0)
-    assert beat(database, "a", 1, now_s=2002.5) == Beat(ours=True)
+    assert record(database, "a", 1, ProgressUpdate(), now_s=2002.5) == Beat(ours=True)
     row = store.ask_stop("a", "too late today")
     assert (row.pid, row.pid_started, row.heartbeat_at) == (77, 5.0, 2002.5)
-    assert beat(database, "a", 1, now_s=2004.0) == Beat(True, True, "too late today")
+    assert record(database, "a", 1, ProgressUpdate(), now_s=2004.0) == Beat(
+        True, True, "too late today"
+    )
 
 
 def test_what_a_process_tells_is_stored_and_stays_where_it_tells_nothing(
@@ -320,7 +321,7 @@ def test_who_speaks_for_an_attempt_that_is_over_is_not_heard(
     assert again(database, row) is not None
     before = store.get("a")
     assert not note_process(database, "a", 1, pid=1, started=1.0)
-    assert not beat(database, "a", 1, now_s=9.0).ours
+    assert not record(database, "a", 1, ProgressUpdate(), now_s=9.0).ours
     update = ProgressUpdate([(1.0, "log", {})], phase="create")
     assert not record(database, "a", 1, update, now_s=9.0).ours
     assert not finish(database, "a", 1, DONE, now_s=9.0)

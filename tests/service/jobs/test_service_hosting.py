@@ -23,7 +23,7 @@ from dsort.options import RunOptions
 from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting import dispatcher as dispatcher_module
 from dsort.service.hosting.attempt import JobAttempt
-from dsort.service.hosting.process import log_path, read_logs
+from dsort.service.hosting.process import log_path
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.fault_points import PointFault, arm
@@ -422,6 +422,12 @@ def test_a_process_leaves_its_job_though_clocks_do_not_agree(
         stop.request(signal.SIGTERM)
         with pytest.raises(JobStoppedError):
             job.run()
+
+
+def read_logs(state_dir: Path, job_id: str) -> str:
+    """The logs of all attempts, of which there are fewer than ten."""
+    paths = sorted((state_dir / "logs").glob(f"{job_id}-*.log"))
+    return "".join(path.read_text() for path in paths)
 
 
 def _lives(process: psutil.Process) -> bool:

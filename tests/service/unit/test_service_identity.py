@@ -92,13 +92,14 @@ def test_each_role_may_do_what_those_before_it_may(role: str) -> None:
 def test_who_may_change_what(role: str, own: bool, others: bool) -> None:
     one = Identity("ann", role)
     assert (one.may_change("ann"), one.may_change("bob")) == (own, others)
-    assert one.may_submit(Thing()) is (role != VIEWER)
+    assert one.may_see(Thing())
+    assert one.at_least(SUBMITTER) is (role != VIEWER)
 
 
 def test_input_and_output_are_apart() -> None:
     one = Identity("ann", SUBMITTER, ("s3://in*",), ("s3://out*",))
-    assert one.may_submit(Thing())
-    assert not one.may_submit(Thing("s3://out", "s3://in"))
+    assert one.may_see(Thing())
+    assert not one.may_see(Thing("s3://out", "s3://in"))
     assert not one.may_see(Thing(output_uri="s3://in"))
     assert not one.may_see(Thing(input_uri="s3://out"))
     assert (one.may_read("s3://in"), one.may_write("s3://in")) == (True, False)
