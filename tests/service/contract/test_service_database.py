@@ -8,7 +8,6 @@ import contextlib
 import socket
 import sqlite3
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from dsort.service.database import engine, tables
 from dsort.service.database.engine import BUSY, Database, open_database
 from dsort.service.database.tables import locks
 from tests.support.databases import on_both_databases
+from tests.support.job_rows import job_row
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
 
@@ -46,12 +46,6 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.fresh_database()
 
 
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    with open_database(database_url) as opened:
-        yield opened
-
-
 def note(target: str) -> dict[str, object]:
     row = {"at": 1.5, "who": "ann", "address": "", "action": "job.submit", "target": target}
     return row | {"details": {"größe": [1, None, True]}}
@@ -63,15 +57,7 @@ def noted(database: Database) -> list[str]:
 
 
 def job(job_id: str) -> dict[str, object]:
-    row = tables.JobRow(
-        job_id=job_id,
-        kind="run",
-        owner="ann",
-        spec={},
-        input_uri="file:///a",
-        output_uri="file:///b",
-        claims=None,
-    )
+    row = job_row(job_id, input_uri="file:///a", output_uri="file:///b", claims=None)
     return row.values()
 
 

@@ -28,12 +28,6 @@ from tests.support.service_process import await_that
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[ServiceHere]:
-    with service_here(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
 def job(here: ServiceHere) -> str:
     """A job that has finished, whose manifest and report are whatever a test writes."""
     return ended(here, here.submit()["job_id"])

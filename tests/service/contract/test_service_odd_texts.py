@@ -24,12 +24,6 @@ NIGHTLY = {"name": "nightly", "every": "1d", "paused": True, "spec": SPEC}
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture
-def here(tmp_path: Path, database_url: str) -> Iterator[ServiceHere]:
-    with service_here(tmp_path, database_url=database_url) as found:
-        yield found
-
-
 def strict(answer: Any) -> Any:
     """The answer as a reader takes it that knows neither NaN nor half characters."""
 

@@ -4,7 +4,7 @@ that only the attempt which counts is heard."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, update
 from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import JobConflictError, TooManyRequestsError
-from dsort.service.database.engine import Database, open_database
+from dsort.service.database.engine import Database
 from dsort.service.database.tables import JobRow, jobs
 from dsort.service.jobs import queue
 from dsort.service.jobs.queue import (
@@ -38,12 +38,6 @@ from tests.support.databases import on_both_databases
 WAIT_S = 120
 ROOM = Limits(running_jobs_max=100, running_plans_max=100)
 DONE = Ending("finished", 0, result={"records": 3})
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    with open_database(database_url) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -83,6 +77,20 @@ def claimed(database: Database, replica: str = "one", limits: Limits = ROOM) -> 
     while (row := claim(database, replica, limits)) is not None:
         found.append(row.job_id)
     return found
+
+
+def row_of(store: JobStore, job_id: str = "a") -> JobRow:
+    row = store.get(job_id)
+    assert row is not None
+    return row
+
+
+def begun(database: Database, store: JobStore, **more: Any) -> JobRow:
+    """A job, ``a``, that runs its first attempt."""
+    submit(store, "a", **more)
+    row = claim(database)
+    assert row is not None
+    return row
 
 
 def again(database: Database, row: JobRow, **more: Any) -> JobRow | None:
@@ -130,9 +138,7 @@ def test_who_has_fewer_running_comes_first(database: Database, store: JobStore) 
 def test_a_job_that_is_taken_up_again_begins_to_run_anew(
     database: Database, store: JobStore
 ) -> None:
-    submit(store, "a")
-    row = claim(database)
-    assert row is not None
+    row = begun(database, store)
     assert (row.started_at, row.begun_at) == (2000.0, 2000.0)
     taken = again(database, row)
     assert taken is not None
@@ -254,8 +260,7 @@ def test_of_an_owners_jobs_that_come_at_once_only_so_many_are_queued(database: D
 
 
 def test_a_heartbeat_hears_whether_the_job_is_to_stop(database: Database, store: JobStore) -> None:
-    submit(store, "a")
-    claim(database)
+    begun(database, store)
     assert note_process(database, "a", 1, pid=77, started=5.0)
     assert record(database, "a", 1, ProgressUpdate(), now_s=2002.5) == Beat(ours=True)
     row = store.ask_stop("a", "too late today")
@@ -268,14 +273,12 @@ def test_a_heartbeat_hears_whether_the_job_is_to_stop(database: Database, store:
 def test_what_a_process_tells_is_stored_and_stays_where_it_tells_nothing(
     database: Database, store: JobStore
 ) -> None:
-    submit(store, "a")
-    claim(database)
+    begun(database, store)
     phases = [{"phase": "resolve", "seconds": 0.5}]
     first = ProgressUpdate([(1.0, "log", {"text": "ünï"})], "extract", {"share": 0.5}, phases, 2)
     assert record(database, "a", 1, first, now_s=2001.0).ours
     assert record(database, "a", 1, ProgressUpdate([(2.0, "log", {})]), now_s=2003.0).ours
-    row = store.get("a")
-    assert row is not None
+    row = row_of(store)
     assert (row.phase, row.progress, row.phases) == ("extract", {"share": 0.5}, phases)
     assert (row.warning_count, row.heartbeat_at) == (2, 2003.0)
     assert events(store, "a")[-2:] == [("log", {"text": "ünï"}), ("log", {})]
@@ -292,15 +295,13 @@ def test_what_a_process_tells_is_stored_and_stays_where_it_tells_nothing(
 def test_a_job_ends_once_and_with_the_last_that_it_had_to_tell(
     ending: Ending, database: Database, store: JobStore
 ) -> None:
-    submit(store, "a")
-    claim(database)
+    begun(database, store)
     update = ProgressUpdate(
         [(2.0, "warning", {"kind": "k", "text": "t"})], phase="commit", warning_count=1
     )
     assert finish(database, "a", 1, ending, now_s=2005.0, latest=update)
     assert not finish(database, "a", 1, DONE, now_s=2006.0)
-    row = store.get("a")
-    assert row is not None
+    row = row_of(store)
     assert (row.state, row.exit_code, row.ended_at) == (ending.state, ending.exit_code, 2005.0)
     assert (row.result, row.error) == (ending.result, ending.error)
     assert (row.phase, row.warning_count) == ("commit", 1)
@@ -315,9 +316,7 @@ def test_a_job_ends_once_and_with_the_last_that_it_had_to_tell(
 def test_who_speaks_for_an_attempt_that_is_over_is_not_heard(
     database: Database, store: JobStore
 ) -> None:
-    submit(store, "a")
-    row = claim(database)
-    assert row is not None
+    row = begun(database, store)
     assert again(database, row) is not None
     before = store.get("a")
     assert not note_process(database, "a", 1, pid=1, started=1.0)
@@ -333,9 +332,7 @@ def test_who_speaks_for_an_attempt_that_is_over_is_not_heard(
 def test_a_job_taken_over_goes_on_with_its_next_attempt(
     database: Database, store: JobStore
 ) -> None:
-    submit(store, "a")
-    row = claim(database)
-    assert row is not None
+    row = begun(database, store)
     assert note_process(database, "a", 1, pid=77, started=5.0)
     taken = again(database, row, log={"text": "its last words", "levels": "-"})
     assert taken == store.get("a")
@@ -357,9 +354,7 @@ def test_a_job_that_ends_at_the_moment_of_a_take_over_stays_ended(
     database: Database, store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL may commit its end between the two statements of the take-over."""
-    submit(store, "a")
-    row = claim(database)
-    assert row is not None
+    row = begun(database, store)
 
     def room_after_the_end(connection: Connection, *others: Any) -> bool:
         ended = update(jobs).where(jobs.c.job_id == "a").values(state="finished", exit_code=0)
@@ -367,8 +362,7 @@ def test_a_job_that_ends_at_the_moment_of_a_take_over_stays_ended(
 
     monkeypatch.setattr(queue, "_room", room_after_the_end)
     assert again(database, row, limits=ROOM) is None
-    after = store.get("a")
-    assert after is not None
+    after = row_of(store)
     assert (after.state, after.attempt, after.deaths) == ("finished", 1, 0)
     assert events(store, "a")[-1] == ("state", {"state": "running", "attempt": 1})
 
@@ -376,8 +370,7 @@ def test_a_job_that_ends_at_the_moment_of_a_take_over_stays_ended(
 def test_a_job_that_is_stopped_in_the_queue_says_of_which_attempt_it_was(
     database: Database, store: JobStore
 ) -> None:
-    submit(store, "a")
-    claim(database)
+    begun(database, store)
     assert release(database, "a", 1, now_s=2001.0, reason="no memory")
     store.ask_stop("a", "not wanted")
     assert events(store, "a")[-2:] == [
@@ -400,9 +393,7 @@ def test_a_replica_without_room_does_not_take_over(database: Database, store: Jo
 
 @on_both_databases
 def test_of_many_who_take_over_at_once_one_does(database: Database, store: JobStore) -> None:
-    submit(store, "a")
-    row = claim(database)
-    assert row is not None
+    row = begun(database, store)
     together = threading.Barrier(3)
 
     def work(replica: str) -> JobRow | None:
@@ -418,8 +409,7 @@ def test_of_many_who_take_over_at_once_one_does(database: Database, store: JobSt
 def test_a_job_that_is_resumed_by_hand_goes_on_counting_its_attempts(
     database: Database, store: JobStore
 ) -> None:
-    submit(store, "a")
-    claim(database)
+    begun(database, store)
     assert finish(database, "a", 1, Ending("failed", 5), now_s=1.0, deaths=3)
     assert store.requeue("a").deaths == 0
     row = claim(database)
@@ -428,8 +418,7 @@ def test_a_job_that_is_resumed_by_hand_goes_on_counting_its_attempts(
 
 
 def test_a_long_jobs_progress_is_thinned_evenly(database: Database, store: JobStore) -> None:
-    submit(store, "a")
-    claim(database)
+    begun(database, store)
     update = [(float(at), "progress", {"at": at}) for at in range(100)]
     assert record(
         database, "a", 1, ProgressUpdate([*update, (99.5, "warning", {})]), now_s=1.0
@@ -476,8 +465,7 @@ def test_a_job_that_is_put_back_into_the_queue_comes_next_and_outdated_attempts_
 def test_a_job_that_was_put_back_with_work_in_its_bucket_is_not_stopped_before_that_is_removed(
     database: Database, store: JobStore
 ) -> None:
-    submit(store, "a")
-    assert claim(database) is not None
+    begun(database, store)
     record(database, "a", 1, ProgressUpdate(phase="create"), now_s=2.0)
     assert hand_over(database, "a", 1, now_s=3.0, reason="SIGTERM")
     for _ in range(2):  # clients send it again

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,12 +43,6 @@ WARNING = {"kind": "missing_shards", "text": "samples-07.tar is missing"}
 ERROR = {"title": "Missing shard", "detail": "1 of 20 input shards is missing", "hint": ""}
 REPORT, PLAN_REPORT = example_of(RunReportView), example_of(PlanReportView)
 MANIFEST, PAGE = example_of(ManifestView), events.PAGE
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[ServiceHere]:
-    with service_here(tmp_path) as service:
-        yield service
 
 
 def ended(here: ServiceHere, result: Mapping[str, Any] | None, **query: Any) -> str:

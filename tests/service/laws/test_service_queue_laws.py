@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import JobRow
 from dsort.service.jobs.queue import Ending, Limits, claim_next, finish
 from dsort.service.jobs.store import JobStore
+from tests.support.job_rows import job_row
 from tests.support.sampling import examples
 
 OWNERS = ("ann", "ben", "cem")
@@ -36,16 +36,7 @@ class Queue:
 
     def submit(self, owner: str, priority: int) -> None:
         job_id = f"job{next(self.numbers)}"
-        new = JobRow(
-            job_id=job_id,
-            kind="run",
-            owner=owner,
-            spec={},
-            input_uri="file:///in",
-            output_uri="file:///out",
-            claims=[],
-            priority=priority,
-        )
+        new = job_row(job_id, owner=owner, priority=priority)
         self.store.submit(new)
         self.waiting[job_id] = (priority, owner)
 

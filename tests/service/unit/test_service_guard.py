@@ -13,7 +13,6 @@ import pytest
 
 from dsort.api import run
 from dsort.errors import (
-    DsortError,
     ForbiddenError,
     KeyMapError,
     SpecError,
@@ -107,64 +106,47 @@ def test_a_bucket_elsewhere_is_forbidden(root: Path, field: str, bucket: Any) ->
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"input_bck": "../in"},
-        {"input_bck": "/etc"},
-        {"input_bck": "in/../../secret"},
-        {"input_bck": "file:///data/../etc"},
-        {"input_bck": "file:///data/%2e%2e/etc"},
-        {"input_bck": ".dsort"},
-        {"input_bck": "in/.dsort/20260101"},
-        {"output_bck": "s3://bucket/.dsort/x"},
-        {"output_bck": "in\0x"},
-        {"output_bck": "in\x1bx"},
-        {"output_format": "../x-%d"},
-        {"output_format": "/etc/x-%d"},
-        {"output_format": "a/../x-%d"},
-        {"output_format": "x-%d/.."},
-        {"output_format": "{0..1}/../../{0..1}"},
-        {"output_format": "./x-%d"},
-        {"output_format": "a//x-%d"},
-        {"output_format": "x-%d/"},
-        {"output_format": ".dsort/x-%d"},
-        {"output_format": "sub/.dsort/x-%d"},
-        {"output_format": "x-%d/.dsort/y"},
-        {"output_format": "a\0x-%d"},
-        {"output_format": "a\nx-%d"},
-        {"output_format": "a\x1b[2Jx-%d"},
-        {"output_format": "a\x9bx-%d"},
-        {"output_format": "a\udce9x-%d"},
-        {"output_format": "x" * 300 + "-%d"},
-        {"output_format": "a?x-%d"},
-        {"output_format": None, "ekm": {"ok-%d": ["a"], "../x-%d": ["b"]}},
-        {"output_format": None, "ekm": {"a/.dsort/x-%d": ["b"]}},
-        {
-            "output_format": None,
-            "ekm": {"ok-%d": ["a"]},
-            "ekm_default": "../x-%d",
-            "Config": {"ekm_missing_key": "warn"},
-        },
-        {"input_format": {"objnames": ["ok.tar", "../a.tar"]}},
-        {"input_format": {"objnames": ["/etc/a.tar"]}},
-        {"input_format": {"objnames": ["a/./b.tar"]}},
-        {"input_format": {"objnames": [".dsort/job/x.tar"]}},
-        {"input_format": {"objnames": ["sub/.dsort/job/x.tar"]}},
-        {"input_format": {"objnames": ["a\0.tar"]}},
-        {"input_format": {"template": "../a-{0..1}"}},
-        {"input_format": {"template": "{a,../../b}/x-{0..1}"}},
-        {"input_format": {"template": "{a,.}{b,.}/x.tar"}},
-        {"input_format": {"template": "{.ds,x}{ort,y}/x.tar"}},
-        {"input_format": {"template": "a-{0..1}::{a,b/..}/x.tar"}},
-        {"input_format": {"prefix": "../"}},
-        {"input_format": {"prefix": ".dsort/"}},
-        {"input_format": {"prefix": "sub/.dsort/"}},
-        {"input_format": {"glob": "../**"}},
-        {"input_format": {"glob": "sub/.dsort/**"}},
-    ],
-    ids=repr,
+BUCKETS = (
+    *("../in", "/etc", "in/../../secret", "file:///data/../etc", "file:///data/%2e%2e/etc"),
+    *(".dsort", "in/.dsort/20260101", "s3://bucket/.dsort/x", "in\0x", "in\x1bx"),
 )
+OUTPUTS = (
+    *("../x-%d", "/etc/x-%d", "a/../x-%d", "x-%d/..", "{0..1}/../../{0..1}", "./x-%d", "a//x-%d"),
+    *("x-%d/", ".dsort/x-%d", "sub/.dsort/x-%d", "x-%d/.dsort/y", "a\0x-%d", "a\nx-%d"),
+    *("a\x1b[2Jx-%d", "a\x9bx-%d", "a\udce9x-%d", "x" * 300 + "-%d", "a?x-%d"),
+)
+NAMES = (
+    "../a.tar",
+    "/etc/a.tar",
+    "a/./b.tar",
+    ".dsort/job/x.tar",
+    "sub/.dsort/job/x.tar",
+    "a\0.tar",
+)
+TEMPLATES = (
+    *("../a-{0..1}", "{a,../../b}/x-{0..1}", "{a,.}{b,.}/x.tar", "{.ds,x}{ort,y}/x.tar"),
+    "a-{0..1}::{a,b/..}/x.tar",
+)
+ESCAPING: list[dict[str, Any]] = [
+    *({"input_bck": each} for each in BUCKETS),
+    *({"output_bck": each} for each in BUCKETS[-3:]),
+    *({"output_format": each} for each in OUTPUTS),
+    {"output_format": None, "ekm": {"ok-%d": ["a"], "../x-%d": ["b"]}},
+    {"output_format": None, "ekm": {"a/.dsort/x-%d": ["b"]}},
+    {
+        "output_format": None,
+        "ekm": {"ok-%d": ["a"]},
+        "ekm_default": "../x-%d",
+        "Config": {"ekm_missing_key": "warn"},
+    },
+    *({"input_format": {"objnames": ["ok.tar", each]}} for each in NAMES),
+    *({"input_format": {"template": each}} for each in TEMPLATES),
+    *({"input_format": {"prefix": each}} for each in ("../", ".dsort/", "sub/.dsort/")),
+    *({"input_format": {"glob": each}} for each in ("../**", "sub/.dsort/**")),
+]
+
+
+@pytest.mark.parametrize("fields", ESCAPING, ids=repr)
 def test_no_name_escapes(root: Path, fields: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
         check(root, fields)
@@ -226,43 +208,43 @@ def test_the_job_refuses_what_only_a_listing_finds(root: Path) -> None:
         open_bucket("state", root=root, policy=policy).stat("service.db")
 
 
-@pytest.mark.parametrize(
-    ("allow", "bucket", "is_allowed"),
-    [
-        ("s3://team-*", "s3://team-a", True),
-        ("s3://team-*", "s3://team-a/train", True),
-        ("s3://team-*", "s3://other/team-a", False),
-        ("s3://team-*", "gs://team-a", False),
-        ("s3://*/public", "s3://any/public/train", True),
-        ("s3://*/public", "s3://any/private/public", False),
-        ("s3://buck/train", "s3://buck/train", True),
-        ("s3://buck/train", "s3://buck/train/2024", True),
-        ("s3://buck/train", "s3://buck/train2", False),
-        ("s3://buck/train", "s3://buck", False),
-        ("s3://buck/tr*", "s3://buck/train2", True),
-        ("https://data.example.com", "https://data.example.com/x", True),
-        ("https://Data.example.com/train/*", "https://data.example.com/train/x", True),
-        ("https://data.example.com/train", "https://data.example.com/other", False),
-        ("https://data.example.com", "http://data.example.com/x", False),
-        ("https://data.example.com", "https://data.example.com.evil.org/x", False),
-        ("https://data.example.com", "https://data.example.com:8443/x", False),
-        ("http://127.0.0.1:8000", "http://127.0.0.1:8000/x", True),
-        ("http://127.0.0.1:8000", "http://127.0.0.1:8001/x", False),
-        ("file:///mnt/data", "file:///mnt/data/x", True),
-        ("file:///mnt/data/*", "file:///mnt/data/x", True),
-        ("file:///mnt/data", "file:///mnt/database", False),
-        ("file:///mnt/*/public", "file:///mnt/a/public/x", True),
-        ("file:///mnt/*/public", "file:///mnt/a/x", False),
-        ("file:///mnt/data*", "file:///mnt/database", True),
-    ],
-)
-def test_patterns_of_what_is_allowed(root: Path, allow: str, bucket: str, is_allowed: bool) -> None:
-    fields = {"input_bck": bucket, "input_format": {"objnames": ["a.tar"]}}
-    if is_allowed:
-        assert check(root, fields, allow=(allow,)).input_uri == bucket
-    else:
-        with pytest.raises(ForbiddenError):
-            check(root, fields, allow=(allow,))
+HTTPS = "https://data.example.com"
+ALLOWED = {
+    "s3://team-*": ("s3://team-a", "s3://team-a/train"),
+    "s3://*/public": ("s3://any/public/train",),
+    "s3://buck/train": ("s3://buck/train", "s3://buck/train/2024"),
+    "s3://buck/tr*": ("s3://buck/train2",),
+    HTTPS: (f"{HTTPS}/x",),
+    "https://Data.example.com/train/*": (f"{HTTPS}/train/x",),
+    "http://127.0.0.1:8000": ("http://127.0.0.1:8000/x",),
+    "file:///mnt/data": ("file:///mnt/data/x",),
+    "file:///mnt/data/*": ("file:///mnt/data/x",),
+    "file:///mnt/*/public": ("file:///mnt/a/public/x",),
+    "file:///mnt/data*": ("file:///mnt/database",),
+}
+FORBIDDEN = {
+    "s3://team-*": ("s3://other/team-a", "gs://team-a"),
+    "s3://*/public": ("s3://any/private/public",),
+    "s3://buck/train": ("s3://buck/train2", "s3://buck"),
+    f"{HTTPS}/train": (f"{HTTPS}/other",),
+    HTTPS: ("http://data.example.com/x", f"{HTTPS}.evil.org/x", f"{HTTPS}:8443/x"),
+    "http://127.0.0.1:8000": ("http://127.0.0.1:8001/x",),
+    "file:///mnt/data": ("file:///mnt/database",),
+    "file:///mnt/*/public": ("file:///mnt/a/x",),
+}
+
+
+def test_patterns_of_allowed_buckets(root: Path) -> None:
+    def fields(bucket: str) -> dict[str, Any]:
+        return {"input_bck": bucket, "input_format": {"objnames": ["a.tar"]}}
+
+    for allow, buckets in ALLOWED.items():
+        for bucket in buckets:
+            assert check(root, fields(bucket), allow=(allow,)).input_uri == bucket, allow
+    for allow, buckets in FORBIDDEN.items():
+        for bucket in buckets:
+            with pytest.raises(ForbiddenError):
+                check(root, fields(bucket), allow=(allow,))
 
 
 @pytest.mark.parametrize("allow", ["s3", "ftp://x", "file://rel", "data", "*", "https://*.x.org"])
@@ -305,48 +287,44 @@ def test_the_way_to_a_store_is_the_operators(root: Path) -> None:
             check(root, {"input_bck": {**bucket, **way}}, **policy)
 
 
-@pytest.mark.parametrize(
-    ("location", "error"),
-    [
-        ("map.txt", None),
-        ("in/../map.txt", None),
-        ("ROOT/map.txt", None),
-        ("file://ROOT/map.txt", None),
-        ("file://localhostROOT/map.txt", None),
-        ("file://other/map.txt", SpecError),
-        ("file:///etc/passwd", ForbiddenError),
-        ("/etc/passwd", ForbiddenError),
-        ("../secret/map.txt", ForbiddenError),
-        ("away/map.txt", ForbiddenError),
-        ("file://ROOT/away/map.txt", ForbiddenError),
-        ("file://ROOT/%2e%2e/secret/map.txt", ForbiddenError),
-        ("state/service.db", ForbiddenError),
-        (".dsort/job/resolved.json", ForbiddenError),
-        ("https://maps.example.com/a.json", None),
-        ("https://maps.example.com:443/a.json?token=x", None),
-        ("https://maps.example.com:8443/a.json", ForbiddenError),
-        ("https://MAPS.example.com./a.json", None),
-        ("https://other.org/maps.example.com", ForbiddenError),
-        ("https://user:pw@maps.example.com/a", SpecError),
-        ("https://maps.example.com@evil.org/a", SpecError),
-        ("https://maps.example.com\\@evil.org/a", SpecError),
-        ("https://", SpecError),
-        ("https://maps.example.com:x/a", SpecError),
-        ("http://169.254.169.254/latest", ForbiddenError),
-        ("http://127.0.0.1/a", ForbiddenError),
-        ("http://[::1]/a", ForbiddenError),
-    ],
+OWN_MAPS = (
+    *("map.txt", "in/../map.txt", "ROOT/map.txt", "file://ROOT/map.txt"),
+    "file://localhostROOT/map.txt",
 )
-def test_key_maps(root: Path, location: str, error: type[DsortError] | None) -> None:
-    fields = {"output_format": None, "ekm_file": location.replace("ROOT", str(root))}
-    hosts = ("maps.example.com", "1*", "[::1]")
-    if error is None:
-        files = check(root, fields, ekm_allow_hosts=hosts).file_uris
-        assert files == (() if location.startswith("https://") else (f"file://{root}/map.txt",))
-    else:
-        with pytest.raises(error) as caught:
-            check(root, fields, ekm_allow_hosts=hosts)
-        assert "pw" not in str(caught.value)
+WEB_MAPS = (
+    *("https://maps.example.com/a.json", "https://maps.example.com:443/a.json?token=x"),
+    "https://MAPS.example.com./a.json",
+)
+NO_MAPS = (
+    *("file://other/map.txt", "https://user:pw@maps.example.com/a", "https://"),
+    *("https://maps.example.com@evil.org/a", "https://maps.example.com\\@evil.org/a"),
+    "https://maps.example.com:x/a",
+)
+OTHER_MAPS = (
+    *("file:///etc/passwd", "/etc/passwd", "../secret/map.txt", "away/map.txt"),
+    *("file://ROOT/away/map.txt", "file://ROOT/%2e%2e/secret/map.txt", "state/service.db"),
+    *(".dsort/job/resolved.json", "https://maps.example.com:8443/a.json"),
+    *("https://other.org/maps.example.com", "http://169.254.169.254/latest"),
+    *("http://127.0.0.1/a", "http://[::1]/a"),
+)
+
+
+def test_key_maps_are_files_under_the_root_or_on_allowed_servers(root: Path) -> None:
+    def files(location: str) -> tuple[str, ...]:
+        fields = {"output_format": None, "ekm_file": location.replace("ROOT", str(root))}
+        hosts = ("maps.example.com", "1*", "[::1]")
+        return tuple(check(root, fields, ekm_allow_hosts=hosts).file_uris)
+
+    for location in OWN_MAPS:
+        assert files(location) == (f"file://{root}/map.txt",), location
+    for location in WEB_MAPS:
+        assert files(location) == (), location
+    for kind, locations in ((SpecError, NO_MAPS), (ForbiddenError, OTHER_MAPS)):
+        for location in locations:
+            with pytest.raises(kind) as caught:
+                files(location)
+            assert type(caught.value) is kind, location
+            assert "pw" not in str(caught.value)
 
 
 @pytest.mark.parametrize("pattern", ["h:8443", "[::1]:8443", "*.example.com:*", "10.0.0.1:80", "h"])
