@@ -12,11 +12,9 @@ import click
 from msgspec import Struct
 
 from dsort.cli.find import bucket_uri
-from dsort.cli.made_spec import MadeJob, run_made_spec
-from dsort.cli.output_shards import OutputShards
+from dsort.cli.made_spec import MadeJob, OutputShards, Seed, run_made_spec, shuffle_with
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import is_remote
-from dsort.cli.seeds import Seed, shuffle_with
 from dsort.errors import DsortError, SpecError, SpecProblem
 
 __all__ = ["ingest"]

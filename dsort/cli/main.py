@@ -8,22 +8,51 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import click
 
 from dsort.cli import completion, exits, output
 from dsort.cli.flags import naming_flags
-from dsort.cli.log_level import add_log_level
-from dsort.cli.overseer import is_for_ray, run_overseen
-from dsort.cli.own_process import own_process
-from dsort.cli.parameters import CONTEXT_SETTINGS, Command, Option, command
+from dsort.cli.parameters import CONTEXT_SETTINGS, Command, Option, command, parameter
+from dsort.cli.process import is_for_ray, own_process, run_overseen
 from dsort.errors import DsortError, JobStoppedError
 from dsort.installation import COMMAND, is_part, missing_part
 from dsort.storage.process_limits import explain_limits
 from dsort.version import dsort_version
 
-__all__ = ["main", "whole_app"]
+__all__ = ["LogLevel", "add_log_level", "main", "whole_app"]
+
+LEVEL_DEFAULT: Final = "warning"
+LEVEL: Final = "log_level"
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    Option(
+        "--log-level",
+        metavar="LEVEL",
+        envvar="DSORT_LOG",
+        help="Write log lines of this level and above to stderr: debug, info, warning or error.  "
+        "[default: warning]",
+    ),
+]
+
+
+def add_log_level(command: click.Command) -> None:
+    """Give ``command`` the option ``--log-level``, in front of ``--debug``. A command that has no
+    ``--debug``, or sets up its log itself, stays as it is."""
+    names = [each.name for each in command.params]
+    verb = command.callback
+    if "debug" not in names or LEVEL in names or verb is None:
+        return
+    command.params.insert(names.index("debug"), parameter(LEVEL, LogLevel, None))
+
+    def with_lines(**given: Any) -> None:
+        from dsort.log_lines import lines_on_stderr
+
+        with lines_on_stderr(given.pop(LEVEL) or LEVEL_DEFAULT):
+            verb(**given)
+
+    command.callback = with_lines
 
 
 def _help_epilog() -> str:
@@ -94,30 +123,30 @@ _SECTIONS: Final[Mapping[str, Sequence[_Verb]]] = {
         _Verb("shuffle", "reorder:shuffle", "Shuffle the records of a bucket into new shards."),
         _Verb("sort", "reorder:sort", "Sort the records of a bucket into new shards."),
         _Verb("reshard", "reorder:reshard", "Write records into shards of another size."),
-        _Verb("convert", "convert:convert", "Write shards as shards of another container."),
+        _Verb("convert", "reorder:convert", "Write shards as shards of another container."),
         _Verb("ingest", "ingest:ingest", "Make shuffled shards from loose files."),
         _Verb("transform", "transform:transform", "Change the records of a bucket."),
-        _Verb("append", "append:append", "Add records to a result."),
-        _Verb("remove", "remove:remove", "Remove records from a result."),
+        _Verb("append", "amend:append", "Add records to a result."),
+        _Verb("remove", "amend:remove", "Remove records from a result."),
     ),
     "Jobs": (
         _Verb("start", "start:start", "Run the job of a spec."),
-        _Verb("plan", "plan:plan", "Show what a job would do; write nothing."),
-        _Verb("verify", "verify:verify", "Check a result against its inputs."),
+        _Verb("plan", "start:plan", "Show what a job would do; write nothing."),
+        _Verb("verify", "result:verify", "Check a result against its inputs."),
         _Verb("show", "show:show", "Show a job, or list jobs."),
-        _Verb("log", "log:log", "Print the log of a service's job."),
-        _Verb("wait", "wait:wait", "Wait for jobs of a service."),
-        _Verb("stop", "stop:stop", "Stop a running job."),
+        _Verb("log", "jobs:log", "Print the log of a service's job."),
+        _Verb("wait", "jobs:wait", "Wait for jobs of a service."),
+        _Verb("stop", "jobs:stop", "Stop a running job."),
         _Verb("resume", "resume:resume", "Resume a job that was interrupted."),
         _Verb("gc", "gc:gc", "List and remove files that interrupted jobs left."),
-        _Verb("rm", "rm:rm", "Remove ended jobs from the history of a service."),
+        _Verb("rm", "jobs:rm", "Remove ended jobs from the history of a service."),
     ),
     "Look": (
-        _Verb("ls", "ls:ls", "List a bucket: names and sizes."),
-        _Verb("inspect", "inspect:inspect_shard", "Show the records and faults of a shard."),
-        _Verb("cat", "cat:cat", "Write the bytes of a shard, a record or a member."),
-        _Verb("where", "where:where", "Show where a record was, and where the record is now."),
-        _Verb("urls", "urls:urls", "Print the URLs of shards at a service."),
+        _Verb("ls", "look:ls", "List a bucket: names and sizes."),
+        _Verb("inspect", "look:inspect_shard", "Show the records and faults of a shard."),
+        _Verb("cat", "look:cat", "Write the bytes of a shard, a record or a member."),
+        _Verb("where", "result:where", "Show where a record was, and where the record is now."),
+        _Verb("urls", "look:urls", "Print the URLs of shards at a service."),
     ),
     "Service": (_Verb("serve", "serve:serve", "Run the job service."),),
     "Tools": (_Verb("gen-shards", "gen_shards:gen_shards", "Write test shards."),),
@@ -133,10 +162,10 @@ _SCHEDULE_VERBS: Final = (
     _Verb("rm", "schedule:rm", "Remove a schedule."),
 )
 _TRANSFORM_VERBS: Final = (
-    _Verb("add", "transforms:add", "Add a named transform, or its next version."),
-    _Verb("ls", "transforms:ls", "List transforms with their versions."),
-    _Verb("show", "transforms:show", "Print a transform."),
-    _Verb("rm", "transforms:rm", "Remove a transform, or one version of a transform."),
+    _Verb("add", "transform:add", "Add a named transform, or its next version."),
+    _Verb("ls", "transform:ls", "List transforms with their versions."),
+    _Verb("show", "transform:show", "Print a transform."),
+    _Verb("rm", "transform:rm", "Remove a transform, or one version of a transform."),
 )
 _TOKEN_VERBS: Final = (
     _Verb("add", "token:add", "Make a token, and print the token."),
@@ -144,8 +173,8 @@ _TOKEN_VERBS: Final = (
     _Verb("rm", "token:rm", "Remove a token."),
 )
 _SPEC_VERBS: Final = (
-    _Verb("check", "spec:check", "Check a job spec."),
-    _Verb("schema", "spec:schema", "Print the JSON Schema of a job spec."),
+    _Verb("check", "start:check", "Check a job spec."),
+    _Verb("schema", "start:schema", "Print the JSON Schema of a job spec."),
 )
 
 

@@ -1,4 +1,5 @@
-"""``dsort shuffle``, ``dsort sort`` and ``dsort reshard``: one job each, from options."""
+"""``dsort shuffle``, ``dsort sort``, ``dsort reshard`` and ``dsort convert``: one job each, from
+options."""
 
 from __future__ import annotations
 
@@ -8,14 +9,20 @@ import click
 from msgspec import Struct
 
 from dsort.cli.find import bucket_uri
-from dsort.cli.input_shards import From, find_inputs, suffix_of
-from dsort.cli.made_spec import MadeJob, run_made_spec
-from dsort.cli.output_shards import OutputShards
+from dsort.cli.made_spec import (
+    From,
+    MadeJob,
+    OutputShards,
+    Seed,
+    find_inputs,
+    run_made_spec,
+    shuffle_with,
+    suffix_of,
+)
 from dsort.cli.parameters import Argument, Option
-from dsort.cli.seeds import Seed, shuffle_with
 from dsort.errors import SpecError, SpecProblem
 
-__all__ = ["reshard", "shuffle", "sort"]
+__all__ = ["convert", "reshard", "shuffle", "sort"]
 
 Source = Annotated[str, Argument(metavar="SRC", help="The bucket to read.")]
 Destination = Annotated[str, Argument(metavar="DST", help="The bucket to write.")]
@@ -185,3 +192,48 @@ def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
         hint = "member:.cls:int, or member:.json:meta.score:float"
         raise SpecError([SpecProblem("--by", f"{text!r} is no sort key", hint)])
     return {"kind": "value", "value": text, **order}
+
+
+def convert(
+    context: click.Context,
+    src: Annotated[str, Argument(metavar="SRC", help="The bucket to read.")],
+    dst: Annotated[str, Argument(metavar="DST", help="The bucket to write.")],
+    to: Annotated[
+        str,
+        Option(
+            "--to", metavar="EXT", help="The container to write, as in tar, tfrecord or parquet."
+        ),
+    ],
+    source: From = None,
+    key_field: Annotated[
+        str,
+        Option(
+            metavar="FIELD",
+            help="The field that holds the keys of records, as key_field of a spec.",
+        ),
+    ] = "",
+    *,
+    shards: OutputShards,
+    how: MadeJob,
+) -> None:
+    """Write the shards of a bucket as shards of another container, in the same order.
+
+    Without --shard-size, --shard-records and --shards, DST gets as many shards as SRC has.
+
+    \b
+    Examples:
+      dsort convert images records --to tfrecord
+      dsort convert s3://data/images s3://data/tars --from tfrecord --to tar \\
+          --shard-size 1GB --names "train-{n:05d}-of-{total:05d}"
+    """
+    extension, count = find_inputs(context, src, source, how.root)
+    fields = {
+        "input_bck": bucket_uri(src),
+        "input_extension": extension,
+        "output_bck": bucket_uri(dst),
+        "output_extension": suffix_of(to),
+        "algorithm": {"kind": "none"},
+        **({"key_field": key_field} if key_field else {}),
+        **shards.fields(dst, count=count),
+    }
+    run_made_spec(context, fields, how)

@@ -13,9 +13,8 @@ from dsort.cli.find import FoundJob, find_job, opener, scratch_bases
 from dsort.cli.parameters import Option, Without
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, follow, found_jobs, is_remote, write_report
-from dsort.cli.run import run_options
+from dsort.cli.run import run_options, stoppable
 from dsort.cli.show import replaced_shards, show_finished
-from dsort.cli.stopping import stoppable
 from dsort.errors import ForbiddenError
 from dsort.options import RunOptions
 

@@ -1,25 +1,73 @@
-"""Shared by ``start`` and ``plan``: reading the spec, and the options of a run."""
+"""Shared by verbs that run jobs: reading the spec, the options of a run, and signals."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsort.cli import output
 from dsort.cli.find import bucket_uri, data_root, user_settings
 from dsort.cli.flags import with_flag
 from dsort.cli.options import EngineArguments, RunArguments, size_bytes
-from dsort.cli.own_process import is_own_process, without_plugins
+from dsort.cli.process import is_own_process, without_plugins
+from dsort.cli.progress import Reporter
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
+from dsort.stop_flag import StopFlag
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["read_fields", "read_spec", "run_options", "show_spec"]
+__all__ = ["read_fields", "read_spec", "run_options", "show_spec", "stoppable"]
+
+STOPPING = b"stopping: ending the workers\n"
+STOPPING_ALREADY = b"stopping, please wait\n"
+
+
+@contextmanager
+def stoppable(reporter: Reporter) -> Iterator[StopFlag]:
+    """A flag that Ctrl-C, SIGTERM and SIGHUP set (not SIGHUP under ``nohup``).
+
+    The first signal prints what happens now, and ends the progress display. Later signals have no
+    effect: the job is being prepared for ``dsort resume``, or removed.
+    """
+    with StopFlag() as flag:
+
+        def stop(signal_number: int, frame: FrameType | None) -> None:
+            if signal_number == signal.SIGHUP:
+                _leave_terminal()
+            first = flag.request(signal_number)
+            reporter.break_off(STOPPING if first else STOPPING_ALREADY)
+
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        previous = {number: signal.signal(number, stop) for number in numbers}
+        try:
+            yield flag
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def _leave_terminal() -> None:
+    """Discard the output of stdout and stderr, because the terminal is gone. Writing to it would
+    fail, and end the job before it has cleaned up."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(fd).st_mode):
+                os.dup2(null, fd)
+    os.close(null)
+
 
 Value = TypeVar("Value", float, str)
 

@@ -1,11 +1,13 @@
-"""``dsort show``: prints what a job did or does."""
+"""``dsort show``: prints what a job did or does, or writes it as a page."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -13,22 +15,85 @@ from msgspec import Struct
 
 from dsort.cli import options, output, summary
 from dsort.cli.find import FoundJob, find_job
-from dsort.cli.html_page import page_of, write_page
-from dsort.cli.job_list import list_jobs, list_jobs_here
+from dsort.cli.job_list import list_jobs, list_jobs_here, look_at
 from dsort.cli.parameters import Option
 from dsort.cli.progress_text import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
 from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, records_line
-from dsort.cli.unfinished import look_at
 from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
+from dsort.installation import is_part, missing_part
 from dsort.results.report import Progress, output_counts, reaction_counts
+from dsort.storage.directory.os_errors import StorageErrors
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
     from dsort.results.earlier_results import Replacement
 
-__all__ = ["replaced_shards", "shards_text", "show", "show_finished", "show_job"]
+__all__ = [
+    "page_of",
+    "replaced_shards",
+    "shards_text",
+    "show",
+    "show_finished",
+    "show_job",
+    "write_page",
+]
+
+STDOUT = "-"
+
+
+def write_page(page: Mapping[str, Any], target: str, *, overwrite: bool, as_json: bool) -> None:
+    """Write the page of a job to the file ``target``, ``-`` for standard output. ``as_json``: print
+    the data of the page instead. ``StorageError`` if the file exists, without ``overwrite``."""
+    if as_json:
+        output.write_json(page)
+        return
+    if is_part():
+        raise missing_part("dsort show --html", takes_a_service=False)
+    from dsort.web.job_page import html
+
+    text = html(page)
+    if target == STDOUT:
+        output.write(text.rstrip("\n"))
+        return
+    _write(Path(target), text, overwrite=overwrite)
+    output.inform(f"wrote {output.printable(target)}")
+
+
+def page_of(found: FoundJob) -> dict[str, Any]:
+    """The data of the page of a job that has ended."""
+    from dsort.web.job_page import page_of_manifest, page_of_report
+
+    if not found.document:
+        raise InputError(
+            f"job {found.job_id} has not ended: it has neither a manifest nor a report",
+            hint=f"see how far it is with `dsort show {found.job_id}`",
+        )
+    where = f"{found.document} in bucket {found.bucket.uri}"
+    try:
+        document = json.loads(found.read())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is no JSON document: {error}") from error
+    uri = found.bucket.uri if found.in_place else ""
+    try:
+        make = page_of_manifest if found.finished else page_of_report
+        return make(document, output_uri=uri)
+    except InputError as error:
+        raise InputError(f"{where}: {error.message}") from error
+
+
+def _write(path: Path, text: str, *, overwrite: bool) -> None:
+    place = str(path.parent)
+    with StorageErrors(f"write {path.name}", place):
+        try:
+            file = path.open("w" if overwrite else "x", encoding="utf-8")
+        except FileExistsError:
+            raise StorageError(
+                f"{path} exists", hint="name another file, or replace it: --overwrite"
+            ) from None
+        with file:
+            file.write(text)
 
 
 SHARDS_SHOWN = 10

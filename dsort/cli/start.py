@@ -1,4 +1,4 @@
-"""``dsort start``: run a job."""
+"""``dsort start``, ``dsort plan`` and ``dsort spec``: what is done with a spec."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from dsort.cli import options
+from dsort.cli import options, output
 from dsort.cli.parameters import Option
-from dsort.cli.progress import make_reporter
-from dsort.cli.remote import Submission, is_remote, submit, write_report
-from dsort.cli.run import read_fields, read_spec, run_options, show_spec
-from dsort.cli.stopping import stoppable
+from dsort.cli.progress import Reporter, make_reporter
+from dsort.cli.remote import Submission, connected, is_remote, submit, write_report
+from dsort.cli.run import read_fields, read_spec, run_options, show_spec, stoppable
 from dsort.errors import SpecError
+from dsort.options import RunOptions
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["start"]
+__all__ = ["check", "plan", "schema", "show_plan", "start"]
 
 DryRun = Annotated[
     bool, Option("--dry-run", help="Read and plan, but write nothing, as `dsort plan` does.")
@@ -68,8 +68,6 @@ def start(
         if verbose:
             show_spec(job)
         if dry_run or job.dry_run:
-            from dsort.cli.plan import show_plan
-
             show_plan(job, as_given, reporter, as_json=as_json)
             return
         from dsort import api
@@ -85,3 +83,103 @@ def _refuse_one_stdin(source: str, spec: JobSpec) -> None:
             "standard input cannot be the spec and a shard",
             hint="put the spec into a file, or write it behind -f: -f '{...}'",
         )
+
+
+def plan(
+    context: click.Context,
+    spec: options.SpecSource,
+    src: options.Source = None,
+    dst: options.Destination = None,
+    root: options.Root = None,
+    show_all: options.ShowAll = False,
+    overwrite: options.Overwrite = False,
+    *,
+    run: options.EngineArguments,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """Show what a job would do: read and plan, but write nothing."""
+    if is_remote(context):
+        asked = Submission(read_fields(spec, src, dst, overwrite=overwrite), dry_run=True)
+        submit(
+            context,
+            asked,
+            wait=True,
+            progress=progress,
+            as_json=as_json,
+            verbose=verbose,
+            show_all=show_all,
+        )
+        return
+    as_given = run_options(run, root=root, overwrite=overwrite)
+    with make_reporter(progress) as reporter:
+        job = read_spec(spec, src, dst, warn=reporter.warn)
+        if verbose:
+            show_spec(job)
+        show_plan(job, as_given, reporter, as_json=as_json, show_all=show_all)
+
+
+def show_plan(
+    job: JobSpec,
+    run: RunOptions,
+    reporter: Reporter,
+    *,
+    as_json: bool,
+    show_all: bool = False,
+) -> None:
+    """Plan ``job`` and print the result."""
+    from dsort import api
+
+    with reporter, stoppable(reporter) as stop:
+        report = api.plan(job, options=run, on_event=reporter, stop=stop)
+    write_report(report, as_json=as_json, show_all=show_all)
+
+
+def check(
+    context: click.Context,
+    spec: options.SpecSource,
+    src: options.Source = None,
+    dst: options.Destination = None,
+    as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """Check a job spec without looking at any data. All problems are printed at once. With
+    a service: also check whether the service would accept the spec.
+
+    With --json, print the spec with the current names of fields and with every default.
+    """
+    if is_remote(context):
+        with connected(context) as client:
+            found = client.validate(read_fields(spec, src, dst))
+        for warning in found.warnings:
+            output.warn(warning)
+        canonical = found.spec
+    else:
+        canonical = read_spec(spec, src, dst, warn=output.warn).canonical()
+    if as_json:
+        output.write_json(canonical)
+    else:
+        output.write("the spec is valid")
+
+
+def schema(
+    context: click.Context,
+    as_json: options.AsJson = False,
+    *,
+    service: options.ServiceOrHere,
+    debug: options.Debug = False,
+) -> None:
+    """Print the JSON Schema of a job spec, for editors and other tools. With a service: print the
+    schema of the service. The output is always JSON, with --json and without."""
+    if service.server and not service.local:
+        with connected(context) as client:
+            output.write_json(client.schema())
+        return
+    from dsort.spec.schema import schema as job_schema
+
+    output.write_json(job_schema())

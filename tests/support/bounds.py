@@ -48,7 +48,7 @@ END_S_MAX: Final = 300.0
 RECORDS_MAX: Final = 50_000
 """So many records are read of a shard that may have millions."""
 LOADED: Final = (
-    *(__name__, "dsort.__main__", "dsort.cli.inspect", "dsort.cli.cat", "dsort.loader.loader"),
+    *(__name__, "dsort.__main__", "dsort.cli.look", "dsort.loader.loader"),
     *("dsort.service.aistore.shard_works", "dsort.reading.dataset", "dsort.shard_contents"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.ipc", "pyarrow.parquet"),
 )

@@ -162,7 +162,7 @@ def _text(log: Path, end: str) -> str:
 def _serve() -> None:
     """Fork whoever is asked for, until nobody asks."""
     from dsort.cli.main import main
-    from dsort.cli.own_process import own_process
+    from dsort.cli.process import own_process
     from tests.support.internals import journal, movement
 
     movement.PARTITION_BYTES_MIN = PARTITION_BYTES

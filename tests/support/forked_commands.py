@@ -18,7 +18,7 @@ __all__ = ["become_dsort", "become_pytest", "begin_command", "run_dsort", "run_p
 
 END_SECONDS_MAX = 120.0
 LOADED = {
-    COMMANDS: (__name__, "dsort.__main__", *COORDINATOR_LOADED, "dsort.cli.inspect"),
+    COMMANDS: (__name__, "dsort.__main__", *COORDINATOR_LOADED, "dsort.cli.look"),
     PYTESTS: (
         *(__name__, "_pytest.config", "_pytest.junitxml", "_pytest.terminal", "_pytest.unittest"),
         *("_hypothesis_pytestplugin", "anyio.pytest_plugin", "pytest_timeout", "xdist.plugin"),

@@ -123,7 +123,7 @@ def test_models_of_others_get_their_plugins(tmp_path: Path) -> None:
     ended = run_script(
         tmp_path,
         "import os",
-        "from dsort.cli.own_process import own_process, without_plugins",
+        "from dsort.cli.process import own_process, without_plugins",
         "own_process()",
         "with without_plugins():",
         "    from pydantic import TypeAdapter",

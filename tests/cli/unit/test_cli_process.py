@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from dsort.cli.main import whole_app
-from dsort.cli.overseer import VERBS, is_for_ray
+from dsort.cli.process import VERBS, is_for_ray
 from tests.support.commands import ROOT
 from tests.support.service_process import await_that
 
 SCRIPT = """
 import os, signal, sys
 from dsort.cli import exits
-from dsort.cli.overseer import run_overseen
+from dsort.cli.process import run_overseen
 from dsort.errors import DsortError
 
 def hold():

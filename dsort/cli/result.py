@@ -1,0 +1,147 @@
+"""``dsort verify`` and ``dsort where``: a result is compared with its inputs, or a record is found
+in its lineage."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import click
+
+from dsort.cli import exits, options, output, summary
+from dsort.cli.find import data_root, find_job, user_settings
+from dsort.cli.parameters import Argument, Option
+from dsort.cli.progress import make_reporter
+from dsort.cli.run import stoppable
+from dsort.errors import InputError, VerifyError
+from dsort.options import RunOptions
+
+__all__ = ["verify", "where"]
+
+
+def verify(
+    job: options.JobOrManifest,
+    bucket: options.JobBucket = None,
+    root: options.Root = None,
+    max_expansion: options.VerifyMaxExpansion = None,
+    memory_max: options.VerifyMemoryMax = None,
+    run_code: Annotated[
+        bool,
+        Option(
+            "--run-code",
+            help="Run the code that is named in the steps of the job's spec once more, and "
+            "compare the records that the code makes. The spec comes from the manifest: use "
+            "--run-code only for a job of your own.",
+        ),
+    ] = False,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Read the inputs and the outputs of a job again, and compare the records.
+
+    The command checks that every record is there once, that bytes and checksums are equal, and that
+    the order and the duplicates are as the spec says.
+    """
+    from dsort import api
+
+    found = find_job(job, bucket=bucket, root=root, finished=True)
+    if not found.finished:
+        raise InputError(
+            f"job {found.job_id} did not finish: it has no result",
+            hint=f"see what it did with `dsort show {found.job_id} --bucket {found.bucket.uri}`",
+        )
+    settings = user_settings()
+    memory_max_bytes = (
+        None if memory_max is None else options.size_bytes(memory_max, "--max-memory", least=1)
+    )
+    run = RunOptions(
+        root=data_root(root, settings),
+        memory_max_bytes=memory_max_bytes or settings.memory_max_bytes,
+        settings=settings,
+    )
+    with make_reporter(progress) as reporter, stoppable(reporter) as stop:
+        report = api.verify(
+            found.read(),
+            output_uri=found.bucket.uri if found.in_place else None,
+            max_expansion=max_expansion,
+            run_code=run_code,
+            options=run,
+            on_event=reporter,
+            stop=stop,
+        )
+    if as_json:
+        output.write_json(report.to_dict())
+    else:
+        output.write(summary.verification(report))
+    if not report.ok:
+        differences = output.count(report.problem_count, "difference")
+        error = VerifyError(f"the result of job {report.job_id} has {differences}")
+        raise click.exceptions.Exit(exits.report_error(error, as_json=False, debug=debug))
+
+
+def where(
+    job: options.JobOrManifest,
+    keys: Annotated[
+        list[str],
+        Argument(metavar="KEY...", help="The keys of the records."),
+    ],
+    bucket: options.JobBucket = None,
+    root: options.Root = None,
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show which bytes of an input shard held a record, and which bytes of an output shard hold the
+    record now.
+
+    The job must have a lineage: `lineage: parquet` in the spec of the job.
+
+    \b
+    Examples:
+      dsort where shuffled 000017
+      dsort where s3://bucket/shuffled 000017 000042 --json
+    """
+    from dsort.job.lineage import find_in_lineage
+    from dsort.results.manifest import parse_manifest
+
+    found = find_job(job, bucket=bucket, root=root, finished=True)
+    if not found.finished:
+        raise InputError(f"job {found.job_id} has no result")
+    manifest = parse_manifest(found.read())
+    lineages, removed = manifest.lineages, "`dsort remove` deletes the lineage of a result"
+    if not lineages:
+        wanted = "a job with `lineage: parquet` in its spec records where its records come from"
+        raise InputError(
+            f"job {found.job_id} has no lineage", hint=removed if manifest.has_removed else wanted
+        )
+    rows = [row for each in lineages for row in find_in_lineage(found.bucket, each.name, keys)]
+    known = {row["key"] for row in rows}
+    missing = [key for key in keys if key not in known]
+    if as_json:
+        output.write_json({"job_id": found.job_id, "records": rows, "missing": missing})
+        raise click.exceptions.Exit(InputError.exit_code if missing else 0)
+    if rows:
+        output.write("\n\n".join(_shown(row) for row in rows))
+    if missing:
+        text = ", ".join(map(output.printable, missing))
+        raise InputError(
+            f"the result of job {found.job_id} has no record {text}",
+            hint=removed
+            if manifest.has_removed
+            else "dsort show lists what the job left out, and what it renamed",
+        )
+
+
+def _shown(row: dict[str, Any]) -> str:
+    return output.fields(
+        [
+            ("key", output.printable(row["key"])),
+            ("was in", _place(row["input_shard"], row["input_offset"], row["input_bytes"])),
+            ("is in", _place(row["output_shard"], row["output_offset"], row["output_bytes"])),
+            ("xxh3", output.printable(row["xxh3"])),
+        ]
+    )
+
+
+def _place(shard: str, start: int | None, size_bytes: int) -> str:
+    where = "" if start is None else f" from byte {start:,} on"
+    return f"{output.printable(shard)}, {size_bytes:,} bytes{where}"
