@@ -90,11 +90,11 @@ def wait(
         write_result(ended[0], as_json=as_json)
         return
     errors = [_error(job) for job in ended]
-    if as_json:
-        output.write_json([job.document for job in ended])
-    else:
-        for job, error in zip(ended, errors, strict=True):
-            output.write(f"job {job.job_id} {job.words}" + (f": {error}" if error else ""))
+    lines = [
+        f"job {job.job_id} {job.words}" + (f": {error}" if error else "")
+        for job, error in zip(ended, errors, strict=True)
+    ]
+    output.write_either([job.document for job in ended], "\n".join(lines), as_json=as_json)
     codes = [exits.exit_code(error) for error in errors if error is not None]
     if codes:
         raise click.exceptions.Exit(codes[0])
@@ -217,9 +217,7 @@ def _still_runs(job_id: str) -> JobConflictError:
 
 
 def _write(results: Sequence[StopResult], *, as_json: bool) -> None:
-    if as_json:
-        documents = [{"job_id": job_id, "state": state} for job_id, state, _ in results]
-        output.write_json(documents[0] if len(documents) == 1 else documents)
-    else:
-        for job_id, _, words in results:
-            output.write(f"job {job_id} {words}")
+    documents = [{"job_id": job_id, "state": state} for job_id, state, _ in results]
+    text = "\n".join(f"job {job_id} {words}" for job_id, _, words in results)
+    one_or_all = documents[0] if len(documents) == 1 else documents
+    output.write_either(one_or_all, text, as_json=as_json)

@@ -405,11 +405,7 @@ def urls(
     made = [f"{base}/{quote(name, safe='/{}')}{query}" for name in listed]
     if pipe:
         made = [f"{_CURL}{shlex.quote(url)}" for url in made]
-    if as_json:
-        output.write_json(made)
-    else:
-        for each in made:
-            output.write(each)
+    output.write_either(made, "\n".join(made), as_json=as_json)
 
 
 def _expanded(names: str) -> list[str]:

@@ -18,7 +18,7 @@ from dsort.cli.find import bucket_uri, open_existing
 from dsort.cli.parameters import Option
 from dsort.cli.progress import ProgressStyle, make_reporter
 from dsort.cli.remote import Submission, connected, is_remote, submit, write_report
-from dsort.cli.run import read_spec, run_options, show_spec, stoppable
+from dsort.cli.run import read_spec, run_options, run_or_plan
 from dsort.errors import MissingShardError, SpecError, SpecProblem
 
 __all__ = [
@@ -267,17 +267,8 @@ def run_made_spec(
     with make_reporter(style) as reporter:
         spec = read_spec(json.dumps(fields), None, None, warn=reporter.warn)
         _inform_of_seed(seed)
-        if how.verbose:
-            show_spec(spec)
-        if how.dry_run:
-            from dsort.cli.start import show_plan
-
-            show_plan(spec, as_given, reporter, as_json=how.as_json)
-            return
-        from dsort import api
-
-        with stoppable(reporter) as stop:
-            report = api.run(spec, options=as_given, on_event=reporter, stop=stop)
+        dry_run, verbose = how.dry_run, how.verbose
+        report = run_or_plan(spec, as_given, reporter, dry_run=dry_run, verbose=verbose)
     write_report(report, as_json=how.as_json, beside_shard=spec.output_bck.is_stream)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "warn",
     "width",
     "write",
+    "write_either",
     "write_json",
     "write_json_list",
 ]
@@ -105,6 +106,14 @@ def abandon_stdout() -> None:
 def write_json(value: object) -> None:
     """Put one JSON document on stdout."""
     write(json.dumps(value, indent=2, default=str))
+
+
+def write_either(document: object, text: str, *, as_json: bool) -> None:
+    """Put a JSON document on stdout, or the text for people."""
+    if as_json:
+        write_json(document)
+    else:
+        write(text)
 
 
 def write_json_list(document: Mapping[str, object], name: str, items: Iterable[object]) -> None:

@@ -192,10 +192,7 @@ def follow(
 ) -> None:
     """Wait for a queued job and end with its exit code; without waiting, print its id."""
     if not wait:
-        if as_json:
-            output.write_json(job.document)
-        else:
-            output.write(job.job_id)
+        output.write_either(job.document, job.job_id, as_json=as_json)
         return
     if progress not in ("json", "none"):
         place = f", number {job.queue_position}" if job.queue_position else ""

@@ -69,10 +69,7 @@ def verify(
             on_event=reporter,
             stop=stop,
         )
-    if as_json:
-        output.write_json(report.to_dict())
-    else:
-        output.write(summary.verification(report))
+    output.write_either(report.to_dict(), summary.verification(report), as_json=as_json)
     if not report.ok:
         differences = output.count(report.problem_count, "difference")
         error = VerifyError(f"the result of job {report.job_id} has {differences}")

@@ -24,9 +24,10 @@ from dsort.options import RunOptions
 from dsort.stop_flag import StopFlag
 
 if TYPE_CHECKING:
+    from dsort.results.report import JobReport
     from dsort.spec.model import JobSpec
 
-__all__ = ["read_fields", "read_spec", "run_options", "show_spec", "stoppable"]
+__all__ = ["read_fields", "read_spec", "run_options", "run_or_plan", "stoppable"]
 
 STOPPING = b"stopping: ending the workers\n"
 STOPPING_ALREADY = b"stopping, please wait\n"
@@ -127,9 +128,18 @@ def read_fields(
     return {**kept, **replaced, **{name: True for name, is_set in flags.items() if is_set}}
 
 
-def show_spec(spec: JobSpec) -> None:
-    """Put the spec with all its defaults on stderr."""
-    output.inform(json.dumps(spec.canonical(), indent=2))
+def run_or_plan(
+    spec: JobSpec, as_given: RunOptions, reporter: Reporter, *, dry_run: bool, verbose: bool
+) -> JobReport:
+    """Run a job on this machine, or only plan it. ``verbose``: put the spec with all its defaults
+    on stderr before that."""
+    from dsort import api
+
+    if verbose:
+        output.inform(json.dumps(spec.canonical(), indent=2))
+    work = api.plan if dry_run else api.run
+    with stoppable(reporter) as stop:
+        return work(spec, options=as_given, on_event=reporter, stop=stop)
 
 
 def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> RunOptions:

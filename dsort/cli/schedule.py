@@ -189,10 +189,9 @@ def add(
         schedule = change(name, definition)
     for warning in schedule.warnings:
         output.warn(warning)
-    if as_json:
-        output.write_json(schedule.document)
-    else:
-        output.write(f"schedule {schedule.name}: {_due(schedule)}")
+    output.write_either(
+        schedule.document, f"schedule {schedule.name}: {_due(schedule)}", as_json=as_json
+    )
 
 
 def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,10 +276,7 @@ def pause(
     """Pause a schedule. A running job of the schedule runs on."""
     with connected(context) as client:
         paused = client.schedules.pause(name)
-    if as_json:
-        output.write_json(paused.document)
-    else:
-        output.write(f"schedule {name}: paused")
+    output.write_either(paused.document, f"schedule {name}: paused", as_json=as_json)
 
 
 def resume(
@@ -294,10 +290,7 @@ def resume(
     """Resume a schedule that is paused."""
     with connected(context) as client:
         resumed = client.schedules.resume(name)
-    if as_json:
-        output.write_json(resumed.document)
-    else:
-        output.write(f"schedule {name}: {_due(resumed)}")
+    output.write_either(resumed.document, f"schedule {name}: {_due(resumed)}", as_json=as_json)
 
 
 def run(
@@ -331,10 +324,9 @@ def rm(
     """Remove a schedule. The jobs of the schedule and their results stay."""
     with connected(context) as client:
         client.schedules.remove(name)
-    if as_json:
-        output.write_json({"name": name, "removed": True})
-    else:
-        output.write(f"schedule {name} is removed")
+    output.write_either(
+        {"name": name, "removed": True}, f"schedule {name} is removed", as_json=as_json
+    )
 
 
 # --- texts ---------------------------------------------------------------------------------------

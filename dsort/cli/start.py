@@ -8,16 +8,15 @@ import click
 
 from dsort.cli import options, output
 from dsort.cli.parameters import Option
-from dsort.cli.progress import Reporter, make_reporter
+from dsort.cli.progress import make_reporter
 from dsort.cli.remote import Submission, connected, is_remote, submit, write_report
-from dsort.cli.run import read_fields, read_spec, run_options, show_spec, stoppable
+from dsort.cli.run import read_fields, read_spec, run_options, run_or_plan
 from dsort.errors import SpecError
-from dsort.options import RunOptions
 
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["check", "plan", "schema", "show_plan", "start"]
+__all__ = ["check", "plan", "schema", "start"]
 
 DryRun = Annotated[
     bool, Option("--dry-run", help="Read and plan, but write nothing, as `dsort plan` does.")
@@ -65,15 +64,8 @@ def start(
     with make_reporter(progress) as reporter:
         job = read_spec(spec, src, dst, warn=reporter.warn, flags=flags)
         _refuse_one_stdin(spec, job)
-        if verbose:
-            show_spec(job)
-        if dry_run or job.dry_run:
-            show_plan(job, as_given, reporter, as_json=as_json)
-            return
-        from dsort import api
-
-        with stoppable(reporter) as stop:
-            report = api.run(job, options=as_given, on_event=reporter, stop=stop)
+        dry_run = dry_run or job.dry_run
+        report = run_or_plan(job, as_given, reporter, dry_run=dry_run, verbose=verbose)
     write_report(report, as_json=as_json, beside_shard=job.output_bck.is_stream)
 
 
@@ -117,24 +109,7 @@ def plan(
     as_given = run_options(run, root=root, overwrite=overwrite)
     with make_reporter(progress) as reporter:
         job = read_spec(spec, src, dst, warn=reporter.warn)
-        if verbose:
-            show_spec(job)
-        show_plan(job, as_given, reporter, as_json=as_json, show_all=show_all)
-
-
-def show_plan(
-    job: JobSpec,
-    run: RunOptions,
-    reporter: Reporter,
-    *,
-    as_json: bool,
-    show_all: bool = False,
-) -> None:
-    """Plan ``job`` and print the result."""
-    from dsort import api
-
-    with reporter, stoppable(reporter) as stop:
-        report = api.plan(job, options=run, on_event=reporter, stop=stop)
+        report = run_or_plan(job, as_given, reporter, dry_run=True, verbose=verbose)
     write_report(report, as_json=as_json, show_all=show_all)
 
 
@@ -161,10 +136,7 @@ def check(
         canonical = found.spec
     else:
         canonical = read_spec(spec, src, dst, warn=output.warn).canonical()
-    if as_json:
-        output.write_json(canonical)
-    else:
-        output.write("the spec is valid")
+    output.write_either(canonical, "the spec is valid", as_json=as_json)
 
 
 def schema(
