@@ -19,7 +19,6 @@ from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
 from tests.support.engine import plan_local, run_local, spec_of
-from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import (
     find_garbage,
     job_directory,
@@ -115,17 +114,6 @@ def test_a_plan_names_the_shards_with_their_output(root: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["in"]
 
 
-def test_neither_nodes_nor_workers_change_what_is_where(root: Path) -> None:
-    found = []
-    for moved in (
-        Moved(movement="map", workers=1),
-        Moved(movement="spill", workers=2, nodes=2, partitions=5, losses=1, order_seed=2),
-    ):
-        run_inline(apart(overwrite=True), root, moved)
-        found.append([files_of(root / name) for name in ("out", "val", "test")])
-    assert found[0] == found[1]
-
-
 def test_directories_and_stores_go_together(root: Path, s3: S3Server) -> None:
     settings = Settings(stores=(("s3", StoreSettings(endpoint_url=s3.endpoint_url)),))
     run_local(root, apart())
@@ -146,20 +134,6 @@ def test_directories_and_stores_go_together(root: Path, s3: S3Server) -> None:
     assert found.problems == ()
     with pytest.raises(NamesTakenError, match="val//s-0"):
         run_local(root, {**spec, "output_bck": "third"}, workers=2, settings=settings, move="spill")
-
-
-def test_the_main_bucket_is_in_a_store_and_another_one_is_not(root: Path, s3: S3Server) -> None:
-    settings = Settings(stores=(("s3", StoreSettings(endpoint_url=s3.endpoint_url)),))
-    run_local(root, apart())
-    outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "val-again"}]
-    outputs.append({**OUTPUTS[2], "output_bck": "test-again"})
-    spec = apart(outputs=outputs, output_bck="s3://main/train", verify="content")
-    run_local(root, spec, workers=2, settings=settings, move="spill")
-    bucket = open_with_settings("s3://main/train", root=root, settings=settings)
-    stored = {info.name: bucket.read(info.name) for info in bucket.list("s-")}
-    assert stored == files_of(root / "out")
-    for name in ("val", "test"):
-        assert files_of(root / f"{name}-again") == files_of(root / name)
 
 
 def test_what_is_replaced_in_any_bucket_is_kept_until_the_end(root: Path) -> None:
@@ -324,8 +298,3 @@ def test_what_says_where_a_result_is_is_not_trusted(
     ended = cli("show", "val")
     assert ended.code in (3, 4)
     assert words in " ".join(ended.err.split())
-
-
-def test_a_spec_says_again_what_it_said() -> None:
-    spec = parse_spec(apart()).spec
-    assert parse_spec(spec.canonical()).spec == spec

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import multiprocessing
 import os
-import pickle
 import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -227,35 +225,6 @@ def test_a_directory_that_another_process_removes_meanwhile_is_made_again(
         bucket.stage(TOKEN).close()
     assert removed
     assert names_of(bucket, ".dsort/") == [TOKEN]
-
-
-def write_every_second(bucket: LocalBucket, first: int, count: int) -> None:
-    with bucket.stage(TOKEN, size_bytes=count * 1_000) as staged:
-        for number in range(first, count, 2):
-            staged.write_at(number * 1_000, [bytes([number % 256]) * 400] * 2 + [b"end." * 50])
-        staged.sync()
-
-
-def test_processes_fill_one_staged_object_together(bucket: LocalBucket) -> None:
-    context = multiprocessing.get_context("spawn")
-    writers = [
-        context.Process(target=write_every_second, args=(bucket, first, 500)) for first in (0, 1)
-    ]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(60)
-    assert [writer.exitcode for writer in writers] == [0, 0]
-    bucket.publish(TOKEN, "a", overwrite=False)
-    wanted = b"".join(bytes([number % 256]) * 800 + b"end." * 50 for number in range(500))
-    assert bucket.read("a") == wanted
-
-
-def test_a_bucket_survives_pickling(bucket: LocalBucket) -> None:
-    bucket.write("a", b"x")
-    copy = pickle.loads(pickle.dumps(bucket))
-    assert copy.uri == bucket.uri
-    assert copy.read("a") == b"x"
 
 
 # --- publishing --------------------------------------------------------------------------------

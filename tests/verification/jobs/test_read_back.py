@@ -136,20 +136,6 @@ def test_every_reader_finds_what_was_put_in(tmp_path: Path, name: str, move: str
     assert unpacked(outputs, tmp_path / "after") == unpacked(inputs, tmp_path / "before")
 
 
-def test_webdataset_reads_the_samples_in_the_order_of_the_sort(tmp_path: Path) -> None:
-    write_shards(tmp_path / "in", small_dataset(3))
-    spec = {"algorithm": {"kind": "alphanumeric"}, "output_shard_records": 5}
-    run(tmp_path, spec)
-    names = [str(shard) for shard in shards_of(tmp_path / "out")]
-    keys = [each["__key__"] for each in webdataset.WebDataset(names, shardshuffle=False)]
-    assert keys == [f"{number:05d}" for number in range(36)]
-    each = [
-        [sample["__key__"] for sample in webdataset.WebDataset([name], shardshuffle=False)]
-        for name in names
-    ]
-    assert [len(keys) for keys in each] == [5] * 7 + [1]
-
-
 def test_webdataset_reads_renamed_records_as_records_of_their_own(tmp_path: Path) -> None:
     shards = {
         f"in-{number}.tar": Shard(
@@ -171,15 +157,6 @@ def test_webdataset_reads_renamed_records_as_records_of_their_own(tmp_path: Path
         expected[f"{LONG}/a{suffix}", (("jpg", digits),)] += 1
         expected[f"b{suffix}", (("cls", digits), ("jpg", b"jpg " + digits))] += 1
     assert samples == expected
-
-
-def test_webdataset_would_fail_on_a_shard_that_is_cut_short(tmp_path: Path) -> None:
-    """The comparison above can fail: a lost sample shows."""
-    write_shards(tmp_path / "in", small_dataset(3))
-    run(tmp_path, {"algorithm": {"kind": "none"}, "output_shard_records": 12})
-    outputs = shards_of(tmp_path / "out")
-    assert with_webdataset(outputs) == with_webdataset(shards_of(tmp_path / "in"))
-    assert with_webdataset(outputs[1:]) != with_webdataset(shards_of(tmp_path / "in"))
 
 
 def test_the_wids_index_describes_the_shards(tmp_path: Path) -> None:
