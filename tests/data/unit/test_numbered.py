@@ -1,8 +1,13 @@
-"""Columns of numbered texts are what a column of the same bytes is, and so are their hashes."""
+"""Columns of numbered texts are what a column of the same bytes is, and so are their hashes; a
+tally counts everything and names a few; a worker's heap is kept between tasks of a phase."""
 
 from __future__ import annotations
 
+import json
 import pickle
+import platform
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.internals import (
+    SAMPLES_MAX,
     BytesColumn,
     NumberedColumn,
+    Tally,
     are_all_rows,
     are_positions,
     hash_column,
@@ -98,3 +105,82 @@ def test_a_numbered_column_does_what_a_column_of_its_bytes_does(
         assert mine.lengths.tolist() == theirs.lengths.tolist()
         assert (len(mine), mine.width) == (len(theirs), theirs.width)
         assert [mine[row] for row in range(len(mine))] == theirs.tolist()
+
+
+def test_counts_add_up_and_the_first_names_are_kept() -> None:
+    tally = Tally()
+    tally.add("b", 2, ["x", "y"])
+    tally.add("a")
+    tally.add("b", 3, ["z"])
+    assert list(tally) == [("a", 1, ()), ("b", 5, ("x", "y", "z"))]
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_nothing_is_no_kind(count: int) -> None:
+    tally = Tally()
+    tally.add("a", count, ["x"])
+    assert list(tally) == []
+
+
+def test_no_more_names_are_taken_than_are_kept() -> None:
+    names = iter(map(str, range(100)))
+    tally = Tally()
+    tally.add("a", 100, names)
+    assert tally.samples["a"] == [*map(str, range(SAMPLES_MAX))]
+    assert int(next(names)) <= SAMPLES_MAX + 1
+
+
+def test_merging_is_adding() -> None:
+    first, second = Tally(), Tally()
+    first.add("a", 1, ["x"])
+    second.add("a", 20, map(str, range(20)))
+    second.add("c", 2)
+    first.merge(second)
+    assert list(first) == [
+        ("a", 21, ("x", *map(str, range(SAMPLES_MAX - 1)))),
+        ("c", 2, ()),
+    ]
+    assert second.counts == {"a": 20, "c": 2}
+
+
+ARRAYS = """
+import json, resource, sys
+from pathlib import Path
+import numpy as np
+from dsort.workers.worker import Heap
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+def faults_of(rounds):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        np.ones(3 << 17)  # 3 MiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+heap = Heap(int(sys.argv[1]))
+heap.enter("extract")
+faults_of(1)
+again = faults_of(10)
+kept = resident_bytes()
+heap.enter("create")
+print(json.dumps({"faults": again, "given_back_bytes": kept - resident_bytes()}))
+"""
+
+
+def figures_of(buffer_bytes: int) -> dict[str, int]:
+    line = [sys.executable, "-c", ARRAYS, str(buffer_bytes)]
+    found: dict[str, int] = json.loads(subprocess.run(line, capture_output=True, check=True).stdout)
+    return found
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no settings")
+def test_arrays_of_one_phase_reuse_memory_and_the_next_phase_begins_without_it() -> None:
+    found = figures_of(64 << 20)
+    assert found["faults"] < 100
+    assert found["given_back_bytes"] > 2 << 20
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no settings")
+def test_a_worker_with_little_memory_keeps_little() -> None:
+    assert figures_of(2 << 20)["faults"] > 1000
