@@ -213,7 +213,7 @@ def test_shards_are_as_large_as_was_asked_for(kind: Kind, rule: str, tmp_path: P
             assert all(size <= 8000 or count == 1 for size, count in sizes)
 
 
-@pytest.mark.sample(keep=10)
+@pytest.mark.sample(keep=len(KINDS))
 @pytest.mark.parametrize("target", ["same", ".tar"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
 def test_a_damaged_shard_is_refused_by_name_or_read_as_others_read_it(

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsort.containers.columnar.cells import MemorySource, cells_of_shard, row_keys
+from dsort.containers.columnar.cells import MemorySource, row_keys
 from dsort.containers.columnar.footers import chunks_of
 from dsort.containers.columnar.page_bounds import inflated_pages
 from dsort.containers.columnar.ranges import ranged_headers
@@ -139,19 +138,6 @@ def test_a_shard_that_is_cut_off_anywhere_is_corrupt(tmp_path: Path, suffix: str
         list(batches_of(data + b"more"))
 
 
-@pytest.mark.sample(keep=1)
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_flipped_bytes_give_clear_errors_and_nothing_else(tmp_path: Path, suffix: str) -> None:
-    data = written(tmp_path, suffix, mixed_table(25, seed=1))
-    rng = random.Random(suffix)
-    for _ in range(MUTATIONS):
-        torn = bytearray(data)
-        torn[rng.randrange(len(torn))] = rng.choice((0, 0x7F, 0x80, 0xFF))
-        with contextlib.suppress(CorruptShardError, InputError):
-            for batch in batches_of(bytes(torn), source=rng.choice(SOURCES)):
-                batch.take(pa.array(np.arange(batch.num_rows)[::-1]))
-
-
 def test_what_is_neither_is_said_to_be() -> None:
     for data in (b"", b"PK\3\4" + bytes(100), b"{}\n", bytes(512)):
         with pytest.raises(CorruptShardError, match="neither Parquet nor Arrow"):
@@ -182,30 +168,6 @@ def test_keys_are_texts_or_whole_numbers_of_a_column_or_positions() -> None:
     for column, words in (("t", "empty key"), ("f", "no key"), ("z", "row 4 .* null"), ("q", "no")):
         with pytest.raises(InputError, match=words):
             row_keys("s", batch, column, 3)
-
-
-def test_cells_are_members_by_column() -> None:
-    table = pa.table(
-        {
-            "__key__": ["a", "b"],
-            "jpg": pa.array([{"bytes": b"J", "path": "a.jpg"}, None]),
-            "cls": [1, None],
-            "txt": ["hé", None],
-            "list": [[1, 2], None],
-        }
-    )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found = cells_of_shard("s", memoryview(sink.getvalue()), "")
-    cells = dict(zip(found.names.tolist(), found.literals.values(), strict=True))
-    assert cells == {
-        b"a.jpg": b"J",
-        b"a.cls": b"1",
-        b"a.txt": "hé".encode(),
-        b"a.list": b"[1, 2]",
-        b"b": b"",
-    }
 
 
 def test_two_arrow_files_one_behind_the_other_are_refused(tmp_path: Path) -> None:

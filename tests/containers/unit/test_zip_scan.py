@@ -351,19 +351,3 @@ def test_no_flipped_bits_of_a_header_change_what_is_read_unseen(
                 assert found.names.tolist() == whole.names.tolist()
                 assert found.payload_start.tolist() == whole.payload_start.tolist()
                 assert found.payload_bytes.tolist() == whole.payload_bytes.tolist()
-
-
-def test_random_bytes_never_end_in_anything_but_an_error_that_names_the_shard(
-    rng: random.Random, rounds: Callable[[int, int], int]
-) -> None:
-    for _ in range(rounds(200, 1000)):
-        data = bytearray(zip_of(MEMBERS, **rng.choice(WRITERS)))
-        for _ in range(rng.randint(1, 6)):
-            data[rng.randrange(len(data))] = rng.choice((0, 1, 254, 255))
-        try:
-            members = scan_by_windows(bytes(data), rng.choice((10, 60, 200, 10_000)))
-        except CorruptShardError:
-            continue
-        stops = members.range_start + members.range_length
-        assert len(members) == 0 or members.range_start.min() >= 0
-        assert len(members) == 0 or stops.max() <= len(data)
