@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 
 from dsort.spec.excludes import EXCLUDES
+from dsort.spec.load import parse_spec
 from tests.golden.specs import FILE, result_of
 
 
@@ -13,6 +14,16 @@ def test_every_spec_gives_what_is_pinned() -> None:
     for line in FILE.read_text().splitlines():
         pinned = json.loads(line)
         assert result_of(pinned["spec"]) == pinned
+
+
+def test_the_canonical_form_of_a_spec_is_that_spec_without_warnings() -> None:
+    for line in FILE.read_text().splitlines():
+        pinned = json.loads(line)
+        if "canonical" in pinned:
+            spec = parse_spec(pinned["spec"]).spec
+            again = parse_spec(json.loads(json.dumps(spec.canonical())))
+            warned = [text for text in again.warnings if "write a unit" not in text]  # few bytes
+            assert (again.spec, warned) == (spec, []), pinned["spec"]
 
 
 def test_every_exclusion_is_pinned() -> None:

@@ -58,7 +58,7 @@ def test_a_name_that_is_taken_is_reported_before_a_byte_is_read(
 @pytest.mark.parametrize(
     "there", ["out-3.tar", "out-07.tar", "out-x.tar", "out-1", "sub/out-0.tar", "out-0.tar.old"]
 )
-def test_other_objects_are_in_nobodys_way(there: str, tmp_path: Path) -> None:
+def test_other_objects_of_the_bucket_stop_no_job(there: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": shard_of("a", "b", "c", "d")})
     write_shards(tmp_path / "out", {there: b"mine"})
     run_local(tmp_path, spec_with(output_shard_records=None, output_shard_count=3))
@@ -75,7 +75,7 @@ def test_inputs_are_reported_as_inputs(tmp_path: Path) -> None:
     assert set(names) < set(files_of(tmp_path / "in"))
 
 
-def test_a_plan_warns_of_it(tmp_path: Path) -> None:
+def test_a_plan_warns_of_names_that_are_taken(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": shard_of("a")})
     write_shards(tmp_path / "out", {"out-0.tar": b"mine"})
     report = plan_local(tmp_path, spec_with())

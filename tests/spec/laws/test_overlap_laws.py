@@ -143,7 +143,7 @@ def test_the_names_that_a_template_makes_are_known_exactly(text: str, others: li
         ("latest07.json", "latest%d.json", False),
     ],
 )
-def test_what_texts_say_is_seen(one: str, other: str, expected: bool) -> None:
+def test_literal_parts_of_templates_tell_them_apart(one: str, other: str, expected: bool) -> None:
     assert overlap(one, other) is expected
 
 

@@ -56,7 +56,7 @@ def test_any_value_is_json_that_every_reader_takes(value: Any) -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
-def test_json_is_as_it_is(value: Any) -> None:
+def test_json_is_written_unchanged(value: Any) -> None:
     assert json.loads(to_json(value)) == value
 
 

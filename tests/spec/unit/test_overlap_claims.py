@@ -30,7 +30,7 @@ def claims(fields: Mapping[str, Any], uri: str = "file:///d") -> list[list[str]]
     return made
 
 
-def test_claims_are_final_names() -> None:
+def test_a_job_claims_the_names_that_its_shards_get() -> None:
     assert claims({"output_format": "x-%06d"}) == [["file:///d", "x-%06d.tar"]]
     assert claims({"output_format": "x-{0..9}.tar"}) == [["file:///d", "x-{0..9}.tar"]]
     assert claims({"output_format": "x.tar.lz%d"}) == [
@@ -96,7 +96,7 @@ def test_claims_of_a_key_map_in_a_file_are_unknown_before_it_is_read() -> None:
         (("file:///d", "latest.json"), ("file:///d", "latest%d.json"), False),
     ],
 )
-def test_claims_of_buckets_in_buckets(
+def test_claims_of_buckets_inside_other_buckets_conflict(
     one: tuple[str, str], other: tuple[str, str], conflict: bool
 ) -> None:
     free = ("file:///elsewhere", "x-%d.tar")
@@ -135,7 +135,7 @@ def test_without_claims_there_is_no_conflict() -> None:
     assert first_conflict([("file:///d", "x-%d")], []) is None
 
 
-def test_a_broken_template_is_no_answer() -> None:
+def test_comparing_a_broken_template_is_an_error() -> None:
     with pytest.raises(ValueError):
         first_conflict([("file:///d", "x-{")], [("file:///d", "x-%d")])
     with pytest.raises(ValueError):

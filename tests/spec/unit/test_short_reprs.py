@@ -77,7 +77,7 @@ ID = "20260131-020000-4f2a9c"
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_it_is_a_line_with_what_one_looks_for(value: object, words: str) -> None:
+def test_a_repr_is_one_line_with_the_main_facts(value: object, words: str) -> None:
     assert repr(value) == words
 
 

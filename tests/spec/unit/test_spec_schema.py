@@ -21,7 +21,7 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(schema())
 
 
-def test_it_is_json_and_says_what_it_is() -> None:
+def test_the_schema_is_json_and_names_its_dialect() -> None:
     written = json.loads(json.dumps(schema()))
     assert written["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert written["title"] == "dsort job spec"
@@ -49,7 +49,7 @@ def test_every_field_is_described_and_unknown_ones_are_refused() -> None:
     assert all(each["additionalProperties"] is False for each in objects(written))
 
 
-def test_it_has_todays_names_and_no_older_one() -> None:
+def test_the_schema_has_todays_names_and_no_older_one() -> None:
     written = schema()
     known = {
         "": set(written["properties"]),
@@ -84,13 +84,13 @@ def test_fields_without_effect_are_marked_as_deprecated() -> None:
     ]
 
 
-def test_its_examples_are_specs(validator: Draft202012Validator) -> None:
+def test_examples_of_the_schema_are_specs(validator: Draft202012Validator) -> None:
     for example in schema()["examples"]:
         validator.validate(example)
         assert parse_spec(example).warnings == ()
 
 
-def test_it_accepts_what_the_parser_accepts(validator: Draft202012Validator) -> None:
+def test_the_schema_accepts_what_the_parser_accepts(validator: Draft202012Validator) -> None:
     for fields in (
         {},
         {"algorithm": dict(CONTENT), "Config": {"missing_shards": "warn"}},
@@ -128,7 +128,7 @@ def test_it_accepts_what_the_parser_accepts(validator: Draft202012Validator) -> 
         {"Config": {"corrupt_shards": "warn"}},
     ],
 )
-def test_it_refuses_what_is_plainly_wrong(
+def test_the_schema_refuses_what_is_plainly_wrong(
     validator: Draft202012Validator, fields: dict[str, Any]
 ) -> None:
     assert not validator.is_valid(small(**fields))
