@@ -60,7 +60,7 @@ def problems_of(algorithm: dict[str, Any]) -> list[SpecProblem]:
     ],
 )
 @pytest.mark.parametrize("move", ["map", "spill"])
-def test_its_order_is_that_of_the_outputs(
+def test_outputs_have_the_order_of_a_registered_algorithm(
     move: str, options: dict[str, Any], order: str, tmp_path: Path
 ) -> None:
     write_shards(tmp_path / "in", SHARDS)
@@ -89,7 +89,7 @@ def test_what_is_out_of_its_order_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_size")
-def test_its_options_are_checked_as_any(tmp_path: Path) -> None:
+def test_options_of_a_registered_algorithm_are_checked(tmp_path: Path) -> None:
     spec = parse_spec(spec_of(algorithm={"kind": "size", "step_bytes": 64})).spec
     assert spec.algorithm.build() == BySize(step_bytes=64)
     assert spec.canonical()["algorithm"]["step_bytes"] == 64

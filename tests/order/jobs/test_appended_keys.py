@@ -15,7 +15,6 @@ import dsort
 from dsort import api
 from dsort.errors import DuplicateError
 from dsort.options import RunOptions
-from tests.support.commands import CommandLine
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import tree_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
@@ -105,7 +104,7 @@ def test_a_warning_names_the_keys_that_are_there(tmp_path: Path) -> None:
     assert problems(tmp_path) == set()
 
 
-def test_who_ignores_keys_reads_no_old_shard(tmp_path: Path) -> None:
+def test_an_append_that_ignores_keys_reads_no_older_shard(tmp_path: Path) -> None:
     made(tmp_path, duplicate_keys="abort")
     for each in (tmp_path / "out").glob("*.tar"):
         each.rename(each.with_suffix(".away"))
@@ -207,12 +206,3 @@ def test_each_key_is_there_once_whatever_is_added_and_removed(
             expected |= {*keys}
         assert sorted(keys_of(root)) == sorted(expected)
     assert problems(root) == set()
-
-
-def test_the_command_says_which_keys_are_there(tmp_path: Path, cli: CommandLine) -> None:
-    made(tmp_path)
-    write_shards(tmp_path / "more", {"m.tar": shard_of("a", "x")})
-    refused = cli("append", "out", "more", "--duplicate-keys", "abort")
-    assert (refused.code, "m.tar: a" in refused.err) == (3, True)
-    assert cli("append", "out", "more", "--duplicate-keys", "drop").code == 0
-    assert sorted(keys_of(tmp_path)) == [*"abcdefghijklx"]

@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from dsort import api
 from dsort.errors import SpecError
-from dsort.options import RunOptions
-from tests.support.datasets import Member, Shard, files_of, write_shards
+from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import run_local, spec_of
-from tests.support.inline_runtime import Moved, run_inline
 
 pytestmark = pytest.mark.disk
 
@@ -38,42 +35,6 @@ def large_records(tmp_path: Path) -> Path:
 
 def spec_for(**fields: Any) -> dict[str, Any]:
     return spec_of(algorithm={"kind": "shuffle", "seed": 4}, output_shard_records=5, **fields)
-
-
-def test_a_job_by_range_writes_what_a_mapped_one_writes(large_records: Path) -> None:
-    mapped = run_local(large_records, spec_for(), move="map")
-    wanted = files_of(large_records / "out")
-    ranged = run_local(large_records, spec_for(), move="range", overwrite=True)
-    assert files_of(large_records / "out") == wanted
-    assert (mapped.run.move, ranged.run.move) == ("map", "range")
-    manifest = (large_records / "out" / f".dsort/{ranged.job_id}/manifest.json").read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=large_records)).problems == ()
-
-
-@pytest.mark.sample(keep=3)
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"transform": {"steps": [{"fields": {"rename": {"jpg": "jpeg"}}}, {"rekey": "z/{key}"}]}},
-        {"transform": {"steps": [{"filter": 'ext("cls") > 0'}]}},
-        {"algorithm": {"kind": "content", "extension": ".cls", "content_key_type": "int"}},
-        {"outputs": [{"name": "a", "fraction": 0.5}, {"name": "b", "fraction": 0.5}]}
-        | {"output_format": "{split}-{n}"},
-        {"output_extension": ".tar.gz"},
-    ],
-    ids=["names", "filter", "content", "outputs", "codec"],
-)
-def test_what_else_a_job_does_it_does_by_range_too(
-    fields: dict[str, Any], large_records: Path
-) -> None:
-    spec = {**spec_for(), **fields}
-    run_inline(spec, large_records, Moved("map"))
-    wanted = files_of(large_records / "out", "*")
-    assert wanted
-    for buffer_bytes in (64 * KIB, 3 << 20):
-        moved = Moved("range", workers=2, partitions=3, buffer_bytes=buffer_bytes, order_seed=5)
-        run_inline(spec, large_records, moved, overwrite=True)
-        assert files_of(large_records / "out", "*") == wanted
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from dsort import api
 from dsort.errors import TransformError
 from dsort.options import RunOptions
-from tests.support.datasets import Member, Shard, files_of, write_shards
+from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, records_out, refused, run_local, spec_of
 from tests.support.internals import ManifestOutput, manifest_name, parse_manifest
 
@@ -74,16 +74,6 @@ def test_one_of_the_records_with_one_value_stays(
     check(tmp_path, report.job_id)
 
 
-def test_lines_are_compared_by_a_field_of_their_object(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    lines = [json.dumps({"text": text, "n": number}) for number, text in enumerate(TEXTS)]
-    (tmp_path / "in/a.jsonl").write_text("\n".join(lines) + "\n")
-    report = run_local(tmp_path, by_field("json.text", input_extension=".jsonl"))
-    found = "".join(data.decode() for data in files_of(tmp_path / "out", "*.jsonl").values())
-    assert [json.loads(line)["n"] for line in found.splitlines()] == FIRST
-    check(tmp_path, report.job_id)
-
-
 @pytest.mark.parametrize("move", ["auto", "spill"])
 def test_rows_are_compared_by_a_column(tmp_path: Path, move: str) -> None:
     (tmp_path / "in").mkdir()
@@ -97,13 +87,6 @@ def test_rows_are_compared_by_a_column(tmp_path: Path, move: str) -> None:
         names = [tmp_path / "out" / shard.name for shard in manifest_of(tmp_path, report.job_id)]
         assert [row for name in names for row in pq.read_table(name)["n"].to_pylist()] == kept
         check(tmp_path, report.job_id)
-
-
-def test_tars_that_become_rows_are_compared_by_a_field(tmp_path: Path) -> None:
-    write_tars(tmp_path)
-    report = run_local(tmp_path, by_field("json.text", output_extension=".parquet"))
-    assert report.records == len(FIRST)
-    check(tmp_path, report.job_id)
 
 
 def test_a_record_without_the_field_fails_the_job_and_is_named(tmp_path: Path) -> None:

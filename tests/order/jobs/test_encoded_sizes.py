@@ -61,25 +61,7 @@ def test_compressed_files_are_as_large_as_asked_for(tmp_path: Path, order: dict[
     check(tmp_path)
 
 
-def test_the_sizes_depend_on_no_workers_partitions_or_movement(tmp_path: Path) -> None:
-    found = set()
-    for number, moved in enumerate(
-        (
-            Moved("map"),
-            Moved("spill", workers=2, partitions=5, buffer_bytes=200_000, order_seed=1),
-            Moved("spill", workers=3, partitions=2, buffer_bytes=40_000, nodes=2, losses=1),
-        )
-    ):
-        root = tmp_path / str(number)
-        root.mkdir()
-        spec = {**prepared(root, shard_bytes=800 << 10), **SHUFFLE}
-        run_inline(spec, root, moved)
-        found.add(tuple(outputs(root, ".tgz")))
-    assert len(found) == 1
-    assert len(found.pop()) > 2
-
-
-def test_other_limits_hold_besides(tmp_path: Path) -> None:
+def test_shards_of_a_compressed_size_also_keep_other_limits(tmp_path: Path) -> None:
     spec = prepared(tmp_path, shard_bytes=1 << 20)
     spec |= {"output_shard_records": 200, "output_shard_size_is": "at_most"}
     report = run_inline(spec, tmp_path, Moved("map"))

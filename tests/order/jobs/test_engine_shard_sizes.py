@@ -77,7 +77,7 @@ def test_an_even_share_is_one_of_what_is_counted(root: Path) -> None:
     assert [len(data) for data in files_of(root / "out").values()] == [15 * 1024 + 1024] * 4
 
 
-def test_it_has_no_effect_where_shards_end_otherwise() -> None:
+def test_what_sizes_count_has_no_effect_where_shards_end_otherwise() -> None:
     parsed = parse_spec(spec_of(output_shard_size_counts="file"))
     assert "output_shard_size_counts" in parsed.warnings[0]
     assert parsed.spec.output_shard_size_counts == "payload"

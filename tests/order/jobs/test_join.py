@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dsort import api
-from dsort.errors import DuplicateError, JoinError, SpecError, TransformError
+from dsort.errors import DuplicateError, JoinError, TransformError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.order.laws.test_join_laws import WAYS, found_in, problems, spec_of
@@ -40,22 +39,6 @@ def root(tmp_path: Path) -> Path:
 
 
 BOTH = {"images": "error", "labels": "error"}
-
-
-def test_a_join_is_a_job_like_any_other(root: Path) -> None:
-    spec = spec_of(BOTH, algorithm=SHUFFLE, index="wids", verify="content", lineage="jsonl")
-    results = []
-    for number, move in enumerate(("map", "spill")):
-        report = run_local(root, {**spec, "output_bck": f"out{number}"}, move=move)
-        assert (report.records, report.totals.members, report.warnings) == (12, 24, ())
-        assert problems(root, report.job_id, f"out{number}") == []
-        results.append(files_of(root / f"out{number}"))
-    assert results[0] == results[1]
-    manifest = json.loads((root / "out1" / manifest_name(report.job_id)).read_text())
-    assert manifest["spec"]["join"] == {"by": "key", "nonmatch": "error", "conflict": "error"}
-    assert parse_spec(manifest["spec"]).spec.canonical() == manifest["spec"]
-    index = json.loads((next((root / "out1").glob("*.json"))).read_text())
-    assert [each["nsamples"] for each in index["shardlist"]] == [7, 5]
 
 
 def test_the_lineage_has_a_row_for_each_part_of_a_record(root: Path) -> None:
@@ -156,64 +139,14 @@ def test_records_are_joined_by_what_their_members_say(root: Path) -> None:
         ("a" * 5000, "has 5,000 bytes"),
     ],
 )
-def test_a_member_cannot_say_any_key(said: str, problem: str, root: Path) -> None:
+def test_a_member_that_gives_an_impossible_key_is_refused(
+    said: str, problem: str, root: Path
+) -> None:
     write(root, "captions", {"c.json": f'{{"image": "{said}"}}'.encode()}, 1)
     spec = spec_of({**BOTH, "captions": "none"}, algorithm=SHUFFLE)
     spec["inputs"][2]["join"]["by"] = "json.image"
     with pytest.raises(TransformError, match=problem):
         run_local(root, spec)
-
-
-def test_steps_come_before_the_join(root: Path) -> None:
-    steps = [{"filter": 'key != "03"'}, {"fields": {"rename": {"cls": "label.cls"}}}]
-    spec = spec_of(BOTH, algorithm=SHUFFLE, transform={"steps": steps})
-    report = run_local(root, spec)
-    names = {name for record in found_in(root) for name, _ in record}
-    assert names == {f"{n:02d}.{e}" for e in ("jpg", "label.cls") for n in range(12) if n != 3}
-    assert problems(root, report.job_id) == []
-
-
-def test_outputs_and_key_maps_get_whole_records(root: Path) -> None:
-    outputs = [{"name": "train", "fraction": 0.6}, {"name": "val", "fraction": 0.4}]
-    spec = spec_of(BOTH, algorithm=SHUFFLE, outputs=outputs, output_format="{split}-%d")
-    for number, moved in enumerate(WAYS[:2]):
-        report = run_inline({**spec, "output_bck": f"out{number}"}, root, moved)
-        assert sum(each.records for each in report.outputs) == 12
-        assert problems(root, report.job_id, f"out{number}") == []
-    assert files_of(root / "out0") == files_of(root / "out1")
-    spec = spec_of(BOTH, algorithm=SHUFFLE, ekm={"low-%d": ["^0[0-5]"], "high-%d": ["^"]})
-    spec["ekm"] = {"low-%d": ["^0"], "high-%d": ["^1"]}
-    del spec["output_format"]
-    report = run_inline({**spec, "output_bck": "mapped"}, root, WAYS[1])
-    assert problems(root, report.job_id, "mapped") == []
-    shards = files_of(root / "mapped")
-    assert sum(name.startswith("low") for name in shards) == 2
-
-
-def test_zips_are_joined_with_their_directories(root: Path) -> None:
-    for place in ("images", "labels"):
-        spec = {"input_bck": place, "output_bck": f"zip-{place}", "output_format": "s-%d.zip"}
-        run_local(root, {**spec, "output_shard_records": 5, "algorithm": {"kind": "none"}})
-    spec = spec_of({"zip-images": "error", "zip-labels": "error"}, algorithm=SHUFFLE)
-    for extension in (".zip", ".tar"):
-        spec |= {"input_extension": ".zip", "output_extension": extension, "overwrite": True}
-        report = run_local(root, {**spec, "output_bck": f"out{extension[1:]}"}, move="spill")
-        assert (report.records, report.totals.members) == (12, 24)
-        assert problems(root, report.job_id, f"out{extension[1:]}") == []
-
-
-def test_lines_with_keys_are_joined_into_tars(tmp_path: Path) -> None:
-    for place, field in (("texts", "text"), ("scores", "score")):
-        (tmp_path / place).mkdir()
-        lines = [json.dumps({"id": f"r{n}", field: n}) + "\n" for n in range(5)]
-        (tmp_path / place / "a.jsonl").write_text("".join(lines))
-    spec = spec_of({"texts": "error", "scores": "error"}, algorithm=SHUFFLE, key_field="/id")
-    spec |= {"input_extension": ".jsonl", "output_extension": ".tar"}
-    with pytest.raises(JoinError, match=r"members of one extension .*\.json of"):
-        run_local(tmp_path, spec)
-    del spec["key_field"]
-    with pytest.raises(SpecError, match="records have no keys"):
-        parse_spec(spec)
 
 
 @pytest.mark.parametrize("extension", [".tar", ".zip"])
@@ -248,69 +181,6 @@ def zip_labels(root: Path) -> None:
     """The bucket ``zipped``: the labels, in zips."""
     spec = {"input_bck": "labels", "output_bck": "zipped", "output_format": "s-%d.zip"}
     run_local(root, {**spec, "output_shard_count": 2, "algorithm": {"kind": "none"}})
-
-
-def test_inputs_of_several_containers_need_no_join(root: Path) -> None:
-    zip_labels(root)
-    spec = spec_of(dict.fromkeys(("images", "zipped"), "none"), algorithm={"kind": "none"})
-    del spec["join"], spec["inputs"][0]["join"], spec["inputs"][1]["join"]
-    spec["inputs"][1]["input_extension"] = ".zip"
-    report = run_local(root, {**spec, "duplicate_keys": "ignore"})
-    assert report.records == 24
-    assert problems(root, report.job_id) == []
-    for extension in (".parquet", ".mds"):
-        spec["inputs"][1]["input_extension"] = extension
-        with pytest.raises(
-            SpecError, match=r"inputs cannot be combined with inputs of another container"
-        ):
-            parse_spec(spec)
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        (
-            {"algorithm": {"kind": "keys", "keys": [{"kind": "md5"}, {"kind": "shuffle"}]}},
-            "keys cannot be combined with join",
-        ),
-        (
-            {"algorithm": {"kind": "shuffle", "interleave": {"by": "cls"}}},
-            "cannot be combined with join: places are given before",
-        ),
-        ({"mix": {"stop": "all_exhausted"}}, "weights cannot be combined with join"),
-        ({"deduplicate": {"by": "key"}}, "deduplicate: cannot be combined with join"),
-        ({"duplicate_keys": "rename"}, "rename cannot be combined with join"),
-        (
-            {"output_extension": ".mds", "member_defaults": {"cls": "0"}},
-            "member_defaults: cannot be combined with join into .mds",
-        ),
-        ({"output_extension": ".mds.zstd"}, r"cannot be combined with join into .mds.zstd"),
-        ({"join": {"by": "1 +"}}, "join.by"),
-        ({"join": {"nonmatch": "drop"}}, "join.nonmatch"),
-        ({"inputs": [{"name": "a", "input_bck": "a"}]}, "join: needs several inputs"),
-        (
-            {
-                "outputs": [
-                    {"name": "a", "when": 'has("cls")'},
-                    {"name": "b", "when": True},
-                ],
-                "output_format": "{split}-%d",
-            },
-            "asks for more than the key",
-        ),
-    ],
-    ids=str,
-)
-def test_what_does_not_go_with_a_join_is_said_early(fields: dict[str, Any], text: str) -> None:
-    with pytest.raises(SpecError, match=text):
-        parse_spec({**spec_of(BOTH), **fields})
-
-
-def test_what_an_input_says_of_a_join_needs_one() -> None:
-    spec = spec_of(BOTH)
-    del spec["join"]
-    with pytest.raises(SpecError, match=r"inputs\[0\].join: says how a join differs"):
-        parse_spec(spec)
 
 
 def test_a_result_that_lacks_a_part_of_a_record_does_not_verify(root: Path) -> None:

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dsort.cli.summary import reader_lines
-from dsort.errors import InputError, SpecError
-from dsort.spec.load import parse_spec
+from dsort.errors import InputError
 from tests.support.datasets import small_dataset
 from tests.support.engine import count_of, spec_of
 from tests.support.inline_runtime import Moved, plan_inline
@@ -141,40 +140,3 @@ def test_plan_and_manifest_say_how_many_can_read_the_result(tmp_path: Path) -> N
     assert (readers.records_min, readers.records_max, readers.workers) == (7, 8, (1, 5))
     (line,) = reader_lines(plan.plan.readers)
     assert line == ("readers", "world size x workers of 1, 5; 7 to 8 records a shard")
-
-
-def test_what_cannot_be_equal_is_refused() -> None:
-    def problems(**fields: Any) -> str:
-        with pytest.raises(SpecError) as caught:
-            parse_spec(spec_of(**fields))
-        return str(caught.value)
-
-    assert "needs output_shard_count" in problems(equalize="drop")
-    counted = {"output_shard_records": None, "output_shard_count": {"multiple_of": 8}}
-    assert "must be drop" in problems(**counted, equalize="repeat")
-    assert 'remainder="pad"' in _hint_of(**counted, equalize="repeat")
-    sized = {**counted, "output_shard_size": "1MB", "output_shard_size_is": "at_most"}
-    assert "at_most cannot be combined with a multiple_of" in problems(**sized)
-    assert 'did you mean "multiple_of"' in _hint_of(
-        output_shard_records=None, output_shard_count={"multiple_off": 8}
-    )
-
-
-def _hint_of(**fields: Any) -> str:
-    with pytest.raises(SpecError) as caught:
-        parse_spec(spec_of(**fields))
-    return caught.value.hint
-
-
-def test_one_stream_has_no_equal_shards() -> None:
-    """A stream has no number of shards, by which all of its records were left out."""
-    spec = {
-        "input_bck": "in",
-        "output_bck": "-",
-        "output_shard_count": 3,
-        "equalize": "drop",
-        "algorithm": {"kind": "none"},
-    }
-    with pytest.raises(SpecError) as caught:
-        parse_spec(spec)
-    assert "equalize" in [each.path for each in caught.value.problems]

@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from dsort import api
-from dsort.errors import MixError, SpecError
+from dsort.errors import MixError
 from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
@@ -244,25 +244,6 @@ def test_records_are_weighed_that_deduplicate_leaves(
             wanted += exactly(name, left[name], shares[name])
     inputs = [{"name": name, "input_bck": name, **given[name]} for name in INPUTS]
     check(tmp_path, {**base, "inputs": inputs, **fields}, wanted)
-
-
-def test_copies_of_what_deduplicate_leaves_are_refused(tmp_path: Path, rng: random.Random) -> None:
-    """If the spec asks for copies, at once; if the inputs have too few records, once they are
-    counted."""
-    records = drawn(tmp_path, rng, bag=[b"same", b"other"])
-    same: dict[str, Any] = {"deduplicate": {"by": "content"}}
-    assert len(records["web"]) > 2
-    with pytest.raises(MixError, match="3 records are wanted of the input web, of which dedup"):
-        run_inline(spec_of({"web": {"records": 3}}, **same), tmp_path, WAYS[0])
-    for given, more in (
-        ({"web": {"weight": 1.5}}, {}),
-        ({"web": {"repeat": 2}}, {}),
-        ({}, {"mix": {"stop": "all_exhausted"}}),
-        ({}, {"mix": {"records": 9, "replacement": True}}),
-    ):
-        with pytest.raises(SpecError, match="weights that make copies") as refused:
-            run_inline(spec_of(given, **same, **more), tmp_path, WAYS[0])
-        assert [each.path for each in refused.value.problems] == ["deduplicate"]
 
 
 def test_an_input_with_too_few_records_is_named(tmp_path: Path, rng: random.Random) -> None:

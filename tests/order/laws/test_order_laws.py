@@ -16,7 +16,7 @@ import pytest
 import xxhash
 
 from dsort import api
-from dsort.errors import ContentKeyError, SpecError
+from dsort.errors import ContentKeyError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
@@ -219,27 +219,6 @@ def test_each_output_is_ordered_by_the_keys(tmp_path: Path, rng: random.Random) 
     labels = [(key, said["label"]) for _, key, said in by_key]
     cats = [pair for pair in labels if pair[1] == "cat"]
     assert found == cats + [pair for pair in labels if pair[1] != "cat"]
-
-
-REFUSED: list[tuple[Any, str]] = [
-    ({"keys": []}, "algorithm.keys: needs from 1 to 16 keys, not 0"),
-    ({"keys": ["md5"]}, r"algorithm.keys\[0\]: "),
-    ({"keys": [{"extension": ".cls"}]}, r"algorithm.keys\[0\].kind"),
-    ({"keys": [{"kind": "content", "extension": ".cls"}]}, "is required for content"),
-    ({"keys": [SHUFFLE, BY_KEY]}, r"keys\[0\]: shuffle leaves nothing to the keys behind it"),
-    ({"keys": [{"kind": "none"}]}, r"algorithm.keys\[0\].kind"),
-    ({"kind": "md5", "keys": [SHUFFLE]}, "algorithm.keys: cannot be combined with md5"),
-    ({"keys": [BY_KEY], "decreasing": True}, "algorithm.decreasing: cannot be combined with keys"),
-    ({"keys": [{**CLASS, "bins": [1]}]}, r"algorithm.keys\[0\].bins: strings have none"),
-    ({"keys": [{**SCORE, "bins": [2, 1]}]}, r"bins: edges have to ascend"),
-    ({"keys": [{**SCORE, "extention": 1}]}, "extention"),
-]
-
-
-@pytest.mark.parametrize(("algorithm", "message"), REFUSED, ids=str)
-def test_keys_that_mean_nothing_are_refused(algorithm: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=message):
-        run_inline(spec_of(algorithm), tmp_path, MOVED[0])
 
 
 def test_only_keys_with_a_shuffle_draw_a_seed(tmp_path: Path, rng: random.Random) -> None:

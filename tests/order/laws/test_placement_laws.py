@@ -17,7 +17,7 @@ import pytest
 import xxhash
 
 from dsort import api
-from dsort.errors import ContentKeyError, SpecError
+from dsort.errors import ContentKeyError
 from dsort.options import RunOptions
 from tests.order.laws.test_order_laws import (
     MOVED,
@@ -171,7 +171,9 @@ def test_classes_of_one_size_are_off_by_less_than_four(rng: random.Random) -> No
 
 
 @pytest.mark.parametrize("similar", ["json.score", "json.score + 0.0"])
-def test_batches_are_the_models(similar: str, tmp_path: Path, rng: random.Random) -> None:
+def test_batches_have_the_records_that_the_model_gives(
+    similar: str, tmp_path: Path, rng: random.Random
+) -> None:
     records = drawn(tmp_path, rng)
     batches = {"records": 4, "similar": similar, "window": 30}
     algorithm = {"kind": "shuffle", "seed": SEED, "batches": batches}
@@ -261,45 +263,6 @@ def test_classes_that_are_shards_are_found_evenly_mixed(tmp_path: Path, rng: ran
     report = run_inline({**spec, "output_bck": "similar"}, tmp_path, MOVED[0])
     assert report.order.mixing is not None
     assert report.order.mixing.verdict == "uneven"
-
-
-REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"interleave": {"by": "a/b"}}, {}, "names no member"),
-    ({"interleave": {}}, {}, "algorithm.interleave.by: is required"),
-    ({"interleave": {"by": "cls", "bye": 1}}, {}, "algorithm.interleave.bye: unknown field"),
-    (
-        {**INTERLEAVED, "batches": BATCHED["batches"]},
-        {},
-        "batches: cannot be combined with interleave",
-    ),
-    ({"batches": {"records": 64, "similar": "json.n", "window": 9}}, {}, "batches.window: 9"),
-    ({"batches": {"records": 0, "similar": "json.n"}}, {}, "must be at least 1"),
-    ({"batches": {"records": 4, "similar": "size(jsn"}}, {}, "similar: .* is missing"),
-    (
-        {"batches": {"records": 4, "similar": "size(txt)", "missing": "last"}},
-        {},
-        "batches.missing: cannot be combined with an expression",
-    ),
-    ({"interleave": {"by": "shard + key"}}, {}, "interleave.by: uses shard"),
-    (INTERLEAVED, {"ekm": {"a-%d": ["x"]}}, "interleave: cannot be combined with a key map"),
-    (
-        INTERLEAVED,
-        {"inputs": [{"name": n, "input_bck": n} for n in "ab"], "join": {"by": "key"}},
-        "interleave: cannot be combined with join",
-    ),
-    (BATCHED, {"duplicate_keys": "drop"}, "drop with algorithm.batches leaves gaps"),
-    (BATCHED, {"deduplicate": {"by": "key"}}, "with algorithm.batches leaves gaps"),
-    (BATCHED, {"output_shard_records": 10}, "10 records are no whole batches of 3"),
-]
-
-
-@pytest.mark.parametrize(("algorithm", "fields", "message"), REFUSED, ids=str)
-def test_placements_that_cannot_be_are_refused(
-    algorithm: dict[str, Any], fields: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    spec = spec_of({"kind": "shuffle", **algorithm}, **fields)
-    with pytest.raises(SpecError, match=message):
-        run_inline(spec, tmp_path, MOVED[0])
 
 
 def test_records_without_a_class_or_a_number(tmp_path: Path, rng: random.Random) -> None:

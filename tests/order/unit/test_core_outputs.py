@@ -42,11 +42,6 @@ def test_the_number_of_a_name_is_found_and_no_other_name_has_one(template: str) 
     assert names.made(made, [2]) == set(made[2:])
 
 
-def test_names_of_several_ranges_are_found() -> None:
-    names = OutputNames.of(["a{0..1}-{00..03}"], ".tar")
-    assert names.made(["a0-03.tar", "a1-04.tar", "a2-00.tar", "a1-00"], [0]) == {"a0-03.tar"}
-
-
 def shards(*places: tuple[int, int]) -> OutputShards:
     return OutputShards.of(
         [
@@ -100,20 +95,11 @@ def test_names_with_a_total_are_known_once_shards_are_counted() -> None:
     }
 
 
-def test_each_template_has_its_own_numbers() -> None:
-    names = OutputNames.of(["a-%d", "b-%d"], ".tar")
-    assert list(names.names(shards((0, 0), (0, 1), (1, 0)))) == ["a-0.tar", "a-1.tar", "b-0.tar"]
-
-
 def test_a_template_that_is_too_small_says_what_is_needed() -> None:
     names = OutputNames.of(["a-%d", "b-{0..1}"], ".tar")
     assert list(names.names(shards((1, 0), (1, 1)))) == ["b-0.tar", "b-1.tar"]
     with pytest.raises(TemplateExhaustedError, match=r"b-\{0\.\.1\} has 2 names.* 3 shards"):
         list(names.names(shards((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2))))
-
-
-def test_no_shards_need_no_names() -> None:
-    assert list(OutputNames.of(["a-{0..1}"], ".tar").names(shards())) == []
 
 
 @pytest.mark.parametrize("template", ["../a-%d", "a#%d", "a?%d", ".dsort/a-%d", "/a-%d"])
@@ -135,9 +121,3 @@ def test_one_rule_closes_all_shards(asked: dict[str, int], rule: CutRule) -> Non
     given = {"size_bytes": None, "records": None, "count": None, **asked}
     names = OutputNames.of(["o-{0..2}"], ".tar")
     assert names.cut_rule(**given, bytes_total=1000, records_total=77) == rule
-
-
-def test_without_any_payload_shards_still_have_a_size() -> None:
-    names = OutputNames.of(["o-{0..2}"], ".tar")
-    rule = names.cut_rule(size_bytes=None, records=None, count=None, bytes_total=0, records_total=5)
-    assert rule.size_bytes == 1

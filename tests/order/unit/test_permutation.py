@@ -19,7 +19,7 @@ def test_each_number_has_a_place_of_its_own(total: int) -> None:
         assert np.array_equal(np.sort(places), np.arange(total))
 
 
-def test_no_number_is_none() -> None:
+def test_no_numbers_have_no_places() -> None:
     none = np.zeros(0, np.int64)
     assert len(permuted(none, none, none.astype(np.uint64))) == 0
 
