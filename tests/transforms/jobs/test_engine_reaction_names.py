@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from dsort.errors import DuplicateError
 from dsort.storage.directory.bucket import LocalBucket
-from tests.support.commands import CommandLine
-from tests.support.datasets import tree_of
-from tests.support.engine import left_in, plan_local, refused, run_local, spec_of
+from tests.support.engine import left_in, run_local, spec_of
 from tests.support.internals import JobReport, find_garbage, list_job_directories
 from tests.support.tar_builder import END, header, member
 
@@ -78,16 +75,6 @@ def test_every_name_is_there_and_counts_add_up(root: Path, duplicates: str) -> N
     assert repeated == {(f"in-{n}.tar", key) for n in range(1, SHARDS) for key in keys}
 
 
-@pytest.mark.usefixtures("worker_processes")
-def test_the_file_is_the_same_whoever_makes_it(root: Path) -> None:
-    def made(**options: Any) -> list[dict[str, Any]]:
-        report = run_local(root, spec(duplicate_keys="drop", overwrite=True), **options)
-        return lines_of(root, report)
-
-    first = made(workers=1, move="map")
-    assert made(workers=3, move="map") == made(workers=2, move="spill") == first
-
-
 def test_without_reactions_there_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "in.tar").write_bytes(member(b"a.jpg") + END)
@@ -97,14 +84,7 @@ def test_without_reactions_there_is_no_file(tmp_path: Path) -> None:
     assert manifest["reactions_file"] is None
 
 
-def test_a_plan_and_an_aborted_job_leave_none(root: Path) -> None:
-    plan_local(root, spec(output_bck="in"))
-    assert not any(".dsort" in name for name in tree_of(root / "in"))
-    with refused(root, DuplicateError, "000"):
-        run_local(root, spec(duplicate_keys="abort"))
-
-
-def test_it_is_no_garbage_while_there_is_a_manifest(root: Path) -> None:
+def test_the_file_of_reactions_is_no_garbage_while_there_is_a_manifest(root: Path) -> None:
     report = run_local(root, spec())
     bucket = LocalBucket(root / "out")
     (directory,) = list_job_directories(bucket)
@@ -113,12 +93,6 @@ def test_it_is_no_garbage_while_there_is_a_manifest(root: Path) -> None:
     (directory,) = list_job_directories(bucket)
     assert directory.objects == 1
     assert [each.job_id for each in find_garbage(bucket)] == [report.job_id]
-
-
-def test_show_says_where_it_is(root: Path, cli: CommandLine) -> None:
-    report = run_local(root, spec())
-    shown = cli("show", "out", "--root", str(root))
-    assert f".dsort/{report.job_id}/reactions.jsonl" in shown.out
 
 
 def test_names_of_what_is_missing_are_bounded_and_the_rest_is_counted(

@@ -21,7 +21,6 @@ from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import (
     count_of,
-    left_in,
     plan_local,
     record,
     records_out,
@@ -102,14 +101,6 @@ def test_no_input_bucket_is_an_error(tmp_path: Path) -> None:
         run_local(tmp_path, spec_of())
 
 
-def test_an_empty_job_is_done_if_missing_shards_are_no_matter(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    spec = spec_of(input_format={"template": "x-{0..9}"}, Config={"missing_shards": "ignore"})
-    report = run_local(tmp_path, spec)
-    assert (report.totals.input_shards, report.output_shards, report.records) == (0, 0, 0)
-    assert left_in(tmp_path / "out") == [".dsort/JOB/manifest.json", ".dsort/JOB/reactions.jsonl"]
-
-
 # --- duplicated_records --------------------------------------------------------------------------
 
 REPEATED = Shard((*record("a", payload=b"old"), *record("a", payload=b"new"), *record("b")))
@@ -145,14 +136,6 @@ def test_members_of_one_name_abort_wherever_they_are_in_the_shard(
         run_local(tmp_path, spec)
 
 
-def test_members_of_one_name_in_two_shards_do_not_abort(tmp_path: Path) -> None:
-    shards = {f"in-{number}.tar": Shard((*record("a"), *record("b"))) for number in range(2)}
-    write_shards(tmp_path / "in", shards)
-    report = run_local(tmp_path, spec_of(Config={"duplicated_records": "abort"}))
-    assert records_out(tmp_path) == ["a.jpg", "b.jpg", "a.jpg", "b.jpg"]
-    assert count_of(report, "duplicate_keys")[0] == 2
-
-
 @pytest.mark.parametrize("move", ["map", "spill"])
 def test_a_member_that_comes_again_begins_another_record(move: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": REPEATED})
@@ -162,25 +145,6 @@ def test_a_member_that_comes_again_begins_another_record(move: str, tmp_path: Pa
     assert report.records == 3
     assert count_of(report, "duplicate_keys") == (1, ("in.tar: a",))
     assert verified_again(tmp_path, report).problem_count == 0
-
-
-@pytest.mark.parametrize("extension", [".tar", ".zip", ".tar.gz"])
-@pytest.mark.parametrize("kind", ["alphanumeric", "shuffle"])
-def test_what_a_job_of_defaults_wrote_is_an_input_again(
-    kind: str, extension: str, tmp_path: Path
-) -> None:
-    members = [*record("a", "jpg", "cls"), *record("b", "jpg"), Member("README", b"x")]
-    shards = {f"in-{number}.tar": Shard(tuple(members)) for number in range(3)}
-    write_shards(tmp_path / "in", shards)
-    ways = [("in", ".tar", "first"), ("first", extension, "second"), ("second", extension, "third")]
-    for source, suffix, target in ways:
-        fields = {"input_bck": source, "input_extension": suffix, "output_bck": target}
-        order = {"kind": kind, **({"seed": 3} if kind == "shuffle" else {})}
-        more = {"output_extension": extension, "algorithm": order, "input_format": {"prefix": ""}}
-        report = run_local(tmp_path, spec_of(**fields, **more, verify="content"))
-        assert (report.records, report.totals.members) == (9, 12), target
-    if kind == "alphanumeric" and extension == ".tar":
-        assert files_of(tmp_path / "second") == files_of(tmp_path / "third")
 
 
 # --- records of one shard that have one key ------------------------------------------------------
@@ -229,29 +193,6 @@ def test_records_of_one_shard_and_key_are_settled_as_duplicates(
     second = ["a-1.jpg", "a-1.cls"] if reaction == "rename" else []
     assert records_out(tmp_path) == ["a.jpg", "a.cls", "b.jpg", "b.cls", *second,
                                      "c.jpg", "c.cls", "c2.jpg"]  # fmt: skip
-    verified = verified_again(tmp_path, report)
-    assert verified.problem_count == 0
-
-
-def test_a_key_map_that_leaves_out_one_of_them_does_not_mix_up_new_keys(tmp_path: Path) -> None:
-    members = (*record("a", "jpg"), *record("b"), *record("a", "cls"), *record("c"))
-    write_shards(tmp_path / "in", {"in.tar": Shard((*members, *record("a", "jpg", payload=b"2")))})
-    spec = spec_of(ekm={"x-%d": ["a.jpg", "^b", "^c"]})
-    spec["Config"] = {"duplicate_keys": "rename", "ekm_missing_key": "ignore"}
-    del spec["output_format"]
-    run_local(tmp_path, spec)
-    assert records_out(tmp_path) == ["a.jpg", "b.jpg", "c.jpg", "a-1.jpg"]
-
-
-def test_a_shuffle_does_not_put_records_of_one_shard_and_key_side_by_side(tmp_path: Path) -> None:
-    names = [name for n in range(40) for name in ("same", f"{n:03d}")]
-    shard = Shard(tuple(Member(f"{name}.jpg", b"%d" % at) for at, name in enumerate(names)))
-    write_shards(tmp_path / "in", {"in.tar": shard})
-    spec = spec_of(algorithm={"kind": "shuffle", "seed": 1}, output_shard_records=1000)
-    report = run_local(tmp_path, spec)
-    places = [at for at, name in enumerate(records_out(tmp_path)) if name == "same.jpg"]
-    assert len(places) == 40
-    assert places[-1] - places[0] > 60
     verified = verified_again(tmp_path, report)
     assert verified.problem_count == 0
 

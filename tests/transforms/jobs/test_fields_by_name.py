@@ -142,31 +142,6 @@ def test_a_bare_name_is_a_column(tmp_path: Path, place: str) -> None:
         assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("written", WRITE)
-@pytest.mark.parametrize("read", WRITE)
-def test_a_converted_result_is_verified_by_its_own_names(
-    tmp_path: Path, read: str, written: str
-) -> None:
-    WRITE[read](tmp_path, ROWS)
-    places = ["sort", "sort by size", "deduplicate", "interleave", "similar", "when"]
-    for place in places if (read, written) != (".parquet", ".jsonl") else ():
-        made = run(tmp_path, PLACES[place], input_extension=read, output_extension=written)
-        assert made, place
-
-
-def test_inputs_are_joined_by_a_bare_name(tmp_path: Path) -> None:
-    write_tars(tmp_path, ROWS[:4])
-    pictures = [Member(f"{row['text']}.jpg", b"x" * row["n"]) for row in ROWS[:4]]
-    write_shards(tmp_path / "pictures", {"p.tar": Shard(tuple(pictures))})
-    inputs = [
-        {"name": "said", "input_bck": "in", "join": {"by": "text"}},
-        {"name": "seen", "input_bck": "pictures"},
-    ]
-    spec = {"join": {"by": "key"}, "inputs": inputs, "input_bck": None}
-    right = run(tmp_path, {**spec, "inputs": qualified(inputs)})
-    assert run(tmp_path, spec) == right
-
-
 ODD: list[dict[str, Any]] = [{"n": 90}, {"n": 91, "text": None}, {"n": 92, "text": ""}]
 
 
@@ -259,20 +234,6 @@ def test_a_null_of_a_column_is_no_field_of_another_column(tmp_path: Path, writte
     assert run(tmp_path, spec, input_extension=".parquet", output_extension=written)
 
 
-def test_loose_files_are_asked_for_their_fields_in_each_pass(tmp_path: Path) -> None:
-    """A pass before the one that moves payload reads names alone where steps do; fields are in
-    payload."""
-    (tmp_path / "in").mkdir()
-    for row in [*ROWS, *ODD]:
-        (tmp_path / f"in/r{row['n']:02}.json").write_text(json.dumps(row))
-    spec = spec_of(
-        ingest={},
-        transform={"steps": [{"require": {"fields": ["json.text"]}}]},
-        Config={"duplicate_keys": "rename"},
-    )
-    assert run_local(tmp_path, spec).records == len(ROWS) + 1
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -300,11 +261,3 @@ def test_a_line_of_more_than_a_mebibyte_has_no_class(tmp_path: Path, by: str) ->
     spec = spec_of(input_extension=".jsonl", stratify=by, output_format="{split}-{n}", **SPLIT)
     with refused(tmp_path, TransformError, "of shard in-1.jsonl"):
         run_local(tmp_path, spec)
-
-
-def test_rows_that_become_records_of_json_are_verified_by_their_fields(tmp_path: Path) -> None:
-    rows = [{"__key__": f"r{row['n']:02}", "json": json.dumps(row)} for row in ROWS]
-    write_table(tmp_path, rows)
-    spec = {"input_extension": ".parquet", "output_extension": ".tar"}
-    by_name = run(tmp_path, {**PLACES["interleave by an expression"], **spec})
-    assert by_name == run(tmp_path, {**qualified(PLACES["interleave by an expression"]), **spec})

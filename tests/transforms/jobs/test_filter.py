@@ -4,19 +4,17 @@ which it cannot be said, other containers, the network."""
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsort import api
-from dsort.errors import SpecError, TransformError
+from dsort.errors import TransformError
 from dsort.options import RunOptions
-from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, records_out, refused, run_local, spec_of
-from tests.support.internals import manifest_name, steps_of
+from tests.support.internals import manifest_name
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -59,40 +57,6 @@ def test_the_example_of_the_documentation_keeps_what_it_says(scored: Path, move:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ('key.startsWith("0") && ordinal % 5 == 0', ["00", "05"]),
-        ('shard == "in-1.tar" && size("jpg") > 7', ["18", "19"]),
-        ('ext("cls") == 3 || ext("json").score >= 1', ["03", "09", "13", "19"]),
-        ('key.matches("^.[01]$") && "a" in ext("json").tags', ["00", "01", "10", "11"]),
-        ('has("png")', []),
-    ],
-)
-def test_an_expression_may_ask_for_all_that_a_record_says(
-    scored: Path, text: str, wanted: list[str]
-) -> None:
-    run_local(scored, filtered(text))
-    assert keys_out(scored) == wanted
-
-
-def test_filters_are_done_one_after_the_other(scored: Path) -> None:
-    run_local(scored, filtered("ordinal >= 5", "ordinal < 2"))  # of what is left
-    assert keys_out(scored) == ["05", "06", "15", "16"]
-
-
-def test_rows_of_text_are_filtered_by_what_they_say(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    lines = [b'{"id": %d, "ok": %s}\n' % (n, b"true" if n % 3 else b"false") for n in range(10)]
-    (tmp_path / "in" / "in-0.jsonl").write_bytes(b"".join(lines))
-    run_local(
-        tmp_path,
-        filtered('ext("json").ok', input_extension=".jsonl", output_shard_records=100),
-    )
-    found = (tmp_path / "out" / "out-0.jsonl").read_bytes()
-    assert found == b"".join(line for line in lines if b"true" in line)
-
-
-@pytest.mark.parametrize(
     ("text", "words"),
     [
         ('ext("json").scor > 0.5', ["there is no field scor"]),
@@ -112,27 +76,3 @@ def test_a_job_warns_if_its_steps_leave_no_record(scored: Path) -> None:
     left_out = sum(each.count for each in report.reactions)
     assert (report.records, left_out > 0) == (0, True)
     assert f"no record is left: steps left out {left_out}" in report.warnings
-
-
-def test_records_may_be_asked_first_what_they_have(scored: Path) -> None:
-    text = 'has(ext("json").scor) && ext("json").scor > 0.5 || has("png") && size("png") > 5'
-    assert run_local(scored, filtered(text)).records == 0
-
-
-def test_mistakes_are_told_with_all_others_of_the_spec() -> None:
-    steps = [{"filter": 'size("jpg")'}, {"filter": "kee == 'a'"}, {"sample": {"fraction": 2}}]
-    with pytest.raises(SpecError) as refusal:
-        parse_spec(spec_of(transform={"steps": steps}, output_shard_records="x"))
-    said = str(refusal.value)
-    assert "transform.steps[0].filter: is a number, not true or false" in said
-    assert "transform.steps[1].filter: at character 1: there is no kee" in said
-    assert 'did you mean "key"?' in said
-    assert "transform.steps[2].sample.fraction" in said
-    assert "output_shard_records" in said
-
-
-def test_a_filter_is_part_of_what_a_job_is() -> None:
-    one, other = (parse_spec(filtered(text)).spec for text in ("ordinal < 5", "ordinal < 6"))
-    assert steps_of(one)[0].digest() != steps_of(other)[0].digest()
-    assert steps_of(one)[0].is_safe_from_network
-    assert re.fullmatch("[0-9a-f]{64}", steps_of(one)[0].digest())

@@ -14,16 +14,13 @@ import pytest
 from dsort import api
 from dsort.errors import (
     CodeRefusedError,
-    DuplicateError,
-    SpecError,
     TransformError,
 )
 from dsort.options import RunOptions
-from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
-from tests.support.internals import JobReport, manifest_name, reactions_name, rejects_name, steps_of
+from tests.support.internals import JobReport, manifest_name, reactions_name, rejects_name
 from tests.support.user_functions import WAYS
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -165,16 +162,6 @@ def test_what_users_print_gets_into_no_record(tmp_path: Path) -> None:
     shards(tmp_path, "a", "b")
     run_local(tmp_path, with_steps(with_code("printing")))
     assert payloads_out(tmp_path)["b.jpg"] == b"b.jpg"
-
-
-def test_records_that_get_one_key_are_duplicates(tmp_path: Path) -> None:
-    shards(tmp_path, "a", "b", "c")
-    report = run_local(tmp_path, with_steps(with_code("to_one_key"), duplicate_keys="rename"))
-    assert records_out(tmp_path)[::2] == ["all.jpg", "all-1.jpg", "all-2.jpg"]
-    assert count_of(report, "duplicate_keys_renamed")[0] == 2
-    spec = with_steps(with_code("to_one_key"), duplicate_keys="abort", output_format="x-%d")
-    with pytest.raises(DuplicateError, match="all"):
-        run_local(tmp_path, spec)
 
 
 @pytest.mark.sample(keep=1)
@@ -340,35 +327,6 @@ def test_code_that_cannot_be_loaded_ends_the_job_before_it_begins(
         run_local(tmp_path, spec)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"python": "os.system"}, "names no function"),
-        ({"python": "a:b;c"}, "names no function"),
-        ({"timeout": "soon"}, "no duration"),
-        ({"timeout": 0}, "no duration"),
-        ({"batch_size": 0}, "at least 1"),
-        ({"concurrency": [3, 1]}, "no pair"),
-        ({"decode": {"jpg": "pickle"}}, "decode"),
-        ({"resources": {"memory": "much"}}, "no size"),
-        ({"resources": {"gpus": 1}}, "gpus"),
-        ({"resources": {"num_gpus": 1.5}}, "num_gpus of 1.5"),
-        ({"resources": {"num_gpus": -1}}, "num_gpus"),
-        ({"resources": {"num_cpus": "many"}}, "num_cpus"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_spec(with_steps({"map": {"python": "a:b", **options}}))
-    assert words in str(caught.value)
-
-
-@pytest.mark.parametrize("keys", ["{key}", "{key}-{n}", "{i", "{key.x}{i}"])
-def test_keys_of_flat_map_are_a_template_with_a_number(keys: str) -> None:
-    with pytest.raises(SpecError, match="keys"):
-        parse_spec(with_steps({"flat_map": {"python": "a:b", "keys": keys}}))
-
-
 def test_processes_have_gpus_of_their_own_and_threads_as_they_have_cpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,20 +345,6 @@ def test_processes_have_gpus_of_their_own_and_threads_as_they_have_cpus(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with refused(tmp_path, TransformError, "want 1 GPU", "num_gpus: 0.5"):
         run_local(tmp_path, with_steps(step))
-
-
-def test_specs_with_code_come_back_from_their_canonical_form() -> None:
-    resources = {"memory": "1GiB", "num_cpus": 2, "num_gpus": 0.5}
-    spec = parse_spec(
-        with_steps(
-            with_code("same", "map", resources=resources),
-            with_code("same", "flat_map", batch_size=3, concurrency=[1, 2], timeout="45s"),
-            on_error="skip",
-            max_errors="0.1%",
-            rejects="payload",
-        )
-    ).spec
-    assert parse_spec(spec.canonical()).spec == spec
 
 
 def test_code_that_changes_while_the_job_runs_ends_it(tmp_path: Path) -> None:
@@ -447,41 +391,6 @@ def test_orders_of_a_few_records_run_code_once(fields: dict[str, Any], tmp_path:
     assert sorted((tmp_path / "done.txt").read_text().split()) == keys
 
 
-def test_an_example_of_all_steps_is_a_spec() -> None:
-    steps: list[dict[str, Any]] = [
-        {"filter": 'ext("json").score > 0.5 && size("jpg") < 5_000_000'},
-        {"keep_keys": {"file": "s3://meta/subset.txt"}},
-        {"fields": {"keep": ["jpg", "info:info.json", "cls"], "rename": {"seg.png": "mask.png"}}},
-        {"slice": "0:1000000:2"},
-        {"sample": {"fraction": 0.1, "by": "key"}},
-        {"rekey": "{input}/{shard}/{key}"},
-        {"map": {"python": "pkg.aug:train", "decode": {"jpg": "pil"}, "drop": ["jpg"]}},
-        {
-            "map": {
-                "python": "pkg.embed:Clip",
-                "args": {"model": "ViT-B-32"},
-                "batch_size": 256,
-                "resources": {"num_gpus": 1},
-                "concurrency": [1, 8],
-            }
-        },
-        {"flat_map": {"python": "pkg.crop:patches", "keys": "{key}/{i:04d}"}},
-        {
-            "exec": {
-                "command": ["ffmpeg", "-i", "$IN/flac", "$OUT/wav"],
-                "timeout": "45s",
-                "protocol": "files",
-            }
-        },
-        {"http": {"url": "http://127.0.0.1:8000", "protocol": "hpush", "timeout": "45s"}},
-    ]
-    require = {"extensions": ["jpg;png;jpeg", "cls"], "on_missing": "exclude"}
-    options = {"on_error": "skip", "max_errors": "0.1%", "rejects": "payload"}
-    spec = parse_spec(with_steps(*steps, require=require, **options)).spec
-    assert [step.kind for step in steps_of(spec)][1:] == [kind for step in steps for kind in step]
-    assert parse_spec(spec.canonical()).spec == spec
-
-
 def test_no_code_is_run_for_others(tmp_path: Path) -> None:
     shards(tmp_path, "a")
     spec = with_steps(with_code("same"))
@@ -501,16 +410,3 @@ def test_members_that_stay_as_they_are_keep_their_headers(tmp_path: Path) -> Non
     same = [each for each in found if each.name in before and not each.payload.endswith(b"!")]
     assert kept == same
     assert len(keys) < len(kept) < len(found) < 2 * len(keys) + 10
-
-
-def test_results_do_not_depend_on_processes_or_frames(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = []
-    for at, (frame, processes) in enumerate([(256, 1), (3, 3), (1, 2)]):
-        monkeypatch.setattr("dsort.workers.transformer.FRAME_RECORDS", frame)
-        shards(tmp_path / str(at), *(f"r{n:02d}" for n in range(20)))
-        spec = with_steps(with_code("upper", concurrency=processes))
-        run_local(tmp_path / str(at), spec)
-        found.append(files_of(tmp_path / str(at) / "out"))
-    assert found[0] == found[1] == found[2]

@@ -17,9 +17,7 @@ from dsort.errors import (
     InputError,
     JobStoppedError,
     ShardCommandError,
-    SpecError,
 )
-from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from tests.support.commands import CommandLine
 from tests.support.datasets import write_shards
@@ -57,7 +55,7 @@ def job_in(root: Path) -> str:
     return manifest.parent.name
 
 
-def test_it_is_run_for_each_shard_in_order_once_the_result_is_there(root: Path) -> None:
+def test_the_program_runs_for_each_shard_in_order_once_the_result_is_there(root: Path) -> None:
     said = 'ls "${1%/*}"/.dsort/*/manifest.json >/dev/null && echo "$2 $DSORT_RECORDS" >> "$0"'
     report = run_local(root, spec(shell(root, said)))
     assert log(root) == [f"{name} 2" for name in NAMES]
@@ -119,7 +117,7 @@ def test_a_failure_may_be_a_warning(root: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", ["sleep 600", "exit 0"])
-def test_what_it_has_started_ends_with_it(ends: str, root: Path) -> None:
+def test_processes_that_a_shard_program_started_end_with_it(ends: str, root: Path) -> None:
     """At the timeout, and also where it goes and leaves something behind."""
     program = shell(root, f'sleep 601 & echo $! >> "$0"; {ends}')
     wanted = spec(program, on_error="warn", timeout="1s" if "600" in ends else "20s")
@@ -173,26 +171,3 @@ def test_a_resumed_job_runs_no_program_that_nobody_asked_for(root: Path) -> None
     options = dsort.RunOptions(root=root, workers=1, runs_code=False)
     with pytest.raises(ForbiddenError, match="on_shard of the job"):
         dsort.resume(report.parent.name, "out", options=options)
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"exec": []}, "on_shard.exec"),
-        ({"exec": "echo x"}, "on_shard.exec"),
-        ({"exec": ["a\0b"]}, "zero byte"),
-        ({"exec": ["a"], "timeout": "soon"}, "is no duration"),
-        ({"exec": ["a"], "at_once": 0}, "on_shard.at_once"),
-        ({"exec": ["a"], "on_error": "skip"}, "on_shard.on_error"),
-        ({"exec": ["a"], "time_out": 5}, "timeout"),
-    ],
-)
-def test_what_it_may_say_is_checked(fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_spec(spec_of(on_shard=fields))
-    assert says in " ".join(f"{each} {each.hint}" for each in caught.value.problems)
-
-
-def test_a_spec_says_the_same_when_it_is_read_again() -> None:
-    wanted = parse_spec(spec(["true"], timeout="2m")).spec
-    assert parse_spec(wanted.canonical()).spec == wanted

@@ -18,8 +18,7 @@ from aistore.sdk.etl.webserver.http_multi_threaded_server import (
     ThreadedHTTPServer,
 )
 
-from dsort.errors import SpecError, TransformError
-from dsort.spec.load import parse_spec
+from dsort.errors import TransformError
 from tests.support.engine import count_of, records_out, refused, run_local
 from tests.support.etl_server import EtlServer, etl_server
 from tests.transforms.jobs.test_map_steps import payloads_out, rejects_of, shards, with_steps
@@ -356,34 +355,3 @@ def test_a_program_of_aistores_own_framework_changes_members(
         server.shutdown()
         server.server_close()
     assert payloads_out(tmp_path)["a.jpg"] == b"A.JPG!"
-
-
-@pytest.mark.parametrize(
-    ("step", "words"),
-    [
-        ({"exec": {"command": []}}, "must not be empty"),
-        ({"exec": {"command": "ls"}}, "command"),
-        ({"exec": {"command": ["a\0"]}}, "invalid command"),
-        ({"exec": {"command": ["ls"], "batch_size": 3}}, "protocol: tar"),
-        ({"exec": {"command": ["ls"], "protocol": "ws"}}, "protocol"),
-        ({"http": {"url": "ftp://x"}}, "an invalid url"),
-        ({"http": {"url": "http://"}}, "an invalid url"),
-        ({"http": {"url": "http://a b/"}}, "an invalid url"),
-        ({"http": {"url": "http://a", "members": {"jpg": "a/b"}}}, "no extension"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(step: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_spec(with_steps(step))
-    assert words in str(caught.value)
-
-
-def test_specs_with_programs_come_back_from_their_canonical_form() -> None:
-    steps = [
-        {"exec": {"command": ["ls"], "protocol": "tar", "timeout": "2m", "concurrency": 3}},
-        {"exec": {"command": ["ls"], "resources": {"memory": "1GiB"}}},
-        {"http": {"url": "http://a:80/x?y=1", "members": {"jpg": "npy"}, "args": "x"}},
-        {"http": {"url": "https://a"}},
-    ]
-    spec = parse_spec(with_steps(*steps)).spec
-    assert parse_spec(spec.canonical()).spec == spec

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsort import api
-from dsort.errors import ContentKeyError, SpecError, TransformError
+from dsort.errors import ContentKeyError, TransformError
 from dsort.options import RunOptions
-from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import records_out, refused, run_local, spec_of
 from tests.support.internals import manifest_name, parse_manifest
@@ -70,18 +69,6 @@ def test_records_come_in_the_order_of_the_value(
     check(tmp_path, report.job_id)
 
 
-def test_a_value_may_be_one_of_several_sort_keys(tmp_path: Path) -> None:
-    write_tars(tmp_path)
-    keys = [
-        {"kind": "value", "value": "size(json.text)", "decreasing": True},
-        {"kind": "value", "value": "json.text"},
-    ]
-    report = run_local(tmp_path, spec_of(algorithm={"kind": "keys", "keys": keys}))
-    names = [name for name in records_out(tmp_path) if name.endswith(".jpg")]
-    assert names == [f"r{number}.jpg" for number in [5, 2, 0, 9, 6, 3, 8, 1, 7, 4]]
-    check(tmp_path, report.job_id)
-
-
 def test_rows_of_a_table_are_sorted_by_a_column(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for shard in range(2):
@@ -98,25 +85,9 @@ def test_rows_of_a_table_are_sorted_by_a_column(tmp_path: Path) -> None:
         assert [row.as_py() for row in rows] == order
 
 
-def test_lines_are_sorted_by_a_field_of_their_object(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    lines = [json.dumps({"text": text, "n": number}) for number, text in enumerate(TEXTS)]
-    (tmp_path / "in/a.jsonl").write_text("\n".join(lines) + "\n")
-    report = run_local(tmp_path, by_value("size(json.text)", input_extension=".jsonl"))
-    found = "".join(Path(name).read_text() for name in check(tmp_path, report.job_id))
-    assert [json.loads(each)["n"] for each in found.splitlines()] == BY_LENGTH
-
-
 def test_a_record_without_the_field_fails_the_job_and_is_named(tmp_path: Path) -> None:
     write_tars(tmp_path)
     with refused(tmp_path, TransformError, "record r0 of shard in-0.tar", "has(json"):
         run_local(tmp_path, by_value("json.nothing"))
     with refused(tmp_path, ContentKeyError, "record r0 of shard in-0.tar", "NaN"):
         run_local(tmp_path, by_value("0.0 / 0.0"))
-
-
-@pytest.mark.parametrize("text", ["jpg", "shard", "ordinal + 1", "", None])
-def test_a_value_that_outputs_do_not_show_is_refused(text: str | None) -> None:
-    with pytest.raises(SpecError) as refused_spec:
-        parse_spec(by_value(text))  # type: ignore[arg-type]
-    assert [each.path for each in refused_spec.value.problems] == ["algorithm.value"]

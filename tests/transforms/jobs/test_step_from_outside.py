@@ -62,7 +62,7 @@ def problems_of(transform: Any) -> list[SpecProblem]:
     ],
 )
 @pytest.mark.parametrize("move", ["map", "spill"])
-def test_its_records_are_those_of_the_outputs(
+def test_outputs_have_the_records_that_a_registered_step_keeps(
     move: str, steps: list[dict[str, int]], kept: str, tmp_path: Path
 ) -> None:
     write_shards(tmp_path / "in", SHARDS)
@@ -99,14 +99,6 @@ def test_a_wrong_step_is_refused_by_name(transform: Any, field: str, message: st
     (problem,) = problems_of(transform)
     assert problem.path == field
     assert message in f"{problem.message} {problem.hint}"
-
-
-def test_a_spec_without_steps_is_what_it_was() -> None:
-    assert "transform" not in parse_spec(spec_of()).spec.canonical()
-
-
-def test_the_schema_says_what_it_does() -> None:
-    assert EveryNth.summary in str(schema())
 
 
 def test_a_service_takes_no_step_that_is_not_safe_from_the_network(

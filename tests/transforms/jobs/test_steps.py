@@ -47,13 +47,6 @@ def test_a_list_of_keys_is_read_however_its_lines_end(text: str, shard: Path) ->
     assert count_of(report, "left_out_by_steps")[0] == 2
 
 
-def test_an_empty_list_keeps_nothing_and_drops_nothing(shard: Path) -> None:
-    (shard / "keys.txt").touch()
-    run_local(shard, with_steps({"drop_keys": {"file": str(shard / "keys.txt")}}))
-    assert len(records_out(shard)) == 7
-    assert run_local(shard, with_steps({"keep_keys": {"keys": []}}), overwrite=True).records == 0
-
-
 def test_a_list_may_be_in_an_object_store(shard: Path, s3: S3Server) -> None:
     settings = Settings(stores=(("s3", StoreSettings(endpoint_url=s3.endpoint_url)),))
     lists = open_with_settings("s3://steps/lists", root=shard, settings=settings)
@@ -88,7 +81,7 @@ def test_keys_whose_hashes_are_equal_are_told_apart(monkeypatch: pytest.MonkeyPa
     assert listed.has(asked).tolist() == [True, True, False, True, False]
 
 
-def test_lines_of_nothing_are_none() -> None:
+def test_a_text_without_lines_lists_no_keys() -> None:
     assert [lines_of(text).tolist() for text in (b"", b"\n\r\n", b"x")] == [[], [], [b"x"]]
 
 
@@ -113,43 +106,6 @@ def test_what_a_step_cannot_do_names_the_record(
 ) -> None:
     with refused(shard, TransformError, *words):
         run_local(shard, with_steps(step))
-
-
-@pytest.mark.parametrize(
-    ("step", "words"),
-    [
-        ({"keep_keys": {}}, "keep_keys: needs either keys or file, but has neither"),
-        (
-            {"drop_keys": {"keys": [], "file": "x"}},
-            "drop_keys: needs either keys or file, but has both",
-        ),
-        ({"keep_keys": {"keyz": []}}, "keep_keys.keyz"),
-        ({"sample": {"fraction": 1.5}}, "sample.fraction: must be at most 1"),
-        ({"sample": {}}, "sample.fraction: is required"),
-        ({"fields": {}}, "fields: says nothing to do"),
-        ({"fields": {"keep": [".jpg"]}}, "fields: '.jpg' begins with a dot"),
-        ({"fields": {"keep": ["a:x", "b:x"]}}, "fields: gives x two names, b and a"),
-        ({"require": {}}, "require: names nothing"),
-        ({"require": {"fields": []}}, "require.fields: "),
-        ({"require": {"fields": ["json.a) || has(json.b"]}}, "require: fields: json.a) || has"),
-        ({"require": {"fields": ["label"]}}, "require: fields: label: at character 1: there is no"),
-        ({"require": {"fields": ["size(txt)"]}}, "require: fields: size(txt): at character 1: has"),
-        ({"require": {"extensions": []}}, "require.extensions: "),
-        ({"require": {"extensions": ["jpg;.png"]}}, "require: '.png' begins with a dot"),
-        ({"rekey": "{kye}"}, "rekey: has {kye}, which means nothing here"),
-        ({"rekey": "{base:3d}"}, "rekey: has {base:3d}, which means nothing here"),
-        ({"slice": "10"}, "slice: '10' is no slice"),
-        ({"slice": "-1:"}, "slice: '-1:' is no slice"),
-        ({"slice": "0:1:0"}, "slice: has a step of 0"),
-        ({"slice": "0:1__0"}, "slice: '1__0' is no number"),
-        ({"slice": ":9999999999999999999"}, "slice: 9999999999999999999 is too large"),
-        ({"rekey": "{key"}, "rekey: has a brace without its partner"),
-    ],
-)
-def test_a_mistake_in_a_step_is_told_with_the_spec(step: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError) as refused:
-        parse_spec(with_steps(step))
-    assert f"transform.steps[0].{words}" in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["shuffle", "alphanumeric"])
@@ -213,24 +169,6 @@ def test_members_are_required_before_the_steps(tmp_path: Path) -> None:
     assert parse_spec(parsed.canonical()).spec == parsed
     with pytest.raises(SpecError, match=r"require: '\.x' begins with a dot"):
         parse_spec(spec_of(require={"extensions": [".x"]}))
-
-
-@pytest.mark.parametrize("step", [{"slice": "0:3"}, {"rekey": "%d"}])
-def test_records_are_not_numbered_behind_steps_on_payload(step: dict[str, Any]) -> None:
-    with pytest.raises(SpecError, match=r"transform\.steps\[1\]: \w+ counts records over all"):
-        parse_spec(with_steps({"map": {"python": "json:loads"}}, step))
-    parse_spec(with_steps(step, {"map": {"python": "json:loads"}}))
-
-
-def test_keys_name_the_input_that_a_record_is_of(tmp_path: Path) -> None:
-    for name in ("web", "books"):
-        write_shards(tmp_path / name, {"s-0.tar": Shard(list(record(name[0], "x")))})
-    inputs = [{"name": name, "input_bck": name} for name in ("web", "books")]
-    spec = with_steps({"rekey": "{input}-{shard}-{n}-{key}"}, inputs=inputs)
-    for field in ("input_bck", "input_format"):
-        spec.pop(field, None)
-    run_local(tmp_path, spec)
-    assert sorted(records_out(tmp_path)) == ["books-s-0-1-b.x", "web-s-0-0-w.x"]
 
 
 def test_equal_records_get_equal_keys_by_their_content(tmp_path: Path) -> None:

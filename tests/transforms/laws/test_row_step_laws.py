@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsort import api
-from dsort.errors import SpecError, TransformError
+from dsort.errors import TransformError
 from dsort.options import RunOptions
-from dsort.spec.load import parse_spec
 from tests.support.engine import count_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
@@ -167,12 +166,6 @@ def test_rows_of_which_nothing_can_be_said_are_named(
     drawn(tmp_path, rng)
     with pytest.raises(TransformError, match=message):
         run_inline(spec_of(transform={"steps": [step]}), tmp_path, MOVED[0])
-
-
-@pytest.mark.parametrize("text", ["ordinal < 5", "size() > 100"])
-def test_what_rows_do_not_know_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match=r"transform\.steps\[0\]: .* in a filter is not supported"):
-        parse_spec(spec_of(transform={"steps": [{"filter": text}]}))
 
 
 def test_rows_go_where_their_columns_say(tmp_path: Path, rng: random.Random) -> None:

@@ -17,9 +17,7 @@ import pytest
 import xxhash
 
 from dsort import api
-from dsort.errors import SpecError
 from dsort.options import RunOptions
-from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.internals import manifest_name
@@ -374,19 +372,3 @@ def test_two_steps_leave_what_the_model_of_them_leaves_where_rows_stay_rows(
     manifest = tmp_path / "out" / manifest_name(report.job_id)
     verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
     assert verified.problems == ()
-
-
-@pytest.mark.parametrize(
-    ("step", "words"),
-    [
-        ({"rekey": "{shard_n}"}, r"\{shard_n\} in a rekey is not supported from tables"),
-        ({"fields": {"drop": ["__key__"]}}, "__key__ is the column of keys"),
-        ({"exec": {"command": ["cat"], "protocol": "tar"}}, "exec is not supported from tables"),
-    ],
-)
-def test_what_rows_that_stay_rows_cannot_have_done_is_said_early(
-    step: dict[str, Any], words: str
-) -> None:
-    spec = spec_of(input_extension=".parquet", transform={"steps": [step]})
-    with pytest.raises(SpecError, match=words):
-        parse_spec(spec)
