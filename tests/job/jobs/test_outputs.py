@@ -16,7 +16,6 @@ from dsort.cli import summary
 from dsort.errors import SpecError, TransformError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
@@ -49,10 +48,6 @@ def data(tmp_path: Path, rng: random.Random) -> Path:
     return tmp_path
 
 
-def all_keys() -> list[str]:
-    return [f"{shard}/{number:03d}" for shard in range(3) for number in range(40)]
-
-
 def keys_of(root: Path, prefix: str) -> list[list[str]]:
     """The keys in each shard of an output, by number."""
     found = {
@@ -78,53 +73,6 @@ def verified(root: Path, job_id: str, bucket: str = "out") -> None:
     assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
 
 
-@pytest.mark.sample(keep=3)
-@pytest.mark.parametrize("move", ["map", "spill"])
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        {"kind": "none"},
-        {"kind": "shuffle", "seed": 7},
-        {"kind": "alphanumeric", "decreasing": True},
-    ],
-    ids=["none", "shuffle", "alphanumeric"],
-)
-def test_records_go_where_their_hashes_fall(
-    data: Path, algorithm: dict[str, Any], move: str
-) -> None:
-    report = run_local(data, divided(*HALVES, algorithm=algorithm), move=move, workers=2)
-    train, val = keys_of(data, "train"), keys_of(data, "val")
-    wanted = [key for key in all_keys() if lot_of(key) < 0.75]
-    assert sorted(flat(train)) == wanted
-    assert sorted(flat(train) + flat(val)) == all_keys()
-    assert [len(each) for each in train[:-1]] == [5] * (len(train) - 1)
-    assert 0 < len(flat(val)) < 60
-    if algorithm["kind"] == "none":
-        assert flat(train) == wanted
-    if algorithm["kind"] == "alphanumeric":
-        assert flat(train) == wanted[::-1]
-    verified(data, report.job_id)
-
-
-def test_each_output_has_the_order_that_the_job_has(data: Path) -> None:
-    algorithm = {"kind": "shuffle", "seed": 7}
-    run_local(data, divided(*HALVES, algorithm=algorithm))
-    run_local(data, spec_of(output_format="all-%d", algorithm=algorithm))
-    everything = flat(keys_of(data, "all"))
-    for name in ("train", "val"):
-        own = flat(keys_of(data, name))
-        assert own == [key for key in everything if key in set(own)]
-
-
-def test_the_bytes_depend_on_no_workers_and_no_movement(data: Path) -> None:
-    spec = divided(*HALVES, algorithm={"kind": "shuffle", "seed": 7})
-    found = []
-    for options in ({"move": "map", "workers": 1}, {"move": "spill", "workers": 3}):
-        run_local(data, spec, overwrite=True, **options)
-        found.append(files_of(data / "out"))
-    assert found[0] == found[1]
-
-
 def test_a_record_stays_in_its_output_as_the_data_grow(data: Path) -> None:
     run_local(data, divided(*HALVES))
     before = {name: {*flat(keys_of(data, name))} for name in ("train", "val")}
@@ -141,31 +89,6 @@ def test_records_of_which_one_thing_is_the_same_stay_together(data: Path) -> Non
     train = {int(key[-3:]) % 7 for key in flat(keys_of(data, "train"))}
     assert train == {number for number in range(7) if lot_of(f"s{number}") < 0.75}
     assert not train & {int(key[-3:]) % 7 for key in flat(keys_of(data, "val"))}
-    verified(data, report.job_id)
-
-
-@pytest.mark.parametrize("move", ["map", "spill"])
-def test_records_go_to_the_first_output_whose_condition_is_true(data: Path, move: str) -> None:
-    outputs = [
-        {"name": "small", "when": 'size("jpg") < 50'},
-        {"name": "odd", "when": 'ext("cls") % 2 == 1', "output_format": "odd/{n:03d}"},
-        {"name": "rest", "when": True},
-    ]
-    report = run_local(
-        data, divided(*outputs, algorithm={"kind": "shuffle", "seed": 1}), move=move, workers=2
-    )
-    sizes = {
-        member.name[:-4]: len(member.payload)
-        for shard in files_of(data / "in").values()
-        for member in read_shard(shard)
-        if member.name.endswith(".jpg")
-    }
-    small = [key for key in all_keys() if sizes[key] < 50]
-    odd = [key for key in all_keys() if int(key[-3:]) % 2 and key not in small]
-    assert sorted(flat(keys_of(data, "small"))) == small
-    assert sorted(flat(keys_of(data, "odd/"))) == odd
-    assert sorted(flat(keys_of(data, "rest"))) == sorted({*all_keys()} - {*small, *odd})
-    assert report.records == 120
     verified(data, report.job_id)
 
 
@@ -187,32 +110,6 @@ def test_each_output_ends_its_shards_by_itself(data: Path) -> None:
     assert {*counts["d"][:-1]} <= {5}
     assert sum(map(sum, counts.values())) == report.records == 120
     verified(data, report.job_id)
-
-
-def test_a_bounded_template_shares_out_its_own_output(data: Path) -> None:
-    outputs = [
-        {"name": "a", "fraction": 0.5, "output_format": "a-{0..3}"},
-        {"name": "b", "fraction": 0.5, "output_format": "b-{0..1}"},
-    ]
-    spec = divided(*outputs)
-    del spec["output_shard_records"]
-    report = run_local(data, spec)
-    assert [len(keys_of(data, f"{name}-")) for name in "ab"] == [4, 2]
-    verified(data, report.job_id)
-
-
-@pytest.mark.parametrize("extension", [".zip", ".tar.gz", ".parquet"])
-def test_outputs_may_be_of_any_container(data: Path, extension: str) -> None:
-    spec = divided(*HALVES, output_extension=extension, output_bck="made")
-    report = run_local(data, spec)
-    wanted = sum(lot_of(key) < 0.75 for key in all_keys())
-    assert [each.records for each in report.outputs] == [wanted, 120 - wanted]
-    verified(data, report.job_id, "made")
-    if extension == ".parquet":
-        again = divided(*HALVES, input_extension=".parquet", input_bck="made")
-        report = run_local(data, again)
-        assert [each.records for each in report.outputs] == [wanted, 120 - wanted]
-        verified(data, report.job_id)
 
 
 def test_from_tables_to_tables_no_numbers_of_records_are_asked_for() -> None:
@@ -245,19 +142,6 @@ def test_records_of_one_key_go_to_one_output(data: Path, reaction: str) -> None:
     assert len(train) + len(val) == (120 if reaction == "drop" else 200)
     assert all(lot_of(key.partition("-")[0]) < 0.75 for key in train)
     assert not any(lot_of(key.partition("-")[0]) < 0.75 for key in val)
-    verified(data, report.job_id)
-
-
-def test_copies_of_a_record_go_where_it_goes(data: Path) -> None:
-    spec = divided(*HALVES, duplicate_keys="ignore")
-    del spec["input_bck"]
-    spec["inputs"] = [{"name": "in", "input_bck": "in", "weight": 2}]
-    report = run_local(data, spec)
-    train = flat(keys_of(data, "train"))
-    wanted = sum(lot_of(key) < 0.75 for key in all_keys())
-    assert len(train) == 2 * wanted
-    assert all(lot_of(key.partition("~")[0]) < 0.75 for key in train)
-    assert report.records == 240
     verified(data, report.job_id)
 
 
@@ -333,14 +217,6 @@ def test_a_plan_says_the_shards_of_all_outputs(data: Path) -> None:
     )
 
 
-def test_show_says_what_each_output_got(cli: CommandLine, data: Path) -> None:
-    nothing = {"name": "none", "fraction": 0.0001}
-    report = run_local(data, divided(HALVES[0], nothing, {"name": "val", "fraction": 0.2499}))
-    shown = " ".join(cli("show", "out").out.split())
-    for name, words in summary.output_lines(report.outputs):
-        assert f"{name} {words}" in shown
-
-
 def test_what_each_output_got_is_told(data: Path) -> None:
     report = run_local(data, divided(*HALVES, index=["huggingface", "energon", "sizes"]))
     train, val = (flat(keys_of(data, name)) for name in ("train-", "val-"))
@@ -400,59 +276,6 @@ def test_what_is_left_of_each_output_of_an_older_result_is_removed(data: Path) -
     assert len(after) == report.output_shards < len(before)
     counts = {name: sum(each.startswith(name) for each in after) for name in ("train", "val")}
     assert counts == {each.name: each.shards for each in report.outputs}
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"outputs": [{"name": "a", "fraction": 0.9}]}, ["add up to 0.9", "sample"]),
-        ({"outputs": [{"name": "a"}]}, ["outputs[0]: has neither"]),
-        ({"outputs": [{"name": "a", "fraction": 1, "when": True}]}, ["a fraction and a condition"]),
-        (
-            {"outputs": [{"name": "a", "when": True}, {"name": "b", "fraction": 1}]},
-            ["outputs[0]: has a condition, but", "outputs[0].when: takes all"],
-        ),
-        (
-            {"outputs": [{"name": "a", "when": "kee == 'x'"}, {"name": "a", "when": 3}]},
-            ["outputs[1].when: must be an expression, or true, not the number 3"],
-        ),
-        (
-            {"outputs": [{"name": "a", "when": "kee == 'x'"}, {"name": "a", "when": "1"}]},
-            ["outputs[0].when: at character 1: there is no kee", "[1].when: is a number", "twice"],
-        ),
-        ({"outputs": HALVES, "output_format": "x-%d"}, ["names would be the same", "{split}"]),
-        ({"outputs": HALVES, "output_format": None}, ["output_format: is required"]),
-        ({"outputs": HALVES, "split": "x"}, ["split: cannot be combined with outputs"]),
-        ({"outputs": HALVES, "split_by": "kee"}, ["split_by: at character 1", "key"]),
-        ({"split_by": "shard"}, ["split_by: needs outputs"]),
-        ({"outputs": HALVES, "ekm": {"a-%d": ["a"]}}, ["there is an external key map, too"]),
-        (
-            {"outputs": HALVES, "output_shard_records": None},
-            ["outputs[0].output_shard_size: must be set", "outputs[1].output_shard_size"],
-        ),
-        (
-            {"outputs": [{**HALVES[0], "output_format": "val-1{0..9}"}, HALVES[1]]},
-            ["outputs[1].output_format: may make names that the template of train makes"],
-        ),
-        (
-            {"outputs": [{**HALVES[0], "output_shard_count": 2, "output_shard_size": 5}]},
-            ["only one of output_shard_size and output_shard_count"],
-        ),
-        ({"outputs": HALVES, "index": "wids"}, ["wids cannot be combined with several outputs"]),
-        (
-            {"outputs": HALVES, "output_extension": ".mds", "input_extension": ".mds"},
-            ["index in their directory, which train and val share"],
-        ),
-        ({"outputs": [{**HALVES[0], "fractoin": 2}]}, ['did you mean "fraction"?']),
-    ],
-)
-def test_mistakes_are_told_before_anything_is_read(
-    fields: dict[str, Any], words: list[str]
-) -> None:
-    with pytest.raises(SpecError) as refusal:
-        parse_spec(spec_of(**{"output_format": "{split}-%d", **fields}))
-    said = "\n".join(f"{each} {each.hint}" for each in refusal.value.problems)
-    assert [word for word in words if word not in said] == [], said
 
 
 @pytest.mark.parametrize("reaction", ["warn", "drop", "abort"])
@@ -528,26 +351,3 @@ def test_what_a_size_means_is_said_for_each_output(data: Path, encoded: bool) ->
     # What so few records come to when they are compressed is an estimate.
     assert all(2000 <= row[least] < 6000 for row in rows["c"][:-1])
     verified(data, report.job_id)
-
-
-@pytest.mark.parametrize(
-    ("own", "words"),
-    [
-        ({"output_shard_size_is": "at_most"}, "output_shard_size_is: needs output_shard_size"),
-        (
-            {"output_extension": ".zip", "output_shard_size_counts": "file"},
-            "file cannot be combined with outputs of several containers",
-        ),
-        (
-            {"output_extension": ".mds.zstd"},
-            "cannot be combined with outputs of several containers",
-        ),
-        ({"output_extension": ".parquet.gz"}, "columns are compressed inside"),
-        ({"output_compression_level": 3}, "needs an output_extension beside it"),
-        ({"output_extension": ".tar.zst", "output_compression_level": 99}, "level"),
-        ({"output_extension": ".tar", "output_compression_level": 9}, "are not compressed"),
-    ],
-)
-def test_what_an_output_cannot_have_for_itself(own: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words):
-        parse_spec(divided(HALVES[0], {**HALVES[1], **own}))

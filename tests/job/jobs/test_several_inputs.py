@@ -12,11 +12,9 @@ from dsort import api
 from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, TransformError
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
-from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, record, records_out, run_local, shard_of, spec_of
-from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
 from tests.support.seaweedfs import S3Server
 
@@ -65,25 +63,6 @@ def test_the_shards_of_one_input_follow_those_of_another(root: Path, move: str) 
     names = [each["name"] for each in manifest["inputs"]]
     assert names == ["code/s-0.tar", "code/s-1.tar", "web/s-0.tar", "web/s-1.tar"]
     assert verified(root, report.job_id) == []
-
-
-def test_a_shuffle_mixes_inputs_whose_shards_have_one_name(root: Path) -> None:
-    spec = several("web", "code", duplicate_keys="ignore", algorithm=SHUFFLE, verify="content")
-    ways = [
-        Moved(movement="map", workers=1),
-        Moved(movement="spill", workers=3, partitions=5, buffer_bytes=5000, order_seed=1),
-        Moved(movement="spill", workers=2, nodes=2, partitions=3, losses=1, order_seed=2),
-    ]
-    outputs = []
-    for number, moved in enumerate(ways):
-        report = run_inline({**spec, "output_bck": f"out{number}"}, root, moved)
-        assert report.records == 24
-        outputs.append([*files_of(root / f"out{number}").values()])
-    assert outputs[1:] == outputs[:1] * 2
-    first = b"".join(outputs[0])
-    assert first.count(b"web") == first.count(b"code") == 12
-    halves = [data.count(b"web") for data in outputs[0]]
-    assert 0 < halves[0] < 5
 
 
 def test_duplicate_keys_are_named_with_their_input(root: Path) -> None:
@@ -147,14 +126,6 @@ def test_inputs_that_change_are_told_apart(root: Path) -> None:
     assert any("web/s-1.tar" in each for each in verified(root, report.job_id))
 
 
-def test_a_job_whose_spec_was_written_out_is_the_same_job(root: Path) -> None:
-    spec = several("web", "code", duplicate_keys="ignore", algorithm=SHUFFLE)
-    run_local(root, spec)
-    again = parse_spec(spec).spec.canonical() | {"output_bck": "again"}
-    run_local(root, again)
-    assert files_of(root / "again") == files_of(root / "out")
-
-
 def test_directories_and_stores_go_together(root: Path, s3: S3Server) -> None:
     settings = Settings(stores=(("s3", StoreSettings(endpoint_url=s3.endpoint_url)),))
     source = open_with_settings("s3://several/raw", root=root, settings=settings)
@@ -202,22 +173,6 @@ def test_steps_and_outputs_know_the_input(root: Path) -> None:
     names = [f"{number}/{number}{key}.txt" for number in range(2) for key in range(6)]
     assert keys_in(found["rest-0.tar"]) == [f"code/s-{name}" for name in names]
     assert keys_in(found["web-0.tar"]) == [f"web/s-{name}" for name in names[1:]]
-    assert verified(root, report.job_id) == []
-
-
-def test_copies_go_where_their_record_goes(root: Path) -> None:
-    spec = several("web", output_format="{split}-%d", output_shard_records=100)
-    spec["inputs"][0]["repeat"] = 3
-    outputs = [{"name": "train", "fraction": 0.5}, {"name": "val", "fraction": 0.5}]
-    report = run_local(root, {**spec, "outputs": outputs})
-    train, val = (
-        {name.partition("~")[0].partition(".")[0] for name in keys_in(data)}
-        for _, data in sorted(files_of(root / "out").items())
-    )
-    assert train
-    assert val
-    assert train.isdisjoint(val)
-    assert report.records == 36
     assert verified(root, report.job_id) == []
 
 

@@ -51,13 +51,6 @@ def choose(
     return choose_movement(load, forced)
 
 
-def test_inputs_that_fit_twice_are_mapped() -> None:
-    assert choose(0, 4 * GB).way.name == "map"
-    assert choose(2 * GB, 4 * GB).way.name == "map"
-    assert choose(2 * GB + 1, 4 * GB).way.name == "spill"
-    assert choose(1, 4 * GB, mappable=False).way.name == "spill"
-
-
 def test_inputs_that_do_not_fit_are_read_by_range_where_that_suits() -> None:
     large = choose(3 * GB, 4 * GB, range_suits="records of 1 MiB")
     assert (large.way.name, large.sizes.scratch_bytes) == ("range", 3 * GB // 20)
@@ -70,14 +63,6 @@ def test_inputs_that_do_not_fit_are_read_by_range_where_that_suits() -> None:
     assert choose(1, 4 * GB, forced="range").way.name == "range"
     with pytest.raises(NotMappableError, match="cannot be read by range: zips"):
         choose(1, 4 * GB, forced="range", no_range="zips")
-
-
-def test_a_movement_may_be_asked_for() -> None:
-    assert choose(100 * GB, 4 * GB, forced="map").way.name == "map"
-    assert choose(1, 4 * GB, forced="spill").way.name == "spill"
-    assert "asked for" in choose(1, 4 * GB, forced="spill").reason
-    with pytest.raises(NotMappableError, match="cannot be mapped"):
-        choose(1, 4 * GB, mappable=False, forced="map")
 
 
 @pytest.mark.parametrize("memory_bytes", [120 * MB, 500 * MB, 3 * GB, 100 * GB, 2000 * GB])
@@ -93,11 +78,6 @@ def test_the_job_stays_within_its_memory(memory_bytes: int, workers: int, input_
     if chosen.partitions < PARTITIONS_MAX:
         assert input_bytes / chosen.partitions <= chosen.buffer_bytes
     assert chosen.sizes.scratch_bytes >= input_bytes
-
-
-def test_fewer_workers_rather_than_tiny_buffers() -> None:
-    assert choose(GB, 120 * MB, workers=8).workers == 1
-    assert choose(GB, 10 * GB, workers=8).workers == 8
 
 
 def test_too_little_memory_is_refused_with_what_is_needed() -> None:
@@ -125,34 +105,6 @@ def test_no_more_workers_begin_than_have_room() -> None:
     assert workers_that_fit(100 * GB, 64) == 64
     for memory_bytes in range(90 * MB, GB, 7 * MB):
         assert workers_that_fit(memory_bytes, 64) >= choose(GB, max(memory_bytes, 91 * MB)).workers
-
-
-def test_what_a_job_needs_is_not_what_it_may_use() -> None:
-    small = choose(1 * MB, 100 * GB, forced="spill")
-    assert small.sizes.needed_bytes < 200 * MB
-    mapped = choose(1 * GB, 100 * GB)
-    assert 2 * GB < mapped.sizes.needed_bytes < 3 * GB  # inputs and outputs in the page cache
-    full = choose(50 * GB, 1 * GB)
-    assert 0.9 * GB < full.sizes.needed_bytes <= 1 * GB
-
-
-def test_map_needs_little_scratch_and_all_workers_a_partition() -> None:
-    chosen = choose(GB // 2, 8 * GB, workers=3)
-    assert (chosen.way.name, chosen.partitions, chosen.workers) == ("map", 3, 3)
-    assert chosen.sizes.scratch_bytes < GB // 10
-
-
-def test_map_orders_more_partitions_as_the_data_grows_so_that_workers_do_not() -> None:
-    small, large = choose(GB, 64 * GB, workers=2), choose(8 * GB, 64 * GB, workers=2)
-    assert (small.way.name, large.way.name) == ("map", "map")
-    assert large.partitions == 8 * small.partitions
-
-
-def test_spill_has_several_partitions_a_worker_however_large_the_buffers_are() -> None:
-    # A partition that two runs of output shards share is read twice: with two partitions in a
-    # buffer of gigabytes every run read half of the data.
-    assert choose(1_100_000_000, 20 * GB, mappable=False).partitions == 32
-    assert choose(3 * MB, 20 * GB, mappable=False).partitions == 3
 
 
 def test_every_movement_can_be_asked_for_by_its_name() -> None:

@@ -381,7 +381,7 @@ def test_records_without_keys_are_not_removed(tmp_path: Path) -> None:
     assert tree_of(tmp_path / "out") == before
 
 
-def test_names_go_on(tmp_path: Path) -> None:
+def test_templates_continue_behind_the_names_that_are_there(tmp_path: Path) -> None:
     """Where they have one number, which counts by one, and where there are some left."""
     made(tmp_path)
     base = parse_manifest(newest(tmp_path))
@@ -408,16 +408,6 @@ def test_names_go_on(tmp_path: Path) -> None:
                 append_fields(named, "out", "more")
         else:
             assert append_fields(named, "out", "more")["output_format"] == goes_on
-
-
-def test_each_of_several_outputs_gets_its_part(tmp_path: Path) -> None:
-    outputs = [{"name": "one", "when": 'key < "g"'}, {"name": "two", "when": True}]
-    made(tmp_path, outputs=outputs, output_format="{split}/o-%d")
-    write_shards(tmp_path / "more", {"m.tar": shard_of("aa", "zz")})
-    append(tmp_path, "more")
-    names = [*files_of(tmp_path / "out")]
-    assert names == [f"{split}/o-{n}.tar" for split in ("one", "two") for n in range(3)]
-    assert verify(tmp_path).problems == ()
 
 
 def test_outputs_in_several_buckets_get_their_parts_there(tmp_path: Path) -> None:
@@ -489,49 +479,6 @@ def test_code_that_a_result_says_is_not_run_unless_somebody_asks(tmp_path: Path)
     asked_for_none = RunOptions(root=tmp_path, workers=1, runs_code=False)
     with pytest.raises(ForbiddenError):
         api.append(newest(tmp_path), "more", place="out", options=asked_for_none)
-
-
-def test_a_warning_counts_one_as_one(tmp_path: Path) -> None:
-    write_shards(tmp_path / "in", {"a.tar": shard_of("a"), "b.tar": shard_of("a", "b")})
-    report = run_local(tmp_path, spec_of(output_shard_records=4))
-    assert any(text.startswith("1 record has the key of an earlier") for text in report.warnings)
-
-
-def test_the_commands_say_what_they_did(tmp_path: Path, cli: CommandLine) -> None:
-    report = made(tmp_path)
-    (tmp_path / "keys.txt").write_text("a\nnobody\n")
-    done = cli("remove", "out", "--keys", "keys.txt")
-    assert done.code == 0
-    assert "1 record\n" in done.out
-    assert "no record has the key nobody" in done.err
-    write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
-    assert cli("append", "out", "more").code == 0
-    assert cli("verify", "out").code == 0
-    assert "amends" in cli("show", "out").out
-    assert cli("gc", "out", "--older-than", "0s").out.count(".dsort") == 0
-    old = cli("append", report.job_id, "more")
-    assert (old.code, "was amended" in old.err) == (2, True)
-    assert cli("remove", "out", "--keys", "nowhere.txt").code == 3
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"amend": {"job": "../x"}}, "amend.job"),
-        ({"amend": {"job": "j", "by": "remove"}}, "written again in their place"),
-        ({"amend": {"job": "j"}, "overwrite": True}, "overwrite"),
-        ({"amend": {"job": "j"}, "remove_stale": True, "overwrite": True}, "remove_stale"),
-    ],
-)
-def test_what_a_spec_may_say_of_it_is_checked(fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_spec(spec_of(**fields))
-    assert says in " ".join(map(str, caught.value.problems))
-
-
-def test_a_spec_that_amends_says_the_same_when_it_is_read_again() -> None:
-    spec = parse_spec(spec_of(amend={"job": "j"})).spec
-    assert parse_spec(spec.canonical()).spec == spec
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -82,26 +81,6 @@ def test_code_runs_once_for_each_record(tmp_path: Path) -> None:
     spec = {"input_bck": "in", "output_bck": "out", "keep_shards": True}
     run({**spec, "transform": {"steps": [step]}}, options=RunOptions(root=tmp_path, workers=1))
     assert len(calls.read_text().split()) == sum(SIZES.values())
-
-
-def test_what_does_not_go_with_kept_shards_is_refused() -> None:
-    spec = {"input_bck": "in", "output_bck": "out", "keep_shards": True}
-    wrong = {
-        "output_format": "x-%d",
-        "output_shard_size": "1MB",
-        "output_shard_count": 2,
-        "ekm": {"x-%d": ["a"]},
-        "split": "train",
-        "ingest": {},
-        "output_bck": "-",
-        "algorithm": {"kind": "shuffle"},
-    }
-    for field, value in wrong.items():
-        with pytest.raises(SpecError, match=field):
-            dsort.load_spec({**spec, field: value})
-    loaded = dsort.load_spec(spec)
-    assert loaded.algorithm.kind == "none"
-    assert dsort.load_spec(json.loads(json.dumps(loaded.canonical()))) == loaded
 
 
 def test_names_that_are_taken_are_found_before_anything_is_read(tmp_path: Path) -> None:

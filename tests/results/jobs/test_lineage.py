@@ -15,15 +15,12 @@ import pytest
 import xxhash
 
 from dsort.errors import InputError, StorageError
-from dsort.options import open_with_settings
-from dsort.settings import Settings, StoreSettings
 from tests.support.commands import CommandLine
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import record, run_local, shard_of, spec_of
 from tests.support.internals import find_in_lineage, parse_manifest
 from tests.support.memory_bucket import MemoryBucket
-from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -96,19 +93,6 @@ def test_a_record_has_the_bytes_that_its_lineage_says(
     assert places == sorted(places)
 
 
-def test_rows_are_the_same_however_they_are_moved_and_in_lines(tmp_path: Path) -> None:
-    given(tmp_path, ".tar")
-    found = []
-    for number, options in enumerate(({"move": "map"}, {"move": "spill", "workers": 2}, {})):
-        bucket = f"out-{number}"
-        kind = "jsonl" if number == 2 else "parquet"
-        run_local(tmp_path, {**shuffled(".tar"), "output_bck": bucket, "lineage": kind}, **options)
-        found.append(lineage_in(tmp_path / bucket)[1])
-    assert found[0].read_bytes() == found[1].read_bytes()
-    lines = [json.loads(line) for line in found[2].read_text().splitlines()]
-    assert lines == rows_of(found[0])
-
-
 def test_payloads_of_converted_records_are_where_the_lineage_says(tmp_path: Path) -> None:
     payloads = {key: key.encode() * 40 for key in ("a", "b", "c")}
     members = [m for key, data in payloads.items() for m in record(key, "jpg", payload=data)]
@@ -162,14 +146,6 @@ def test_where_shows_where_records_were_and_are(cli: CommandLine, tmp_path: Path
     assert (ended.code, ended.out) == (several.code, "")
     assert "has no record nobody" in ended.err
     assert "hint: dsort show" in ended.err
-
-
-def test_where_says_how_to_have_a_lineage(cli: CommandLine, tmp_path: Path) -> None:
-    write_shards(tmp_path / "in", {"s.tar": shard_of("a")})
-    run_local(tmp_path, spec_of())
-    ended = cli("where", "out", "a")
-    assert "has no lineage" in ended.err
-    assert "lineage: parquet" in ended.err
 
 
 def test_keys_that_are_no_text_are_shown_as_messages_show_them(tmp_path: Path) -> None:
@@ -227,17 +203,6 @@ def test_verify_notices_a_lineage_that_was_changed_or_removed(
     ended = cli("verify", "out")
     assert "lineage.parquet" in ended.out + ended.err
     assert "is not there" in ended.out + ended.err
-
-
-def test_a_lineage_is_read_from_a_store(tmp_path: Path, s3: S3Server) -> None:
-    settings = Settings(stores=(("s3", StoreSettings(endpoint_url=s3.endpoint_url)),))
-    out = open_with_settings("s3://lineage", root=tmp_path, settings=settings)
-    out.create()
-    write_shards(tmp_path / "in", {"s.tar": shard_of("a", "b")})
-    run_local(tmp_path, {**shuffled(".tar"), "output_bck": "s3://lineage"}, settings=settings)
-    (name,) = (each.name for each in out.list(".dsort/") if each.name.endswith("lineage.parquet"))
-    (row,) = find_in_lineage(out, name, ["b"])
-    assert (row["input_shard"], row["input_offset"]) == ("s.tar", 1024)
 
 
 def test_a_job_that_fails_leaves_no_lineage(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_commit_is_later_than_what_it_replaces_by_any_clock(tmp_path: Path) ->
     assert find_job("out", bucket=None, root=tmp_path).job_id == EARLY_ID
 
 
-def test_moments_that_are_none_do_no_harm(tmp_path: Path) -> None:
+def test_an_impossible_time_in_a_manifest_does_no_harm(tmp_path: Path) -> None:
     run(tmp_path, LATE_ID, seed=1)
     for job_id, created in (("20269999-999999-000000", "never"), ("x", "0001-01-01T00:00:00")):
         manifest_of(tmp_path, job_id).parent.mkdir()

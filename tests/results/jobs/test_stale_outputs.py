@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from dsort.errors import CorruptShardError, SpecError
-from dsort.spec.load import parse_spec
+from dsort.errors import CorruptShardError
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
 from tests.support.internals import Event, JobWarning, PhaseDone
@@ -57,7 +56,9 @@ def test_what_is_left_of_an_older_result_is_reported(
     assert len(files_of(tmp_path / "out")) == 8
 
 
-def test_it_is_reported_before_a_byte_is_read_if_the_count_is_known(tmp_path: Path) -> None:
+def test_stale_outputs_are_reported_before_a_byte_is_read_if_the_count_is_known(
+    tmp_path: Path,
+) -> None:
     begin(tmp_path)
     (tmp_path / "in" / "in-0.tar").write_bytes(b"this is no tar" * 1000)
     events: list[Event] = []
@@ -206,19 +207,3 @@ def test_nothing_is_removed_if_the_job_fails(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         run_local(tmp_path, spec_with(remove_stale=True, **FEWER), on_event=listen)
     assert files_of(tmp_path / "out") == before
-
-
-def test_it_goes_with_overwrite_only() -> None:
-    with pytest.raises(SpecError, match="remove_stale: needs overwrite"):
-        parse_spec(spec_with(remove_stale=True))
-
-
-def test_the_command_line_has_it(tmp_path: Path, cli: Any) -> None:
-    begin(tmp_path)
-    fields = spec_with(output_shard_records=10)
-    refused = cli("start", "-f", json.dumps(fields), "--remove-stale", "--workers", "1")
-    assert (refused.code, "needs overwrite" in refused.err) == (2, True)
-    arguments = ["-f", json.dumps(fields), "--overwrite", "--remove-stale", "--workers", "1"]
-    ended = cli("start", *arguments)
-    assert ended.code == 0, ended.err
-    assert "removed 3 objects" in ended.err

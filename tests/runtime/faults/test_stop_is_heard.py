@@ -73,7 +73,7 @@ WAITS = [
 
 @pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("bucket", "at", "fields", "kept"), WAITS, ids=lambda each: str(each))
-def test_while_a_store_does_not_answer(
+def test_a_stop_is_heard_while_a_store_does_not_answer(
     bucket: str,
     at: tuple[str, int],
     fields: dict[str, Any],
@@ -110,7 +110,7 @@ def test_while_a_store_does_not_answer(
     assert children_here() == []
 
 
-def test_while_a_failed_request_waits_to_be_tried_again(
+def test_a_stop_is_heard_while_a_failed_request_waits_for_its_retry(
     flag: StopFlag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_shards(tmp_path / "in", DATASET)
@@ -135,7 +135,7 @@ def test_while_a_failed_request_waits_to_be_tried_again(
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json"]
 
 
-def test_while_names_are_given(
+def test_a_stop_is_heard_while_names_are_given(
     flag: StopFlag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_shards(tmp_path / "in", DATASET)
@@ -155,7 +155,9 @@ def test_while_names_are_given(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("template", ["s-{0..9999999}", "{a,b}-{0000000..4999999}"])
-def test_while_ten_million_names_are_looked_for(template: str, tmp_path: Path) -> None:
+def test_a_stop_is_heard_while_ten_million_names_are_looked_for(
+    template: str, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
     spec = spec_of(input_format={"template": template}, Config={"missing_shards": "ignore"})
     process = subprocess.Popen(

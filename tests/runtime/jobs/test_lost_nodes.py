@@ -84,7 +84,7 @@ def test_only_partitions_of_a_node_that_is_lost_are_ordered_again(
         assert done["places"]
 
 
-def test_what_is_cut_stays_cut(tmp_path: Path, done: Counter[str]) -> None:
+def test_a_lost_node_does_not_change_the_cut(tmp_path: Path, done: Counter[str]) -> None:
     write_shards(tmp_path / "in", small_dataset("lost", records=100))
     run_inline(spec(), tmp_path, Moved())
     wanted = files_of(tmp_path / "out")

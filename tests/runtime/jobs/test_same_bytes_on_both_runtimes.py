@@ -1,8 +1,8 @@
-"""A job gives the same bytes on Ray as on processes of this machine, whatever it does."""
+"""A job of code gives on Ray what it gives in processes of this machine. (What other jobs give
+there: ``tests/golden/test_golden_jobs_on_ray.py``.)"""
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,71 +25,13 @@ from tests.support.datasets import (
     write_shards,
 )
 from tests.support.etl_server import etl_server
-from tests.support.internals import JobReport, Progress, reactions_name, rejects_name
-from tests.support.loose_files import write_tree
+from tests.support.internals import JobReport, Progress, rejects_name
 from tests.support.ray_here import ray_here
 from tests.support.surviving import assert_kept
-from tests.support.tables import mixed_table, write_table
 
 pytestmark = pytest.mark.ray
 
 ray = pytest.fixture(scope="module")(ray_here)
-
-BY_CLASS = {
-    "kind": "content",
-    "extension": ".cls",
-    "content_key_type": "int",
-    "decreasing": True,
-}
-KEY_MAP = {
-    "ekm": {"low-%02d": ["^0000"], "high-%02d": ["^0001"]},
-    "ekm_default": "rest-%02d",
-    "Config": {"ekm_missing_key": "ignore"},
-}
-JOBS: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "shuffle": ("map", {"algorithm": {"kind": "shuffle", "seed": 7}}),
-    "shuffle, spilled": (
-        "spill",
-        {"algorithm": {"kind": "shuffle", "seed": "s"}, "verify": "content"},
-    ),
-    "by content": (
-        "spill",
-        {
-            "algorithm": BY_CLASS,
-            "index": "wids",
-            "output_shard_count": 3,
-            "duplicate_keys": "drop",  # an index takes no two records of one key
-        },
-    ),
-    "by key map": ("spill", {"algorithm": {"kind": "md5"}, **KEY_MAP}),
-    "several outputs": (
-        "spill",
-        {
-            "algorithm": {"kind": "shuffle", "seed": 7},
-            "output_format": "{split}-%02d",
-            "outputs": [
-                {"name": "odd", "when": 'ext("cls") % 2 == 1'},
-                {"name": "even", "when": True},
-            ],
-        },
-    ),
-    "mixed": (
-        "spill",
-        {
-            "inputs": [
-                {"name": "web", "input_bck": "in", "input_format": {"template": "in-{0..3}"}},
-                {"name": "code", "input_bck": "in", "input_format": {"template": "in-{4..5}"}},
-            ],
-            "mix": {"stop": "all_exhausted"},
-            "algorithm": {"kind": "shuffle", "seed": 7},
-        },
-    ),
-    "unique": ("spill", {"algorithm": {"kind": "md5"}, "deduplicate": {"by": "key"}}),
-    "renamed": (
-        "map",
-        {"algorithm": {"kind": "alphanumeric"}, "Config": {"duplicate_keys": "rename"}},
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -119,36 +61,6 @@ def run(
 ) -> JobReport:
     options = RunOptions(root=root, runtime=runtime, move=move, workers=workers)
     return api.run(parse_spec(whole_spec(bucket, spec)).spec, options=options)
-
-
-def outputs(root: Path, bucket: str, report: JobReport) -> list[dict[str, Any]]:
-    """What the manifest says of the output shards."""
-    assert report.manifest_name is not None
-    found: list[dict[str, Any]] = json.loads((root / bucket / report.manifest_name).read_bytes())[
-        "outputs"
-    ]
-    return found
-
-
-@pytest.mark.exhaustive  # of a shuffle with code, and of tables that are spilled
-@pytest.mark.parametrize("name", JOBS)
-def test_ray_gives_the_bytes_that_processes_give(root: Path, ray: Any, name: str) -> None:
-    move, spec = JOBS[name]
-    here, there = f"{name}-local", f"{name}-ray"
-    local = run(root, here, "local", move, spec)
-    on_ray = run(root, there, "ray", move, spec)
-    assert local.run.move == on_ray.run.move == move
-    assert len(files_of(root / here)) > 2
-    assert files_of(root / there) == files_of(root / here)
-    assert outputs(root, there, on_ray) == outputs(root, here, local)
-    assert on_ray.reactions == local.reactions
-    named, also_named = (
-        (root / bucket / reactions_name(report.job_id)).read_bytes()
-        for bucket, report in ((here, local), (there, on_ray))
-    )
-    assert named == also_named
-    kept = {path.name for path in (root / there).rglob("*") if path.is_file()}
-    assert {name for name in kept if not name.endswith((".tar", ".json", ".jsonl"))} == set()
 
 
 def with_code(name: str, **options: Any) -> dict[str, Any]:
@@ -230,50 +142,3 @@ def test_workers_on_ray_ask_for_the_gpus_that_steps_want(root: Path, ray: Any) -
     }
     assert told <= {b"0", b"1"}
     assert told
-
-
-@pytest.mark.exhaustive
-def test_loose_files_are_read_on_ray_as_in_processes(root: Path, ray: Any) -> None:
-    files = {f"{kind}/{at}.jpg": kind.encode() * at for kind in ("ant", "bee") for at in range(40)}
-    write_tree(root / "pets", files)
-    spec = {
-        "input_bck": "pets",
-        "ingest": {"layout": "folders"},
-        "algorithm": {"kind": "shuffle", "seed": 7},
-        "output_shard_count": 3,
-    }
-    reports = {each: run(root, f"files-{each}", each, "auto", spec) for each in ("local", "ray")}
-    assert files_of(root / "files-ray") == files_of(root / "files-local")
-    assert {(each.records, each.totals.members) for each in reports.values()} == {(80, 160)}
-
-
-TABLES: dict[str, Mapping[str, Any]] = {
-    "rows": {
-        "input_bck": "tables",
-        "input_extension": ".parquet",
-        "key_field": "id",
-        "row_group_rows": 7,
-        "output_shard_count": 3,
-        "verify": "content",
-        "algorithm": {"kind": "shuffle", "seed": 7},
-    },
-    "rows of members": {"output_extension": ".arrow", "duplicate_keys": "ignore"},
-}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", TABLES)
-def test_ray_gives_the_tables_that_processes_give(root: Path, ray: Any, name: str) -> None:
-    (root / "tables").mkdir(exist_ok=True)
-    for number in range(3):
-        write_table(root / "tables" / f"t-{number}.parquet", mixed_table(40, seed=number))
-    here, there = f"{name}-local", f"{name}-ray"
-    local = run(root, here, "local", "spill", TABLES[name])
-    on_ray = run(root, there, "ray", "spill", TABLES[name])
-    assert len(outputs(root, here, local)) > 2
-    assert outputs(root, there, on_ray) == outputs(root, here, local)
-    assert tables_in(root / there) == tables_in(root / here)
-
-
-def tables_in(bucket: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in bucket.iterdir() if path.is_file()}

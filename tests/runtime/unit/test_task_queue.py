@@ -63,7 +63,7 @@ def test_every_task_is_answered_once_whatever_workers_are_lost(rng: random.Rando
     assert sorted(each.shard for each in answered) == [*range(40)]
 
 
-def test_so_many_tasks_are_made_ahead() -> None:
+def test_only_a_bounded_number_of_tasks_is_made_ahead() -> None:
     made: list[int] = []
 
     def tasks() -> Iterator[Task]:

@@ -1,15 +1,18 @@
-"""What a journal tells: events fold into what is known, and strange segments are refused."""
+"""What a journal and its facts tell: events fold into what is known, and what is strange or lacks a
+file is refused."""
 
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dsort.errors import InvariantError, JobConflictError, StorageError
 from tests.support.internals import (
     JOURNAL_VERSION,
-    Committing,
+    Fact,
     InputRow,
     InputsResolved,
     JobAccepted,
@@ -19,10 +22,10 @@ from tests.support.internals import (
     Planned,
     PlannedRow,
     ScratchLost,
-    ShardCreated,
     ShardExtracted,
     decode_segment,
     encode_segment,
+    extensions_by_output,
 )
 
 ACCEPTED = JobAccepted("job-1", "0.1.0", {"algorithm": {"seed": "7"}}, "2026-01-31T00:00:00+00:00")
@@ -41,17 +44,6 @@ def state_after(*events: JournalEvent) -> JournalState:
     for event in events:
         state.apply(event)
     return state
-
-
-def test_the_state_holds_what_the_events_reported() -> None:
-    created = [ShardCreated(0, "00ff", "receipt", "", -1)]
-    state = state_after(
-        ACCEPTED, INPUTS, MAP, extracted(1), extracted(0, worker=5), PLANNED, *created, Committing()
-    )
-    assert (state.accepted, state.inputs, state.movement) == (ACCEPTED, INPUTS.inputs, MAP)
-    assert sorted(state.extracted) == [0, 1]
-    assert (state.planned, state.created) == (PLANNED, {0: created[0]})
-    assert (state.committing, state.worker_last, state.attempts) == (True, 5, 1)
 
 
 def test_what_a_lost_scratch_node_had_is_to_be_extracted_again() -> None:
@@ -117,3 +109,32 @@ def test_a_hundred_thousand_shards_take_a_few_megabytes() -> None:
     data = encode_segment(facts)
     assert len(data) < 5_000_000
     assert decode_segment(data) == facts
+
+
+def job_that_kept(kept: object) -> Any:
+    files = {"found.json": json.dumps(kept).encode(), "rows.col": b"rows"}
+    return SimpleNamespace(job_id="1", attempt=SimpleNamespace(retained=files.get))
+
+
+@pytest.mark.parametrize("files", [{}, {"other.col": "0"}])
+def test_a_fact_without_its_file_is_damaged(files: dict[str, str]) -> None:
+    fact = Fact("found.json", None, checks={"rows.col": lambda data, what: None})
+    with pytest.raises(StorageError):
+        fact.before(job_that_kept({"value": None, "files": files}))
+
+
+def test_a_fact_may_lack_a_file_that_it_does_not_need() -> None:
+    checks = {"rows.col": lambda data, what: None}
+    fact = Fact("found.json", int, checks=checks, may_lack_files=True)
+    assert fact.before(job_that_kept({"value": 7, "files": {}})) == (7,)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[1]", "[[1]]", "[" * 100_000])
+def test_what_lists_no_extensions_is_damaged(text: str) -> None:
+    with pytest.raises(StorageError, match="damaged"):
+        extensions_by_output(text)
+
+
+def test_extensions_are_listed_by_output() -> None:
+    assert extensions_by_output('[["jpg", "cls"], []]') == [["jpg", "cls"], []]
+    assert extensions_by_output("") == []

@@ -36,7 +36,7 @@ def same(one: RecordIndex, other: RecordIndex) -> bool:
     )
 
 
-def test_it_is_read_back_as_it_was_and_is_small() -> None:
+def test_an_index_file_is_small_and_read_back_as_it_was() -> None:
     index = index_of(1000)
     data = index.to_bytes()
     assert same(RecordIndex.from_bytes(data, "kept", SIZE_BYTES), index)

@@ -154,7 +154,7 @@ def test_records_are_those_that_were_spilled_while_the_next_are_read(
     assert node.room.take(node.room.size_bytes) is not None, "all room was given back"
 
 
-def test_one_that_leaves_no_room_for_the_next_is_followed_by_it_all_the_same(node: Node) -> None:
+def test_a_partition_that_leaves_no_room_is_followed_by_the_next(node: Node) -> None:
     large, large_rows = node.spill(0, [20 * PAGE, 20 * PAGE], 1)
     small, small_rows = node.spill(1, [30 * PAGE], 2)
     first = node.payload(0, large_rows, direct=True)
@@ -168,7 +168,7 @@ def test_one_that_leaves_no_room_for_the_next_is_followed_by_it_all_the_same(nod
     second.close()
 
 
-def test_one_that_is_larger_than_the_buffer_has_it_for_itself(node: Node) -> None:
+def test_a_partition_that_is_larger_than_the_buffer_is_read_alone(node: Node) -> None:
     sizes = [40 * PAGE, 40 * PAGE, 70 * PAGE]
     blocks, rows = node.spill(0, sizes, 3)
     payload = node.payload(0, rows, direct=True)
@@ -183,7 +183,7 @@ def test_one_that_is_larger_than_the_buffer_has_it_for_itself(node: Node) -> Non
     ahead.close()
 
 
-def test_one_that_stays_in_the_page_cache_takes_no_room_in_the_buffer(node: Node) -> None:
+def test_a_partition_in_the_page_cache_takes_no_room_in_the_buffer(node: Node) -> None:
     sizes = [40 * PAGE, 1, 70 * PAGE]
     blocks, rows = node.spill(0, sizes, 3)
     room = node.room.take(node.room.size_bytes)
@@ -194,7 +194,7 @@ def test_one_that_stays_in_the_page_cache_takes_no_room_in_the_buffer(node: Node
     assert room is not None
 
 
-def test_one_without_bytes_needs_no_room_either(node: Node) -> None:
+def test_a_partition_without_bytes_needs_no_room(node: Node) -> None:
     _, rows = node.spill(0, [0], 3)
     room = node.room.take(node.room.size_bytes)
     payload = node.payload(0, rows, direct=False)
