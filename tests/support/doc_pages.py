@@ -41,9 +41,10 @@ OUTPUT = "output"
 """The title of a block that shows what the commands, or the Python, before it print."""
 _MASKS = (
     (r"\d{8}-\d{6}-[0-9a-f]{6}", "JOB"),
+    (r"\d{4}-\d\d-\d\d\b", "DATE"),
     (r"\d+(\.\d+)? m?s\b", "TIME"),
     (r"\d+ min TIME", "TIME"),
-    (r"[\d.]+ [KMG]i?B/s", "RATE"),
+    (r"[\d.]+ [KMG]?i?B/s", "RATE"),
     (r"(?m)^read  .*", "READ"),
     (r"movement   \w+, \d+ workers?", "MOVEMENT"),
 )

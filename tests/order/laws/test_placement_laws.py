@@ -134,7 +134,7 @@ def most_apart(order: list[int], classes: int) -> list[tuple[Fraction, Fraction]
 
 
 def bound(count: int, total: int, classes: int) -> Fraction:
-    """What docs/specs.md says of a stretch from the beginning; any other has twice that."""
+    """What docs/specs/order.md says of a stretch from the beginning; any other has twice that."""
     return 1 + Fraction(count, total) * (classes - 2) if classes > 1 else Fraction(0)
 
 

@@ -1,4 +1,4 @@
-"""The snippets of the page about loaders that the test of all pages does not run."""
+"""The snippets of the pages about loaders that the test of all pages does not run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.ray_here import ray_here
 
 pytestmark = pytest.mark.ray
 ray = pytest.fixture(scope="module")(ray_here)
-PAGE = ROOT / "docs" / "other-loaders.md"
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("other-loaders", "loaders-of-other-formats")]
 
 
 def files() -> list[Block]:
-    return [each for each in blocks(PAGE) if each.tag == "python" and each.title]
+    return [each for page in PAGES for each in blocks(page) if each.tag == "python" and each.title]
 
 
 @pytest.mark.exhaustive
