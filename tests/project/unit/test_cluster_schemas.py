@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dsort.service.api.metrics import Metrics
 from dsort.service.database.engine import open_database
-from dsort.service.jobs.rows import ENDED, STATES
+from dsort.service.jobs.states import ENDED, STATES
 from dsort.service.jobs.store import JobStore
 from tests.support.cluster_files import manifests, read_documents, read_text, read_yaml, walk
 from tests.support.commands import ROOT
