@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.scratch.index import IndexStore
-from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject, StagedObject
+from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.made import MadeBucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.routed import bucket_named
 
@@ -33,10 +32,8 @@ NAMES_A_BATCH = 10_000
 Names = list[str]
 
 
-class FilesBucket:
-    """Runs of files, each a tar that is not stored anywhere. The bucket is read-only."""
-
-    seals_on_finish = True
+class FilesBucket(MadeBucket):
+    """Runs of files, each a tar that is not stored anywhere."""
 
     def __init__(self, buckets: Sequence[Bucket], listing: Callable[[], Listing]) -> None:
         """``buckets``: of the inputs, by their numbers. ``listing`` is called when it is first
@@ -67,28 +64,12 @@ class FilesBucket:
         """A run as it was listed; ``ObjectNotFoundError`` if there is none."""
         return self.listing.info(self.listing.number_of(name))
 
-    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        """The runs ``names`` as they were listed; missing ones are left out."""
-        found = {}
-        for name in names:
-            try:
-                found[name] = self.stat(name)
-            except ObjectNotFoundError:
-                continue
-        return found
-
     def open(self, name: str) -> FilesShard:
         """A run, readable as a tar; ``ObjectNotFoundError`` if there is none."""
         from dsort.loose_files.shard import FilesShard
 
         number = self.listing.number_of(name)
         return FilesShard(self.listing, number, self._places)
-
-    def read(self, name: str) -> bytes:
-        with self.open(name) as opened:
-            data = bytearray(opened.info.size_bytes)
-            opened.read_into(memoryview(data), 0)
-            return bytes(data)
 
     def changes(self, count_max: int) -> Sequence[str]:
         """How files have changed since they were listed: up to ``count_max`` sentences."""
@@ -122,55 +103,6 @@ class FilesBucket:
                 found.append((bucket, self.listing.paths[int(rows[0])].decode(*_NAMES)))
         return found
 
-    def local_path(self, name: str) -> Path | None:
-        """None: a run is not a file."""
-        return None
-
-    def pinned(self, info: ObjectInfo) -> ReadObject | None:
-        return None
-
-    def create(self) -> NoReturn:
-        _refuse("create")
-
-    def write(self, name: str, data: bytes) -> NoReturn:
-        _refuse("write")
-
-    def write_new(self, name: str, data: bytes) -> NoReturn:
-        _refuse("write_new")
-
-    def write_over(self, name: str, data: bytes, etag: str) -> NoReturn:
-        _refuse("write_over")
-
-    def delete(self, name: str) -> NoReturn:
-        _refuse("delete")
-
-    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        _refuse("stage")
-
-    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
-        _refuse("publish")
-
-    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return set()
-
-    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return set()
-
-    def keep_aside(self, name: str, token: str) -> NoReturn:
-        _refuse("keep_aside")
-
-    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
-        _refuse("put_back")
-
-    def make_durable(self) -> NoReturn:
-        _refuse("make_durable")
-
-    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> NoReturn:
-        _refuse("discard")
-
-    def free_bytes(self) -> int | None:
-        return None
-
 
 def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) -> FilesBucket:
     """The runs of the listing that all nodes have. ``bucket``: returns the bucket of one of the
@@ -182,7 +114,3 @@ def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) ->
 
 
 _NAMES = ("utf-8", "surrogateescape")
-
-
-def _refuse(operation: str) -> NoReturn:
-    raise InvariantError(f"{operation} in loose files, which are only read")

@@ -1,0 +1,99 @@
+"""Buckets whose objects are made of others while they are read: :class:`MadeBucket`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from dsort.errors import InvariantError, ObjectNotFoundError
+from dsort.storage.bucket import ObjectInfo, ReadObject, StagedObject
+
+__all__ = ["MadeBucket"]
+
+
+class MadeBucket:
+    """A bucket that is only read, and whose objects are no files. See
+    :class:`~dsort.storage.bucket.Bucket`."""
+
+    uri: str
+    seals_on_finish = True
+
+    def exists(self) -> bool:
+        return True
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        raise NotImplementedError
+
+    def stat(self, name: str) -> ObjectInfo:
+        raise NotImplementedError
+
+    def open(self, name: str) -> ReadObject:
+        raise NotImplementedError
+
+    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
+        found = {}
+        for name in names:
+            try:
+                found[name] = self.stat(name)
+            except ObjectNotFoundError:
+                continue
+        return found
+
+    def read(self, name: str) -> bytes:
+        with self.open(name) as opened:
+            data = bytearray(opened.info.size_bytes)
+            opened.read_into(memoryview(data), 0)
+            return bytes(data)
+
+    def local_path(self, name: str) -> Path | None:
+        """None: no object is a file."""
+        return None
+
+    def pinned(self, info: ObjectInfo) -> ReadObject | None:
+        return None
+
+    def create(self) -> NoReturn:
+        self._refuse("create")
+
+    def write(self, name: str, data: bytes) -> NoReturn:
+        self._refuse("write")
+
+    def write_new(self, name: str, data: bytes) -> NoReturn:
+        self._refuse("write_new")
+
+    def write_over(self, name: str, data: bytes, etag: str) -> NoReturn:
+        self._refuse("write_over")
+
+    def delete(self, name: str) -> NoReturn:
+        self._refuse("delete")
+
+    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
+        self._refuse("stage")
+
+    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
+        self._refuse("publish")
+
+    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
+        return set()
+
+    def keep_aside(self, name: str, token: str) -> NoReturn:
+        self._refuse("keep_aside")
+
+    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
+        self._refuse("put_back")
+
+    def make_durable(self) -> NoReturn:
+        self._refuse("make_durable")
+
+    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> NoReturn:
+        self._refuse("discard")
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def _refuse(self, operation: str) -> NoReturn:
+        raise InvariantError(f"{operation} in {self.uri}, which is only read")
