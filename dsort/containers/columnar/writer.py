@@ -43,7 +43,7 @@ from dsort.data.columns import Int64s
 from dsort.errors import InputError
 from dsort.naming.names import shortened
 
-__all__ = ["GroupLimits", "RowGroups", "TableWriter", "check_types", "open_writer"]
+__all__ = ["GroupLimits", "RowGroups", "TableWriter", "byte_sink", "check_types", "open_writer"]
 
 MEDIA_ROWS = 100
 MEDIA_BYTES = 8 << 20
@@ -220,7 +220,8 @@ class _Sink:
         return False
 
 
-def _sink(write: Write) -> Any:
+def byte_sink(write: Write) -> Any:
+    """The stream to which pyarrow writes, and which passes its bytes to ``write`` in order."""
     import pyarrow as pa
 
     return pa.BufferedOutputStream(pa.PythonFile(_Sink(write), mode="w"), GATHERED_BYTES)
@@ -261,7 +262,7 @@ class _ParquetWriter:
         encoded_paths = [path for path in paths if path not in described.binary]
         ordered_paths = [path for path in encoded_paths if path not in described.unordered]
         has_files = any(path in described.media for path in paths) and not own
-        self._out = _sink(self._take)
+        self._out = byte_sink(self._take)
         self._writer = pq.ParquetWriter(
             self._out,
             self._schema,
@@ -432,7 +433,7 @@ class _ArrowWriter:
         self._schema = schema
         self._known: dict[str, Any] | None = None if is_stream else {}
         opened = pa.ipc.new_stream if is_stream else pa.ipc.new_file
-        self._out = _sink(write)
+        self._out = byte_sink(write)
         self._writer = opened(self._out, schema, options=wanted)
 
     def write(self, rows: GroupRows) -> None:

@@ -1,0 +1,272 @@
+"""The file of a view: the byte ranges of input shards, and literals, of which one output shard
+consists.
+
+It is Parquet, with a row for each range, in the order of the shard: ``record``, the number of the
+record in the shard (-1: bytes before the first record and behind the last one); ``key`` of the
+record, in its first row; ``shard``, the number of the input shard in the manifest, and ``offset``
+there, both null where the bytes are in ``literal``; ``bytes``, their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, EXPANSION_MAX_DEFAULT
+from dsort.containers.columnar.page_bounds import arrow_errors
+from dsort.containers.columnar.reader import open_table
+from dsort.containers.columnar.schema import bytes_column
+from dsort.containers.columnar.writer import Write, byte_sink
+from dsort.data.arrow_arrays import LENGTH_MAX, arrow_bytes, arrow_numbers
+from dsort.data.columns import BytesColumn, Int32s, Int64s, cut_rows
+from dsort.data.row_bytes import spread
+from dsort.errors import CorruptShardError, InvariantError
+from dsort.naming.names import readable
+
+if TYPE_CHECKING:
+    from dsort.data.segments import Segments
+
+__all__ = ["ViewRows", "ViewWriter", "read_view"]
+
+ROWS_A_GROUP: Final = 1 << 16
+BATCH_BYTES: Final = 16 << 20
+_SCHEMA: Final = b"dsort.schema"
+_ENCODINGS: Final = {
+    "record": "DELTA_BINARY_PACKED",
+    "shard": "BYTE_STREAM_SPLIT",
+    "offset": "BYTE_STREAM_SPLIT",
+    "bytes": "BYTE_STREAM_SPLIT",
+}
+"""A shuffled record takes 11 bytes; with plain encodings 13."""
+
+
+class ViewRows(Struct, frozen=True, eq=False):
+    """Rows of a view, in columns. ``shard`` is -1 for literals, whose bytes are in ``literals``, a
+    column with a row for each row. ``keys``: empty but for the first row of a record."""
+
+    record: Int64s
+    keys: BytesColumn
+    shard: Int32s
+    offset: Int64s
+    length: Int64s
+    literals: BytesColumn
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    @classmethod
+    def of(cls, ranges: Segments, shard: Int32s, record: Int64s, keys: BytesColumn) -> ViewRows:
+        """The rows of pieces of records, of which piece ``i`` is of record ``record[i]`` and has
+        ``keys[i]``. A record has its key once, even if it has several pieces."""
+        piece = np.repeat(np.arange(len(ranges)), np.diff(ranges.offsets))
+        stays = np.flatnonzero(ranges.length)
+        piece, start, length = piece[stays], ranges.start[stays], ranges.length[stays]
+        number = record[piece]
+        literal = np.flatnonzero(start < 0)
+        texts = cut_rows(ranges.literals, -1 - start[literal], length[literal])
+        first = np.flatnonzero(np.diff(number, prepend=-1))
+        return cls(
+            number,
+            spread(keys.take(piece[first]), first, len(stays)),
+            np.where(start < 0, -1, shard[piece]).astype(np.int32),
+            np.where(start < 0, 0, start),
+            length,
+            spread(texts, literal, len(stays)),
+        )
+
+    @classmethod
+    def literal(cls, data: bytes) -> ViewRows:
+        """The row of bytes that belong to no record."""
+        one = np.array([-1], np.int64)
+        column = BytesColumn.of([data])
+        length = np.array([len(data)], np.int64)
+        return cls(one, BytesColumn.empty(1), one.astype(np.int32), one + 1, length, column)
+
+    @classmethod
+    def concat(cls, parts: Sequence[ViewRows]) -> ViewRows:
+        """All rows of ``parts``."""
+        none, no_shard = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return cls(
+            np.concatenate([none, *(part.record for part in parts)]),
+            BytesColumn.concat([part.keys for part in parts]),
+            np.concatenate([no_shard, *(part.shard for part in parts)]),
+            np.concatenate([none, *(part.offset for part in parts)]),
+            np.concatenate([none, *(part.length for part in parts)]),
+            BytesColumn.concat([part.literals for part in parts]),
+        )
+
+    def run(self, start: int, stop: int) -> ViewRows:
+        """Rows ``start:stop``."""
+        some = slice(start, stop)
+        return ViewRows(
+            self.record[some],
+            self.keys.run(start, stop),
+            self.shard[some],
+            self.offset[some],
+            self.length[some],
+            self.literals.run(start, stop),
+        )
+
+
+class ViewWriter:
+    """Writes the file of one output shard. Its bytes depend on its rows alone, and not on how many
+    are added at a time."""
+
+    def __init__(self, write: Write, schema: str) -> None:
+        """``schema``: the schema of the output shards, "" if they have none."""
+        import pyarrow.parquet as pq
+
+        self._form = _file_schema().with_metadata({_SCHEMA: schema.encode()})
+        self._out = byte_sink(write)
+        self._parquet = pq.ParquetWriter(
+            self._out,
+            self._form,
+            compression="zstd",
+            use_dictionary=False,
+            column_encoding=_ENCODINGS,
+        )
+        self._rows: list[ViewRows] = []
+        self._count = 0
+
+    def add(self, rows: ViewRows) -> None:
+        """Write the next rows."""
+        self._rows.append(rows)
+        self._count += len(rows)
+        if self._count >= ROWS_A_GROUP:
+            whole = ViewRows.concat(self._rows)
+            last = self._count // ROWS_A_GROUP * ROWS_A_GROUP
+            for start in range(0, last, ROWS_A_GROUP):
+                self._write(whole.run(start, start + ROWS_A_GROUP))
+            self._rows, self._count = [whole.run(last, self._count)], self._count - last
+
+    def close(self) -> None:
+        """Write the end of the file."""
+        if self._count:
+            self._write(ViewRows.concat(self._rows))
+        self._parquet.close()
+        self._out.close()
+
+    def _write(self, rows: ViewRows) -> None:
+        import pyarrow as pa
+
+        is_range = rows.shard >= 0
+        columns = [
+            arrow_numbers(rows.record),
+            _texts(rows.keys),
+            arrow_numbers(rows.shard, is_range),
+            arrow_numbers(rows.offset, is_range),
+            arrow_numbers(rows.length),
+            _values(rows.literals, pa.binary()),
+        ]
+        self._parquet.write_table(pa.Table.from_arrays(columns, schema=self._form))
+
+
+def read_view(name: str, data: bytes) -> tuple[ViewRows, str]:
+    """(rows of the file ``name``, schema of the output shards). ``CorruptShardError`` unless each
+    row is a range of some shard or a literal of its length, and records count up."""
+    form = _file_schema()
+    limit = EXPANSION_MAX_DEFAULT * len(data) + EXPANSION_FLOOR_BYTES
+    table = open_table(name, _InMemory(data), inflated_max=limit)
+    if not table.schema.equals(form):
+        raise CorruptShardError(name, 0, "it is no view: it has other columns")
+    parts: list[ViewRows] = []
+    for batch in table.batches(BATCH_BYTES):
+        with arrow_errors(name):
+            batch.validate(full=True)
+            parts.append(_rows_of(batch))
+    rows = ViewRows.concat(parts)
+    is_range = rows.shard >= 0
+    fits = rows.literals.lengths == np.where(is_range, 0, rows.length)
+    steps = np.diff(rows.record[rows.record >= 0])
+    if not (
+        bool(fits.all())
+        and bool((rows.length > 0).all())
+        and bool((rows.offset >= 0).all())
+        and bool((steps >= 0).all())
+        and int(rows.length.sum(dtype=np.float64)) < np.iinfo(np.int64).max
+    ):
+        raise CorruptShardError(name, 0, "it is no view: its rows do not fit together")
+    schema = (table.schema.metadata or {}).get(_SCHEMA, b"")
+    return rows, schema.decode("utf-8", "replace")
+
+
+class _InMemory:
+    """The bytes of a file as a :class:`~dsort.containers.columnar.ranges.Source`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self.size_bytes = len(data)
+
+    def whole(self) -> memoryview | None:
+        """All bytes."""
+        return self._data
+
+    def read(self, offset: int, length: int) -> bytes:
+        """One range."""
+        return bytes(self._data[offset : offset + length])
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """The same range, without a copy."""
+        return self._data[offset : offset + length]
+
+
+def _file_schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        {
+            "record": pa.int64(),
+            "key": pa.string(),
+            "shard": pa.int32(),
+            "offset": pa.int64(),
+            "bytes": pa.int64(),
+            "literal": pa.binary(),
+        }
+    )
+
+
+def _texts(keys: BytesColumn) -> Any:
+    """Keys as texts, null where a row has none. Those that are not UTF-8 appear as in messages."""
+    import pyarrow as pa
+
+    found = _values(keys, pa.string())
+    try:
+        found.validate(full=True)
+    except pa.ArrowInvalid:
+        each = [readable(key).encode() if key else None for key in keys.tolist()]
+        return arrow_bytes(each, pa.string())
+    return found
+
+
+def _values(column: BytesColumn, kind: Any) -> Any:
+    """The rows of a column, null where they are empty."""
+    import pyarrow as pa
+
+    if len(column.blob) > LENGTH_MAX:
+        raise InvariantError(f"{len(column.blob)} bytes are too many for {ROWS_A_GROUP} rows")
+    validity = np.packbits(column.lengths > 0, bitorder="little")
+    buffers = [validity, column.offsets.astype(np.int32), np.ascontiguousarray(column.blob)]
+    return pa.Array.from_buffers(kind, len(column), [pa.py_buffer(each) for each in buffers])
+
+
+def _rows_of(batch: Any) -> ViewRows:
+    record, key, shard, offset, length, literal = batch.columns
+    if record.null_count or length.null_count:
+        raise ValueError("a number is missing")
+    is_range = np.asarray(shard.is_valid())
+    if not np.array_equal(is_range, np.asarray(offset.is_valid())):
+        raise ValueError("a range is half there")
+    found = np.asarray(shard.fill_null(-1), np.int32)
+    if bool((found[is_range] < 0).any()):
+        raise ValueError("a shard has no number")
+    return ViewRows(
+        np.asarray(record, np.int64),
+        bytes_column(key.fill_null("")),
+        found,
+        np.asarray(offset.fill_null(0), np.int64),
+        np.asarray(length, np.int64),
+        bytes_column(literal.fill_null(b"")),
+    )

@@ -1,0 +1,120 @@
+"""Files of views: what is written is read, and a file that is no view is refused."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dsort.containers.view import ROWS_A_GROUP, ViewRows, ViewWriter, read_view
+from dsort.errors import CorruptShardError
+from tests.support.internals import BytesColumn, Segments
+
+
+def rows_of(count: int, first: int = 0) -> ViewRows:
+    """Records of a literal and a range each."""
+    numbers = np.arange(count, dtype=np.int64)
+    start = np.stack([-1 - 3 * numbers, 1000 + numbers], 1).reshape(-1)
+    length = np.tile(np.array([3, 5]), count)
+    literals = np.frombuffer(b"".join(b"%03d" % (n % 1000) for n in range(count)), np.uint8)
+    ranges = Segments(np.arange(count + 1) * 2, start, length, literals)
+    keys = BytesColumn.of([b"key %d" % (first + n) for n in range(count)])
+    return ViewRows.of(ranges, (numbers % 7).astype(np.int32), first + numbers, keys)
+
+
+def written(parts: list[ViewRows], schema: str = "") -> bytes:
+    out = io.BytesIO()
+    writer = ViewWriter(out.writelines, schema)
+    for part in parts:
+        writer.add(part)
+    writer.close()
+    return out.getvalue()
+
+
+def test_rows_are_read_as_they_were_written() -> None:
+    rows = ViewRows.concat([ViewRows.literal(b"head"), rows_of(100), ViewRows.literal(b"end")])
+    found, schema = read_view("v", written([rows], "of these"))
+    assert schema == "of these"
+    for name in ("record", "shard", "offset", "length"):
+        assert np.array_equal(getattr(found, name), getattr(rows, name))
+    assert found.literals.tolist() == rows.literals.tolist()
+    assert found.keys.tolist() == rows.keys.tolist()
+    assert found.keys.tolist()[:3] == [b"", b"key 0", b""]
+
+
+def test_bytes_do_not_depend_on_how_many_rows_are_added_at_a_time() -> None:
+    whole = rows_of(ROWS_A_GROUP)
+    ends = [0, 10, 1000, ROWS_A_GROUP + 5, len(whole)]
+    parts = [whole.run(*pair) for pair in pairwise(ends)]
+    assert written(parts) == written([whole])
+
+
+def test_a_record_has_its_key_once_whatever_its_pieces() -> None:
+    one = Segments(np.arange(4), np.array([0, 10, 20]), np.array([5, 0, 5]), np.zeros(0, np.uint8))
+    keys = BytesColumn.of([b"a", b"a", b"a"])
+    rows = ViewRows.of(one, np.zeros(3, np.int32), np.zeros(3, np.int64), keys)
+    assert (rows.record.tolist(), rows.keys.tolist()) == ([0, 0], [b"a", b""])
+
+
+def test_keys_that_are_no_text_are_escaped() -> None:
+    one = Segments(np.arange(2), np.array([0]), np.array([5]), np.zeros(0, np.uint8))
+    rows = ViewRows.of(one, np.zeros(1, np.int32), np.zeros(1, np.int64), BytesColumn.of([b"\xff"]))
+    assert read_view("v", written([rows]))[0].keys.tolist() == [rb"\xff"]
+
+
+def test_a_shuffled_record_takes_few_bytes() -> None:
+    rng = np.random.default_rng(1)
+    count = 10_000
+    start = rng.integers(0, 2_000_000, count) * 512
+    length = rng.integers(100, 300, count) * 512
+    ranges = Segments(np.arange(count + 1), start, length, np.zeros(0, np.uint8))
+    keys = BytesColumn.of([b"%09d" % each for each in rng.integers(0, 10**9, count)])
+    shard = rng.integers(0, 10_000, count).astype(np.int32)
+    rows = ViewRows.of(ranges, shard, np.arange(count), keys)
+    assert len(written([rows])) < 12 * count
+
+
+def changed(**columns: Callable[[list[Any]], list[Any]]) -> bytes:
+    """A file with some columns changed."""
+    table = pq.read_table(pa.BufferReader(written([rows_of(3)])))
+    for name, change in columns.items():
+        at, field = table.schema.get_field_index(name), table.schema.field(name)
+        table = table.set_column(at, field, pa.array(change(table[name].to_pylist()), field.type))
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PAR1",
+        written([rows_of(3)])[:-9],
+        changed(offset=lambda each: [-1 if x is not None else x for x in each]),
+        changed(bytes=lambda each: [x + 1 for x in each]),
+        changed(bytes=lambda each: [0 for _ in each]),
+        changed(bytes=lambda each: [2**62 if at % 2 else x for at, x in enumerate(each)]),
+        changed(shard=lambda each: [None for _ in each]),
+        changed(shard=lambda each: [-1 if x is not None else x for x in each]),
+        changed(record=lambda each: each[::-1]),
+        changed(record=lambda each: [None for _ in each]),
+        changed(literal=lambda each: [b"x" for _ in each]),
+    ],
+)
+def test_a_file_that_is_no_view_is_refused(data: bytes) -> None:
+    with pytest.raises(CorruptShardError):
+        read_view("v", data)
+
+
+def test_other_columns_are_no_view() -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"record": [1]}), out)
+    with pytest.raises(CorruptShardError):
+        read_view("v", out.getvalue())
