@@ -20,6 +20,7 @@ from tests.support.datasets import Member, Shard, files_of, read_shard, write_sh
 from tests.support.engine import plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
+from tests.support.verified import assert_verified
 from tests.transforms.laws.test_step_laws import mix
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -68,11 +69,6 @@ def lot_of(text: str) -> float:
     return mix(xxhash.xxh3_64_intdigest(text.encode()) ^ salt) / 2**64
 
 
-def verified(root: Path, job_id: str, bucket: str = "out") -> None:
-    manifest = (root / bucket / manifest_name(job_id)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
-
-
 def test_a_record_stays_in_its_output_as_the_data_grow(data: Path) -> None:
     run_local(data, divided(*HALVES))
     before = {name: {*flat(keys_of(data, name))} for name in ("train", "val")}
@@ -89,7 +85,7 @@ def test_records_of_which_one_thing_is_the_same_stay_together(data: Path) -> Non
     train = {int(key[-3:]) % 7 for key in flat(keys_of(data, "train"))}
     assert train == {number for number in range(7) if lot_of(f"s{number}") < 0.75}
     assert not train & {int(key[-3:]) % 7 for key in flat(keys_of(data, "val"))}
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)
 
 
 def test_each_output_ends_its_shards_by_itself(data: Path) -> None:
@@ -109,7 +105,7 @@ def test_each_output_ends_its_shards_by_itself(data: Path) -> None:
     assert {*counts["c"][:-1]} == {9}
     assert {*counts["d"][:-1]} <= {5}
     assert sum(map(sum, counts.values())) == report.records == 120
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)
 
 
 def test_from_tables_to_tables_no_numbers_of_records_are_asked_for() -> None:
@@ -126,7 +122,7 @@ def test_an_output_may_be_an_input(data: Path) -> None:
     spec["inputs"] = [{"name": name, "input_bck": name} for name in ("in", "more")]
     report = run_local(data, spec)
     assert (keys_of(data, "new"), len(flat(keys_of(data, "old")))) == ([["a"]], 120)
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)
 
 
 @pytest.mark.parametrize("reaction", ["drop", "rename", "ignore"])
@@ -142,7 +138,7 @@ def test_records_of_one_key_go_to_one_output(data: Path, reaction: str) -> None:
     assert len(train) + len(val) == (120 if reaction == "drop" else 200)
     assert all(lot_of(key.partition("-")[0]) < 0.75 for key in train)
     assert not any(lot_of(key.partition("-")[0]) < 0.75 for key in val)
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)
 
 
 @pytest.mark.parametrize("by", ["key", "size"])
@@ -176,7 +172,7 @@ def test_conditions_number_the_records_of_a_shard_and_not_what_others_left(data:
     report = run_local(data, divided(*outputs))
     second = [f"{shard}/{number:03d}" for shard in range(3) for number in range(10, 20)]
     assert flat(keys_of(data, "second")) == second
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)
 
 
 @pytest.mark.parametrize("partitions", [2, 3, 5])
@@ -206,7 +202,7 @@ def test_an_output_may_get_nothing(data: Path) -> None:
     report = run_local(data, divided(*outputs))
     assert [keys_of(data, name) for name in ("none", "never")] == [[[], []], []]
     assert len(flat(keys_of(data, "all"))) == 120
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)
 
 
 def test_a_plan_says_the_shards_of_all_outputs(data: Path) -> None:
@@ -234,7 +230,7 @@ def test_what_each_output_got_is_told(data: Path) -> None:
     listed = "".join(f'      - "val-{number}.tar"\n' for number in range(len(names)))
     assert f'  - split: "val"\n    path:\n{listed}---\n' in card
     assert '  "val":\n  - "val-0.tar"\n' in (data / "out/.nv-meta/split.yaml").read_text()
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)
     plan = plan_local(data, divided(*HALVES))
     assert plan.outputs == report.outputs
 
@@ -288,7 +284,7 @@ def test_duplicate_keys_that_are_all_left_out_already_are_no_duplicates(
     spec = spec_of(deduplicate={"by": "content"}, duplicate_keys=reaction)
     report = run_local(tmp_path, spec)
     assert report.records == 1
-    verified(tmp_path, report.job_id)
+    assert_verified(tmp_path, report.job_id)
 
 
 @pytest.mark.parametrize("counts", ["payload", "file"])
@@ -322,7 +318,7 @@ def test_outputs_may_differ_in_their_codecs(data: Path, counts: str) -> None:
         assert stored.stat().st_size == row["file_bytes"]
         if counts == "file" and row["output"] != "a":
             assert row["file_bytes"] < 13000
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)
     plain = [{name: each[name] for name in ("name", "fraction")} for each in outputs]
     again = run_local(data, divided(*plain, output_bck="plain", **sizes))
     assert [each.records for each in again.outputs] == [each.records for each in report.outputs]
@@ -350,4 +346,4 @@ def test_what_a_size_means_is_said_for_each_output(data: Path, encoded: bool) ->
     least = "file_bytes" if encoded else "payload_bytes"
     # What so few records come to when they are compressed is an estimate.
     assert all(2000 <= row[least] < 6000 for row in rows["c"][:-1])
-    verified(data, report.job_id)
+    assert_verified(data, report.job_id)

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsort import api
 from dsort.errors import TransformError
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, records_out, refused, run_local, spec_of
 from tests.support.internals import ManifestOutput, manifest_name, parse_manifest
+from tests.support.verified import assert_verified
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -28,11 +27,6 @@ LAST = [3, 5, 6, 7, 8, 9]
 def by_field(field: str, **fields: Any) -> dict[str, Any]:
     keep = fields.pop("keep", "first")
     return spec_of(deduplicate={"by": {"field": field}, "keep": keep}, **fields)
-
-
-def check(root: Path, job_id: str) -> None:
-    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
 
 
 def manifest_of(root: Path, job_id: str) -> Sequence[ManifestOutput]:
@@ -71,7 +65,7 @@ def test_one_of_the_records_with_one_value_stays(
     names = [name for name in records_out(tmp_path) if name.endswith(".jpg")]
     assert names == [f"r{number}.jpg" for number in kept]
     assert count_of(report, "deduplicated")[0] == 10 - len(kept)
-    check(tmp_path, report.job_id)
+    assert_verified(tmp_path, report.job_id)
 
 
 @pytest.mark.parametrize("move", ["auto", "spill"])
@@ -86,7 +80,7 @@ def test_rows_are_compared_by_a_column(tmp_path: Path, move: str) -> None:
         report = run_local(tmp_path, spec, move=move)
         names = [tmp_path / "out" / shard.name for shard in manifest_of(tmp_path, report.job_id)]
         assert [row for name in names for row in pq.read_table(name)["n"].to_pylist()] == kept
-        check(tmp_path, report.job_id)
+        assert_verified(tmp_path, report.job_id)
 
 
 def test_a_record_without_the_field_fails_the_job_and_is_named(tmp_path: Path) -> None:

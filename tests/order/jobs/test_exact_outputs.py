@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from dsort import api
 from dsort.errors import TransformError
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import refused, run_local, spec_of
-from tests.support.internals import exact_outputs, manifest_name
+from tests.support.internals import exact_outputs
+from tests.support.verified import assert_verified
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -39,11 +38,6 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def verified(root: Path, job_id: str, bucket: str = "out") -> None:
-    manifest = (root / bucket / manifest_name(job_id)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
-
-
 def test_ties_are_parted_in_input_order(tmp_path: Path) -> None:
     shards = {f"in-{at}.tar": Shard((Member("same.txt", b"%d" % at),)) for at in range(10)}
     write_shards(tmp_path / "in", shards)
@@ -56,7 +50,7 @@ def test_ties_are_parted_in_input_order(tmp_path: Path) -> None:
         for name, content in files_of(tmp_path / "out").items()
     }
     assert held == {"a": b"0123456", "b": b"78", "c": b"9"}
-    verified(tmp_path, report.job_id)
+    assert_verified(tmp_path, report.job_id)
 
 
 def test_records_of_the_same_bytes_in_two_outputs_are_where_they_belong(tmp_path: Path) -> None:
@@ -66,7 +60,7 @@ def test_records_of_the_same_bytes_in_two_outputs_are_where_they_belong(tmp_path
     spec = dealt(outputs=outputs, duplicate_keys="ignore")
     report = run_local(tmp_path, spec)
     assert [each.records for each in report.outputs] == [9, 18]
-    verified(tmp_path, report.job_id)
+    assert_verified(tmp_path, report.job_id)
 
 
 def test_an_output_of_no_records_is_no_problem(tmp_path: Path) -> None:
@@ -77,7 +71,7 @@ def test_an_output_of_no_records_is_no_problem(tmp_path: Path) -> None:
     spec["transform"] = {"steps": [{"drop_keys": {"keys": ["a"]}}]}
     report = run_local(tmp_path, spec, overwrite=True)
     assert report.records == 0
-    verified(tmp_path, report.job_id)
+    assert_verified(tmp_path, report.job_id)
 
 
 def test_a_record_without_a_class_ends_the_job(data: Path) -> None:

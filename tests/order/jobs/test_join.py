@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dsort import api
 from dsort.errors import DuplicateError, JoinError, TransformError
-from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.order.laws.test_join_laws import WAYS, found_in, problems, spec_of
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import count_of, run_local
 from tests.support.inline_runtime import run_inline
-from tests.support.internals import lineage_name, manifest_name
+from tests.support.internals import lineage_name
+from tests.support.verified import verify_result
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -188,7 +187,6 @@ def test_a_result_that_lacks_a_part_of_a_record_does_not_verify(root: Path) -> N
     path = next((root / "labels").glob("*.tar"))
     write(root, "labels", {f"{n:02d}.cls": b"%d" % (n + 1) for n in range(11, -1, -1)}, 3)
     assert path.exists()
-    manifest = (root / "out" / manifest_name(report.job_id)).read_bytes()
-    found = api.verify(manifest, options=RunOptions(root=root))
+    found = verify_result(root, report.job_id)
     assert {each.kind for each in found.problems} == {"changed_bytes"}
     assert "has other bytes than" in str(found.problems[0])

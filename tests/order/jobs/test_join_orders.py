@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 import dsort
-from dsort import api
 from dsort.errors import ContentKeyError, DuplicateError, JoinError, SpecError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import manifest_name
+from tests.support.verified import verify_result
 
 WAYS = [
     Moved("map"),
@@ -68,8 +67,7 @@ def joined(pieces: dict[str, list[Piece]], nonmatch: str) -> dict[str, dict[str,
 
 
 def records_in(root: Path, job_id: str) -> list[tuple[str, dict[str, bytes]]]:
-    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
-    verified = api.verify(manifest, options=RunOptions(root=root))
+    verified = verify_result(root, job_id)
     assert (verified.problems, verified.warnings) == ((), ())
     records = dsort.read_shards("out", job_id=job_id, options=RunOptions(root=root))
     return [

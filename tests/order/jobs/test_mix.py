@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from dsort import api
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import (
     count_of,
@@ -18,7 +16,7 @@ from tests.support.engine import (
     shard_of,
     spec_of,
 )
-from tests.support.internals import manifest_name
+from tests.support.verified import assert_verified, verify_result
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -36,18 +34,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def problems(root: Path, job_id: str) -> tuple[object, ...]:
-    manifest = (root / "out" / manifest_name(job_id)).read_bytes()
-    return api.verify(manifest, options=RunOptions(root=root)).problems
-
-
 def test_copies_follow_their_record_and_are_named_after_it(root: Path) -> None:
     report = run_local(root, of_one(repeat=3))
     names = ["a.jpg", "a~1.jpg", "a~2.jpg", "d/b.jpg", "d/b~1.jpg", "d/b~2.jpg"]
     assert records_out(root) == [*names, "c.jpg", "c~1.jpg", "c~2.jpg"]
     assert count_of(report, "copied_by_mix")[0] == 6
     assert report.warnings == ()
-    assert problems(root, report.job_id) == ()
+    assert_verified(root, report.job_id)
 
 
 def test_what_is_left_out_is_counted(root: Path) -> None:
@@ -67,7 +60,7 @@ def test_what_a_function_makes_is_weighed_and_compared(tmp_path: Path, move: str
     assert report.records == 6
     names = {name.partition("~")[0].partition(".")[0] for name in records_out(tmp_path)}
     assert names == {"b22", "c3", "d4"}
-    assert [*problems(tmp_path, report.job_id)] == []
+    assert verify_result(tmp_path, report.job_id).problems == ()
     spec = spec_of(transform=steps, deduplicate={"by": "content"}, output_format="one-%d")
     assert run_local(tmp_path, spec, move=move).records == 1
 
@@ -85,4 +78,4 @@ def test_records_are_weighed_that_have_a_place_in_the_key_map(
     spec = of_one(**given, **key_map, output_format=None, deduplicate=deduplicate)
     report = run_local(tmp_path, spec, workers=2)
     assert report.records == 3 or "weight" in given
-    assert problems(tmp_path, report.job_id) == ()
+    assert_verified(tmp_path, report.job_id)

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from dsort import api
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import manifest_name
+from tests.support.verified import assert_verified, verify_result
 
 Record = tuple[str, dict[str, bytes]]
 """A key, and payloads by extension."""
@@ -115,8 +113,7 @@ def test_one_of_records_that_are_the_same_stays(
         results.append(files_of(tmp_path / f"out{number}"))
     assert results[1:] == results[:1] * 2
     assert sorted(found_in(tmp_path, "out0")) == sorted(flat(expected))
-    manifest = (tmp_path / "out2" / manifest_name(report.job_id)).read_bytes()
-    verified = api.verify(manifest, options=RunOptions(root=tmp_path))
+    verified = verify_result(tmp_path, report.job_id, "out2")
     assert verified.problems == ()
     names = tmp_path / "out2" / (report.job_id and f".dsort/{report.job_id}/reactions.jsonl")
     lines = [json.loads(line) for line in names.read_text().splitlines()] if names.exists() else []
@@ -136,8 +133,7 @@ def test_what_is_the_same_is_left_out_before_keys_are_settled(
     assert found_in(tmp_path) == flat(expected)
     assert count_of(report, "deduplicated")[0] == len(records) - len(left)
     assert count_of(report, "duplicate_keys_dropped")[0] == len(left) - len(expected)
-    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=tmp_path)).problems == ()
+    assert_verified(tmp_path, report.job_id)
 
 
 def test_lines_that_are_the_same_are_left_out(tmp_path: Path) -> None:
@@ -149,8 +145,7 @@ def test_lines_that_are_the_same_are_left_out(tmp_path: Path) -> None:
     report = run_inline({**spec, "input_bck": "in"}, tmp_path, WAYS[1])
     (path,) = (tmp_path / "out").glob("*.jsonl")
     assert path.read_text() == '{"x": 1}\n{"x": 2}\n{"x": 3}\n'
-    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=tmp_path)).problems == ()
+    assert_verified(tmp_path, report.job_id)
 
 
 def test_a_shard_larger_than_the_buffer_is_compared_in_windows(

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from dsort import api
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import count_of, run_local
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import manifest_name, reactions_name
+from tests.support.internals import reactions_name
+from tests.support.verified import verify_result
 from tests.transforms.laws.test_step_laws import STEPS
 from tests.transforms.laws.test_step_laws import drawn as drawn_for_steps
 
@@ -98,8 +97,7 @@ def found_in(root: Path, bucket: str = "out") -> list[list[tuple[str, bytes]]]:
 
 
 def problems(root: Path, job_id: str, bucket: str = "out") -> list[str]:
-    manifest = (root / bucket / manifest_name(job_id)).read_bytes()
-    report = api.verify(manifest, options=RunOptions(root=root))
+    report = verify_result(root, job_id, bucket)
     return [str(each) for each in report.problems]
 
 

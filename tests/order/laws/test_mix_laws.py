@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import xxhash
 
-from dsort import api
 from dsort.errors import MixError
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import manifest_name, shares_of_total
+from tests.support.internals import shares_of_total
+from tests.support.verified import verify_result
 from tests.transforms.laws.test_step_laws import mix
 
 Record = tuple[str, bytes]
@@ -118,8 +117,7 @@ def check(root: Path, spec: dict[str, Any], wanted: list[Record]) -> None:
         results.append(files_of(root / f"out{number}"))
         assert Counter(found_in(root, f"out{number}")) == Counter(wanted)
     assert results[1:] == results[:1] * (len(WAYS) - 1)
-    manifest = (root / f"out{len(WAYS) - 1}" / manifest_name(report.job_id)).read_bytes()
-    verified = api.verify(manifest, options=RunOptions(root=root))
+    verified = verify_result(root, report.job_id, f"out{len(WAYS) - 1}")
     assert verified.problems == ()
 
 

@@ -15,13 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from dsort import api
 from dsort.errors import ContentKeyError
-from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import JobReport, manifest_name
+from tests.support.internals import JobReport
+from tests.support.verified import assert_verified
 from tests.transforms.laws.test_step_laws import mix
 
 Record = tuple[str, str, dict[str, Any]]
@@ -91,8 +90,7 @@ def keys_in(root: Path, bucket: str) -> list[tuple[str, str]]:
 
 
 def verified(root: Path, bucket: str, report: JobReport) -> None:
-    manifest = (root / bucket / manifest_name(report.job_id)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
+    assert_verified(root, report.job_id, bucket)
 
 
 def runs_alike(root: Path, spec: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from dsort import api
 from dsort.errors import (
     CorruptShardError,
     DuplicateError,
@@ -17,7 +16,6 @@ from dsort.errors import (
     ShardEndError,
     StrayMemberError,
 )
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import (
     count_of,
@@ -31,6 +29,7 @@ from tests.support.engine import (
 )
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport, VerifyReport
+from tests.support.verified import verify_result
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -162,8 +161,7 @@ APART = Shard(
 
 
 def verified_again(root: Path, report: JobReport) -> VerifyReport:
-    manifest = (root / "out" / str(report.manifest_name)).read_bytes()
-    return api.verify(manifest, options=RunOptions(root=root))
+    return verify_result(root, report.job_id)
 
 
 @pytest.mark.parametrize("move", ["map", "spill"])

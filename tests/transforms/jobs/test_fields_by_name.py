@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsort import api
 from dsort.errors import ContentKeyError, DsortError, TransformError
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import count_of, refused, run_local, spec_of
-from tests.support.internals import manifest_name
+from tests.support.verified import assert_verified
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -98,8 +96,7 @@ def run(root: Path, fields: dict[str, Any], workers: int = 2, **more: Any) -> di
     named = "{split}-{n}" if "outputs" in fields else "out-%d"
     spec = spec_of(overwrite=True, output_format=named, **{**fields, **more})
     report = run_local(root, spec, workers=workers)
-    manifest = (root / "out" / manifest_name(report.job_id)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=root)).problems == ()
+    assert_verified(root, report.job_id)
     return files_of(root / "out", "*.[tjp]*")
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import xxhash
 
-from dsort import api
 from dsort.errors import SpecError, TransformError
-from dsort.options import RunOptions, open_with_settings
+from dsort.options import open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy
@@ -19,8 +18,9 @@ from dsort.transforms.rekey import Rekey
 from dsort.transforms.steps import Sample, Slice
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
-from tests.support.internals import BytesColumn, KeySet, hash_keys, lines_of, manifest_name
+from tests.support.internals import BytesColumn, KeySet, hash_keys, lines_of
 from tests.support.seaweedfs import S3Server
+from tests.support.verified import assert_verified
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -132,8 +132,7 @@ def test_numbers_count_what_the_steps_before_left_over_all_shards(
     left = [key for own in keys for key in own if key not in dropped][3:30:2]
     wanted = [f"{n:04d}-{key}.x" for n, key in enumerate(key for key in left if key != "15")]
     assert sorted(records_out(tmp_path)) == sorted(wanted)
-    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=tmp_path)).problems == ()
+    assert_verified(tmp_path, report.job_id)
 
 
 @pytest.mark.parametrize(
