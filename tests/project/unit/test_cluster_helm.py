@@ -106,24 +106,6 @@ def test_a_pod_that_ends_has_the_time_to_hand_its_jobs_over() -> None:
     assert pod["terminationGracePeriodSeconds"] > ending_s
 
 
-def test_selectors_find_the_pods_that_they_are_for() -> None:
-    labels = of_kind("StatefulSet")["spec"]["template"]["metadata"]["labels"]
-    ray = [each["template"]["metadata"]["labels"]
-           for each in walk(of_kind("RayCluster", "dsort-ray")) if "template" in each]  # fmt: skip
-    policies = [of_kind("NetworkPolicy", name)["spec"] for name in ("dsort", "dsort-ray")]
-
-    assert of_kind("StatefulSet")["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    assert of_kind("Service")["spec"]["selector"].items() <= labels.items()
-    assert policies[0]["podSelector"]["matchLabels"].items() <= labels.items()
-    assert len(ray) == 2
-    for each in ray:
-        assert policies[1]["podSelector"]["matchLabels"].items() <= each.items()
-    monitor = of_kind("ServiceMonitor")["spec"]
-    service = of_kind("Service")["metadata"]["labels"]
-    assert monitor["selector"]["matchLabels"].items() <= service.items()
-    assert monitor["endpoints"][0]["path"] == "/metrics"
-
-
 def test_nobody_reaches_ray_but_its_pods_the_service_and_the_operator() -> None:
     rules = of_kind("NetworkPolicy", "dsort-ray")["spec"]["ingress"]
 

@@ -55,26 +55,6 @@ def test_the_images_have_neither_root_nor_tools() -> None:
         assert "USER" not in image(target)
 
 
-def test_every_build_names_a_target_of_its_image() -> None:
-    texts = [read_text("Dockerfile"), read_text("README.md")]
-    texts += [page.read_text("utf-8") for page in hand_written()]
-    built = [
-        words
-        for text in texts
-        for words in re.findall(r"docker build .*?-t \S*?(dsort(?:-service)?):", text)
-    ]
-    named = re.findall(r"--target (\w+) -t \S*?(dsort(?:-service)?):", "\n".join(texts))
-
-    assert len(built) == len(named) >= 3
-    assert {(TARGETS[name], name) for _, name in named} == set(named)
-    for path in ("ray", "service"):
-        services = read_yaml(f"compose/{path}.yaml")["services"].values()
-        for each in services:
-            if "build" in each:
-                name = each["image"].partition(":")[0]
-                assert each["build"]["target"] == TARGETS[name]
-
-
 # --- the ENTRYPOINT, and each container that names the image --------------------------------------
 
 

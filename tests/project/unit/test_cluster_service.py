@@ -26,23 +26,6 @@ from tests.support.cluster_files import (
     read_unit,
     read_yaml,
 )
-from tests.support.commands import ROOT
-
-
-def test_compose_names_what_is_there_and_keeps_what_has_to_stay() -> None:
-    compose = read_yaml("compose/service.yaml")
-    services = compose["services"]
-    build = services["dsort"]["build"]
-
-    assert services.keys() == {"dsort", "proxy", "token", "postgres", "seaweedfs"}
-    assert (CLUSTER / "compose" / build["context"]).resolve() == ROOT
-    assert (ROOT / build["dockerfile"]).is_file()
-    for service in services.values():
-        assert set(service.get("depends_on", {})) <= set(services)
-        volumes = [volume.split(":")[0] for volume in service["volumes"]]
-        assert volumes
-        for volume in volumes:
-            assert volume in compose["volumes"] or (CLUSTER / "compose" / volume).is_file()
 
 
 def test_compose_publishes_to_this_machine_alone_and_has_no_password() -> None:
@@ -72,18 +55,6 @@ def test_the_proxy_takes_what_the_service_takes_and_waits_as_long() -> None:
     assert BODY_BYTES_MAX <= int(said["client_max_body_size"]) << 20 <= 4 * BODY_BYTES_MAX
     assert int(said["proxy_read_timeout"]) * 60 > RUN_S_MAX
     assert {"client_header_timeout", "client_body_timeout", "send_timeout"} <= said.keys()
-
-
-def test_the_proxy_reaches_dsort_and_has_tls_where_it_is_for_others() -> None:
-    plain, tls = (proxy(with_tls=each) for each in (False, True))
-    services = read_yaml("compose/service.yaml")["services"]
-    (address,) = re.findall(r"proxy_pass http://(.*);", plain)
-    (port,) = re.findall(r"(?m)^ +listen (.*);", plain)
-
-    assert address.partition(":")[0] in services
-    assert services["proxy"]["ports"] == [f"127.0.0.1:8080:{port}"]
-    assert re.findall(r"(?m)^ +listen (.*);", tls) == ["443 ssl"]
-    assert re.findall(r"proxy_pass http://(.*);", tls) == ["127.0.0.1:8080"]
 
 
 @pytest.mark.parametrize("with_tls", [False, True])

@@ -34,19 +34,6 @@ def test_each_value_of_each_axis_is_in_one_of_them(keep: int) -> None:
         assert {case[name] for case in kept} == {case[name] for case in cases}
 
 
-def test_one_that_stands_for_a_rare_value_is_kept() -> None:
-    cases = [{"kind": "usual", "size": at % 2} for at in range(20)]
-    cases[13] = {"kind": "rare", "size": 0}
-    assert 13 in choose(cases, 2)
-
-
-def test_tests_that_have_one_case_each_share_all_values() -> None:
-    cases = [{"database": name} for name in ("sqlite", "postgres")]
-    chosen = [choose(cases, 1, f"test_{at}") for at in range(100)]
-    assert 40 < chosen.count([0]) < 60
-    assert chosen.count([0]) + chosen.count([1]) == 100
-
-
 MATRIX = """
 import pytest
 
@@ -123,12 +110,6 @@ def test_of_a_test_that_starts_jobs_one_case_runs_without_a_mark(
     file = f"tests/room/{folder}/test_matrix.py"
     (tmp_path / file).write_text(UNMARKED)
     assert run(tmp_path, file) == found
-
-
-@pytest.mark.sample(keep=1)
-@pytest.mark.parametrize("together", [(), ("-n", "2")], ids=["one", "two"])
-def test_all_run_if_one_says_so(together: tuple[str, ...], tmp_path: Path) -> None:
-    assert run(tmp_path, "test_matrix.py", "--all", *together) == {"passed": 6, "announced": 0}
 
 
 @pytest.mark.parametrize(
