@@ -309,12 +309,11 @@ def serve(
 def _serve(config: ServiceConfig, *, aistore: bool, **more: Any) -> None:
     from dsort.service.server import run_service
 
-    guest = None
     if aistore:
         from dsort.service.aistore.guest import AistoreGuest
 
-        guest = AistoreGuest()
-    run_service(config, say=output.inform, guest=guest, **more)
+        more["guest"] = AistoreGuest()
+    run_service(config, say=output.inform, **more)
 
 
 def _places(state_dir: Path | None, database: str | None) -> dict[str, Any]:

@@ -22,13 +22,13 @@ from dsort.retry import RetryPolicy
 from dsort.service.database.engine import Database
 from dsort.service.jobs.queue import (
     Ending,
-    NewEvent,
     ProgressUpdate,
     finish,
     hand_over,
     record,
     thin_progress,
 )
+from dsort.service.jobs.rows import NewEvent
 from dsort.service.threads import DATABASE_AWAY
 from dsort.stop_flag import StopFlag
 
