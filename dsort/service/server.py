@@ -21,7 +21,6 @@ from dsort.errors import SpecError, StorageError
 from dsort.log_lines import LineFormatter, log_to_stderr
 from dsort.service.api.app import create_app, is_loopback
 from dsort.service.config import ServiceConfig, host_problems
-from dsort.service.security.audit import TokenFilter
 from dsort.service.service import NO_GUEST, Guest, Service
 
 BACKLOG = 2048
@@ -264,6 +263,5 @@ def _log_to_stderr(level: str) -> Iterator[None]:
     """Log lines of the service and warnings of uvicorn; requests only if configured."""
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.access").setLevel(logging.INFO)
-    with log_to_stderr(level, "warning", LineFormatter()) as handler:
-        handler.addFilter(TokenFilter())
+    with log_to_stderr(level, "warning", LineFormatter()):
         yield

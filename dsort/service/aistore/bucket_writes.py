@@ -35,7 +35,6 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import check_object_name, check_output_name, is_internal
 from dsort.naming.overlap import claim_on, is_within
 from dsort.service.aistore.cluster import REMOVAL, removal_id
-from dsort.service.aistore.lookups import note
 from dsort.service.aistore.messages import action_message, fields_of, text_in
 from dsort.service.aistore.places import (
     BucketPath,
@@ -45,7 +44,7 @@ from dsort.service.aistore.places import (
     check_changed_name,
 )
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Submitting, problems, require
+from dsort.service.api.dependencies import Submitting, note, problems, require
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, split_uris
 from dsort.service.objects.places import TEXT_BYTES_MAX, ObjectPlace, PageAsked, missing
@@ -110,7 +109,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
 
         def create() -> None:
             _create_bucket(place)
-            note(service, request, identity, "bucket.create", place.uri)
+            note(request, identity.name, "bucket.create", place.uri)
 
         await run_in_threadpool(create)
         return Response()
@@ -147,7 +146,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         def remove() -> None:
             with missing(place):
                 _remove_bucket(place, service.database)
-            note(service, request, identity, "bucket.remove", place.uri)
+            note(request, identity.name, "bucket.remove", place.uri)
 
         await run_in_threadpool(remove)
         return Response()
@@ -169,7 +168,7 @@ def _remove(
         if place.ref.is_directory and not bucket.exists():
             raise ObjectNotFoundError(place.shown)
     count = _remove_objects(bucket, place.uri, service.database, asked)
-    note(service, request, identity, "objects.remove", place.uri, objects=count)
+    note(request, identity.name, "objects.remove", place.uri, objects=count)
     return TextAnswer(removal_id(time.time_ns()))
 
 

@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Request
 
 from dsort.errors import DsortError, ForbiddenError, NotFoundError, SpecError
 from dsort.results.layout import reactions_name
 from dsort.service.aistore.answers import bucket_model, kinds_to_name, own_id
-from dsort.service.api.dependencies import address_of
+from dsort.service.api.dependencies import note
 from dsort.service.database.tables import JobRow, split_uris
 from dsort.service.hosting.environment import open_output
 from dsort.service.jobs.rows import NOT_READ
@@ -110,12 +110,5 @@ def stop_job(service: Service, request: Request, identity: Identity, uuid: str) 
     """Stop the job. A job that has ended stays unchanged, which is no error."""
     row = own_job(service, identity, uuid)
     service.store.ask_stop(row.job_id, "aborted by an AIStore client")
-    note(service, request, identity, "job.stop", row.job_id)
+    note(request, identity.name, "job.stop", row.job_id)
     service.dispatcher.wake()
-
-
-def note(
-    service: Service, request: Request, identity: Identity, action: str, target: str, **more: Any
-) -> None:
-    """Write the action, its target and its caller into the audit log."""
-    service.audit.note(None, identity.name, address_of(request), action, target, more)

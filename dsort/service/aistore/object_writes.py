@@ -36,11 +36,10 @@ from dsort.errors import (
 from dsort.results.layout import writes_prefix
 from dsort.service.aistore.bucket_writes import refuse_in_use, refuse_to_change
 from dsort.service.aistore.checksums import Checksum, checksum_of
-from dsort.service.aistore.lookups import note
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, object_place
 from dsort.service.api.answers import PIECE_BYTES, JsonAnswer, in_thread
 from dsort.service.api.datasets import NamePath
-from dsort.service.api.dependencies import Submitting, problems
+from dsort.service.api.dependencies import Submitting, note, problems
 from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.security.spec_text import parse_text
 from dsort.service.service import Service
@@ -186,7 +185,7 @@ def _add_delete(routes: APIRouter, service: Service) -> None:
             with missing(place):
                 found.stat(place.name)
             found.delete(place.name)
-            note(service, request, identity, "object.remove", place.name, bucket=place.uri)
+            note(request, identity.name, "object.remove", place.name, bucket=place.uri)
 
         await run_in_threadpool(remove)
         return Response(status_code=200)

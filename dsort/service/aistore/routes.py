@@ -38,14 +38,13 @@ from dsort.service.aistore.key_maps import KEY_MAP_NAME, HeldKeyMaps, with_key_m
 from dsort.service.aistore.lookups import (
     all_jobs,
     names_of_reactions,
-    note,
     own_job,
     refuse_absent,
     seen_job,
     stop_job,
 )
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import SPEC_BODY, Caller, Submitting, problems, shown
+from dsort.service.api.dependencies import SPEC_BODY, Caller, Submitting, note, problems, shown
 from dsort.service.database.tables import JobRow, shown_uris
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.spec_text import parse_text
@@ -157,7 +156,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
                 "output": shown_uris(row.output_uri),
                 "kind": row.kind,
             }
-            note(service, request, identity, "job.submit", row.job_id, **details)
+            note(request, identity.name, "job.submit", row.job_id, **details)
             service.dispatcher.wake()
             return TextAnswer(peer_id(row.job_id))
 
@@ -251,7 +250,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
             raise ConflictError(
                 f"dsort process {uuid} still in progress and cannot be removed"
             ) from None
-        note(service, request, identity, "job.remove", row.job_id)
+        note(request, identity.name, "job.remove", row.job_id)
         return Response(status_code=200)
 
 

@@ -27,7 +27,7 @@ from dsort.service.api.datasets import ASKED, BucketPart, Looks, NamePath, Numbe
 from dsort.service.api.dependencies import (
     Admin,
     Caller,
-    address_of,
+    note,
     number_of,
     problems,
     require,
@@ -329,10 +329,9 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
         submitter of jobs may use them."""
         body = await request.body()
 
-        def note(connection: Connection, made: NamedTransform) -> None:
+        def also(connection: Connection, made: NamedTransform) -> None:
             details = {"digest": made.digest, **_steps_of(made)}
-            where, audit = address_of(request), service.audit
-            audit.note(connection, caller.name, where, "transform.put", made.use, details)
+            note(request, caller.name, "transform.put", made.use, connection, **details)
 
         def put() -> WholeTransformView:
             fields = parse_text(body)
@@ -344,7 +343,7 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
                     hint="make tokens: `dsort token add NAME --role admin`",
                 )
             made, is_new = TransformStore(service.database).put(
-                name, fields, caller.name, also=note
+                name, fields, caller.name, also=also
             )
             response.status_code = 201 if is_new else 200
             return _whole(service, made)
@@ -364,9 +363,7 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
         TransformStore(service.database).remove(
             name,
             version,
-            also=lambda connection: service.audit.note(
-                connection, caller.name, address_of(request), "transform.remove", use
-            ),
+            also=lambda connection: note(request, caller.name, "transform.remove", use, connection),
         )
         return Response(status_code=204)
 

@@ -38,8 +38,8 @@ from dsort.service.api.dependencies import (
     SPEC_BODY,
     Admin,
     Caller,
-    address_of,
     body_like,
+    note,
     problems,
     shown,
 )
@@ -236,9 +236,8 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
             )
         expires_at = None if wanted.expires_in_s is None else time.time() + wanted.expires_in_s
 
-        def note(connection: Connection, made: StoredToken) -> None:
-            who, where = caller.name, address_of(request)
-            service.audit.note(connection, who, where, "token.add", made.name, made.details())
+        def also(connection: Connection, made: StoredToken) -> None:
+            note(request, caller.name, "token.add", made.name, connection, **made.details())
 
         text = service.tokens.add(
             wanted.name,
@@ -246,7 +245,7 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
             wanted.input_buckets,
             wanted.output_buckets,
             expires_at=expires_at,
-            also=note,
+            also=also,
         )
         made = service.tokens.get(wanted.name)
         response.headers["Cache-Control"] = "no-store"
@@ -261,12 +260,9 @@ def _add_tokens(routes: APIRouter, service: Service) -> None:
     )
     def remove_token(caller: Admin, request: Request, name: TokenName) -> Response:
         """The token is refused from now on. Its jobs stay. For admins."""
-        address = address_of(request)
         service.tokens.remove(
             name,
-            also=lambda connection: service.audit.note(
-                connection, caller.name, address, "token.remove", name
-            ),
+            also=lambda connection: note(request, caller.name, "token.remove", name, connection),
         )
         return Response(status_code=204)
 

@@ -23,7 +23,7 @@ from dsort.model.dataset import (
     ShownRecords,
 )
 from dsort.service.api.answers import BytesAnswer, JsonAnswer, entity_tag, in_thread, object_headers
-from dsort.service.api.dependencies import Caller, address_of, problems, shown
+from dsort.service.api.dependencies import Caller, note, problems, shown
 from dsort.service.jobs.rows import validated
 from dsort.service.objects.places import (
     CURSOR_CHARACTERS_MAX,
@@ -113,8 +113,7 @@ class Looks:
     async def note(self, request: Request, action: str, place: ObjectPlace, **more: Any) -> None:
         """Write the request into the audit log."""
         target = f"{place.uri}/{place.name}" if place.name else place.uri
-        note, address = self.service.audit.note, address_of(request)
-        await run_in_threadpool(note, None, place.client, address, action, target, more)
+        await run_in_threadpool(note, request, place.client, action, target, **more)
 
     async def answer(self, request: Request, place: ObjectPlace, order: dict[str, Any]) -> Response:
         """What the process writes about a shard or a bucket, as a JSON response."""

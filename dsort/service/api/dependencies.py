@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem, UnauthorizedError
 from dsort.service.problems import PROBLEM_JSON
@@ -37,6 +38,20 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 def address_of(request: Request) -> str:
     """The address that the connection comes from; empty if it has none."""
     return request.client.host if request.client else ""
+
+
+def note(
+    request: Request,
+    who: str,
+    action: str,
+    target: str,
+    connection: Connection | None = None,
+    **details: Any,
+) -> None:
+    """Write the action into the audit trail, as part of the transaction of ``connection`` if there
+    is one."""
+    service: Service = request.app.state.service
+    service.audit.note(connection, who, address_of(request), action, target, details)
 
 
 def identity(request: Request, credentials: Credentials) -> Identity:

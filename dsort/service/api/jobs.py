@@ -22,8 +22,8 @@ from dsort.service.api.dependencies import (
     SPEC_BODY,
     Caller,
     Submitting,
-    address_of,
     body_like,
+    note,
     number_of,
     problems,
     shown,
@@ -157,12 +157,6 @@ def _accepted(service: Service, row: JobRow, response: Response) -> JobOut:
     return _shown(service, row)
 
 
-def _note(
-    service: Service, request: Request, who: str, action: str, job_id: str, **more: Any
-) -> None:
-    service.audit.note(None, who, address_of(request), action, job_id, more)
-
-
 def _add_submit(routes: APIRouter, service: Service) -> None:
     @routes.post(
         "",
@@ -217,15 +211,13 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
             idempotency_key=idempotency_key,
         )
 
-        def note(connection: Connection, new: JobRow) -> None:
+        def on_insert(connection: Connection, new: JobRow) -> None:
             where = {"input": shown_uris(new.input_uri), "output": shown_uris(new.output_uri)}
             details = {**where, "kind": new.kind, **_for_admins(new.spec)}
-            address = address_of(request)
-            audit = service.audit
-            audit.note(connection, identity.name, address, "job.submit", new.job_id, details)
+            note(request, identity.name, "job.submit", new.job_id, connection, **details)
 
         def take_in() -> JobOut:
-            row, new = service.submitter.submit(body, identity, asked, note)
+            row, new = service.submitter.submit(body, identity, asked, on_insert)
             if not new:
                 response.status_code = 200
                 return _shown(service, row)
@@ -336,7 +328,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         """A queued job is stopped at once; a running one ends within seconds and leaves nothing
         half done. One that has ended stays as it is."""
         after = service.store.ask_stop(row.job_id, reason)
-        _note(service, request, identity.name, "job.stop", row.job_id, reason=reason)
+        note(request, identity.name, "job.stop", row.job_id, reason=reason)
         service.dispatcher.wake()
         return _accepted(service, after, response)
 
@@ -356,7 +348,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         # Permissions may have changed since it was submitted: this refuses the job then.
         service.submitter.job_of(row.spec, identity)
         after = service.store.requeue(row.job_id)
-        _note(service, request, identity.name, "job.resume", row.job_id)
+        note(request, identity.name, "job.resume", row.job_id)
         service.dispatcher.wake()
         return _accepted(service, after, response)
 
@@ -384,7 +376,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
             more={**of_schedule, "after_commit": row.after_commit},
         )
         after, _ = service.submitter.put(service.submitter.job_of(row.spec, identity, asked))
-        _note(service, request, identity.name, "job.retry", after.job_id, of=row.job_id)
+        note(request, identity.name, "job.retry", after.job_id, of=row.job_id)
         service.dispatcher.wake()
         return _accepted(service, after, response)
 
@@ -398,7 +390,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
         """Remove an ended job from the history. What it has made stays where it is."""
         service.store.remove(row.job_id)
         remove_logs(service.config.state_dir, row.job_id)
-        _note(service, request, identity.name, "job.remove", row.job_id)
+        note(request, identity.name, "job.remove", row.job_id)
         return Response(status_code=204)
 
 

@@ -17,7 +17,7 @@ from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import (
     Caller,
     Submitting,
-    address_of,
+    note,
     number_of,
     problems,
     shown,
@@ -237,12 +237,6 @@ def _absent_inputs(
     return warnings_of_inputs(definition.spec, spec, service.config.run, policy)
 
 
-def _note(
-    service: Service, request: Request, identity: Identity, action: str, name: str, **more: Any
-) -> None:
-    service.audit.note(None, identity.name, address_of(request), f"schedule.{action}", name, more)
-
-
 def _add_reading(routes: APIRouter, service: Service) -> None:
     @routes.get(
         "",
@@ -319,7 +313,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
             loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
             row = service.schedules.add(loaded.definition, identity)
             buckets = {"input": shown_uris(row.input_uri), "output": shown_uris(row.output_uri)}
-            _note(service, request, identity, "add", row.name, **buckets)
+            note(request, identity.name, "schedule.add", row.name, **buckets)
             response.headers["Location"] = f"/v1/schedules/{row.name}"
             absent = _absent_inputs(service, loaded.definition, identity)
             return _shown(service, row, identity, warnings=(*loaded.warnings, *absent))
@@ -362,7 +356,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
             loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
             after = service.schedules.change(row.name, loaded.definition, identity)
             buckets = {"input": shown_uris(after.input_uri), "output": shown_uris(after.output_uri)}
-            _note(service, request, identity, "change", row.name, **buckets)
+            note(request, identity.name, "schedule.change", row.name, **buckets)
             absent = _absent_inputs(service, loaded.definition, identity)
             return _shown(service, after, identity, warnings=(*loaded.warnings, *absent))
 
@@ -379,7 +373,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     def pause_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> ScheduleView:
         """It is not due any more, until it is resumed. Jobs that it has made go on."""
         after = service.schedules.pause(row.name)
-        _note(service, request, identity, "pause", row.name)
+        note(request, identity.name, "schedule.pause", row.name)
         return _shown(service, after, identity)
 
     @routes.post(
@@ -391,7 +385,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     def resume_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> ScheduleView:
         """Its `catch_up` says what is made up of the due times that it missed."""
         after = service.schedules.resume(row.name)
-        _note(service, request, identity, "resume", row.name)
+        note(request, identity.name, "schedule.resume", row.name)
         return _shown(service, after, identity)
 
     @routes.post(
@@ -405,12 +399,12 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         """Make a job now, also of a paused schedule. Its `overlap` holds: while an earlier job is
         not over, the answer is 409 (skip), or the run waits for its end (replace)."""
         run = service.keeper.run_now(row)
-        _note(service, request, identity, "run", row.name, job=run.job_id)
+        note(request, identity.name, "schedule.run", row.name, job=run.job_id)
         return validated(RunView, run_view(run))
 
     @routes.delete("/{name}", status_code=204, responses=refused, summary="Remove a schedule")
     def remove_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> Response:
         """Forget the schedule and its history. Its jobs go on, and their results stay."""
         service.schedules.remove(row.name)
-        _note(service, request, identity, "remove", row.name)
+        note(request, identity.name, "schedule.remove", row.name)
         return Response(status_code=204)

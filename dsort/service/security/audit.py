@@ -1,11 +1,7 @@
-"""The audit trail: each action with its time, client, address and target. Rows are never changed.
-
-Tokens are removed from what is logged: a client may put one into an address by mistake.
-"""
+"""The audit trail: each action with its time, client, address and target. No row is changed."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +9,6 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import Connection, insert, select
 
-from dsort.log_lines import redact
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import audit
 
@@ -77,31 +72,3 @@ def _fitting(text: str, characters_max: int) -> str:
     anything, also things that do not exist."""
     clean = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return clean if len(clean) <= characters_max else clean[: characters_max - 1] + "…"
-
-
-class TokenFilter(logging.Filter):
-    """A filter for log handlers: passes all records, without the secrets in them."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Remove the secrets from a record: from its message, arguments and traceback."""
-        if isinstance(record.msg, str):
-            record.msg = redact(record.msg)
-        if isinstance(record.args, tuple):
-            record.args = tuple(_redacted(arg) for arg in record.args)
-        elif record.args:
-            record.args = {name: _redacted(arg) for name, arg in record.args.items()}
-        if record.exc_info and not record.exc_text:
-            record.exc_text = logging.Formatter().formatException(record.exc_info)
-        if record.exc_text:
-            record.exc_text = redact(record.exc_text)
-        return True
-
-
-def _redacted(arg: object) -> object:
-    """The argument without secrets; if its text has a secret in it, the argument becomes a text.
-    Numbers stay as they are."""
-    if isinstance(arg, int | float | None):
-        return arg
-    text = str(arg)
-    clean = redact(text)
-    return arg if clean == text else clean

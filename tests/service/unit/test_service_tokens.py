@@ -14,9 +14,10 @@ import pytest
 from sqlalchemy import select, update
 
 from dsort.errors import ConflictError, NotFoundError, SpecError
+from dsort.log_lines import LineFormatter
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import tokens
-from dsort.service.security.audit import Audit, TokenFilter
+from dsort.service.security.audit import Audit
 from dsort.service.security.tokens import (
     ADMIN,
     SUBMITTER,
@@ -207,7 +208,7 @@ def test_a_log_has_no_secret_wherever_it_was_put(store: TokenStore) -> None:
     text = store.add("ann", VIEWER)
     written = io.StringIO()
     handler = logging.StreamHandler(written)
-    handler.addFilter(TokenFilter())
+    handler.setFormatter(LineFormatter())  # as `dsort serve` sets it
     log = logging.Logger("log")
     log.addHandler(handler)
     log.warning("%s: %d, %s", f"GET /v1/jobs?token={text}", 401, ValueError(text))
