@@ -9,7 +9,7 @@ import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import unquote
 
 from msgspec import Struct, field
@@ -209,32 +209,16 @@ def host_problems(field: str, hosts: Iterable[str]) -> list[SpecProblem]:
     return problems
 
 
-class Operated(Protocol):
-    """The operator's settings for specs: of a service's configuration, or of the environment of its
-    jobs."""
-
-    @property
-    def run(self) -> RunOptions: ...
-    @property
-    def state_dir(self) -> Path: ...
-    @property
-    def allow(self) -> tuple[str, ...]: ...
-    @property
-    def ekm_allow_hosts(self) -> tuple[str, ...]: ...
-    @property
-    def ekm_allow_private(self) -> bool: ...
-
-
-def policy_of(operated: Operated) -> SpecPolicy:
+def policy_of(config: ServiceConfig) -> SpecPolicy:
     """The policy of a service: the directories of its state and its scratch are denied, wherever
     they are."""
-    run = operated.run
-    private = (operated.state_dir, *filter(None, [run.scratch]))
+    run = config.run
+    private = (config.state_dir, *filter(None, [run.scratch]))
     return SpecPolicy(
         root=run.root,
-        allow=operated.allow,
-        ekm_allow_hosts=operated.ekm_allow_hosts,
-        ekm_allow_private=operated.ekm_allow_private,
+        allow=config.allow,
+        ekm_allow_hosts=config.ekm_allow_hosts,
+        ekm_allow_private=config.ekm_allow_private,
         denied=private,
         settings=run.settings,
     )

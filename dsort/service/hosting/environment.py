@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from msgspec import Struct, convert, field, to_builtins
-from msgspec.structs import replace
+from msgspec import convert, field, to_builtins
+from msgspec.structs import asdict, replace
 
 from dsort.errors import SpecError, SpecProblem
 from dsort.job.setup.resources import store_limits, usable_memory_bytes
@@ -34,18 +34,10 @@ NOT_FOR_JOBS = ("DSORT_DATABASE_URL", "DSORT_SERVER", "DSORT_TOKEN")
 INSTALLED = ("site-packages", "dist-packages")
 
 
-class JobEnvironment(Struct, frozen=True, kw_only=True):
-    """How a service runs its jobs. ``state_dir``: the directory of logs. ``run``: see ``options``.
-    ``allow``, ``ekm_allow_hosts``: what specs may reach, besides the root. ``environment``: more
-    variables for job processes."""
+class JobEnvironment(ServiceConfig, frozen=True, kw_only=True):
+    """The configuration as the processes of jobs have it. ``run``: see ``options``.
+    ``environment``: more variables for these processes."""
 
-    database_url: str
-    state_dir: Path
-    run: RunOptions
-    allow: tuple[str, ...] = ()
-    ekm_allow_hosts: tuple[str, ...] = ()
-    ekm_allow_private: bool = False
-    log_level: str = "info"
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -56,23 +48,16 @@ class JobEnvironment(Struct, frozen=True, kw_only=True):
         memory_max_bytes = run.memory_max_bytes
         if memory_max_bytes is None and config.jobs_running_max > 1:
             memory_max_bytes = usable_memory_bytes().limit_bytes // config.jobs_running_max
-        return cls(
-            database_url=config.database_url,
-            state_dir=config.state_dir.absolute(),
-            run=replace(
-                run,
-                root=run.root.absolute(),
-                scratch=config.scratch_dir,
-                memory_max_bytes=memory_max_bytes,
-                ray_address=run.ray_address if run.runtime == "ray" else None,
-                # The service itself runs the commands of hooks.
-                settings=replace(run.settings, commands=()),
-            ),
-            allow=config.allow,
-            ekm_allow_hosts=config.ekm_allow_hosts,
-            ekm_allow_private=config.ekm_allow_private,
-            log_level=config.log_level,
+        run = replace(
+            run,
+            root=run.root.absolute(),
+            scratch=config.scratch_dir,
+            memory_max_bytes=memory_max_bytes,
+            ray_address=run.ray_address if run.runtime == "ray" else None,
+            # The service itself runs the commands of hooks.
+            settings=replace(run.settings, commands=()),
         )
+        return cls(**asdict(config) | {"state_dir": config.state_dir.absolute(), "run": run})
 
     def options(self) -> RunOptions:
         """The options with which the engine runs the job: ``run``, and the places that its spec may

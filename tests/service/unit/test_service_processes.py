@@ -171,6 +171,7 @@ def test_surroundings_reach_the_job_and_not_its_children(
 ) -> None:
     stores = (("s3", StoreSettings(region="eu", part_bytes=5 << 20)),)
     given = JobEnvironment(
+        replica="one",
         database_url="postgresql://u:secret@h/d",
         state_dir=tmp_path / "state",
         run=RunOptions(
