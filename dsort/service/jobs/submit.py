@@ -34,7 +34,7 @@ LABELS_MAX = 20
 PRIORITY_USUAL = 0
 """Only admins may use a higher priority: each of those jobs goes first, and others would never get
 a turn."""
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -222,7 +222,7 @@ def checked_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
     problems = [
         SpecProblem("label", f"{label[:80]!r} is no label", "letters, digits and . _ = / : @ + -")
         for label in labels[: LABELS_MAX + 1]
-        if not _LABEL.fullmatch(label)
+        if not LABEL.fullmatch(label)
     ]
     if len(labels) > LABELS_MAX:
         problems.append(SpecProblem("label", f"more than {LABELS_MAX} labels"))

@@ -25,17 +25,16 @@ from dsort.errors import ConflictError
 from dsort.model.schedule import CatchUp, Overlap
 from dsort.naming.names import check_object_name, is_hidden, shortened
 from dsort.results.hooks import hooks_of
+from dsort.service.jobs.submit import LABEL, LABELS_MAX
 from dsort.service.schedules.due import cron_in_numbers, parse_interval
 from dsort.spec.hints import FieldError, describe
 from dsort.spec.outputs import Hook
 
 CRON_HINT: Final = 'five fields, e.g. "0 2 * * *" (every night at two) or "30 6 * * mon-fri"'
 INTERVAL_HINT: Final = 'e.g. "6h", "1d", "90m" or "P1D"'
-LABELS_MAX: Final = 20
 DESCRIPTION_MAX: Final = 10_000
 _YEARS: Final = range(2000, 3000)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")  # the labels that jobs may have
 
 
 def _name(text: str) -> str:
@@ -48,7 +47,7 @@ def _name(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    if not _LABEL.fullmatch(text):
+    if not LABEL.fullmatch(text):
         raise FieldError(
             f'"{text[:80]}" is no label', "letters, digits and . _ = / : @ + -, at most 63 of them"
         )
@@ -93,15 +92,7 @@ def _moment(text: str) -> str:
 
 
 def _labels(labels: tuple[str, ...]) -> tuple[str, ...]:
-    if len(labels) > LABELS_MAX:
-        raise FieldError(f"must be at most {LABELS_MAX} labels, not {len(labels)}")
     return tuple(dict.fromkeys(labels))
-
-
-def _description(text: str) -> str:
-    if len(text) > DESCRIPTION_MAX:
-        raise FieldError(f"must have at most {DESCRIPTION_MAX} characters, not {len(text)}")
-    return text
 
 
 def _latest(value: object) -> bool | str:
@@ -218,14 +209,10 @@ class ScheduleDefinition(BaseModel):
     labels: Annotated[
         tuple[Annotated[str, AfterValidator(_label)], ...],
         Strict(False),
+        Field(max_length=LABELS_MAX),
         AfterValidator(_labels),
-        Field(json_schema_extra={"maxItems": LABELS_MAX}),
     ] = Field(default=(), description="Of its jobs.")
-    description: Annotated[
-        str,
-        AfterValidator(_description),
-        Field(json_schema_extra={"maxLength": DESCRIPTION_MAX}),
-    ] = Field(default="", description="Free text.")
+    description: str = Field(default="", max_length=DESCRIPTION_MAX, description="Free text.")
 
     @property
     def zone(self) -> ZoneInfo:
