@@ -1,21 +1,29 @@
-"""Short records are gathered in one piece, the same bytes as their slices."""
+"""Short records are gathered in one piece, the same bytes as their slices; parts of rows are put
+side by side, as protobuf stores them too, and arrays of Arrow are made of them without pandas."""
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsort.containers.tfrecord.frames import bytes_features
+from tests.support.commands import ROOT
 from tests.support.internals import (
     SHORT_BYTES_MAX,
+    BytesColumn,
     Segments,
     are_short,
     gathered,
+    side_by_side,
     slices_of_sources,
 )
+from tests.support.tfrecords import example_bytes
 
 
 def segments_of(pieces: list[list[tuple[int, int]]]) -> Segments:
@@ -91,3 +99,34 @@ def test_long_records_and_those_with_literals_are_not_gathered() -> None:
     short = segments_of([[(0, 9)], [(-1, 1)]])
     literal = Segments(short.offsets, short.start, short.length, np.zeros(1, np.uint8))
     assert not are_short(literal)
+
+
+@pytest.mark.parametrize("longest", [0, 1, 70])
+def test_parts_of_any_length_are_put_side_by_side(longest: int) -> None:
+    source = random.Random(longest)
+
+    def values(fixed: bool) -> list[bytes]:
+        return [source.randbytes(3 if fixed else source.randrange(longest + 1)) for _ in range(40)]
+
+    parts = [values(fixed=True), values(fixed=False), values(fixed=True), values(fixed=False)]
+    columns: list[BytesColumn | bytes] = [BytesColumn.of(part) for part in parts]
+    found = side_by_side([*columns, b"end"], 40).tolist()
+    assert found == [b"".join(row) + b"end" for row in zip(*parts, strict=True)]
+
+
+def test_features_of_any_size_are_stored_as_protobuf_stores_them() -> None:
+    sizes = [0, 1, 100, 127, 128, 16_000, 70_000]
+    heads = bytes_features(b"jpg", np.array(sizes)).tolist()
+    for size, head in zip(sizes, heads, strict=True):
+        example = example_bytes({"jpg": ("byte", b"v" * size)})
+        assert example.endswith(head + b"v" * size)
+
+
+def test_pandas_is_not_loaded_for_them() -> None:
+    script = (
+        "import sys, numpy as np, pyarrow as pa\n"
+        "from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers\n"
+        "arrow_numbers(np.arange(3), np.arange(3) > 1), arrow_bytes([b'', None], pa.string())\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False).returncode == 0

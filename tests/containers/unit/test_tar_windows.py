@@ -1,9 +1,10 @@
-"""A shard may be scanned in windows that end anywhere: what a window does not hold is asked for
-again, payload is passed over, nothing of a window is kept, the memory asked for has a limit."""
+"""A shard may be scanned in windows that end anywhere: nothing of a window is kept, the memory
+asked for has a limit, and many headers are read at once as one by one."""
 
 from __future__ import annotations
 
 import mmap
+import random
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,58 +15,12 @@ import pytest
 from dsort.containers.base import Scan, drive
 from dsort.containers.tar import member as member_module
 from dsort.containers.tar.container import TAR
-from dsort.containers.tar.scan import END_OF_ARCHIVE
+from dsort.containers.tar.fields import HeaderFields
+from dsort.containers.tar.header import odd_numbers, parse_header
 from dsort.errors import CorruptShardError
 from tests.support.internals import MemberKind
-from tests.support.tar_builder import END, gnu_long, header, member, pax
-from tests.support.tar_reading import as_plain, scan, scan_in_windows
-
-
-def test_the_end_of_an_output_shard_is_two_zero_blocks() -> None:
-    assert bytes(1024) == END_OF_ARCHIVE
-    assert scan("s.tar", END_OF_ARCHIVE).notes.missing_end is False
-
-
-def test_payload_need_not_be_in_any_window() -> None:
-    data = member(b"a.jpg", b"a" * 100_000) + member(b"b.jpg", b"b") + END
-    begun = Scan(TAR.scanner("s.tar", len(data)))
-    begun.feed(data[:1024], 0)
-    at = 512 + 196 * 512
-    assert begun.need == (at, 1024)
-    begun.feed(data[at:], at)
-    assert begun.table.names.tolist() == [b"a.jpg", b"b.jpg"]
-
-
-def test_headers_that_a_window_cuts_are_left_for_the_next_one(
-    rounds: Callable[[int, int], int],
-) -> None:
-    group = gnu_long(b"n" * 600) + member(b"n" * 100, b"payload", style="gnu")
-    data = member(b"a.jpg", b"a") + group + END
-    ends = range(1024 + 1, 1024 + 512 + 1024 + 512)
-    some = set(ends[:: rounds(32, 1)]) | {at for at in ends if (at + 2) % 512 <= 4}
-    for end in sorted(some):
-        begun = Scan(TAR.scanner("s.tar", len(data)))
-        begun.feed(data[:end], 0)
-        cut = begun.need
-        assert cut is not None
-        assert cut.offset == 1024
-        assert end - 1024 < cut.at_least <= 2048
-        begun.feed(data[1024 : 1024 + 2048], 1024)
-        assert begun.need == (1024 + len(group), 1024)
-
-
-def test_the_window_to_be_is_as_large_as_the_headers_are() -> None:
-    group = pax({b"comment": b"c" * 3_000_000, b"path": b"long.jpg"}) + member(b"short", b"payload")
-    data = group + END
-    asked = []
-
-    def read(at: int, size: int) -> memoryview:
-        asked.append(size)
-        return memoryview(data)[at : at + size]
-
-    table = drive(TAR.scanner("s.tar", len(data)), len(data), read, window_bytes=0)
-    assert asked == [1024, 512 + 3_000_320 + 512, 1024]
-    assert table.names.tolist() == [b"long.jpg"]
+from tests.support.tar_builder import END, checksum, gnu_long, header, member
+from tests.support.tar_reading import scan
 
 
 def test_headers_of_more_than_32_mib_are_refused_before_anyone_reads_them() -> None:
@@ -89,16 +44,6 @@ def test_a_sparse_map_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch)
         scan("s.tar", data)
 
 
-def test_windows_may_be_any_buffer_at_any_address() -> None:
-    data = b"".join(member(b"%04d.jpg" % i, b"x" * (i % 900)) for i in range(500)) + END
-    whole = as_plain(scan("s.tar", data))
-    unaligned = bytearray(b"?" + data)
-    assert as_plain(scan("s.tar", memoryview(unaligned)[1:])) == whole
-    array = np.frombuffer(unaligned, np.uint8)[1:]
-    assert as_plain(scan("s.tar", array)) == whole
-    assert as_plain(scan_in_windows(data, [5000], before=3)) == whole
-
-
 def test_an_unaligned_window_is_not_copied() -> None:
     data = bytearray(b"?" + member(b"a.jpg", bytes(8_000_000)) + member(b"b.jpg") * 300 + END)
     tracemalloc.start()
@@ -106,21 +51,6 @@ def test_an_unaligned_window_is_not_copied() -> None:
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 4_000_000
-
-
-def test_a_window_must_hold_what_comes_next() -> None:
-    begun = Scan(TAR.scanner("s.tar", 5000))
-    for window, offset in ((b"", 0), (bytes(100), 100)):
-        with pytest.raises(ValueError, match="does not hold byte 0"):
-            begun.feed(window, offset)
-
-
-def test_bytes_beyond_the_shard_are_not_its_own() -> None:
-    data = member(b"a.jpg", b"a") + END
-    begun = Scan(TAR.scanner("s.tar", len(data)))
-    begun.feed(data + member(b"later.jpg", b"x"), 0)
-    table = begun.table
-    assert (table.names.tolist(), table.notes.trailing_bytes) == ([b"a.jpg"], 0)
 
 
 def test_nothing_of_a_window_is_kept(tmp_path: Path) -> None:
@@ -147,13 +77,6 @@ def test_a_reused_buffer_leaves_earlier_members_alone() -> None:
     assert table.names.tolist() == [b"%d" % i for i in range(50)]
 
 
-def test_what_stands_after_the_end_is_measured_in_windows_too() -> None:
-    data = member(b"a.jpg", b"a") + END + bytes(3_000_000) + b"junk" + bytes(5000)
-    for window_bytes in (1024, 1_000_000, 10_000_000):
-        table = scan_in_windows(data, [window_bytes])
-        assert (len(table), table.notes.trailing_bytes) == (1, 5004)
-
-
 @pytest.mark.parametrize("typeflags", [b"L", b"K", b"LK"])
 def test_a_chain_of_long_names_is_read_a_few_times_at_most(typeflags: bytes) -> None:
     chain = b"".join(gnu_long(b"n" * 200, bytes((flag,))) for flag in typeflags)
@@ -178,3 +101,79 @@ def test_all_headers_of_a_member_together_are_bounded(monkeypatch: pytest.Monkey
     assert refusal.value.offset == 512
     data = (member(b"first") + gnu_long(b"n" * 200) * 1000 + member(b"a", style="gnu")) + END
     assert scan("s.tar", data).names.tolist() == [b"first", b"n" * 200]
+
+
+COUNT = 70
+"""More than are compared at once."""
+RANDOM = random.Random(7)
+
+
+def _text(length: int) -> bytes:
+    return bytes(RANDOM.randrange(1, 256) for _ in range(length))
+
+
+def _with_junk(name: bytes) -> bytes:
+    """A header whose name field goes on behind its end."""
+    block = header(name)
+    return checksum(name + b"\0" + _text(99 - len(name)) + block[100:])
+
+
+KINDS: dict[str, Callable[[int], bytes]] = {
+    "all alike": lambda number: header(b"a.jpg", 0),
+    "names of one length": lambda number: header(b"%07d.jpg" % number, 512 * number),
+    "names that end with a word": lambda number: header(b"%04d.jpg" % number, number),
+    "names of all lengths": lambda number: header(_text(number + 1).replace(b"/", b"_")),
+    "names that fill the field": lambda number: header(b"%0100d" % number, number),
+    "names with junk behind them": lambda number: _with_junk(b"%05d.jpg" % number),
+    "no names": lambda number: header(b"", number),
+    "prefixes, which are read": lambda number: header(b"%d.jpg" % number, prefix=_text(155)),
+    "prefixes, which are not": lambda number: header(
+        b"%d" % number, tail=(b"%d/.." % number) * (number % 3), style="gnu"
+    ),
+    "times": lambda number: header(b"a", mtime=RANDOM.randrange(1 << 33)),
+    "modes": lambda number: header(b"a", mode=number),
+    "large": lambda number: header(b"a.bin", number << 20),
+    "checksums that are wrong": lambda number: (
+        header(b"%d" % (number + 10))[:511] + bytes([number % 5])
+    ),
+    "sizes that are odd": lambda number: header(
+        b"a", [b"%011o\0" % number, b"%010o \0" % number, b"\x80" + bytes(11)][number % 3]
+    ),
+    "all words": lambda number: checksum(
+        _text(100)
+        + header(b"", number)[100:157]
+        + _text(100)
+        + header(b"")[257:265]
+        + _text(64)
+        + b"0000000\0" * 2
+        + _text(167)
+    ),
+}
+
+ODD = {"checksums that are wrong": 5, "sizes that are odd": 3}
+"""Of so many headers, one is plain."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_headers_are_read_as_one_by_one(kind: str) -> None:
+    blocks = [KINDS[kind](number) for number in range(COUNT)]
+    words = np.frombuffer(b"".join(blocks), "<u8").reshape(COUNT, 64).copy()
+    fields = HeaderFields(words)
+    sizes, plain = fields.sizes()
+    names = fields.names(COUNT).tolist()
+    assert (plain == (np.arange(COUNT) % ODD.get(kind, 1) == 0)).all()
+    for number in np.flatnonzero(plain).tolist():
+        alone = parse_header("s.tar", 0, blocks[number])
+        assert (alone.name, alone.size_bytes) == (names[number], int(sizes[number]))
+        assert int(np.resize(fields.typeflags(), COUNT)[number]) == alone.typeflag[0]
+        numbers_are_plain = bool(np.resize(fields.plain_numbers(), COUNT)[number])
+        assert numbers_are_plain is not odd_numbers(blocks[number])
+
+
+def test_names_are_copies_of_what_is_overwritten_next() -> None:
+    for count in (1, 2):
+        blocks = b"".join(header(b"%07d.jpg" % number) for number in range(count))
+        words = np.frombuffer(blocks, "<u8").reshape(count, 64).copy()
+        names = HeaderFields(words).names(count)
+        words[:] = 0
+        assert names.tolist() == [b"%07d.jpg" % number for number in range(count)]
