@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import dsort
 from dsort import api
 from dsort.errors import DuplicateError
-from dsort.options import RunOptions
+from tests.support import amending
+from tests.support.amending import keys_of, made, newest, options, remove
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import tree_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
@@ -29,36 +30,10 @@ def a_shard_or_two_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_keys, "RECORDS_A_FILE", 8)
 
 
-def options(root: Path) -> RunOptions:
-    return RunOptions(root=root, workers=1)
-
-
-def newest(root: Path) -> bytes:
-    return max(root.glob("out/.dsort/*/manifest.json")).read_bytes()
-
-
-def made(root: Path, **fields: Any) -> JobReport:
-    """A shuffle of 12 records into shards of 4."""
-    write_shards(root / "in", {"a.tar": shard_of(*"abcdef"), "b.tar": shard_of(*"ghijkl")})
-    shuffle = {"kind": "shuffle", "seed": 3}
-    return run_local(root, spec_of(output_shard_records=4, **{"algorithm": shuffle, **fields}))
-
-
 def append(root: Path, *keys: str, **named: Any) -> JobReport:
     number = len([*root.glob("more-*")])
     write_shards(root / f"more-{number}", {"m.tar": shard_of(*keys)})
-    how = {"place": "out", "options": options(root), **named}
-    return api.append(newest(root), f"more-{number}", **how)
-
-
-def remove(root: Path, *keys: str) -> None:
-    (root / "keys.txt").write_text("".join(f"{key}\n" for key in keys))
-    api.remove(newest(root), root / "keys.txt", place="out", options=options(root))
-
-
-def keys_of(root: Path) -> list[str]:
-    job_id = json.loads(newest(root))["job_id"]
-    return [each.key for each in dsort.read_shards("out", job_id=job_id, options=options(root))]
+    return amending.append(root, f"more-{number}", **named)
 
 
 def problems(root: Path) -> set[tuple[str, str]]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import dsort
 from dsort import api
-from dsort.amendments import Removal, append_fields
+from dsort.amendments import append_fields
 from dsort.errors import (
     DsortError,
     DuplicateError,
@@ -29,14 +29,13 @@ from dsort.errors import (
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.amending import append, keys_of, made, newest, options, remove, verify
 from tests.support.commands import CommandLine
 from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import Shard, files_of, tree_of, write_shards
 from tests.support.engine import record, run_local, shard_of, spec_of
 from tests.support.internals import (
-    JobReport,
     OutputNames,
-    VerifyReport,
     parse_manifest,
     without_names,
 )
@@ -44,44 +43,6 @@ from tests.support.internals import (
 pytestmark = pytest.mark.usefixtures("workers_here")
 
 KINDS = [".tar", ".tar.gz", ".zip", ".jsonl", ".tfrecord", ".parquet"]
-
-
-def options(root: Path) -> RunOptions:
-    return RunOptions(root=root, workers=1)
-
-
-def newest(root: Path) -> bytes:
-    """By job ids, as commands go by them: also of jobs that ran in one second."""
-    return max(root.glob("out/.dsort/*/manifest.json")).read_bytes()
-
-
-def remove(root: Path, *keys: str, manifest: bytes | None = None) -> Removal:
-    (root / "keys.txt").write_text("".join(f"{key}\n" for key in keys))
-    given = manifest or newest(root)
-    return api.remove(given, root / "keys.txt", place="out", options=options(root))
-
-
-def append(root: Path, source: str, **named: Any) -> JobReport:
-    given = named.pop("manifest", None) or newest(root)
-    return api.append(given, source, place="out", options=options(root), **named)
-
-
-def verify(root: Path) -> VerifyReport:
-    return dsort.verify(newest(root), options=options(root))
-
-
-def keys_of(root: Path) -> list[str]:
-    """The keys that a reader finds who goes by the newest manifest."""
-    job_id = json.loads(newest(root))["job_id"]
-    read = dsort.read_shards("out", job_id=job_id, options=options(root))
-    return [each.key for each in read]
-
-
-def made(root: Path, **fields: Any) -> JobReport:
-    """A shuffle of 12 records into shards of 4."""
-    write_shards(root / "in", {"a.tar": shard_of(*"abcdef"), "b.tar": shard_of(*"ghijkl")})
-    shuffle = {"kind": "shuffle", "seed": 3}
-    return run_local(root, spec_of(output_shard_records=4, algorithm=shuffle, **fields))
 
 
 @pytest.mark.sample(keep=2)

@@ -12,17 +12,13 @@ from typing import Any
 import pytest
 
 import dsort
-from dsort import api
-from dsort.amendments import Removal
 from dsort.errors import DsortError, InputError, StorageError
-from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.amending import append, made, newest, options, remove, verify
 from tests.support.datasets import files_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
 from tests.support.internals import (
-    JobReport,
     Manifest,
-    VerifyReport,
     find_in_lineage,
     parse_manifest,
 )
@@ -30,36 +26,8 @@ from tests.support.internals import (
 pytestmark = pytest.mark.usefixtures("workers_here")
 
 
-def options(root: Path) -> RunOptions:
-    return RunOptions(root=root, workers=1)
-
-
-def newest(root: Path) -> bytes:
-    return max(root.glob("out/.dsort/*/manifest.json")).read_bytes()
-
-
 def manifest(root: Path) -> Manifest:
     return parse_manifest(newest(root))
-
-
-def remove(root: Path, *keys: str) -> Removal:
-    (root / "keys.txt").write_text("".join(f"{key}\n" for key in keys))
-    return api.remove(newest(root), root / "keys.txt", place="out", options=options(root))
-
-
-def append(root: Path, source: str, **named: Any) -> JobReport:
-    return api.append(newest(root), source, place="out", options=options(root), **named)
-
-
-def verify(root: Path) -> VerifyReport:
-    return dsort.verify(newest(root), options=options(root))
-
-
-def made(root: Path, **fields: Any) -> JobReport:
-    """A shuffle of 12 records into shards of 4."""
-    write_shards(root / "in", {"a.tar": shard_of(*"abcdef"), "b.tar": shard_of(*"ghijkl")})
-    shuffle = {"kind": "shuffle", "seed": 3}
-    return run_local(root, spec_of(output_shard_records=4, algorithm=shuffle, **fields))
 
 
 def rows_of(root: Path) -> list[dict[str, Any]]:
