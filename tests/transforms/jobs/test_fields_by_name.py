@@ -258,3 +258,11 @@ def test_a_line_of_more_than_a_mebibyte_has_no_class(tmp_path: Path, by: str) ->
     spec = spec_of(input_extension=".jsonl", stratify=by, output_format="{split}-{n}", **SPLIT)
     with refused(tmp_path, TransformError, "of shard in-1.jsonl"):
         run_local(tmp_path, spec)
+
+
+def test_rows_that_become_records_of_json_are_verified_by_their_fields(tmp_path: Path) -> None:
+    rows = [{"__key__": f"r{row['n']:02}", "json": json.dumps(row)} for row in ROWS]
+    write_table(tmp_path, rows)
+    spec = {"input_extension": ".parquet", "output_extension": ".tar"}
+    by_name = run(tmp_path, {**PLACES["interleave by an expression"], **spec})
+    assert by_name == run(tmp_path, {**qualified(PLACES["interleave by an expression"]), **spec})
