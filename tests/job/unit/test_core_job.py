@@ -21,20 +21,6 @@ def test_a_jobs_phases_one_after_the_other() -> None:
     assert state.seconds() == dict.fromkeys(PHASES, 0.25)
 
 
-def test_a_phase_that_runs_has_taken_no_time_yet() -> None:
-    state = JobState()
-    state.begin("resolve", 5.0)
-    assert state.seconds() == {"resolve": 0.0}
-
-
-def test_phases_may_be_left_out() -> None:
-    state = JobState()
-    for phase in ("resolve", "plan"):
-        state.begin(phase, 0.0)
-        state.end(1.0)
-    assert list(state.phases) == ["resolve", "plan"]
-
-
 @pytest.mark.parametrize("second", ["resolve", "extract"])
 def test_no_phase_begins_twice_or_goes_back(second: str) -> None:
     state = JobState()

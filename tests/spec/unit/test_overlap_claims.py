@@ -130,25 +130,11 @@ def test_a_hundred_groups_are_read_once_each(monkeypatch: pytest.MonkeyPatch) ->
     assert len(read) == 100
 
 
-def test_without_claims_there_is_no_conflict() -> None:
-    assert first_conflict([], [("file:///d", "x-%d")]) is None
-    assert first_conflict([("file:///d", "x-%d")], []) is None
-
-
 def test_comparing_a_broken_template_is_an_error() -> None:
     with pytest.raises(ValueError):
         first_conflict([("file:///d", "x-{")], [("file:///d", "x-%d")])
     with pytest.raises(ValueError):
         first_conflict([("file:///d", "")], [])
-
-
-def test_names_that_a_template_makes_are_distinguished_from_others() -> None:
-    templates = ["out-%03d.tar", "a/x-{00..10..5}.tar", "a/x-@19.tar", "whole", "y{1..2}{1..2}"]
-    made = {"out-007.tar", "out-1234.tar", "a/x-05.tar", "a/x-10.tar", "a/x-19.tar", "whole", "y21"}
-    others = {"out-7.tar", "out-007.tar.gz", "out-.tar", "a/x-20.tar", "whol", "wholes", "y23", ""}
-    odd = {"a/x-{00..10..5}.tar", "out-%03d.tar", "100%", "{", "@"}
-    assert names_made(templates, made | others | odd) == made
-    assert names_made([], made) == set()
 
 
 def test_names_of_a_key_map_as_aistore_makes_them_have_no_extension() -> None:
