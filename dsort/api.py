@@ -52,7 +52,17 @@ if TYPE_CHECKING:
     from dsort.reading.results import Result
     from dsort.verification.findings import VerifyReport
 
-__all__ = ["append", "load_spec", "plan", "remove", "resume", "resume_on_shard", "run", "verify"]
+__all__ = [
+    "append",
+    "load_spec",
+    "materialize",
+    "plan",
+    "remove",
+    "resume",
+    "resume_on_shard",
+    "run",
+    "verify",
+]
 
 MANIFEST_BYTES_MAX = 4 << 30
 
@@ -299,6 +309,35 @@ def append(
     )
     spec, job_id = _spec(fields, options), later_job_id(base.job_id)
     return run(spec, options=options, on_event=on_event, stop=stop, job_id=job_id)
+
+
+def materialize(
+    result: Result,
+    destination: str | BucketRef,
+    *,
+    place: str | None = None,
+    options: RunOptions | None = None,
+    on_event: Listener | None = None,
+    stop: StopFlag | None = None,
+) -> JobReport:
+    """Write the shards for which a view stands, byte for byte as its job would have written them,
+    into the bucket ``destination``.
+
+    ``result``: the view, in any form that :func:`verify` takes, in the bucket ``place`` (None: the
+    bucket of the manifest). Raises ``DsortError``; ``destination`` is as before then.
+    """
+    from dsort.materialize import materialize_view
+
+    options = options or default_options()
+    manifest, place = _stored(result, options, place)
+    view = parse_manifest(manifest)
+    with contextlib.ExitStack() as stack:
+        flag = stop or stack.enter_context(StopFlag())
+        files = _opened(place or view.spec.output_bck, options, flag)
+        target = parse_address(destination) if isinstance(destination, str) else destination
+        return materialize_view(
+            *(view, files, target), options=options, on_event=_listener(None, on_event), stop=flag
+        )
 
 
 def resume_on_shard(

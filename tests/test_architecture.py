@@ -27,7 +27,7 @@ ROOMS = (
     {"web"},
     {"model"},
     {"verification"},
-    {"amendments", "loader", "shard_contents"},
+    {"amendments", "loader", "materialize", "shard_contents"},
     {"reading"},
     {"job"},
     {"results"},

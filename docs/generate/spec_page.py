@@ -50,6 +50,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "row_group_rows",
         "row_group_bytes",
         "lineage",
+        "output",
         "overwrite",
         "remove_stale",
         "index",

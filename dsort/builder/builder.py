@@ -214,6 +214,10 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
         """Write a file with the place of each record in the inputs and in the result."""
         return self._with("lineage", {"lineage": file}, shown={"_file": file})
 
+    def view(self) -> Self:
+        """Write no shards, but files that list which bytes of the inputs each shard has."""
+        return self._with("view", {"output": "view"}, shown={})
+
     def checksum(self) -> Self:
         """Compare checksums of all records, when they are read and when they are written."""
         return self._with("checksum", {"verify": "content"}, shown={})

@@ -54,6 +54,7 @@ OWNERS: Final[Mapping[str, str]] = {
     "on_failure": "notify(on_failure=...)",
     "on_shard": "on_shard",
     "on_success": "notify(on_success=...)",
+    "output": "view()",
     "output_bck": "write(...)",
     "output_compression": "convert(compression=...)",
     "output_compression_level": "compress(level=...)",

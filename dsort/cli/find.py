@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsort.errors import ObjectNotFoundError
-from dsort.naming.names import archive_extension, closest
+from dsort.naming.names import VIEW_SUFFIX, archive_extension, closest
 from dsort.reading import results
 from dsort.reading.results import FoundJob, JobFinder, bucket_uri, object_in, open_place
 from dsort.settings import Settings, load_settings
@@ -29,6 +29,7 @@ __all__ = [
     "object_in",
     "open_argument",
     "open_existing",
+    "open_shard",
     "opener",
     "scratch_bases",
     "user_settings",
@@ -100,6 +101,21 @@ def open_argument(text: str, *, root: Path | None) -> Bucket:
     none. ``root``: ``--root``."""
     settings = user_settings()
     return open_place(text, data_root(root, settings), settings)
+
+
+def open_shard(shard: str, *, root: Path | None) -> tuple[Bucket, str]:
+    """(bucket, name in it) of the shard that ``shard`` names. A file of a view means the shard for
+    which it stands."""
+    where, name = find_shard(shard, root)
+    bucket = open_argument(where, root=root)
+    if not name.endswith(VIEW_SUFFIX):
+        return bucket, name
+    from dsort.options import RunOptions
+    from dsort.reading.view import view_of_file
+
+    settings = user_settings()
+    options = RunOptions(root=data_root(root, settings), settings=settings)
+    return view_of_file(bucket, name, options)
 
 
 def opener(root: Path | None) -> Callable[[BucketRef], Bucket]:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import click
 
 from dsort.cli import options, output
-from dsort.cli.find import bucket_uri, find_shard, open_argument, open_existing
+from dsort.cli.find import bucket_uri, open_existing, open_shard
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import connected, is_remote, shards_there
 from dsort.errors import InputError, SpecError, SpecProblem, StorageError
@@ -100,8 +100,7 @@ def inspect_shard(
         return
     from dsort.shard_contents import inspect_object
 
-    bucket, name = find_shard(shard, root)
-    summary = inspect_object(open_argument(bucket, root=root), name, max_expansion=max_expansion)
+    summary = inspect_object(*open_shard(shard, root=root), max_expansion=max_expansion)
     document = summary.to_dict(with_records=False)
     if as_json:
         records = (record.to_dict() for record in summary.records)
@@ -249,8 +248,7 @@ def cat(
         return
     from dsort.shard_contents import open_contents
 
-    bucket, name = find_shard(shard, root)
-    opened = open_argument(bucket, root=root)
+    opened, name = open_shard(shard, root=root)
     with open_contents(opened, name, max_expansion=max_expansion) as contents:
         if key is None and index is None:
             pieces: Iterable[Piece] = contents.whole()

@@ -128,6 +128,7 @@ _SECTIONS: Final[Mapping[str, Sequence[_Verb]]] = {
         _Verb("transform", "transform:transform", "Change the records of a bucket."),
         _Verb("append", "amend:append", "Add records to a result."),
         _Verb("remove", "amend:remove", "Remove records from a result."),
+        _Verb("materialize", "reorder:materialize", "Make the shards of a view."),
     ),
     "Jobs": (
         _Verb("start", "start:start", "Run the job of a spec."),

@@ -1,5 +1,5 @@
 """``dsort shuffle``, ``dsort sort``, ``dsort reshard`` and ``dsort convert``: one job each, from
-options."""
+options; and ``dsort materialize``, which makes the shards of a view."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import click
 from msgspec import Struct
 
-from dsort.cli.find import bucket_uri
+from dsort.cli import options
+from dsort.cli.find import bucket_uri, data_root, find_job, user_settings
 from dsort.cli.made_spec import (
     From,
     MadeJob,
@@ -20,9 +21,13 @@ from dsort.cli.made_spec import (
     suffix_of,
 )
 from dsort.cli.parameters import Argument, Option
+from dsort.cli.progress import make_reporter
+from dsort.cli.remote import write_report
+from dsort.cli.run import stoppable
 from dsort.errors import SpecError, SpecProblem
+from dsort.options import RunOptions
 
-__all__ = ["convert", "reshard", "shuffle", "sort"]
+__all__ = ["convert", "materialize", "reshard", "shuffle", "sort"]
 
 Source = Annotated[str, Argument(metavar="SRC", help="The bucket to read.")]
 Destination = Annotated[str, Argument(metavar="DST", help="The bucket to write.")]
@@ -56,9 +61,18 @@ class Records(Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
+    view: Annotated[
+        bool,
+        Option(
+            "--view",
+            help="Write no shards, but files that list which bytes of SRC each shard has. "
+            "`dsort materialize` makes the shards.",
+        ),
+    ] = False
+
     def fields(self) -> dict[str, Any]:
         """The fields of a spec."""
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"output": "view"} if self.view else {}
         if self.to is not None:
             fields["output_extension"] = suffix_of(self.to)
         if self.filter is not None:
@@ -86,6 +100,7 @@ def shuffle(
       dsort shuffle images shuffled
       dsort shuffle s3://raw/images s3://train/images --shard-size 1GB --seed 42
       dsort shuffle images splits --split train=0.9,val=0.1
+      dsort shuffle images tonight --view
     """
     algorithm = shuffle_with(seed)
     _reorder(context, src, dst, algorithm, shards, records, how, random_seed=seed is None)
@@ -237,3 +252,50 @@ def convert(
         **shards.fields(dst, count=count),
     }
     run_made_spec(context, fields, how)
+
+
+def materialize(
+    view: Annotated[
+        str,
+        Argument(
+            metavar="VIEW",
+            help="The view: its bucket, the id of its job, or the path of its manifest.",
+        ),
+    ],
+    dst: Destination,
+    bucket: options.JobBucket = None,
+    root: options.Root = None,
+    *,
+    progress: options.ProgressOption = "auto",
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Write the shards for which a view stands, byte for byte as its job would have written them.
+
+    The command reads each range where the view points to, and refuses inputs that have changed.
+    No object of DST is replaced.
+
+    \b
+    Examples:
+      dsort materialize tonight shards
+      dsort materialize s3://data/views/.dsort/20260131-235959-4f2a9c s3://data/shards
+    """
+    from dsort import api
+
+    found = find_job(view, bucket=bucket, root=root, finished=True)
+    settings = user_settings()
+    how = RunOptions(
+        root=data_root(root, settings),
+        bandwidth_max_bytes_per_s=settings.bandwidth_max_bytes_per_s,
+        settings=settings,
+    )
+    with make_reporter(progress) as reporter, stoppable(reporter) as stop:
+        report = api.materialize(
+            found.read(),
+            bucket_uri(dst),
+            place=found.bucket.uri if found.in_place else None,
+            options=how,
+            on_event=reporter,
+            stop=stop,
+        )
+    write_report(report, as_json=as_json)

@@ -143,9 +143,9 @@ def _create_tasks(
     """Yields one task at a time: the pieces of a million shards would take as much memory as their
     receipts."""
     on_the_way, prefix = _some_seal_on_finish(job), staged_prefix(job.job_id)
-    encoded = job.pipeline.carrier.is_columnar
-    unsized = [encoded or form.is_late for form in job.pipeline.outputs]
     result = job.pipeline.result
+    encoded = job.pipeline.carrier.is_columnar or result.is_view
+    unsized = [encoded or form.is_late for form in job.pipeline.outputs]
     for run in runs:
         pieces: list[OutputPiece] = []
         for shard in plan.shards.at(run):

@@ -43,13 +43,15 @@ class OutputNames(Struct, frozen=True):
     ``totals``: how many names each template makes, for ``{total}``; empty until the outputs are
     planned, unless the spec has the number of shards. ``places``: the part of names that stands for
     the bucket of a group (see ``storage.routed``), if any group is in another bucket.
-    ``extensions``: of each group, if they differ."""
+    ``extensions``: of each group, if they differ. ``suffix``: of all names, behind the
+    extension."""
 
     templates: tuple[ShardTemplate, ...]
     extension: str
     totals: tuple[int, ...] = ()
     places: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
+    suffix: str = ""
 
     @classmethod
     def of(
@@ -104,7 +106,8 @@ class OutputNames(Struct, frozen=True):
     def _inside(self, group: int, number: int) -> str:
         """The name inside its bucket."""
         total = self.totals[group] if self.totals else None
-        return with_extension(self.templates[group].name(number, total), self.extension_of(group))
+        name = with_extension(self.templates[group].name(number, total), self.extension_of(group))
+        return name + self.suffix
 
     def extension_of(self, group: int) -> str:
         """The extension that is appended to names of a group without an archive extension."""
@@ -118,6 +121,9 @@ class OutputNames(Struct, frozen=True):
         counter, (place, inside) = template.counter, place_of(name)
         if not counter or place != self.place(group) or not inside.startswith(template.prefix):
             return -1
+        if not inside.endswith(self.suffix):
+            return -1
+        inside = inside.removesuffix(self.suffix)
         numbers = _numbers(template)
         match = numbers.fullmatch(inside) or numbers.fullmatch(inside.removesuffix(extension))
         if not match:
@@ -136,9 +142,9 @@ class OutputNames(Struct, frozen=True):
         several: dict[str, list[str]] = {}
         for group, template in enumerate(self.templates):
             if not template.counter:
-                several.setdefault(self.place(group), []).extend(
-                    final_templates(template.text, self.extension_of(group))
-                )
+                finals = final_templates(template.text, self.extension_of(group))
+                texts = [f"{each}{self.suffix}" for each in finals]
+                several.setdefault(self.place(group), []).extend(texts)
                 continue
             for name in names:
                 number = self.number_of(group, name)
@@ -225,10 +231,10 @@ class KeptNames(OutputNames, frozen=True):
     numbers: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of_inputs(cls, inputs: Iterable[str], extension: str) -> Self:
+    def of_inputs(cls, inputs: Iterable[str], extension: str, suffix: str = "") -> Self:
         """The names for inputs of these names; ``ValueError`` if one cannot be the name of an
         output."""
-        listed = tuple(kept_name(name, extension) for name in inputs)
+        listed = tuple(kept_name(name, extension) + suffix for name in inputs)
         for name in listed:
             check_output_name(name)
         ends = (min(listed, default=""), max(listed, default=""))

@@ -42,6 +42,10 @@ webdataset uses the same name."""
 SHORT_EXTENSIONS: Final = {".tgz": ".tar.gz"}
 """Suffixes that stand for a container and a codec."""
 
+VIEW_SUFFIX: Final = ".view"
+"""The end of the name of a file of a view, behind the name of the output shard that it stands
+for."""
+
 INTERNAL_PART: Final = ".dsort"
 """The name part of dsort's own files; no bucket, no input and no output may have it."""
 

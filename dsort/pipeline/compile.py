@@ -59,6 +59,7 @@ def compile_pipeline(
             equalizes=spec.equalize is not None,
             sidecars=spec.index,
             lineage=spec.lineage,
+            is_view=spec.output == "view",
         ),
     )
 

@@ -151,18 +151,25 @@ class ResultRules(Struct, frozen=True):
     their content before the commit; ``keeps_shards``: each input shard becomes one output shard;
     ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of files
     beside the shards. ``lineage``: the form of the file that lists where each record was and is;
-    None: no such file."""
+    None: no such file. ``is_view``: files of ranges of the inputs are written in place of
+    shards."""
 
     checks_content: bool = False
     keeps_shards: bool = False
     equalizes: bool = False
     sidecars: tuple[str, ...] = ()
     lineage: Literal["parquet", "jsonl"] | None = None
+    is_view: bool = False
 
     @property
     def keeps_lineage(self) -> bool:
-        """Whether the index has the origin of each record."""
+        """Whether a file lists the origin of each record."""
         return self.lineage is not None
+
+    @property
+    def keeps_origins(self) -> bool:
+        """Whether the index has the key and the origin of each record until the end."""
+        return self.keeps_lineage or self.is_view
 
     @property
     def hashes_content(self) -> bool:

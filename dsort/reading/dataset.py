@@ -119,7 +119,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         the shards are, because all ranks have to agree on it."""
         found = xxhash.xxh3_128()
         for place, count in zip(self.places, self.counts.tolist(), strict=True):
-            line = f"{place.name}\0{count}\0{place.xxh3 or ''}\n"
+            line = f"{place.name}\0{count}\0{place.xxh3 or place.view_xxh3}\n"
             found.update(line.encode("utf-8", "surrogateescape"))
         return found.hexdigest()
 

@@ -21,11 +21,11 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.naming.inputs import expand_inputs
-from dsort.naming.names import archive_extension, first_few, is_internal
+from dsort.naming.names import VIEW_SUFFIX, archive_extension, first_few, is_internal
 from dsort.options import RunOptions, open_result, open_with_settings
 from dsort.reading.results import OF_A_JOB, FoundJob, find_result
 from dsort.results.job_ids import moment_of_id
-from dsort.results.manifest import Manifest, parse_manifest
+from dsort.results.manifest import parse_manifest
 from dsort.results.report import JobReport
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
@@ -42,7 +42,8 @@ Where = str | Path | JobReport | Sequence[str | Path]
 
 class ShardPlace(Struct, frozen=True):
     """A shard to be read. ``size_bytes``, ``records``, ``xxh3`` (of the file): from the manifest,
-    None without one. ``info``: its entry in the listing of the bucket, if the bucket was listed."""
+    None without one. ``info``: its entry in the listing of the bucket, if the bucket was listed.
+    ``view_xxh3``: of the file that stands for it in a view."""
 
     bucket: Bucket
     name: str
@@ -50,6 +51,7 @@ class ShardPlace(Struct, frozen=True):
     records: int | None = None
     xxh3: str | None = None
     info: ObjectInfo | None = None
+    view_xxh3: str = ""
 
     def check_size(self, size_bytes: int) -> None:
         """``ChangedInputError`` if the shard has another size in the manifest."""
@@ -79,14 +81,23 @@ def find_shard(where: str | Path, options: RunOptions) -> ShardPlace:
 def _listed(where: Sequence[str | Path], options: RunOptions) -> Iterator[ShardPlace]:
     places = [_object(str(each), options) for each in where]
     buckets = {ref: _open(ref, options) for ref, _ in places}
-    return (ShardPlace(buckets[ref], name) for ref, name in places)
+    return (_in_view(buckets[ref], name, options) for ref, name in places)
+
+
+def _in_view(bucket: Bucket, name: str, options: RunOptions) -> ShardPlace:
+    """The shard ``name`` of a bucket. A file of a view means the shard for which it stands."""
+    if not name.endswith(VIEW_SUFFIX):
+        return ShardPlace(bucket, name)
+    from dsort.reading.view import view_of_file
+
+    return ShardPlace(*view_of_file(bucket, name, options))
 
 
 def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
     if text.endswith(".json") or re.fullmatch(OF_A_JOB, text):
         return _of_result(find_result(text, options), options)
     if _is_bucket(text, options):
-        return _of_bucket(_open(text, options))
+        return _of_bucket(text, options)
     if moment_of_id(text):
         return _of_result(find_result(text, options), options)
     head, slash, tail = text.rpartition("/")
@@ -94,9 +105,9 @@ def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
     if at is not None:
         head, slash, tail = text[: at.start()].rpartition("/")
         return _of_template(head if slash else ".", tail + text[at.start() :], options)
-    if archive_extension(tail if slash else text):
+    if archive_extension(tail if slash else text) or text.endswith(VIEW_SUFFIX):
         return _listed([text], options)
-    return _of_bucket(_open(text, options))
+    return _of_bucket(text, options)
 
 
 def _is_bucket(text: str, options: RunOptions) -> bool:
@@ -122,20 +133,29 @@ def _is_bucket(text: str, options: RunOptions) -> bool:
 def _of_result(found: FoundJob, options: RunOptions) -> Iterator[ShardPlace]:
     manifest = parse_manifest(found.read())
     bucket = found.bucket if found.in_place else _open(manifest.spec.output_bck, options)
-    return _of_manifest(manifest, open_result(manifest.spec, bucket, options))
+    opened, stored = open_result(manifest.spec, bucket, options), manifest.outputs
+    if manifest.spec.output == "view":
+        from dsort.reading.view import open_view  # few results are views
 
-
-def _of_manifest(manifest: Manifest, bucket: Bucket) -> Iterator[ShardPlace]:
+        manifest, made = open_view(manifest, opened, options)
+        return (
+            ShardPlace(made, shard.name, shard.file_bytes, shard.records, view_xxh3=each.xxh3)
+            for shard, each in zip(manifest.outputs, stored, strict=True)
+        )
     return (
-        ShardPlace(bucket, shard.name, shard.file_bytes, shard.records, shard.xxh3)
-        for shard in manifest.outputs
+        ShardPlace(opened, shard.name, shard.file_bytes, shard.records, shard.xxh3)
+        for shard in stored
     )
 
 
-def _of_bucket(bucket: Bucket) -> Iterator[ShardPlace]:
+def _of_bucket(text: str, options: RunOptions) -> Iterator[ShardPlace]:
+    bucket = _open(text, options)
     if not bucket.exists():
         raise ObjectNotFoundError(f"there is no bucket {bucket.uri}", hint="is it mistyped?")
-    found = [info for info in bucket.list("") if _is_shard(info.name)]
+    listed = list(bucket.list(""))
+    found = [info for info in listed if _is_shard(info.name)]
+    if not found and any(info.name.endswith(VIEW_SUFFIX) for info in listed):
+        return _of_result(find_result(text, options), options)
     if not found:
         raise MissingShardError(f"there is no shard in {bucket.uri}")
     found.sort(key=lambda info: info.name)

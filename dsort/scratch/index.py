@@ -303,12 +303,15 @@ class IndexStore:
             },
         )
 
-    def ordered(self, partition: int, start: int = 0, stop: int | None = None) -> OrderedRows:
+    def ordered(
+        self, partition: int, start: int = 0, stop: int | None = None, *, with_keys: bool = False
+    ) -> OrderedRows:
         """Records ``start:stop`` of one partition in output order."""
+        columns = (*CREATION_COLUMNS, *((KEYS,) if with_keys else ()))
         file = self.columns(f"ordered-{partition}.col")
         start, stop, record_offsets = _rows_of(file, start, stop)
         return OrderedRows(
-            Table.read(file, CREATION_COLUMNS, start, stop, optional=OPTIONAL_CREATION_COLUMNS),
+            Table.read(file, columns, start, stop, optional=OPTIONAL_CREATION_COLUMNS),
             Table.read(file, BLOCKS, 0, file.count(BLOCK_START.text), optional=[BLOCK_ROWS]),
             record_offsets,
             int(file.array("version", 0, 1)[0]),

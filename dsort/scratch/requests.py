@@ -198,9 +198,11 @@ class OrderedRowsOf(Struct, frozen=True):
     partition: int
     start: int = 0
     stop: int = -1
+    with_keys: bool = False
 
     def answer(self, store: IndexStore) -> OrderedRows:
-        return store.ordered(self.partition, self.start, None if self.stop < 0 else self.stop)
+        stop = None if self.stop < 0 else self.stop
+        return store.ordered(self.partition, self.start, stop, with_keys=self.with_keys)
 
 
 class LineageOf(Struct, frozen=True):

@@ -211,7 +211,10 @@ EXCLUDES: Final = (
         "shards stay what they are",
     ),
     Excludes(
-        ("outputs", "ekm", "ekm_file", "index", "lineage", "on_shard", "remove_stale"),
+        (
+            *("outputs", "ekm", "ekm_file", "index", "lineage", "on_shard", "remove_stale"),
+            "output: view",
+        ),
         "standard output",
         "which is one shard and nothing beside it",
         "write to a bucket",
@@ -230,6 +233,13 @@ EXCLUDES: Final = (
     ),
     Excludes(("on_shard",), "outputs that have buckets of their own"),
     Excludes(("remove_stale", "output_bck"), "amend", "which does not keep it up yet"),
+    Excludes(
+        ("ingest", "index", "lineage", "on_shard", "amend", "verify"),
+        "output: view",
+        "which holds no shards",
+        "leave out one of them",
+    ),
+    Excludes(("output: view",), "outputs that have buckets of their own"),
 )
 
 

@@ -42,6 +42,7 @@ SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count
 STREAM_FORMAT: Final = "stream-{0..0}"
 """The template of the one shard that goes to standard output."""
 _COUNT_UNSIZED_MAX: Final = 2**31 - 1  # AIStore's limit between bounded and unbounded templates
+_SHARDS_INSTEAD: Final = "leave out output: view, and the job writes shards"
 _SIZE_NEEDED: Final = "output shard size must be set (cannot be 0 and cannot be omitted)"
 
 
@@ -411,3 +412,43 @@ def _what_conversions_change_is_counted(spec: SpecFields) -> Iterator[SpecProble
     if kinds:
         text = f"{joined(kinds)} cannot be combined with {_why(spec)}"
         yield SpecProblem("index", text, "write shards of one container, or leave it out")
+
+
+# --- views ---------------------------------------------------------------------------------------
+
+
+@rule
+def _views_point_into_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.output != "view":
+        return
+    inputs = list(dict.fromkeys(source.extension for source in spec.sources))
+    for extension in inputs:
+        own = container_of(extension)
+        if codec_of(extension) is not None or own.is_columnar:
+            why = "have no byte addresses of records"
+        elif own.schemas is not None and own.schemas.file:
+            why = "are described by a file beside them, which a view does not have"
+        else:
+            continue
+        text = f"view does not work: {extension} shards {why}"
+        yield SpecProblem("output", text, _SHARDS_INSTEAD)
+        return
+    for extension in dict.fromkeys(target.extension for target in spec.targets):
+        is_other = {container_of(each) for each in inputs} != {container_of(extension)}
+        if is_other or codec_of(extension) is not None:
+            text = f"view does not work: {inputs[0]} shards would be written as {extension}"
+            yield SpecProblem("output", text, "a view has the bytes of its inputs as they are")
+            return
+
+
+@rule
+def _views_change_no_payload(spec: SpecFields) -> Iterator[SpecProblem]:
+    if spec.output != "view":
+        return
+    for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+        if step.needs == "payload":
+            text = f"{step.kind} makes payload, and a view has none of its own"
+            yield SpecProblem(f"transform.steps[{number}]", text, _SHARDS_INSTEAD)
+    if any(source.bucket.is_stream for source in spec.sources):
+        text = "view does not work: a stream cannot be read again"
+        yield SpecProblem("output", text, _SHARDS_INSTEAD)

@@ -352,6 +352,11 @@ class SpecFields(Part):
         "which input shard it was and which bytes of which output shard it is. `dsort where` reads "
         "it. parquet: for large results.",
     )
+    output: Annotated[Literal["shards", "view"], LATER] = Field(
+        default="shards",
+        description="view: write no shards, but of each shard a file that lists which bytes of "
+        "which inputs it has. `dsort materialize` makes the shards of it.",
+    )
     overwrite: bool = Field(
         default=False,
         description="Replace objects that have an output's name. False: refuse to start if there "

@@ -7,7 +7,7 @@ from typing import IO, Final, NamedTuple
 
 import xxhash
 
-from dsort.storage.bucket import Bucket
+from dsort.storage.bucket import Bucket, Buffer
 from dsort.storage.routed import bucket_for
 
 __all__ = ["Staged", "give_name", "stage", "stage_file"]
@@ -33,7 +33,7 @@ def stage(
     token: str,
     name: str,
     size_bytes: int,
-    pieces: Iterable[bytes],
+    pieces: Iterable[Buffer],
     *,
     replaces: bool = False,
     may_exist: bool = True,

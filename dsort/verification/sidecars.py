@@ -22,6 +22,7 @@ from dsort.results.manifest import Manifest, ManifestOutput, ManifestSidecar, re
 from dsort.sidecars.kinds import DATABASE, SIDECARS, SidecarName, sidecar_names
 from dsort.sidecars.shard_index import energon_samples
 from dsort.storage.bucket import Bucket, ReadObject
+from dsort.storage.made import MadeBucket
 from dsort.storage.small_objects import read_small
 from dsort.verification.findings import Findings
 
@@ -103,6 +104,8 @@ class SidecarCheck:
     def _check_directory_files(self) -> None:
         """Check the files that readers of the container need beside the shards, which list the
         shards. Converted records no longer have their schema: then it is not compared."""
+        if isinstance(self._bucket, MadeBucket):
+            return  # nothing stands beside shards that are not written
         outputs = self._manifest.outputs
         names = [shard.name for shard in outputs]
         containers = containers_named(self._manifest.spec, names)

@@ -164,8 +164,8 @@ class NoteOrigins(Operator):
 
     @staticmethod
     def is_needed(pipeline: Pipeline) -> bool:
-        """Whether the job keeps lineage."""
-        return pipeline.result.keeps_lineage
+        """Whether the index keeps origins."""
+        return pipeline.result.keeps_origins
 
     def apply(self, batch: Batch) -> None:
         """Note the origins of the records of a batch."""

@@ -97,7 +97,9 @@ class Creator:
             EncoderThreads(each.codec, each.level) if each.codec else NoEncoder()
             for each in setup.pipeline.outputs
         ]
+        way = "view" if setup.pipeline.result.is_view else setup.movement.way.name
         self._move = _move_of(
+            way,
             WorkerParts(
                 setup.movement,
                 setup.pipeline.carrier,
@@ -106,7 +108,7 @@ class Creator:
                 buffer,
                 mapped,
                 setup.seals_later,
-            )
+            ),
         )
 
     def close(self) -> None:
@@ -186,10 +188,19 @@ class Creator:
         if form.is_late:
             schema = task.late_schemas[piece.output] if task.late_schemas else ""
             return ConvertedSink(file, piece, self._setup, schema, self._nodes.store)
-        out = RawSink(file, carrier, checks=checks)
+        out = self._raw_sink(file, carrier, task.schema, checks=checks)
         if (head := carrier.head) is not None:
             out.write_head(head.of(self._record_sizes(task, piece.ordinal)))
         return out
+
+    def _raw_sink(
+        self, file: StagedFile, carrier: Container, schema: str, *, checks: bool
+    ) -> RawSink:
+        if not self._pipeline.result.is_view:
+            return RawSink(file, carrier, checks=checks)
+        from dsort.workers.view_sink import ViewSink  # loads PyArrow
+
+        return ViewSink(file, carrier, schema)
 
     @cached_property
     def _rows(self) -> RowsForm:
@@ -271,14 +282,14 @@ class Creator:
         return longest if bucket_for(self._outputs, piece.name).seals_on_finish else None
 
 
-def _move_of(parts: WorkerParts) -> Move:
-    """The move with which the worker with ``parts`` reads payload back. A job imports only the move
-    that it needs."""
+def _move_of(way: str, parts: WorkerParts) -> Move:
+    """The move of ``way`` with which the worker with ``parts`` reads payload back. A job imports
+    only the move that it needs."""
     if parts.carrier.is_columnar:
         from dsort.moves.spilled_rows import RowMove
 
         return RowMove(parts)
-    return MOVE_OF_WAY[parts.movement.way.name](parts)
+    return MOVE_OF_WAY[way](parts)
 
 
 def _map(parts: WorkerParts) -> Move:
@@ -299,12 +310,19 @@ def _spill(parts: WorkerParts) -> Move:
     return SpillMove(parts)
 
 
+def _view(parts: WorkerParts) -> Move:
+    from dsort.moves.map import ViewMove
+
+    return ViewMove(parts)
+
+
 MOVE_OF_WAY: dict[str, Callable[[WorkerParts], Move]] = {
     "map": _map,
     "range": _range,
     "spill": _spill,
+    "view": _view,
 }
-"""By the names of the ways in ``dsort.pipeline.movement``."""
+"""By the names of the ways in ``dsort.pipeline.movement``; and of views, whatever the way."""
 
 
 WINDOW_BYTES = 8 << 20

@@ -344,7 +344,7 @@ class RawSink:
 
     def write_head(self, head: bytes) -> None:
         """Write the bytes before the first piece."""
-        self._offset += self.file.write([memoryview(head)])
+        self._put(head)
 
     def write_piece(self, piece: OutputPiece, payload: RecordPayload) -> None:
         """See :class:`Sink`."""
@@ -359,8 +359,7 @@ class RawSink:
             )
         if piece.last:
             entries = PlacedEntries.concat(self._entries) if self._entries else _NO_ENTRIES
-            end = self._container.end(entries, self._offset)
-            self._offset += self.file.write([memoryview(end)])
+            self._put(self._container.end(entries, self._offset))
             if self._offset != piece.shard_bytes and piece.shard_bytes >= 0:
                 raise InvariantError(f"output shard {piece.ordinal} has {self._offset} bytes")
 
@@ -374,6 +373,14 @@ class RawSink:
                 sizes = rows[STORED_BYTES]
                 placed = placed_entries(rows[ENTRIES], rows[MEMBERS], sizes, piece.offset)
                 self._entries.append(placed)
+        self._copy(piece, payload, check)
+
+    def _put(self, data: bytes) -> None:
+        """Write bytes that are of no record."""
+        self._offset += self.file.write([memoryview(data)])
+
+    def _copy(self, piece: OutputPiece, payload: RecordPayload, check: ContentCheck | None) -> None:
+        """Write the records of a piece."""
         for slices in payload.slices(piece.row_start, piece.row_stop):
             if check is not None:
                 for part in slices:

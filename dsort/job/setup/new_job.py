@@ -6,10 +6,13 @@ import secrets
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
 from dsort.job.output_names import KeptNames, OutputNames
+from dsort.naming.names import VIEW_SUFFIX
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions, open_with_settings
 from dsort.pipeline.compile import steps_of
@@ -112,9 +115,10 @@ def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> s
 def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = ()) -> OutputNames:
     """The names of the job's output shards. ``inputs``: the names of its input shards, once they
     are known. ``SpecError`` if outputs cannot have these names."""
+    suffix = VIEW_SUFFIX if spec.output == "view" else ""
     if spec.keep_shards:
         try:
-            return KeptNames.of_inputs(inputs, spec.output_extension)
+            return KeptNames.of_inputs(inputs, spec.output_extension, suffix)
         except ValueError as error:
             raise SpecError([SpecProblem("keep_shards", str(error))]) from None
     if not keymap:
@@ -123,8 +127,9 @@ def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = (
         templates = [target.template or "" for target in spec.targets]
         places = [target.place for target in spec.targets]
         extensions = [target.extension for target in spec.targets]
-        return OutputNames.of(templates, spec.output_extension, totals, places, extensions)
+        names = OutputNames.of(templates, spec.output_extension, totals, places, extensions)
+        return replace(names, suffix=suffix)
     try:
-        return OutputNames.of(keymap.templates, spec.names_extension)
+        return replace(OutputNames.of(keymap.templates, spec.names_extension), suffix=suffix)
     except ValueError as error:
         raise KeyMapError(f"a template of the external key map is none: {error}") from None

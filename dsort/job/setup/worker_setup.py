@@ -105,6 +105,8 @@ def movement_for(job: Job) -> Movement:
             f"{-(-least >> 20)} MiB, the least, and moves records through the disk",
         )
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
+    if job.pipeline.result.is_view:
+        forced = "range"  # whose index points into the inputs; payload stays there
     try:
         load = Load(
             input_bytes=input_bytes,
@@ -121,6 +123,8 @@ def movement_for(job: Job) -> Movement:
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
         chosen = choose_movement(load, forced)
+        if job.pipeline.result.is_view:
+            chosen = replace(chosen, reason="a view points into its inputs, and moves no payload")
         return _settled(job, chosen, values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
@@ -131,7 +135,8 @@ def movement_for(job: Job) -> Movement:
             hint = f"{table.why}; or give the job more memory (--max-memory)"
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
     except NotMappableError as problem:
-        raise SpecError([SpecProblem("", str(problem), "use --move spill")]) from None
+        hint = "leave out output: view" if job.pipeline.result.is_view else "use --move spill"
+        raise SpecError([SpecProblem("", str(problem), hint)]) from None
 
 
 def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:
@@ -142,10 +147,17 @@ def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:
         chosen,
         values_stay=values_stay,
         partitions=_partitions(job, chosen),
-        hops=chosen.way.reads_ranges and job.stop.wait_for(lambda: headers_are_far_apart(job)),
+        hops=_may_hop(job, chosen) and job.stop.wait_for(lambda: headers_are_far_apart(job)),
         to_disk=scratch_bytes * SCRATCH_SHARE > room_bytes,
         past_cache=scratch_bytes > room_bytes * PAST_CACHE_FACTOR,
     )
+
+
+def _may_hop(job: Job, chosen: Movement) -> bool:
+    """Whether headers can be read without the payload between them."""
+    containers = {*job.pipeline.reading.containers, job.pipeline.carrier}
+    hops = len(containers) == 1 and bool(job.pipeline.carrier.hops)
+    return chosen.way.reads_ranges and hops and job.pipeline.compared is None
 
 
 def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
@@ -186,6 +198,8 @@ def scratch_free(place: Path) -> int:
 def _why_no_range(job: Job, *, encoded: bool) -> str:
     """Why records cannot be read by range as they are written; "" if they can."""
     pipeline = job.pipeline
+    if pipeline.result.is_view:  # the rules of specs have checked all but the names of shards
+        return "some inputs are compressed" if encoded else ""
     containers = {*pipeline.reading.containers, pipeline.carrier}
     if pipeline.makes_records or pipeline.reading.makes_shards:
         return "records are made on the way, and are in no input as they are written"
@@ -377,7 +391,7 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
             shares[target.place] += fraction
     elif len(shares) == 1:
         shares[""] = 1.0
-    for place, share in shares.items():
+    for place, share in () if job.pipeline.result.is_view else shares.items():
         bucket = bucket_named(job.buckets.outputs, place)
         free = bucket.free_bytes()
         if free is not None:

@@ -1,0 +1,384 @@
+"""A view as a bucket: its objects are the shards that the job would have written, whose bytes are
+read from the inputs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import xxhash
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dsort.closing import ClosesOnExit
+from dsort.containers.view import ViewRows, read_view
+from dsort.data.columns import Int64s, offsets_of
+from dsort.errors import (
+    ChangedInputError,
+    CorruptShardError,
+    InputError,
+    MissingShardError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from dsort.naming.names import VIEW_SUFFIX, first_few
+from dsort.options import RunOptions, open_with_settings
+from dsort.results.earlier_results import commits, manifests_in
+from dsort.results.layout import job_of, manifest_name
+from dsort.results.manifest import Manifest, ManifestInput, ManifestOutput, parse_manifest
+from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
+from dsort.storage.made import MadeBucket
+from dsort.storage.process_limits import files_that_fit
+from dsort.storage.routed import BucketPlace, open_inputs
+from dsort.storage.small_objects import read_small
+
+__all__ = ["ViewBucket", "open_view", "refuse_changed", "shards_of", "view_of_file"]
+
+FILE_BYTES_MAX: Final = 1 << 30
+MANIFEST_BYTES_MAX: Final = 4 << 30
+ROWS_KEPT_MAX: Final = 1 << 22
+INPUTS_OPEN_MAX: Final = 512
+NAMES_A_BATCH: Final = 10_000
+THREADS: Final = 16
+AT_ONCE_BYTES_MIN: Final = 1 << 20
+"""Less than this is read from files by one thread: it is mostly in the page cache."""
+_HINT: Final = "a view points into its inputs: put them back, or make the view again"
+
+
+def open_view(
+    manifest: Manifest, files: Bucket, options: RunOptions
+) -> tuple[Manifest, ViewBucket]:
+    """(what the manifest would list if the job had written shards, the bucket of these shards).
+    ``files``: where the files of the view are. ``ChangedInputError`` and ``MissingShardError`` name
+    inputs that are not as they were."""
+    inputs = open_inputs(
+        [BucketPlace(each.name, each.bucket) for each in manifest.spec.sources],
+        lambda place: open_with_settings(place.ref, root=options.root, settings=options.settings),
+    )
+    refuse_changed(manifest.inputs, inputs)
+    return shards_of(manifest), ViewBucket(manifest, files, inputs)
+
+
+def view_of_file(files: Bucket, name: str, options: RunOptions) -> tuple[ViewBucket, str]:
+    """(the newest view in the bucket ``files`` that has the file ``name``, the name of the shard
+    for which that stands)."""
+    jobs = {job_of(each.name) for each in manifests_in(files)}
+    for commit in commits(files, jobs):
+        stored = manifest_name(commit.job_id)
+        manifest = parse_manifest(read_small(files, stored, bytes_max=MANIFEST_BYTES_MAX))
+        if any(each.name == name for each in manifest.outputs):
+            return open_view(manifest, files, options)[1], name.removesuffix(VIEW_SUFFIX)
+    raise InputError(
+        f"no manifest in {files.uri} lists {name}", hint="a file of a view says nothing without it"
+    )
+
+
+def shards_of(manifest: Manifest) -> Manifest:
+    """The manifest of a view as that of the shards for which it stands, whose checksums are not
+    known."""
+    outputs = []
+    for each in manifest.outputs:
+        if not each.name.endswith(VIEW_SUFFIX) or each.decoded_bytes is None:
+            raise InputError(f"{each.name} is no file of a view", hint="look at its manifest")
+        name = each.name.removesuffix(VIEW_SUFFIX)
+        size = each.decoded_bytes
+        outputs.append(replace(each, name=name, file_bytes=size, decoded_bytes=None, xxh3=""))
+    spec = manifest.spec.model_copy(update={"output": "shards"})
+    totals = {**manifest.totals, "file_bytes": sum(each.file_bytes for each in outputs)}
+    return replace(manifest, spec=spec, outputs=outputs, totals=totals)
+
+
+def refuse_changed(inputs: Sequence[ManifestInput], bucket: Bucket) -> None:
+    """``MissingShardError`` or ``ChangedInputError`` unless all inputs are as they were. Other
+    modes, owners and links of a file do not count."""
+    left = iter(inputs)
+    while batch := [*islice(left, NAMES_A_BATCH)]:
+        there = bucket.stat_many([each.name for each in batch])
+        gone = [each.name for each in batch if each.name not in there]
+        if gone:
+            text = f"inputs of the view are missing from {bucket.uri}: {first_few(gone)}"
+            raise MissingShardError(text, hint=_HINT)
+        changed = [each.name for each in batch if not _is_still(there[each.name], each)]
+        if changed:
+            text = f"inputs of the view in {bucket.uri} have changed: {first_few(changed)}"
+            raise ChangedInputError(text, hint=_HINT)
+
+
+def _is_still(info: ObjectInfo, known: ManifestInput) -> bool:
+    return info.is_still(known.bytes, known.etag, any_ctime=True)
+
+
+class ViewBucket(MadeBucket):
+    """The shards for which a view stands. Any number of threads may read them."""
+
+    def __init__(self, manifest: Manifest, files: Bucket, inputs: Bucket) -> None:
+        self.uri = files.uri
+        self.inputs = inputs
+        self._job_id = manifest.job_id
+        self._files = files
+        self._known = manifest.inputs
+        self._outputs = {each.name.removesuffix(VIEW_SUFFIX): each for each in manifest.outputs}
+        self._reads = _Inputs(inputs, manifest.inputs)
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Extents] = OrderedDict()
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The shards whose names begin with ``prefix``, in byte order."""
+        names = (name for name in self._outputs if name.startswith(prefix))
+        return map(self.stat, sorted(names, key=lambda name: name.encode(errors="surrogateescape")))
+
+    def stat(self, name: str) -> ObjectInfo:
+        """A shard; its etag is of the file of the view and of the inputs, which are pinned."""
+        output = self._output(name)
+        return ObjectInfo(name, output.container_bytes, 0, f"{self._job_id}-{output.xxh3}")
+
+    def open(self, name: str) -> ReadObject:
+        """A shard; ``ObjectNotFoundError`` if there is none. ``ChangedInputError`` or
+        ``CorruptShardError`` if its file in the view is not what the job wrote."""
+        return _ViewObject(self.stat(name), self.extents(name), self._reads)
+
+    def extents(self, name: str) -> Extents:
+        """Where the bytes of a shard are."""
+        with self._lock:
+            found = self._kept.get(name)
+            if found is not None:
+                self._kept.move_to_end(name)
+                return found
+        found = self._read(self._output(name))
+        with self._lock:
+            self._kept[name] = found
+            rows = sum(len(each.length) for each in self._kept.values())
+            while len(self._kept) > 1 and rows > ROWS_KEPT_MAX:
+                _, old = self._kept.popitem(last=False)
+                rows -= len(old.length)
+        return found
+
+    def _output(self, name: str) -> ManifestOutput:
+        output = self._outputs.get(name)
+        if output is None:
+            raise ObjectNotFoundError(f"there is no {name} in the view of job {self._job_id}")
+        return output
+
+    def _read(self, output: ManifestOutput) -> Extents:
+        data = read_small(self._files, output.name, bytes_max=FILE_BYTES_MAX)
+        if xxhash.xxh3_64_hexdigest(data) != output.xxh3:
+            raise ChangedInputError(
+                f"{output.name} in {self.uri} is not what its manifest says",
+                hint="fetch it, or make the view, again",
+            )
+        rows, schema = read_view(output.name, data)
+        stop = np.zeros(len(rows), np.int64)
+        is_range = rows.shard >= 0
+        if len(rows) and int(rows.shard.max()) < len(self._known):
+            sizes = np.array([each.bytes for each in self._known] or [0], np.int64)
+            stop[is_range] = sizes[rows.shard[is_range]]
+        fits = np.where(is_range, rows.length <= stop - rows.offset, True)
+        total = int(rows.length.sum())
+        if not fits.all() or total != output.container_bytes:
+            raise CorruptShardError(output.name, 0, "it does not fit its manifest")
+        if int(rows.record.max(initial=-1)) >= output.records:
+            raise CorruptShardError(output.name, 0, "it has more records than its manifest says")
+        return Extents.of(rows, schema)
+
+
+class Extents(Struct, frozen=True, eq=False):
+    """Where the bytes of one shard are: extent ``i`` has the bytes ``at[i]:at[i + 1]`` of the
+    shard. They begin at ``start[i]`` of input shard number ``shard[i]``, or of ``literals`` if that
+    is -1. ``schema``: of the shard."""
+
+    shard: Int64s
+    start: Int64s
+    length: Int64s
+    at: Int64s
+    literals: memoryview
+    schema: str
+
+    @classmethod
+    def of(cls, rows: ViewRows, schema: str) -> Extents:
+        """The extents of the rows of a view. Rows that follow each other in an input are one."""
+        shard = rows.shard.astype(np.int64)
+        start = np.where(shard < 0, rows.literals.offsets[:-1], rows.offset)
+        follows = (shard[1:] == shard[:-1]) & (start[1:] == start[:-1] + rows.length[:-1])
+        first = np.flatnonzero(np.append(True, ~follows)[: len(shard)])
+        length = np.add.reduceat(rows.length, first) if len(first) else rows.length
+        literals = np.ascontiguousarray(rows.literals.blob).data
+        return cls(shard[first], start[first], length, offsets_of(length), literals, schema)
+
+
+class _Part(NamedTuple):
+    """A part of a read: the bytes of ``view`` begin at ``start`` of input shard ``shard``."""
+
+    shard: int
+    start: int
+    view: memoryview
+
+
+class _ViewObject(ClosesOnExit):
+    """One shard of a view (see :class:`~dsort.storage.bucket.ReadObject`)."""
+
+    def __init__(self, info: ObjectInfo, extents: Extents, inputs: _Inputs) -> None:
+        self.info = info
+        self.rereads_cheaply = inputs.are_files
+        self._extents = extents
+        self._inputs = inputs
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
+        extents, stop = self._extents, offset + len(buffer)
+        if stop > self.info.size_bytes:
+            raise StorageError(f"{self.info.name} has {self.info.size_bytes:,} bytes")
+        first = int(np.searchsorted(extents.at, offset, "right")) - 1
+        last = int(np.searchsorted(extents.at, stop, "left"))
+        some = slice(first, last)
+        begins = np.maximum(extents.at[some], offset)
+        ends = np.minimum(extents.at[first + 1 : last + 1], stop)
+        starts = extents.start[some] + (begins - extents.at[some])
+        columns = (extents.shard[some], starts, begins - offset, ends - offset)
+        parts = []
+        for shard, start, begin, end in zip(*(each.tolist() for each in columns), strict=True):
+            if shard < 0:
+                buffer[begin:end] = extents.literals[start : start + end - begin]
+            else:
+                parts.append(_Part(shard, start, buffer[begin:end]))
+        self._inputs.read(parts, len(buffer))
+
+    def forget(self) -> None:
+        """Do nothing: the inputs have other readers."""
+
+    def mapping(self) -> memoryview | None:
+        return None
+
+    def random_reads(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Do nothing: the bucket holds the inputs open."""
+
+
+class _Reads(Protocol):
+    """Reads of one input by several threads."""
+
+    def read_into(self, buffer: memoryview, offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Open(Struct):
+    """An input that is open, and how many threads read it."""
+
+    reads: _Reads
+    users: int = 0
+
+
+class _Inputs:
+    """The input shards of a view, opened when they are first read, each pinned to the version that
+    the manifest lists."""
+
+    def __init__(self, bucket: Bucket, known: Sequence[ManifestInput]) -> None:
+        self._bucket = bucket
+        self._known = known
+        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._open_max = files_that_fit(INPUTS_OPEN_MAX)
+        self._lock = threading.Lock()
+
+    @cached_property
+    def are_files(self) -> bool:
+        """Whether no read is a request."""
+        return all(self._bucket.local_path(each.name) is not None for each in self._known[:1])
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(THREADS, thread_name_prefix="dsort-view")
+
+    def read(self, parts: Sequence[_Part], size_bytes: int) -> None:
+        """Fill all parts, many at a time if that helps. Parts of one input are read in order."""
+        ordered = sorted(parts, key=lambda part: part[:2])
+        if len(parts) < 2 or (self.are_files and size_bytes < AT_ONCE_BYTES_MIN):
+            self._read_all(ordered)
+            return
+        count = min(THREADS, len(ordered))
+        with self._lock:
+            threads = self._threads
+        runs = [
+            ordered[len(ordered) * at // count : len(ordered) * (at + 1) // count]
+            for at in range(count)
+        ]
+        # All end before the buffer is used again, whatever happens to one of them.
+        begun = [threads.submit(self._read_all, run) for run in runs]
+        errors = [each.exception() for each in begun]
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def _read_all(self, parts: Sequence[_Part]) -> None:
+        for shard, some in groupby(parts, key=attrgetter("shard")):
+            with self._reads(shard) as reads:
+                for part in some:
+                    reads.read_into(part.view, part.start)
+
+    @contextmanager
+    def _reads(self, shard: int) -> Iterator[_Reads]:
+        with self._lock:
+            found = self._open.get(shard)
+            if found is None:
+                found = self._open[shard] = _Open(self._opened(self._known[shard]))
+                self._close_old()
+            self._open.move_to_end(shard)
+            found.users += 1
+        try:
+            yield found.reads
+        finally:
+            with self._lock:
+                found.users -= 1
+
+    def _close_old(self) -> None:
+        for shard, each in list(self._open.items())[: len(self._open) - self._open_max]:
+            if not each.users:
+                del self._open[shard]
+                each.reads.close()
+
+    def _opened(self, known: ManifestInput) -> _Reads:
+        info = ObjectInfo(known.name, known.bytes, known.mtime_ns, known.etag)
+        pinned = self._bucket.pinned(info)
+        if pinned is not None:
+            return pinned
+        source = self._bucket.open(known.name)
+        if not _is_still(source.info, known):
+            source.close()
+            text = f"input {known.name} of the view in {self._bucket.uri} has changed"
+            raise ChangedInputError(text, hint=_HINT)
+        random = source.random_reads()
+        if random is None:
+            return source
+        source.close()
+        return _FileReads(random, known.name)
+
+
+class _FileReads:
+    """Reads of a file through the page cache, in any order."""
+
+    def __init__(self, reads: RandomReads, name: str) -> None:
+        self._reads = reads
+        self._name = name
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from byte ``offset``."""
+        done = 0
+        while done < len(buffer):
+            got = self._reads.peek(buffer[done:], offset + done)
+            if not got:
+                text = f"input {self._name} of the view ends at byte {offset + done:,}"
+                raise ChangedInputError(text, hint=_HINT)
+            done += got
+
+    def close(self) -> None:
+        """Release it."""
+        self._reads.close()

@@ -1,0 +1,213 @@
+"""Views: everything reads them as it reads the shards for which they stand, or names what is
+wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsort
+from dsort import api
+from dsort.errors import (
+    ChangedInputError,
+    CorruptShardError,
+    InputError,
+    MissingShardError,
+    NamesTakenError,
+    SpecError,
+)
+from dsort.loader import Loader
+from tests.support.commands import CommandLine
+from tests.support.datasets import small_dataset, write_shards
+from tests.support.seaweedfs import S3Server
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+SPEC: dict[str, Any] = {
+    "input_bck": "in",
+    "output_bck": "out",
+    "output_format": "out-%03d",
+    "output_shard_records": 10,
+    "algorithm": {"kind": "shuffle", "seed": 4},
+}
+VIEW: dict[str, Any] = {**SPEC, "output": "view", "output_bck": "view"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with inputs, their shuffled shards, and a view of these."""
+    monkeypatch.chdir(tmp_path)
+    write_shards(tmp_path / "in", small_dataset(5))
+    dsort.run(SPEC)
+    dsort.run(VIEW)
+    return tmp_path
+
+
+def manifest_in(bucket: Path) -> Path:
+    (found,) = bucket.glob(".dsort/*/manifest.json")
+    return found
+
+
+def test_a_view_is_files_without_payload_and_a_manifest(here: Path) -> None:
+    files = sorted(path.name for path in (here / "view").glob("*.*") if path.is_file())
+    assert files == [f"out-{number:03}.tar.view" for number in range(4)]
+    manifest = json.loads(manifest_in(here / "view").read_bytes())
+    sizes = [path.stat().st_size for path in sorted((here / "out").glob("*.tar"))]
+    assert [each["decoded_bytes"] for each in manifest["outputs"]] == sizes
+    assert all(each["etag"] for each in manifest["inputs"])
+
+
+@pytest.mark.parametrize("where", ["manifest", "bucket", "file"])
+def test_records_of_a_view_are_those_of_the_shards(where: str, here: Path) -> None:
+    places: dict[str, tuple[Any, Any]] = {
+        "manifest": (manifest_in(here / "view"), manifest_in(here / "out")),
+        "bucket": ("view", "out"),
+        "file": (["view/out-001.tar.view"], ["out/out-001.tar"]),
+    }
+    view, shards = places[where]
+    assert list(dsort.read_shards(view)) == list(dsort.read_shards(shards))
+    of_view, of_shards = dsort.Dataset(view, cache=""), dsort.Dataset(shards, cache="")
+    assert len(of_view) == len(of_shards) > 5
+    assert dict(of_view[5].members) == dict(of_shards[5].members)
+    key = of_shards[5].key
+    assert [each.key for each in of_view.where(key)] == [key]
+
+
+def test_one_file_of_a_view_opens_as_its_shard(here: Path, cli: CommandLine) -> None:
+    with dsort.open("view/out-002.tar.view") as view, dsort.open("out/out-002.tar") as shard:
+        assert [each.key for each in view] == [each.key for each in shard]
+    assert cli("cat", "view/out-002.tar.view", "-o", "whole").code == 0
+    assert (here / "whole").read_bytes() == (here / "out" / "out-002.tar").read_bytes()
+    key = next(iter(dsort.read_shards(["out/out-002.tar"]))).key
+    assert cli("cat", "view/out-002.tar.view", f"{key}.cls").out
+    assert "10" in cli("inspect", "view/out-002.tar.view").out
+
+
+def test_verify_compares_a_view_with_its_inputs(here: Path, cli: CommandLine) -> None:
+    assert api.verify(manifest_in(here / "view").read_bytes(), output_uri="view").ok
+    assert cli("verify", "view").code == 0
+
+
+def test_the_shards_of_a_view_are_made_later(here: Path, cli: CommandLine) -> None:
+    assert cli("materialize", "view", "made").code == 0
+    for path in (here / "out").glob("*.tar"):
+        assert (here / "made" / path.name).read_bytes() == path.read_bytes()
+    assert cli("verify", "made").code == 0
+    assert cli("materialize", "view", "made").code == NamesTakenError.exit_code
+    assert cli("materialize", "made", "again").code == InputError.exit_code
+    assert sorted(each.name for each in (here / "made" / ".dsort").iterdir()) == [
+        manifest_in(here / "made").parent.name
+    ]
+
+
+def changed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"), [(Path.unlink, MissingShardError), (changed, ChangedInputError)]
+)
+def test_an_input_that_is_not_as_it_was_is_named_before_the_first_record(
+    damage: Callable[[Path], None], error: type[InputError], here: Path
+) -> None:
+    damage(here / "in" / "in-1.tar")
+    uses: tuple[Callable[[str], object], ...] = (
+        dsort.read_shards,
+        dsort.Dataset,
+        Loader,
+        lambda where: api.materialize(where, "made"),
+    )
+    for use in uses:
+        with pytest.raises(error, match=r"in-1\.tar"):
+            use("view")
+    assert not (here / "made").exists()
+
+
+def test_an_input_that_changes_later_is_named(here: Path) -> None:
+    records = dsort.read_shards("view")
+    changed(here / "in" / "in-1.tar")
+    with pytest.raises(ChangedInputError, match=r"in-1\.tar"):
+        list(records)
+
+
+def test_other_modes_and_links_of_an_input_do_not_matter(here: Path) -> None:
+    os.link(here / "in" / "in-1.tar", here / "link")
+    (here / "in" / "in-0.tar").chmod(0o600)
+    assert len(list(dsort.read_shards("view"))) == len(list(dsort.read_shards("out")))
+
+
+def test_a_file_that_is_not_the_manifests_is_refused(here: Path) -> None:
+    name = "out-000.tar.view"
+    (here / "view" / name).write_bytes((here / "view" / "out-001.tar.view").read_bytes())
+    with pytest.raises(ChangedInputError, match=name):
+        list(dsort.read_shards("view"))
+
+
+def edited(here: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    path = manifest_in(here / "view")
+    document = json.loads(path.read_bytes())
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def shorter_input(document: dict[str, Any]) -> None:
+    document["inputs"] = document["inputs"][:1]
+
+
+def more_bytes(document: dict[str, Any]) -> None:
+    document["outputs"][0]["decoded_bytes"] += 512
+
+
+def fewer_records(document: dict[str, Any]) -> None:
+    document["outputs"][0]["records"] = 1
+
+
+@pytest.mark.parametrize("change", [shorter_input, more_bytes, fewer_records])
+def test_a_manifest_that_does_not_fit_the_files_is_refused(
+    change: Callable[[dict[str, Any]], None], here: Path
+) -> None:
+    with pytest.raises(CorruptShardError):
+        list(dsort.read_shards(edited(here, change)))
+
+
+def test_a_manifest_of_shards_is_no_view(here: Path) -> None:
+    def renamed(document: dict[str, Any]) -> None:
+        document["outputs"][0]["name"] = "out-000.tar"
+
+    with pytest.raises(InputError):
+        dsort.read_shards(edited(here, renamed))
+
+
+def test_the_number_of_workers_does_not_change_a_view(here: Path) -> None:
+    options = dsort.RunOptions(root=here, workers=3, move="spill")
+    dsort.run({**VIEW, "output_bck": "other"}, options=options)
+    for path in (here / "view").glob("*.view"):
+        assert (here / "other" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_shards_that_only_their_names_show_to_be_compressed_are_refused(here: Path) -> None:
+    (here / "in" / "in-9.tar.gz").write_bytes(b"\x1f\x8b")
+    spec = {**VIEW, "input_format": {"objnames": ["in-9.tar.gz"]}, "overwrite": True}
+    with pytest.raises(SpecError):
+        dsort.run(spec)
+
+
+def test_a_view_in_a_store_points_into_a_store(
+    here: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
+    bucket = f"s3://{s3.new_bucket_name()}"
+    dsort.run({**SPEC, "output_bck": f"{bucket}/in"})
+    spec = {**VIEW, "input_bck": f"{bucket}/in", "algorithm": {"kind": "shuffle", "seed": 6}}
+    report = dsort.run({**spec, "output_bck": f"{bucket}/view"})
+    dsort.run({**spec, "output": "shards", "output_bck": "direct"})
+    read = [(each.key, each.members) for each in dsort.read_shards(report)]
+    assert read == [(each.key, each.members) for each in dsort.read_shards("direct")]
+    api.materialize(report, f"{bucket}/made")
+    assert list(dsort.read_shards(f"{bucket}/made")) == list(dsort.read_shards("direct"))
