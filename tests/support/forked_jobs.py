@@ -78,9 +78,10 @@ def _begins_jobs(nursery: Callable[[], Nursery]) -> None:
         env: Mapping[str, str],
         stdout: IO[bytes],
         umask: int = -1,
-        **_: Any,
-    ) -> Forked:
-        assert command[3] == hosting_process.MODULE
+        **more: Any,
+    ) -> Forked | subprocess.Popen[bytes]:
+        if command[3] != hosting_process.MODULE:  # Ray's head
+            return subprocess.Popen(command, env=env, stdout=stdout, umask=umask, **more)
         become, output = f"{__name__}:become_job", [stdout.fileno()] * 2
         inherited = _umask() if umask < 0 else umask
         return nursery().begin(become, command[4:], inherited, descriptors=output, env=env)
