@@ -87,7 +87,7 @@ def run_service(
     config: ServiceConfig,
     *,
     say: Callable[[str], None],
-    guest: Guest = NO_GUEST,
+    guest: Guest | None = None,
     url_file: Path | None = None,
     access_log: bool = False,
 ) -> None:
@@ -103,7 +103,7 @@ def run_service(
         _sigterm_like_ctrl_c(),
         _alone(config.state_dir),
         _socket(config) as listening,
-        Service(config, guest) as service,
+        Service(config, guest or NO_GUEST) as service,
     ):
         _refuse_without_tokens(config, service, say)
         url = _url(config, listening)

@@ -149,7 +149,7 @@ def _add_put(routes: APIRouter, service: Service) -> None:
             raise SpecError("the body ended too soon") from None
         details = {"bucket": place.uri, "size_bytes": size_bytes}
         await run_in_threadpool(
-            note, service, request, identity, "object.put", place.name, **details
+            note, request, identity.name, "object.put", place.name, None, **details
         )
         return Response(status_code=200)
 

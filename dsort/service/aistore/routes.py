@@ -44,8 +44,16 @@ from dsort.service.aistore.lookups import (
     stop_job,
 )
 from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import SPEC_BODY, Caller, Submitting, note, problems, shown
-from dsort.service.database.tables import JobRow, shown_uris
+from dsort.service.api.dependencies import (
+    SPEC_BODY,
+    Caller,
+    Submitting,
+    note,
+    problems,
+    shown,
+    shown_buckets,
+)
+from dsort.service.database.tables import JobRow
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.spec_text import parse_text
 from dsort.service.security.tokens import visible
@@ -151,11 +159,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             new = service.submitter.job_of(spec, identity)
             refuse_absent(service, new)  # not before the token allows it: this reveals what exists
             row, _ = service.submitter.put(new)
-            details = {
-                "input": shown_uris(row.input_uri),
-                "output": shown_uris(row.output_uri),
-                "kind": row.kind,
-            }
+            details = {**shown_buckets(row), "kind": row.kind}
             note(request, identity.name, "job.submit", row.job_id, **details)
             service.dispatcher.wake()
             return TextAnswer(peer_id(row.job_id))

@@ -18,8 +18,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import Connection
 
 from dsort.errors import ForbiddenError, SpecError, SpecProblem, UnauthorizedError
+from dsort.service.database.tables import shown_uris
 from dsort.service.problems import PROBLEM_JSON
-from dsort.service.security.tokens import ADMIN, ANYONE, SUBMITTER, Identity
+from dsort.service.security.tokens import ADMIN, ANYONE, SUBMITTER, HasBuckets, Identity
 from dsort.spec.schema import schema as job_schema
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ def note(
     is one."""
     service: Service = request.app.state.service
     service.audit.note(connection, who, address_of(request), action, target, details)
+
+
+def shown_buckets(of: HasBuckets) -> dict[str, Any]:
+    """The buckets of a job or a schedule, for the audit trail."""
+    return {"input": shown_uris(of.input_uri), "output": shown_uris(of.output_uri)}
 
 
 def identity(request: Request, credentials: Credentials) -> Identity:

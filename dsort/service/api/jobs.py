@@ -27,6 +27,7 @@ from dsort.service.api.dependencies import (
     number_of,
     problems,
     shown,
+    shown_buckets,
 )
 from dsort.service.database.tables import JobRow, main_uri, shown_uris
 from dsort.service.hosting.process import remove_logs
@@ -212,8 +213,7 @@ def _add_submit(routes: APIRouter, service: Service) -> None:
         )
 
         def on_insert(connection: Connection, new: JobRow) -> None:
-            where = {"input": shown_uris(new.input_uri), "output": shown_uris(new.output_uri)}
-            details = {**where, "kind": new.kind, **_for_admins(new.spec)}
+            details = {**shown_buckets(new), "kind": new.kind, **_for_admins(new.spec)}
             note(request, identity.name, "job.submit", new.job_id, connection, **details)
 
         def take_in() -> JobOut:

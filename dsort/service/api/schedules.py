@@ -21,6 +21,7 @@ from dsort.service.api.dependencies import (
     number_of,
     problems,
     shown,
+    shown_buckets,
 )
 from dsort.service.database import tables
 from dsort.service.database.tables import main_uri, shown_uris
@@ -312,8 +313,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         def add() -> ScheduleView:
             loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
             row = service.schedules.add(loaded.definition, identity)
-            buckets = {"input": shown_uris(row.input_uri), "output": shown_uris(row.output_uri)}
-            note(request, identity.name, "schedule.add", row.name, **buckets)
+            note(request, identity.name, "schedule.add", row.name, **shown_buckets(row))
             response.headers["Location"] = f"/v1/schedules/{row.name}"
             absent = _absent_inputs(service, loaded.definition, identity)
             return _shown(service, row, identity, warnings=(*loaded.warnings, *absent))
@@ -355,8 +355,7 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         def change() -> ScheduleView:
             loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
             after = service.schedules.change(row.name, loaded.definition, identity)
-            buckets = {"input": shown_uris(after.input_uri), "output": shown_uris(after.output_uri)}
-            note(request, identity.name, "schedule.change", row.name, **buckets)
+            note(request, identity.name, "schedule.change", row.name, **shown_buckets(after))
             absent = _absent_inputs(service, loaded.definition, identity)
             return _shown(service, after, identity, warnings=(*loaded.warnings, *absent))
 
