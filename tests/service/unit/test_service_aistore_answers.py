@@ -1,5 +1,5 @@
 """Jobs in AIStore's words: every field has the type and the meaning that its own Python SDK gives
-it, in every state that a job can be in."""
+it, in every state that a job can be in. And key maps that the SDK puts beside the inputs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from aistore.sdk.dsort.types import JobInfo
 from msgspec.structs import replace
 
+from dsort.errors import SpecError
 from dsort.service.aistore.answers import (
     ZERO_TIME,
     bucket_model,
@@ -20,8 +21,11 @@ from dsort.service.aistore.answers import (
     job_info,
     kinds_to_name,
 )
-from dsort.service.database.tables import JobRow
+from dsort.service.aistore.key_maps import HeldKeyMaps, with_key_map
+from dsort.service.jobs.rows import JobRow
+from tests.support.fake_clock import FakeClock
 from tests.support.internals import OVERHEAD_TEXT, WARNING_TEXTS
+from tests.support.job_rows import job_row
 
 ROOT = Path("/data")
 NO_TIMES = {
@@ -31,43 +35,13 @@ NO_TIMES = {
     "max_ms": "0",
     "avg_ms": "0",
 }
-QUEUED = JobRow(
+QUEUED = job_row(
+    "20261120-170000-4f2a9c",
     number=1,
-    job_id="20261120-170000-4f2a9c",
-    kind="run",
-    owner="ann",
-    priority=0,
     description="nightly",
-    spec={},
     input_uri="file:///data/in",
     output_uri="s3://shards/night",
-    claims=None,
-    schedule_id=None,
-    due_at=None,
-    after_commit=None,
-    hooks=None,
-    idempotency_key=None,
-    body_digest=None,
     created_at=990.0,
-    state="queued",
-    stop_asked_at=None,
-    stop_reason=None,
-    phase=None,
-    progress=None,
-    phases=None,
-    warning_count=0,
-    started_at=None,
-    ended_at=None,
-    attempt=0,
-    deaths=0,
-    host=None,
-    replica=None,
-    pid=None,
-    pid_started=None,
-    heartbeat_at=None,
-    result=None,
-    error=None,
-    exit_code=None,
 )
 RUNNING = replace(QUEUED, state="running", started_at=1000.5, attempt=1)
 DONE = {
@@ -143,9 +117,8 @@ def test_buckets_have_the_names_that_a_spec_would_give_them() -> None:
     assert info.src_bck.name == "in"
 
 
-@pytest.mark.parametrize(
-    ("uri", "name", "provider"),
-    [
+def test_every_kind_of_bucket_has_its_name_and_provider() -> None:
+    for uri, name, provider in (
         ("file:///data/a/b", "a/b", "ais"),
         ("file:///database", "/database", "file"),
         ("file:///else/50%25", "/else/50%", "file"),
@@ -153,11 +126,9 @@ def test_buckets_have_the_names_that_a_spec_would_give_them() -> None:
         ("az://container/p", "container/p", "azure"),
         ("ais://bucket", "bucket", "ais"),
         ("https://host:8080/p", "https://host:8080/p", "ht"),
-    ],
-)
-def test_every_kind_of_bucket(uri: str, name: str, provider: str) -> None:
-    model = bucket_model(uri, ROOT)
-    assert (model["name"], model["provider"]) == (name, provider)
+    ):
+        model = bucket_model(uri, ROOT)
+        assert (model["name"], model["provider"]) == (name, provider), uri
 
 
 def test_extraction_runs_and_counts() -> None:
@@ -338,3 +309,82 @@ def test_the_warning_of_headers_and_padding_is_not_among_those_that_are_counted(
 def test_times_are_gos() -> None:
     assert go_time(None) == ZERO_TIME
     assert go_time(0.000001) == "1970-01-01T00:00:00.000001Z"
+
+
+HERE = "dsort.example:8080"
+URL = f"http://{HERE}/v1/objects/in/ekm-file.json?provider=ais"
+MAP = b'{"low-%d.tar": ["^0"], "high-%d.tar": ["^1"]}'
+
+
+def spec(url: str = URL) -> dict[str, object]:
+    """What the SDK sends for a key map."""
+    return {"input_bck": {"name": "in"}, "output_format": "", "ekm_file": url, "ekm_file_sep": ""}
+
+
+def test_the_key_map_that_was_put_becomes_the_specs_own() -> None:
+    held = HeldKeyMaps()
+    held.put("ann", "in", MAP)
+    assert with_key_map(spec(), held, owner="ann", address=HERE) == {
+        "input_bck": {"name": "in"},
+        "output_format": "",
+        "ekm": {"low-%d.tar": ["^0"], "high-%d.tar": ["^1"]},
+    }
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://other.example/v1/objects/in/ekm-file.json",
+        f"http://{HERE}/v1/objects/in/other.json",
+        f"http://{HERE}/v1/sort",
+        "/v1/objects/in/ekm-file.json",
+    ],
+)
+def test_other_places_stay_as_they_are(url: str) -> None:
+    held = HeldKeyMaps()
+    held.put("ann", "in", MAP)
+    assert with_key_map(spec(url), held, owner="ann", address=HERE) == spec(url)
+
+
+@pytest.mark.parametrize(("owner", "bucket"), [("bob", "in"), ("ann", "else")])
+def test_nobody_gets_a_key_map_that_is_not_theirs(owner: str, bucket: str) -> None:
+    held = HeldKeyMaps()
+    held.put(owner, bucket, MAP)
+    with pytest.raises(SpecError, match="no key map was put into in lately"):
+        with_key_map(spec(), held, owner="ann", address=HERE)
+
+
+@pytest.mark.parametrize("data", [b"key\tshard-%d", b"\xff", b'{"a": [], "a": []}', b"[" * 99_999])
+def test_what_is_no_json_is_refused(data: bytes) -> None:
+    held = HeldKeyMaps()
+    held.put("ann", "in", data)
+    with pytest.raises(SpecError):
+        with_key_map(spec(), held, owner="ann", address=HERE)
+
+
+def test_key_maps_are_held_for_ten_minutes() -> None:
+    clock = FakeClock()
+    held = HeldKeyMaps(clock.now)
+    held.put("ann", "in", MAP)
+    clock.seconds += 600
+    assert held.get("ann", "in") == MAP
+    clock.seconds += 1
+    assert held.get("ann", "in") is None
+
+
+def test_the_oldest_key_maps_go_where_they_are_too_many_or_too_large() -> None:
+    held = HeldKeyMaps()
+    for number in range(65):
+        held.put("ann", f"in-{number}", MAP)
+    assert held.get("ann", "in-0") is None
+    assert held.get("ann", "in-1") == MAP
+    held.put("ann", "large", b"x" * (16 << 20))
+    assert [held.get("ann", f"in-{number}") for number in range(65)] == [None] * 65
+    assert held.get("ann", "large") is not None
+
+
+def test_a_key_map_that_is_put_again_replaces_the_first() -> None:
+    held = HeldKeyMaps()
+    held.put("ann", "in", b"{}")
+    held.put("ann", "in", MAP)
+    assert held.get("ann", "in") == MAP

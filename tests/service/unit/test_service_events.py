@@ -1,9 +1,10 @@
-"""The law of metrics: what is reported can be read by Prometheus, every event counts once, a job
-that has ended leaves no series behind, and nobody makes series by what he asks for."""
+"""Events of jobs: their metrics, which Prometheus can read, count each once; the feed hands each to
+all who watch its job; and progress is one number that only ever grows."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +14,22 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import update
+from sqlalchemy import insert, update
 from starlette.types import Receive, Scope, Send
 
+from dsort.service import change_feed as feed
 from dsort.service.api.metrics import Metrics, RequestMetrics
-from dsort.service.database.engine import Database, open_database
-from dsort.service.database.tables import JobRow, jobs
+from dsort.service.change_feed import ChangeFeed
+from dsort.service.database.engine import Database, open_database, stored_value
+from dsort.service.database.tables import events, jobs
+from dsort.service.jobs.rows import PHASES, EventRow, progress_view
 from dsort.service.jobs.store import JobStore
 from dsort.service.security.tokens import VIEWER, Identity
+from tests.support.internals import JobOut, to_json
+from tests.support.job_rows import job_row
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -55,17 +63,7 @@ def counted(tmp_path: Path) -> Iterator[Counted]:
         store = JobStore(database, clock=lambda: 1000.0)
         found = Counted(database, Metrics(store, replica="r1"))
         for job_id, replica in (("job-1", "r1"), ("job-2", "r2")):
-            store.submit(
-                JobRow(
-                    job_id=job_id,
-                    kind="run",
-                    owner="ann",
-                    spec={},
-                    input_uri="s3://in",
-                    output_uri=f"s3://out-{job_id}",
-                    claims=[],
-                )
-            )
+            store.submit(job_row(job_id, input_uri="s3://in", output_uri=f"s3://out-{job_id}"))
             found.set(job_id, state="running", replica=replica, started_at=1042.0, attempt=1)
         yield found
 
@@ -242,3 +240,179 @@ def test_what_runs_is_reported(counted: Counted) -> None:
     names = {name for name, _ in counted.samples()}
     assert "dsort_build_info" in names
     assert not {name for name in names if not name.startswith("dsort_")}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with open_database(f"sqlite:///{tmp_path}/service.db") as opened:
+        store = JobStore(opened)
+        for job_id in ("a", "b"):
+            new = job_row(job_id, owner="me")
+            store.submit(new)
+        yield opened
+
+
+def note(database: Database, number: int, job_id: str = "a") -> None:
+    row = {"number": number, "job_id": job_id, "at": 0.0, "kind": "log", "data": {"n": number}}
+    with database.writing() as connection:
+        connection.execute(insert(events), row)
+
+
+async def taken(queue: feed.Subscriber) -> list[int | None]:
+    await asyncio.to_thread(int)  # what was handed on comes with the loop's next turn
+    found: list[int | None] = []
+    while not queue.empty():
+        event = queue.get_nowait()
+        found.append(None if event is None else event.number)
+    return found
+
+
+def test_all_who_watch_a_job_learn_of_it_and_nobody_else_does(database: Database) -> None:
+    heard: list[EventRow] = []
+
+    async def watch() -> None:
+        source = ChangeFeed(JobStore(database), trails=False, listener=heard.append)
+        with source.watch("a") as one, source.watch("a") as two, source.watch("b") as other:
+            note(database, 10)
+            note(database, 11, "b")
+            note(database, 12)
+            source.turn()
+            source.turn()
+            assert await taken(one) == await taken(two) == [10, 12]
+            assert await taken(other) == [11]
+        assert [event.number for event in heard] == [10, 11, 12]
+
+    asyncio.run(watch())
+
+
+def test_an_event_that_is_committed_late_is_reported_late_and_once(database: Database) -> None:
+    async def watch() -> None:
+        source = ChangeFeed(JobStore(database), trails=True)
+        with source.watch("a") as queue:
+            note(database, 20)
+            source.turn()
+            note(database, 15)
+            note(database, 21)
+            source.turn()
+            source.turn()
+            assert await taken(queue) == [20, 15, 21]
+
+    asyncio.run(watch())
+
+
+def test_a_stream_that_falls_far_behind_is_ended(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "WAITING_MAX", 3)
+
+    async def watch() -> None:
+        source = ChangeFeed(JobStore(database), trails=False)
+        with source.watch("a") as queue:
+            for number in range(10, 20):
+                note(database, number)
+            source.turn()
+            assert None in await taken(queue)  # and it asks again for what it has not seen
+
+    asyncio.run(watch())
+
+
+def test_the_end_of_the_feed_ends_all_streams(database: Database) -> None:
+    async def watch() -> None:
+        source = ChangeFeed(JobStore(database), trails=False)
+        with source.watch("a") as queue:
+            source.close()
+            assert await taken(queue) == [None]
+        with source.watch("a") as queue:
+            assert await taken(queue) == [None]
+
+    asyncio.run(watch())
+
+
+def progress_of(phase: str, done: int, total: int, elapsed_s: float = 4.0) -> dict[str, Any]:
+    return {
+        "phase": phase,
+        "shards_done": done,
+        "shards_total": total,
+        "records_done": 0,
+        "bytes_done": done * 100,
+        "bytes_total": total * 100,
+        "elapsed_s": elapsed_s,
+        "bytes_per_s": None,
+    }
+
+
+@pytest.mark.parametrize("kind", ["run", "plan"])
+def test_the_share_grows_to_the_whole_over_all_phases(kind: str) -> None:
+    phases = PHASES if kind == "run" else PHASES[:3]
+    shares = []
+    for phase in phases:
+        for done in (0, 3, 10):
+            view = progress_view(progress_of(phase, done, 10), kind)
+            assert view is not None
+            shares.append(view["share"])
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+
+
+def test_what_is_left_is_reported_once_one_can_tell() -> None:
+    def left_s(done: int, total: int, elapsed_s: float) -> float | None:
+        view = progress_view(progress_of("create", done, total, elapsed_s), "run")
+        assert view is not None
+        return view["left_s"]  # type: ignore[no-any-return]
+
+    assert left_s(1, 4, 2.0) == 6.0
+    assert left_s(1, 4, 0.5) is None  # too soon
+    assert left_s(0, 4, 9.0) is None
+    assert left_s(4, 4, 9.0) is None
+    assert left_s(1, 0, 9.0) is None  # of how much is not known
+
+
+def test_what_is_left_goes_with_the_rate_that_is_shown() -> None:
+    """A job that goes on had most of it done before this attempt began."""
+    view = progress_view({**progress_of("create", 9, 10, 2.0), "bytes_per_s": 10.0}, "run")
+    assert view is not None
+    assert view["left_s"] == 10.0
+
+
+def test_without_bytes_shards_are_counted() -> None:
+    counted = {**progress_of("extract", 5, 10), "bytes_done": 0, "bytes_total": 0}
+    view = progress_view(counted, "run")
+    assert view is not None
+    assert view["share"] == pytest.approx(0.02 + 0.43 / 2)
+    assert progress_view(None, "run") is None
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(VALUES)
+def test_what_the_service_stores_is_read_as_it_was(value: object) -> None:
+    assert stored_value(to_json(value)) == json.loads(to_json(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": NaN}', {"a": None}),
+        ('["caf\\udce9", "\\ud83d"]', ["caf\\xe9", "\\ud83d"]),
+        ('{"\\ud800": "\\ud83d\\ude00"}', {"\\ud800": "\U0001f600"}),
+        ('{"a": 123456789012345678901234567890}', {"a": 123456789012345678901234567890}),
+    ],
+)
+def test_odd_values_are_read_as_values_that_can_be_sent(text: str, value: object) -> None:
+    assert stored_value(text) == value
+
+
+@pytest.mark.parametrize("levels", [150, 250, 5_000, 200_000])
+def test_a_value_of_many_levels_can_be_shown(levels: int) -> None:
+    document = {"levels": stored_value("[" * levels + "]" * levels)}
+    shown = JobOut(job_id="a", kind="run", state="failed", error=document)
+    assert json.loads(to_json(shown.model_dump(mode="json")))["error"]
+
+
+@pytest.mark.parametrize("text", ["", "[", '{"a"', b"\xff\xfe", "nul"])
+def test_a_torn_text_says_so(text: str | bytes) -> None:
+    assert stored_value(text)["unreadable"].startswith("no JSON")

@@ -1,19 +1,31 @@
-"""Members of shards by ranges; and headers of shards, which are read once."""
+"""Looks into shards: members by ranges, with tickets that let a player in; headers that are read
+once; limits of memory; and turns, which clients get one after the other."""
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
+import json
 import os
+import random
+import subprocess
+import sys
 import tarfile
-from collections.abc import Iterator
+import types
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from dsort.service.security.tokens import VIEWER
+from dsort.errors import TooManyRequestsError
+from dsort.service.objects import processes
+from dsort.service.objects.processes import RUNNING_MAX, WAITING_MAX, Turns
+from dsort.service.security.tokens import TICKET_S, VIEWER, MemberTickets
 from tests.support.service_here import ServiceHere, service_here
+from tests.support.service_process import await_that, running_service
 
 SOUND = b"RIFF\x24\0\0\0WAVEfmt " + bytes(range(256)) * 20_000  # 5 MB
 LONG_BYTES = 70 << 20
@@ -101,6 +113,72 @@ def test_of_a_member_that_is_too_large_to_be_sent_whole_any_range_is(here: Servi
     assert ranged(here, "bytes=8-11", path).content == b"WAVE"
 
 
+def test_a_ticket_opens_one_member_and_tells_what_sound_it_is(here: ServiceHere) -> None:
+    made = here.client.post(SHARD, params=SOUND_AT)
+    assert made.status_code == 200, made.text
+    url = made.json()["url"]
+    nobody = {"Authorization": "", "Range": "bytes=0-3"}
+    heard = here.client.get(url, headers=nobody)
+    assert (heard.status_code, heard.content) == (206, b"RIFF")
+    assert heard.headers["Content-Type"] == "audio/wav"
+    assert heard.headers["X-Content-Type-Options"] == "nosniff"
+    assert heard.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    row = here.service.audit.list(limit=1)[0]
+    assert (row.action, row.who, row.details) == ("data.read", "vera", SOUND_AT)
+    head, _, sign = url.rpartition("=")
+    for other in (
+        url.replace("number=0", "number=1"),
+        url.replace("member=0", "member=1"),
+        url.replace("s.tar", "long.tar"),
+        url.replace("/members/", "/samples/"),
+        f"{head}={'9' + sign[1:]}",
+        f"{head}={sign}x",
+        f"{head}=",
+        url.partition("?")[0] + "?number=0&member=0",
+    ):
+        assert here.client.get(other, headers=nobody).status_code == 401, other
+    text = here.client.post(SHARD, params={"number": 0, "member": 1}).json()["url"]
+    shown = here.client.get(text, headers=nobody)
+    assert shown.headers["Content-Type"] == "application/octet-stream"
+    assert here.client.post("/v1/members/other/s.tar", params=SOUND_AT).status_code == 403
+
+
+def test_the_access_log_of_a_service_has_no_tickets(tmp_path: Path) -> None:
+    (tmp_path / "sounds").mkdir()
+    write_tar(tmp_path / "sounds" / "s.tar", {"0001.wav": SOUND})
+    arguments = ("--no-auth", "--access-log", "--root", str(tmp_path))
+    with (
+        running_service(tmp_path, *arguments, "--state-dir", str(tmp_path / "state")) as service,
+        httpx.Client(base_url=service.url, timeout=60) as client,
+    ):
+        url = client.post(SHARD, params=SOUND_AT).json()["url"]
+        heard = client.get(url, headers={"Range": "bytes=0-3"})
+        assert (heard.status_code, heard.content) == (206, b"RIFF")
+        (line,) = await_that(
+            lambda: [each for each in service.log_text().splitlines() if "GET" in each]
+        )
+    assert f'"GET {SHARD}?number=0&member=0&ticket=... HTTP/1.1" 206' in line
+    assert url.rpartition("ticket=")[2].split(".")[1] not in service.log_text()
+
+
+def test_a_ticket_ends_after_a_while_and_with_its_token(here: ServiceHere) -> None:
+    now_s = 1e9
+    tickets = MemberTickets(clock=lambda: now_s)
+    ticket, ends_at = tickets.made("vera", b"a member")
+    assert (ends_at, tickets.holder(ticket, b"a member")) == (now_s + TICKET_S, "vera")
+    assert tickets.holder(ticket, b"another") is None
+    now_s += TICKET_S
+    assert tickets.holder(ticket, b"a member") is None
+    sounds = str(here.service.config.run.root / "sounds")
+    token = here.service.tokens.add("gone", VIEWER, [sounds], [])
+    url = here.client.post(
+        SHARD, params=SOUND_AT, headers={"Authorization": f"Bearer {token}"}
+    ).json()["url"]
+    assert here.client.get(url, headers={"Authorization": ""}).status_code == 200
+    here.service.tokens.remove("gone")
+    assert here.client.get(url, headers={"Authorization": ""}).status_code == 401
+
+
 def test_headers_of_a_shard_are_read_once_until_it_changes(here: ServiceHere) -> None:
     path = here.service.config.run.root / "sounds" / "kept.tar"
     write_tar(path, {"0001.bin": bytes(2 << 20), "0002.bin": b"two"})
@@ -118,3 +196,168 @@ def test_headers_of_a_shard_are_read_once_until_it_changes(here: ServiceHere) ->
     (another,) = kept(here) - before - {index}
     another.write_bytes(index.read_bytes())  # somebody's: its records are not in this shard
     assert here.client.get(listed).status_code < 500
+
+
+LOOKS = """
+import os, sys
+from pathlib import Path
+from dsort.service.objects import shard_main
+
+def look(directory, order):
+    bytearray(order["bytes"])
+
+shard_main.look = look
+reads, writes = os.pipe()
+if os.fork() == 0:
+    os._exit(shard_main._done(Path(sys.argv[1]), writes, parent=os.getppid()))
+os.close(writes)
+os.wait()
+sys.stdout.write(os.read(reads, 1 << 16).decode().partition("\\n")[2])
+"""
+
+
+@pytest.mark.parametrize(("mebibytes", "status"), [(256, None), (1024, 413)])
+def test_a_look_that_takes_more_memory_than_a_reader_may_is_refused(
+    mebibytes: int, status: int | None, tmp_path: Path
+) -> None:
+    order = {"look": "records", "bytes": mebibytes << 20}
+    (tmp_path / "order.json").write_text(json.dumps(order))
+    command = [sys.executable, "-c", LOOKS, str(tmp_path)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    problem = json.loads(answer.stdout).get("problem", {})
+    assert problem.get("status") == status, problem
+
+
+class Look:
+    """A request, which keeps its turn until the test ends it. ``begun``: who got turns."""
+
+    def __init__(self, turns: Turns, client: str, begun: list[str]) -> None:
+        self.may_end = asyncio.Event()
+        self.client = client
+        self.has_turn = False
+        self.task = asyncio.create_task(self._run(turns, begun))
+
+    async def _run(self, turns: Turns, begun: list[str]) -> None:
+        async with turns.one(self.client):
+            begun.append(self.client)
+            self.has_turn = True
+            try:
+                await self.may_end.wait()
+            finally:
+                self.has_turn = False
+
+    async def end(self) -> None:
+        self.may_end.set()
+        await self.task
+
+
+@types.coroutine
+def step() -> Generator[None]:
+    """Every task that can go on does so, once."""
+    yield
+
+
+async def settled() -> None:
+    """All tasks have gone as far as they can."""
+    for _ in range(20):
+        await step()
+
+
+def in_a_loop(test: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await test()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_asks_for_all_turns_leaves_one_for_another() -> None:
+    async def test() -> None:
+        turns, begun = Turns(), list[str]()
+        greedy = [Look(turns, "ann", begun) for _ in range(WAITING_MAX)]
+        await settled()
+        assert begun == ["ann"] * (RUNNING_MAX - 1)
+        other = Look(turns, "ben", begun)
+        await settled()
+        assert begun[-1] == "ben"  # at once, though none of ann's looks has ended
+        for each in (*greedy, other):
+            await each.end()
+
+    in_a_loop(test)
+
+
+def test_clients_that_wait_get_turns_one_after_the_other() -> None:
+    async def test() -> None:
+        turns, begun = Turns(), list[str]()
+        looks = [Look(turns, client, begun) for client in ("ann", "ben") for _ in range(6)]
+        await settled()
+        order = [looks[0], looks[1], looks[6]]  # which begin at once
+        for number in range(len(looks)):
+            await order[number].end()
+            await settled()
+            order += [each for each in looks if each.has_turn and each not in order]
+        assert "".join(each[0] for each in begun) == "aabababababb"
+
+    in_a_loop(test)
+
+
+def test_a_client_has_so_many_requests_waiting_at_most() -> None:
+    async def test() -> None:
+        turns, begun = Turns(), list[str]()
+        looks = [Look(turns, "ann", begun) for _ in range(RUNNING_MAX - 1 + WAITING_MAX)]
+        await settled()
+        with pytest.raises(TooManyRequestsError):
+            async with turns.one("ann"):
+                pass
+        for each in looks:
+            await each.end()
+
+    in_a_loop(test)
+
+
+def test_a_request_that_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "WAIT_S_MAX", 0.01)
+
+    async def test() -> None:
+        turns, begun = Turns(), list[str]()
+        held = [Look(turns, client, begun) for client in ("ann", "ben", "cid")]
+        await settled()
+        with pytest.raises(TooManyRequestsError):
+            async with turns.one("ann"):
+                pass
+        for each in held:
+            await each.end()
+        async with turns.one("ann"):  # what was refused holds no turn
+            pass
+
+    in_a_loop(test)
+
+
+def test_no_turn_is_lost_however_requests_end() -> None:
+    seed = 7
+    chance = random.Random(seed)
+
+    async def test() -> None:
+        turns, begun = Turns(), list[str]()
+        looks: list[Look] = []
+        for _ in range(1000):
+            looks = [each for each in looks if not each.task.done()]
+            if len(looks) > chance.randrange(WAITING_MAX):
+                one = chance.choice(looks)
+                one.may_end.set()
+                if chance.random() < 0.5:
+                    one.task.cancel()
+            else:
+                looks.append(Look(turns, chance.choice("abc"), begun))
+            for _ in range(chance.randrange(3)):
+                await step()
+            assert sum(each.has_turn for each in looks) <= RUNNING_MAX, seed
+        for each in looks:
+            each.may_end.set()
+        await asyncio.gather(*(each.task for each in looks), return_exceptions=True)
+        free = [Look(turns, client, begun) for client in ("ann", "ann", "ben")]
+        await settled()
+        assert [each.has_turn for each in free] == [True] * RUNNING_MAX, seed
+        for each in free:
+            await each.end()
+
+    in_a_loop(test)
