@@ -111,6 +111,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "`lineage`": {"lineage": "jsonl"},
     "`on_shard`": {"on_shard": {"exec": ["true"]}},
     "`amend`": {"amend": {"job": "20260131-235959-4f2a9c"}},
+    "`output: view`": {"output": "view"},
 }
 
 
