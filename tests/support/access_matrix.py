@@ -9,8 +9,6 @@ from typing import Any
 
 from starlette.routing import BaseRoute
 
-__all__ = ["BUCKETS", "CALLERS", "DECLINED", "ROUTES", "Row", "routes_of"]
-
 CALLERS = ("nobody", "stranger", "viewer", "owner", "other", "admin")
 """No token; one that is not known; and of three roles, with the submitters that own and that do not
 own what a request is about."""

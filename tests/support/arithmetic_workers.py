@@ -54,8 +54,6 @@ from tests.support.internals import (
     WorkerSetup,
 )
 
-__all__ = ["ArithmeticRuntime", "Scale", "Traffic", "cut_evenly"]
-
 MEMBERS_A_RECORD = 2
 OVERHEAD_BYTES = 1536
 """Two headers and padding of a record."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["NoSuchPointError", "close", "expect", "missed"]
-
 
 class NoSuchPointError(LookupError):
     """A fault is to strike where dsort has nothing: a test with it could not fail."""

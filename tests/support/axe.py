@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["axe_findings"]
 
 LOOK: Final = """async (rules) => {
   const options = { resultTypes: ["violations"], preload: false, iframes: false, selectors: false };

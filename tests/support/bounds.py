@@ -35,8 +35,6 @@ from dsort.errors import DsortError
 from tests.support.children import READERS as PROCESS
 from tests.support.forked import Nursery, become_command
 
-__all__ = ["READERS", "Cost", "become_reader", "check_reader", "measure"]
-
 MIB: Final = 1 << 20
 SPARE_BYTES: Final = 2 << 30
 """So much more address space than the law allows: allocators reserve some that they never use."""

@@ -15,8 +15,6 @@ import pytest
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
 from dsort.storage.bucket import Bucket
 
-__all__ = ["BucketSuite"]
-
 UNUSABLE_NAMES = ["", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../../b", "./a", "a\0b"]
 TOKEN = ".dsort/job1/staged/0"
 

@@ -16,8 +16,6 @@ from tests.support.internals import (
     int_words,
 )
 
-__all__ = ["BySize"]
-
 
 def _at_least_one(value: int) -> int:
     if value < 1:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-__all__ = ["make_certificate"]
-
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
     """(certificate, key) of 127.0.0.1, signed by itself."""

@@ -18,8 +18,6 @@ from tests.support.faulty_store import DOWN, StoreFaults, arm_store
 from tests.support.inline_runtime import run_inline
 from tests.support.surviving import BY_CLASS, KEY_MAP, Case, Facts, facts_of, start_arguments
 
-__all__ = ["Chaos"]
-
 BLOWS_MAX = 4
 """So many attempts may be ended; the next one is let go to its end."""
 ENDS_BY_BLOWS = {-9: "killed", 143: "terminated"}

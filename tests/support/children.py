@@ -6,16 +6,6 @@ import contextlib
 
 import psutil
 
-__all__ = [
-    "COMMANDS",
-    "COORDINATORS",
-    "FIRST_JOB",
-    "FIRST_WORKER",
-    "PYTESTS",
-    "READERS",
-    "children_here",
-]
-
 COORDINATORS = "coordinators"
 """The name of the process that begins coordinators."""
 FIRST_WORKER = "first-worker"

@@ -16,7 +16,6 @@ from tests.support.debian import CannotInstall, apt_install, skip_outside_ci
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["chromium", "find_chromium"]
 
 PROGRAMS = ("chromium", "chromium-browser")
 FEATURES_OFF = (

@@ -17,26 +17,6 @@ import yaml
 from dsort.version import dsort_version
 from tests.support.commands import ROOT
 
-__all__ = [
-    "CLUSTER",
-    "command_lines",
-    "dsort_commands",
-    "image",
-    "locked_versions",
-    "manifests",
-    "namespaces_let_in",
-    "of_kind",
-    "parse_command",
-    "project",
-    "read_documents",
-    "read_json",
-    "read_text",
-    "read_unit",
-    "read_yaml",
-    "validate",
-    "walk",
-]
-
 CLUSTER = ROOT / "cluster"
 _VERBS = ("dsort", "ray")
 

@@ -35,8 +35,6 @@ from tests.support.mds_writer import mds_shard
 from tests.support.tables import MEDIA
 from tests.support.tfrecords import example_bytes, features_of, frame
 
-__all__ = ["KINDS", "Kind", "Reading", "Rec", "decoders", "kind_named", "some_records"]
-
 Reading = list[Hashable]
 """The records of a shard, in order."""
 

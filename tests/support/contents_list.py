@@ -9,8 +9,6 @@ from typing import ClassVar
 from dsort.sidecars.base import ResultShards, Sidecar
 from tests.support.internals import MemberTable
 
-__all__ = ["ContentsList"]
-
 
 class ContentsList(Sidecar):
     """``s.tar.contents``, a name a line; and ``contents.total``."""

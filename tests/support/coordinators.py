@@ -24,8 +24,6 @@ from tests.support.children import COORDINATORS
 from tests.support.disks import REAL_DISK, wait_for_disk
 from tests.support.fault_points import DIRECTORY, points_environment
 
-__all__ = ["Coordinators", "Ended", "Running", "coordinators"]
-
 END_SECONDS_MAX = 180
 PARTITION_BYTES = 8 << 10
 """So that small jobs have many buckets, too."""

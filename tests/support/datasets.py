@@ -15,21 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = [
-    "END",
-    "FORMATS",
-    "Member",
-    "Shard",
-    "Stored",
-    "example_samples",
-    "files_of",
-    "read_shard",
-    "small_dataset",
-    "stored_bytes",
-    "tree_of",
-    "write_shards",
-]
-
 END = bytes(1024)
 FORMATS: dict[str, Literal[0, 1, 2]] = {
     "ustar": tarfile.USTAR_FORMAT,

@@ -19,8 +19,6 @@ from typing import NoReturn
 
 import pytest
 
-__all__ = ["CannotInstall", "apt_install", "skip_outside_ci", "without_a_cluster"]
-
 DOWNLOAD_TIMEOUT_S = 200
 CLUSTER_SETTINGS = Path("/etc/postgresql-common/createcluster.d")
 NO_CLUSTER = "create_main_cluster = false\n"

@@ -13,18 +13,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = [
-    "REAL_DISK",
-    "CannotMount",
-    "FileSystem",
-    "file_system",
-    "mounted",
-    "really_written",
-    "temporary_root",
-    "wait_for_disk",
-    "wait_for_no_disk",
-]
-
 REAL_DISK = "REAL_DISK"
 """The variable with which a coordinator (`tests.support.coordinators`) calls the real `fsync`."""
 

@@ -30,8 +30,6 @@ import pytest
 from tests.support.commands import ROOT, CommandLine
 from tests.support.service_process import running_service
 
-__all__ = ["GENERATED", "TAGS", "Block", "Shell", "blocks", "commands", "hand_written", "masked"]
-
 TAGS = {"sh", "console", "python", "yaml", "json", "toml", "text"}
 GENERATED = ROOT / "docs" / "reference"
 HERE, THERE = "http://127.0.0.1:8080", "https://dsort.example.com:8080"

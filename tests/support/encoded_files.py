@@ -18,8 +18,6 @@ from dsort.containers.codecs.decoding import Decoding
 from dsort.containers.registry import codec_of
 from tests.support.internals import encoded_pieces
 
-__all__ = ["SUFFIXES", "WRITTEN", "codec", "decoded", "encoded", "judged", "made_elsewhere"]
-
 SUFFIXES = (".gz", ".zst", ".lz4", ".bz2", ".xz")
 WRITTEN = SUFFIXES[:3]
 _MAKERS: dict[str, Callable[[bytes], bytes]] = {

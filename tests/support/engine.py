@@ -17,19 +17,6 @@ from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
 from tests.support.internals import JobReport
 
-__all__ = [
-    "count_of",
-    "keys_in",
-    "left_in",
-    "plan_local",
-    "record",
-    "records_out",
-    "refused",
-    "run_local",
-    "shard_of",
-    "spec_of",
-]
-
 Error = TypeVar("Error", bound=DsortError)
 
 

@@ -16,8 +16,6 @@ from fastapi.responses import StreamingResponse
 
 from tests.support.service_process import await_that
 
-__all__ = ["EtlServer", "etl_server"]
-
 
 class EtlServer:
     """``url``: where it is. ``seen``: the path and query of each request."""

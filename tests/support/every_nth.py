@@ -11,8 +11,6 @@ from dsort.option_fields import option
 from dsort.transforms.base import Step
 from tests.support.internals import RecordTable
 
-__all__ = ["EveryNth"]
-
 
 class EveryNth(Step, frozen=True):
     """The first record of a shard, and every ``n``-th from there on."""

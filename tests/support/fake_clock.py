@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FakeClock"]
-
 
 class FakeClock:
     """``clock.now`` for whatever wants the time, ``clock.sleep`` for whatever waits."""

@@ -26,20 +26,6 @@ from tests.support import armed
 from tests.support.armed import NoSuchPointError
 from tests.support.disks import wait_for_no_disk
 
-__all__ = [
-    "ADDRESSES",
-    "DIRECTORY",
-    "IN_WORKERS",
-    "POINTS",
-    "PointFault",
-    "arm",
-    "check_point",
-    "disarm",
-    "install",
-    "points_environment",
-    "struck",
-]
-
 DIRECTORY = "FAULT_POINTS"
 """The variable that says where the faults of a job are; without it nothing happens."""
 

@@ -20,8 +20,6 @@ from tests.support import armed
 from tests.support.armed import NoSuchPointError
 from tests.support.internals import tasks
 
-__all__ = ["Fault", "bootstrap", "fault_of", "install", "main", "make_pipes", "strikes"]
-
 BEGIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from tests.support.faults import main; main("

@@ -26,20 +26,6 @@ from tests.support.hooked_bucket import (
     HookedStagedObject,
 )
 
-__all__ = [
-    "ALWAYS",
-    "KINDS",
-    "RETRIED",
-    "TRANSIENT",
-    "Fault",
-    "Faults",
-    "FaultyBucket",
-    "LatencyBucket",
-    "RandomFaults",
-    "Script",
-    "error_of",
-]
-
 T = TypeVar("T")
 
 ALWAYS = sys.maxsize

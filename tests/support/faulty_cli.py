@@ -15,8 +15,6 @@ from tests.support.faults import Fault
 from tests.support.forked import Forked
 from tests.support.forked_commands import become_dsort, begin_command
 
-__all__ = ["become_faulty", "begin_faulty"]
-
 
 def begin_faulty(fault: Fault, arguments: Sequence[str], *, cwd: Path, log: Path) -> Forked:
     """Begin ``dsort ARGUMENTS``. ``log``: a file for what it says."""

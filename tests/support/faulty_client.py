@@ -20,7 +20,6 @@ from tests.support.faulty_bucket import Fault, Faults, Script, error_of
 if TYPE_CHECKING:
     from dsort.storage.object_reader import ByteStream
 
-__all__ = ["FaultyClient", "stored_in_memory"]
 
 _OPERATIONS = {
     "find": "stat",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
     from tests.support.faulty_bucket import Faults
 
-__all__ = ["DOWN", "StoreFaults", "arm_store", "wrap_directories"]
 
 STORE_FILE = "store"
 DOWN = "down"

@@ -29,8 +29,6 @@ from typing import Any, NoReturn
 from tests.support.fault_points import points_environment
 from tests.support.internals import ForkedProcess
 
-__all__ = ["Forked", "Nursery", "become_command", "end_nurseries"]
-
 REQUEST_BYTES_MAX = 1 << 20
 DESCRIPTORS_MAX = 4
 PR_SET_CHILD_SUBREAPER = 36

@@ -14,8 +14,6 @@ from tests.support.commands import Ended
 from tests.support.coordinators import LOADED as COORDINATOR_LOADED
 from tests.support.forked import Forked, Nursery, become_command
 
-__all__ = ["become_dsort", "become_pytest", "begin_command", "run_dsort", "run_pytest"]
-
 END_SECONDS_MAX = 120.0
 LOADED = {
     COMMANDS: (__name__, "dsort.__main__", *COORDINATOR_LOADED, "dsort.cli.look"),

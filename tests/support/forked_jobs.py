@@ -19,8 +19,6 @@ from tests.support import forked_workers
 from tests.support.children import FIRST_JOB, FIRST_WORKER
 from tests.support.forked import Forked, Nursery, become_command
 
-__all__ = ["RLIMIT_RTTIME", "become_job", "become_service", "begin_service", "forked_jobs"]
-
 RLIMIT_RTTIME = 15
 """Of processes that take turns in real time, which ours do not."""
 

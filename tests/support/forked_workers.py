@@ -17,8 +17,6 @@ from tests.support.children import FIRST_WORKER
 from tests.support.forked import Nursery
 from tests.support.internals import local
 
-__all__ = ["become_worker", "begins_workers", "forked_workers", "fresh_workers"]
-
 LOADED = (
     *("tests.support.forked_workers", "dsort.workers.row_sink"),
     *("dsort.workers.row_batches", "numpy.ma", "pyarrow.compute", "pyarrow.parquet"),

@@ -8,8 +8,6 @@ import pytest
 
 from tests.support.internals import ExtractTask, Task, TaskQueue
 
-__all__ = ["GivenShard", "note_given_shards"]
-
 
 class GivenShard(NamedTuple):
     """``fetched``: what the worker had begun to fetch, ``follows``: what it is to fetch now; -1:

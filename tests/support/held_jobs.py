@@ -13,8 +13,6 @@ import psutil
 from tests.support.fault_points import PointFault, arm, disarm
 from tests.support.service_process import ServiceProcess, await_that
 
-__all__ = ["held_workers", "holding", "let_go"]
-
 
 @contextlib.contextmanager
 def holding(faults: Path, service: ServiceProcess | None = None) -> Iterator[None]:

@@ -11,8 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DRIP", "HookServer", "hook_program", "hook_server"]
-
 BODY_BYTES_MAX = 1 << 20
 DRIP = -1
 

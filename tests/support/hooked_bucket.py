@@ -16,8 +16,6 @@ from dsort.storage.bucket import (
     StagedObject,
 )
 
-__all__ = ["HookedBucket", "HookedReadObject", "HookedStagedObject"]
-
 T = TypeVar("T")
 
 

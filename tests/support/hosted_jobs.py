@@ -27,8 +27,6 @@ from tests.support.internals import new_job_id, with_seed
 from tests.support.service_process import await_that
 from tests.support.surviving import CASES, Case, prepare
 
-__all__ = ["Hosting", "hosting"]
-
 WAIT_S = 180.0
 
 

@@ -59,8 +59,6 @@ from tests.support.internals import (
     with_seed,
 )
 
-__all__ = ["InlineRuntime", "Moved", "plan_inline", "run_inline"]
-
 
 @dataclass(frozen=True)
 class Moved:

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from tests.support.datasets import END, FORMATS, Member, Shard
 from tests.support.inline_runtime import Moved
 
-__all__ = ["movements", "shards", "specs"]
-
 KEYS = ("a", "b", "a-1", "a1", "a10", "a02", "d/a", "d.1/a", "dir.d/b", "\udcff", "z", "l" * 97)
 LONG_KEYS = ("/".join(["directory"] * 14), "/".join(["d" * 60] * 6))
 EXTENSIONS = ("jpg", "cls", "tar.gz", "", "txt", "JPG")

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CONFIG", "leaves_in", "litdata_chunk", "read_litdata", "write_litdata"]
-
 CONFIG: dict[str, Any] = {
     "chunk_bytes": 64_000_000,
     "chunk_size": None,

@@ -12,8 +12,6 @@ from dsort.options import RunOptions
 from tests.support.engine import spec_of
 from tests.support.internals import manifest_name
 
-__all__ = ["PETS", "WITH_CLASS", "contents_out", "ingest_spec", "verified", "write_tree"]
-
 PETS = {
     f"{kind}/{number:02d}.jpg": f"{kind} {number}".encode() * number
     for kind in ("cat", "ant", "bee")

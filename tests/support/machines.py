@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from tests.support.internals import Holder, Machine
 
-__all__ = ["FakeMachine"]
-
 BEGIN_S = 1_800_000_000.0
 
 

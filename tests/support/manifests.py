@@ -9,8 +9,6 @@ from typing import Any
 
 from tests.support.internals import Making, Manifest, write_manifest
 
-__all__ = ["manifest_bytes"]
-
 
 @dataclass(frozen=True)
 class _Spec:

@@ -26,8 +26,6 @@ import numpy
 import xxhash
 import zstandard
 
-__all__ = ["MdsError", "raw_shards", "samples_in", "samples_of_shard", "shards_in"]
-
 INDEX_KEYS = frozenset({"shards", "version"})
 SHARD_KEYS = frozenset(
     {

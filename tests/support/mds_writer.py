@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["mds_shard", "write_mds"]
-
 SIZES = {"int": 8, "int64": 8, "float64": 8, "uint8": 1, "float32": 4}
 
 

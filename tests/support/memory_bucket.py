@@ -25,8 +25,6 @@ from dsort.storage.bucket import (
     encoded_token,
 )
 
-__all__ = ["MemoryBucket", "MemoryReadObject"]
-
 
 class _Memory(ClosesOnExit):
     """What readers and staged objects share."""

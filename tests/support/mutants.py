@@ -35,8 +35,6 @@ from tests.support.encoded_files import made_elsewhere
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
 
-__all__ = ["TARGETS", "Verdict", "judge", "mutant", "mutant_of"]
-
 TIME_MAX_S = 20
 WORDS = [
     value.to_bytes(width, order, signed=False)

@@ -15,8 +15,6 @@ from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.storage.bucket import INTERNAL_PREFIX, Buffer, ObjectInfo, ReadObject
 from tests.support.memory_bucket import MemoryReadObject
 
-__all__ = ["LIST_PAGE", "NullBucket"]
-
 LIST_PAGE = 1000
 """Objects a page of a listing has, of S3 and all that copy it."""
 KEPT_BYTES_MAX = 64 * 1024

@@ -14,18 +14,6 @@ from dsort.storage.s3.bucket import S3Bucket
 from dsort.storage.transport import Transport
 from tests.support.seaweedfs import S3Server
 
-__all__ = [
-    "MIB",
-    "NO_WAIT",
-    "SMALL",
-    "TOKEN",
-    "answer",
-    "count_requests",
-    "new_s3_bucket",
-    "upload",
-    "waiting",
-]
-
 MIB = 1 << 20
 TOKEN = ".dsort/job1/staged/0"
 NO_WAIT = RetryPolicy(tries_max=3, sleep=lambda _: None)

@@ -6,8 +6,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-__all__ = ["ODD_TEXTS", "is_plain", "odd_texts"]
-
 ODD_TEXTS = (
     "caf\udce9",  # Latin-1, as Python carries it
     "\ud83d",  # the first half of a pair

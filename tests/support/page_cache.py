@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-__all__ = ["cached_pages", "forget"]
-
 FORGET_S_MAX = 5
 
 

@@ -27,8 +27,6 @@ from dsort.errors import (
 )
 from tests.support.datasets import END, Member, Shard
 
-__all__ = ["Outcome", "Record", "expected"]
-
 WORD = (1 << 64) - 1
 STRAY_SALT = 0x5BD1E9955BD1E995
 

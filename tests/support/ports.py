@@ -6,8 +6,6 @@ import random
 import socket
 from pathlib import Path
 
-__all__ = ["free_port"]
-
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST = 20_000
 """Below it are the ports of Ray's workers, and those of well-known servers."""

@@ -29,8 +29,6 @@ from dsort.service.database.tables import locks, metadata
 from tests.support.debian import apt_install
 from tests.support.ports import free_port
 
-__all__ = ["PostgresServer", "postgres_server", "programs"]
-
 INSTALLED = Path("/usr/lib/postgresql")
 OWNER = "postgres"
 START_SECONDS_MAX = 180

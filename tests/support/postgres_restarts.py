@@ -16,8 +16,6 @@ import psutil
 from tests.support.postgres import OWNER, SETTINGS, PostgresServer, postgres_server
 from tests.support.service_process import await_that
 
-__all__ = ["RestartedServer", "restarted_server"]
-
 STOP_SECONDS_MAX = 120
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import jsonschema
 
-__all__ = ["check_compose", "check_dashboard", "check_kubernetes", "is_of_kubernetes"]
-
 _PODS = "core/v1"
 
 

@@ -22,15 +22,6 @@ from tests.support.children import children_here
 from tests.support.fault_points import PointFault, arm, disarm, points_environment
 from tests.support.ray_nodes import bare_nodes
 
-__all__ = [
-    "NODES",
-    "Nodes",
-    "SharedCluster",
-    "end_shared_cluster",
-    "exits_taken_back",
-    "shared_cluster",
-]
-
 NODES = 3
 OBJECT_STORE_BYTES = 80 << 20
 UNUSED = {"include_log_monitor": False}

@@ -25,8 +25,6 @@ import psutil
 from tests.support.commands import ROOT
 from tests.support.ports import free_port
 
-__all__ = ["RayHead", "ray_head"]
-
 STOP_SECONDS_MAX = 120  # Ray lets work on a node end for up to 30
 STARTED = "Ray runtime started."
 

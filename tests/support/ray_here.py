@@ -14,8 +14,6 @@ import psutil
 from tests.support.children import children_here
 from tests.support.ray_nodes import bare_nodes
 
-__all__ = ["ray_here"]
-
 END_S_MAX = 60.0
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from tests.support import ray_agent
 
-__all__ = ["bare_nodes"]
-
 AGENT = "--dashboard_agent_command="
 
 

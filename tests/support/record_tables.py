@@ -8,8 +8,6 @@ from dsort.containers.registry import container_of
 from tests.support.datasets import Member, Shard
 from tests.support.internals import RecordTable, form_records
 
-__all__ = ["table_of"]
-
 
 def table_of(
     records: Sequence[tuple[str, Mapping[str, bytes]]], shard: str = "in-0.tar"

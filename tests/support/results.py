@@ -26,22 +26,6 @@ from tests.support.datasets import (
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import Event, VerifyReport
 
-__all__ = [
-    "BY_CLASS",
-    "BY_KEY",
-    "BY_SIZE",
-    "KEPT",
-    "MAPPED",
-    "MAPPED_BY_KEY",
-    "SHUFFLE",
-    "FinishedJob",
-    "drop_last",
-    "finished_job",
-    "kinds",
-    "ordinary",
-    "swap_neighbours",
-]
-
 Record = list[Stored]
 
 BY_KEY: dict[str, Any] = {"algorithm": {"kind": "alphanumeric"}, "output_shard_records": 8}

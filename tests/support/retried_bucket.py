@@ -10,8 +10,6 @@ from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.transport import Transport
 from tests.support.hooked_bucket import HookedBucket
 
-__all__ = ["RetriedBucket"]
-
 T = TypeVar("T")
 
 _ONCE = ("write_at", "finish")

@@ -46,8 +46,6 @@ from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, rel
 from tests.support.service_process import await_that
 from tests.support.traps import FileBytes, WriteTo
 
-__all__ = ["OneRuntimeSuite", "RuntimeSuite"]
-
 SIGTERM = 15
 
 

@@ -30,8 +30,6 @@ from tests.support.internals import (
 )
 from tests.support.traps import Trap
 
-__all__ = ["SHARDS", "Work", "done_shards", "lasting_runtime", "make_work", "release"]
-
 SHARDS = 12
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-__all__ = ["EXAMPLES_OF_ALL", "choose", "examples", "group_of", "is_named", "left_out", "rank"]
-
 KINDS = ("faults", "jobs", "contract", "laws", "unit")
 """Folders of a room's tests, those that take longest first: the last process to end then ends soon
 after the others."""

@@ -7,8 +7,6 @@ from typing import Any
 from dsort.containers.base import Container, drive
 from tests.support.internals import MemberTable
 
-__all__ = ["columns_of", "in_windows", "payloads_of", "stored_in"]
-
 
 def in_windows(container: Container, shard: str, data: bytes, window_bytes: int) -> MemberTable:
     """The members of a shard that is read in windows of a size, or the least that will do."""

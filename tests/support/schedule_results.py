@@ -13,8 +13,6 @@ from dsort.storage.bucket import Bucket
 from tests.support.internals import ManifestInput, ManifestOutput, manifest_name
 from tests.support.manifests import manifest_bytes
 
-__all__ = ["KnownResults", "make_result", "publish"]
-
 
 class KnownResults(ScheduleResults):
     """What a database would know, in memory."""

@@ -24,8 +24,6 @@ from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.tokens import ANYONE, Identity
 from tests.support.fake_clock import FakeClock
 
-__all__ = ["NIGHTLY", "Nights", "at", "definition", "short", "spec"]
-
 NIGHTLY = "0 2 * * *"
 
 

@@ -13,13 +13,6 @@ import time
 import pytest
 from _pytest.runner import runtestprotocol  # as all plugins that run a test again
 
-__all__ = [
-    "add_option",
-    "pytest_report_teststatus",
-    "pytest_runtest_protocol",
-    "pytest_terminal_summary",
-]
-
 FOLDERS = ("/jobs/", "/faults/")
 """Of the tests of a room: they start jobs, which a busy machine makes late."""
 OUTCOME = "tried again"

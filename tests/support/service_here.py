@@ -19,8 +19,6 @@ from dsort.service.service import Service
 from dsort.settings import Settings
 from tests.support.forked_jobs import forked_jobs
 
-__all__ = ["SPEC", "ServiceHere", "config_for", "service_here"]
-
 SPEC: dict[str, Any] = {
     "input_bck": "images",
     "output_bck": "shuffled",

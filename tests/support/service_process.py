@@ -25,8 +25,6 @@ from tests.support.commands import ROOT
 from tests.support.forked import Forked
 from tests.support.forked_jobs import begin_service
 
-__all__ = ["ServiceProcess", "await_that", "end_marked", "running_service"]
-
 START_SECONDS_MAX = 180.0
 END_SECONDS_MAX = 120.0
 POLL_S = 0.02

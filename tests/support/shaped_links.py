@@ -25,8 +25,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-__all__ = ["End", "Link", "LinkError", "shaped_links"]
-
 PACKET_BYTES = 9000
 QUEUE_S_MAX = 0.05
 """What would have to wait longer is lost, as a switch loses it."""

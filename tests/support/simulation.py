@@ -40,8 +40,6 @@ from tests.support.internals import (
 )
 from tests.support.null_bucket import NullBucket
 
-__all__ = ["Simulated", "simulate"]
-
 NODE_MEMORY_BYTES_MAX = 8 << 30
 
 

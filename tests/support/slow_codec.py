@@ -6,8 +6,6 @@ import bz2
 
 from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
 
-__all__ = ["SLOW", "SlowCodec"]
-
 
 class SlowCodec(Codec):
     """bzip2, a stream for each piece."""

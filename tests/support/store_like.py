@@ -8,8 +8,6 @@ from dsort.errors import InvariantError
 from dsort.storage.bucket import Bucket, Buffer, ReadObject, StagedObject
 from tests.support.hooked_bucket import HookedBucket, HookedReadObject, HookedStagedObject
 
-__all__ = ["StoreLikeBucket"]
-
 
 class StoreLikeBucket(HookedBucket):
     """What is staged is written in one go, is durable once

@@ -20,8 +20,6 @@ from dsort.containers.facets import Entries, Names
 from dsort.errors import CorruptShardError
 from tests.support.internals import BytesColumn, MemberTable, PlacedEntries, ScanNotes
 
-__all__ = ["STORED_ZIP", "StoredZip", "ZipNotes"]
-
 LOCAL = struct.Struct("<4s5H3I2H")  # magic, version, flags, method, time, date, crc, sizes, lengths
 ENTRY = struct.Struct("<4s6H3I5H2I")
 END = struct.Struct("<4s4H2IH")

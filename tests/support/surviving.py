@@ -34,26 +34,6 @@ from tests.support.internals import (
     read_journal,
 )
 
-__all__ = [
-    "BY_CLASS",
-    "CASES",
-    "KEY_MAP",
-    "Case",
-    "Facts",
-    "Resumed",
-    "assert_kept",
-    "assert_resumed_alike",
-    "assert_whole",
-    "facts_of",
-    "job_in",
-    "known_of",
-    "only_a_report",
-    "prepare",
-    "resume_here",
-    "start_arguments",
-    "undisturbed",
-]
-
 WORKERS = 2
 
 

@@ -10,18 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = [
-    "MEDIA",
-    "SUFFIXES",
-    "long_table",
-    "many_types",
-    "mixed_table",
-    "read_table",
-    "some_tables",
-    "write_plain",
-    "write_table",
-]
-
 SUFFIXES = (".parquet", ".arrow", ".arrows")
 MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 FEATURES = {b"huggingface": b'{"info": {"features": {}}}'}

@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "END",
-    "checksum",
-    "gnu_long",
-    "header",
-    "member",
-    "old_gnu_sparse",
-    "padded",
-    "pax",
-    "pax_record",
-]
-
 END = bytes(1024)
 _MAGICS = {"posix": b"ustar\x0000", "gnu": b"ustar  \0", "v7": bytes(8)}
 

@@ -20,8 +20,6 @@ from tests.support.tar_builder import (
     pax_record,
 )
 
-__all__ = ["CorruptCase", "corrupt_cases"]
-
 
 @dataclass(frozen=True)
 class CorruptCase:

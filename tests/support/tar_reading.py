@@ -18,19 +18,6 @@ from dsort.containers.tar.vector import Blocks
 from tests.support.internals import MemberKind, MemberTable
 from tests.support.tar_torture import Found
 
-__all__ = [
-    "ByTheBook",
-    "as_plain",
-    "extracted",
-    "listed",
-    "members_in",
-    "read_with_tarfile",
-    "scan",
-    "scan_by_the_book",
-    "scan_in_windows",
-]
-
-
 scan = TAR.scan
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from tests.support.internals import MemberKind, MemberTable
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, old_gnu_sparse, pax
 
-__all__ = ["HUGE", "LONG", "TORN", "Found", "TarCase", "crafted_cases", "rewritten"]
-
 FILE, LINK, DIRECTORY, DEVICE = (
     MemberKind.FILE,
     MemberKind.SYMLINK,

@@ -11,8 +11,6 @@ from pathlib import Path
 from tests.support.internals import MemberKind
 from tests.support.tar_torture import LONG, Found, TarCase
 
-__all__ = ["gnu_tar_cases", "tarfile_cases", "webdataset_cases"]
-
 GNU_FORMATS = ("ustar", "gnu", "pax", "v7", "oldgnu")
 _PYTHON_FORMATS = {
     "ustar": tarfile.USTAR_FORMAT,

@@ -12,8 +12,6 @@ from tfrecord import example_pb2
 from tfrecord.reader import tfrecord_iterator
 from tfrecord.writer import TFRecordWriter
 
-__all__ = ["Features", "example_bytes", "examples_in", "features_of", "frame", "frames_in"]
-
 Features = Mapping[str, tuple[str, Any]]
 """Name → (``byte``, ``int`` or ``float``; value or list of values)."""
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from tests.support.internals import ExtractTask, IndexStore
 
-__all__ = ["FileBytes", "LocatedTask", "Trap", "WriteTo"]
-
 
 class Trap(str):
     """The name of a shard; ``kind`` is what it does, with the files at ``paths``.

@@ -11,8 +11,6 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-__all__ = ["HOSTILE_KEY", "write_data"]
-
 RECORDS: Final = 70
 HOSTILE_KEY: Final = "<img src=x onerror=alert(1)>"
 HTML: Final = b"<!doctype html><title>owned</title><script>document.title='owned'</script>"

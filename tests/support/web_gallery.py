@@ -33,8 +33,6 @@ from tests.support.engine import record as record_of
 from tests.support.internals import JobReport
 from tests.support.service_here import config_for
 
-__all__ = ["NIGHTS_S", "Gallery", "gallery"]
-
 INPUTS, RECORDS, A_SHARD = 12, 80, 60
 PHASES: Final = ("resolve", "extract", "plan", "create", "commit")
 SECONDS: Final = {"resolve": 1.2, "extract": 16.0, "plan": 1.9, "create": 31.0, "commit": 0.8}

@@ -11,7 +11,6 @@ from tests.support.web_page import PHONE, WIDE, cut_off, shoot
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["LOOKS", "dress", "look_at", "show"]
 
 LOOKS: dict[str, tuple[str, ...]] = {
     "light": (),

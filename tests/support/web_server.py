@@ -9,8 +9,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-__all__ = ["WebServer", "web_server"]
-
 
 class _Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

@@ -27,8 +27,6 @@ from tests.support.internals import (
     scratch_owner,
 )
 
-__all__ = ["WorkersHere"]
-
 
 class WorkersHere(LocalRuntime):
     """A local runtime whose workers take turns. Set-up, tasks and answers are pickled, as if they

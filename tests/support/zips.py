@@ -7,8 +7,6 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["StreamOnly", "read_zips", "zip_of"]
-
 Record = tuple[str, bytes]
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dsort.errors import StorageError
-from dsort.transforms.choose import Sample
+from dsort.transforms.steps import Sample
 from dsort.transforms.rekey import Rekey
 from tests.support.internals import (
     ClassCounts,
