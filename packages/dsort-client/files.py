@@ -30,7 +30,7 @@ LOADED_LATER = (
     "dsort.spec.yaml_text",
     "dsort.version",
 )
-HERE_ONLY = ("gen-shards", "remove", "serve", "verify", "where")
+HERE_ONLY = ("gen-shards", "materialize", "remove", "serve", "verify", "where")
 """Commands that only ``dsort-shards`` has. Texts of the client name them as `` `dsort serve` ``."""
 NAME = re.compile(
     r"^(\s*(?:from|import) )dsort(?=[.\s])"  # imports
