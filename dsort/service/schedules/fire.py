@@ -40,6 +40,8 @@ LATE_S_MAX: Final = 60.0
 are older."""
 REASON_MAX: Final = 2000
 _TRIES_MAX = 10
+_STEPS_MAX: Final = 1000
+LOOK_S: Final = 3.0
 
 log = logger_of("service")
 
@@ -74,13 +76,29 @@ def turn_of(row: ScheduleRow, now_s: float) -> Turn:
     return Turn(due_s, after, reason)
 
 
-class Firing:
-    """Makes the jobs of schedules when they are due, or on request."""
+class ScheduleKeeper(TurnThread):
+    """Makes the jobs of schedules, on request, and in its thread when they are due.
+    ``on_submitted`` is called when jobs were put into the queue. Once it is closed, another replica
+    makes the jobs that are due, or they are made up for later.
 
-    def __init__(self, store: ScheduleStore) -> None:
+    It keeps no state beyond the database's, which it reads every few seconds: another replica may
+    have changed a schedule, or a job that a run waits for may have ended. (Scheduler libraries
+    assume a single process, and record only after the fact that a time was due.)
+    """
+
+    def __init__(
+        self,
+        store: ScheduleStore,
+        *,
+        on_submitted: Callable[[], object] = lambda: None,
+        look_s: float = LOOK_S,
+    ) -> None:
+        super().__init__("dsort-schedules", look_s)
         self._store = store
         self._database = store.database
         self._jobs = JobStore(store.database)
+        self._on_submitted = on_submitted
+        store.on_change = self.wake
 
     def due(self) -> tuple[Sequence[str], float | None]:
         """(the ids of the schedules that are due, the time at which the next of the others will be
@@ -128,13 +146,13 @@ class Firing:
         self._stop(stop, row)
         return False
 
-    def run_now(self, schedule_id: str) -> RunRow:
+    def run_now(self, asked: ScheduleRow) -> RunRow:
         """Make a job now, whatever its due times, even if the schedule is paused. ``overlap``
         applies: ``ConflictError`` if an earlier job has not ended and ``overlap`` is to skip.
         ``NotFoundError`` if there is no such schedule; also raises any error that prevents the job
         from being made."""
         for _ in range(_TRIES_MAX):
-            row, now_s = self._row(schedule_id), self._store.now_s()
+            row, now_s = self._row(asked.schedule_id), self._store.now_s()
             if row is None:
                 break
             due_s = self._free_moment(row, now_s)
@@ -142,7 +160,7 @@ class Firing:
             with self._database.writing() as connection:
                 if not _claim(connection, row, next_due_at=row.next_due_at):
                     continue
-                busy = _unfinished(connection, schedule_id)
+                busy = _unfinished(connection, row.schedule_id)
                 if busy and row.definition.overlap == "skip":
                     raise ConflictError(
                         f"job {busy[0]} of schedule {row.name} is not over, and its overlap is "
@@ -157,6 +175,7 @@ class Firing:
                 if run.outcome == REFUSED:
                     raise ConflictError(run.reason)
             self._stop(stop, row)
+            self._on_submitted()
             return run
         raise NotFoundError("there is no such schedule (any more)")
 
@@ -288,6 +307,36 @@ class Firing:
             with contextlib.suppress(NotFoundError):  # the job was removed meanwhile
                 self._jobs.ask_stop(job_id, f"schedule {row.name} is due again: overlap is replace")
 
+    def _turn(self) -> float:
+        due, next_due_at = self.due()
+        failed = False
+        for schedule_id in due:
+            failed |= not self._all_of(self.fire, schedule_id)
+        waiting = self.waiting()
+        for schedule_id in waiting:
+            failed |= not self._all_of(self.start_waiting, schedule_id)
+        if due or waiting:
+            self._on_submitted()
+            due, next_due_at = self.due()
+        if failed:
+            return self._look_s
+        if due:
+            return 0.0
+        left_s = self._look_s if next_due_at is None else next_due_at - self._store.now_s()
+        return min(max(left_s, 0.0), self._look_s)
+
+    def _all_of(self, step: Callable[[str], bool], schedule_id: str) -> bool:
+        """Repeat a step until there is nothing left; False if a step failed: an error in one
+        schedule must not affect the others."""
+        try:
+            for _ in range(_STEPS_MAX):
+                if not step(schedule_id):
+                    break
+        except Exception:
+            log.exception("schedule %s", schedule_id)
+            return False
+        return True
+
 
 def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_s: float) -> None:
     """Send a notice of a run that became no job: the failure would not be visible otherwise."""
@@ -382,67 +431,3 @@ def _add_run(
     assert key is not None
     number: int = key[0]
     return number
-
-
-LOOK_S: Final = 3.0
-_STEPS_MAX: Final = 1000
-
-
-class ScheduleKeeper(TurnThread):
-    """The thread that fires schedules. ``on_submitted`` is called when jobs were put into the
-    queue. Once it is closed, another replica makes the jobs that are due, or they are made up for
-    later.
-
-    It keeps no state beyond the database's, which it reads every few seconds: another replica may
-    have changed a schedule, or a job that a run waits for may have ended. (Scheduler libraries
-    assume a single process, and record only after the fact that a time was due.)
-    """
-
-    def __init__(
-        self,
-        store: ScheduleStore,
-        *,
-        on_submitted: Callable[[], object] = lambda: None,
-        look_s: float = LOOK_S,
-    ) -> None:
-        super().__init__("dsort-schedules", look_s)
-        self._store = store
-        self._firing = Firing(store)
-        self._on_submitted = on_submitted
-        store.on_change = self.wake
-
-    def run_now(self, row: ScheduleRow) -> RunRow:
-        """Make a job of the schedule now; see ``Firing.run_now``."""
-        run = self._firing.run_now(row.schedule_id)
-        self._on_submitted()
-        return run
-
-    def _turn(self) -> float:
-        due, next_due_at = self._firing.due()
-        failed = False
-        for schedule_id in due:
-            failed |= not self._all_of(self._firing.fire, schedule_id)
-        waiting = self._firing.waiting()
-        for schedule_id in waiting:
-            failed |= not self._all_of(self._firing.start_waiting, schedule_id)
-        if due or waiting:
-            self._on_submitted()
-            due, next_due_at = self._firing.due()
-        if failed:
-            return self._look_s
-        if due:
-            return 0.0
-        left_s = self._look_s if next_due_at is None else next_due_at - self._store.now_s()
-        return min(max(left_s, 0.0), self._look_s)
-
-    def _all_of(self, step: Callable[[str], bool], schedule_id: str) -> bool:
-        """Repeat a step until there is nothing left; False if a step failed: an error in one
-        schedule must not affect the others."""
-        try:
-            for _ in range(_STEPS_MAX):
-                if not step(schedule_id):
-                    break
-        except Exception:
-            log.exception("schedule %s", schedule_id)
-            return False
-        return True
