@@ -16,10 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TextIO
 
-from dsort.durations import format_duration
+from dsort.durations import format_duration as duration
 from dsort.errors import StorageError
 from dsort.naming.names import place
-from dsort.sizes import format_bytes, format_count
+from dsort.sizes import format_bytes
+from dsort.sizes import format_count as count
 
 __all__ = [
     "abandon_stdout",
@@ -166,21 +167,11 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
-def count(value: int, noun: str) -> str:
-    """A count with its noun: ``1 record``, ``1,234 records``."""
-    return format_count(value, noun)
-
-
 def rate(size_bytes: float, elapsed_s: float) -> str:
     """Bytes a second for people; "" if the rate is not known."""
     if elapsed_s <= 0 or size_bytes <= 0:
         return ""
     return f"{size(size_bytes / elapsed_s)}/s"
-
-
-def duration(elapsed_s: float) -> str:
-    """A duration for people: see ``format_duration``."""
-    return format_duration(elapsed_s)
 
 
 def printable(text: str) -> str:
