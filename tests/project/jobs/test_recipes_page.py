@@ -75,7 +75,8 @@ def test_the_builders_of_the_recipes_are_specs() -> None:
         (call,) = calls
         built = eval(
             ast.unparse(call),
-            {"dsort": dsort, "ds": "2026-01-31", "datetime": datetime, "UTC": UTC},
+            {"dsort": dsort, "dsort_client": dsort, "ds": "2026-01-31"}
+            | {"datetime": datetime, "UTC": UTC},
         )
         spec = built.spec()
         assert spec.output_bck.uri == "s3://data/shuffled"
