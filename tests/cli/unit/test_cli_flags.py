@@ -54,13 +54,6 @@ def test_an_error_names_other_options_of_the_command_too(cli: CommandLine, tmp_p
     assert "hint: use another --names or another DST" in ended.err
 
 
-def test_an_error_of_a_spec_names_its_field(cli: CommandLine, tmp_path: Path) -> None:
-    write_shards(tmp_path / "in", small_dataset("flags"))
-    ended = cli("start", "in", "out", "-f", SPEC.replace("o-%d", "a/../b-%d"), "--workers", "1")
-    assert ended.code == 2
-    assert "error: output_format: " in ended.err
-
-
 def test_a_warning_names_the_option_that_was_typed(cli: CommandLine, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", small_dataset("flags"))
     ended = cli("convert", "in", "out", "--to", "tar", "--shard-size", "10", "--dry-run")

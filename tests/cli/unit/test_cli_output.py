@@ -16,7 +16,6 @@ from typing import TextIO
 import pytest
 
 from dsort.cli import output
-from dsort.cli.main import main
 
 COMMAND = "`dsort stop 20260131-020000-abcdef --server https://dsort.example.com:8080`"
 
@@ -59,24 +58,6 @@ def test_what_is_no_terminal_gets_lines_as_they_are(capfd: pytest.CaptureFixture
     text = "error: " + "word " * 40
     output.inform(text)
     assert capfd.readouterr().err == text + "\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "first", "last"),
-    [
-        (["schedule"], "Usage: dsort schedule", "error: `dsort schedule` wants a command"),
-        (["token", "add", "q"], "error: missing", "choose from: viewer, submitter, admin"),
-    ],
-)
-def test_usage_is_reported_in_lines_of_its_own(
-    arguments: list[str], first: str, last: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    *printed, hint = capfd.readouterr().err.splitlines()
-    assert printed[0].startswith(first)
-    assert printed[-1].lower().endswith(last)
-    assert hint.startswith("hint: ")
-    assert "see `dsort " in hint
 
 
 @pytest.mark.parametrize(

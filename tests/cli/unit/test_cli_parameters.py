@@ -82,12 +82,6 @@ def test_a_verb_gets_its_groups_whole_and_its_context() -> None:
     assert params["workers"] == 3
 
 
-def test_what_is_not_given_has_the_default_of_the_group() -> None:
-    assert invoke(verb, "images").exit_code == 0
-    assert GIVEN["run"] == options.EngineArguments()
-    assert GIVEN["service"] == options.ServiceOrHere()
-
-
 def test_a_field_may_be_left_out() -> None:
     text = invoke(verb, "--help").output
     assert "--scratch" in text

@@ -84,14 +84,6 @@ def test_a_row_says_in_few_words_how_a_job_is(given: dict[str, Any], words: str)
     assert words in narrow(job(**given))[1]
 
 
-def test_nothing_is_cut_where_all_columns_are_asked_for() -> None:
-    long = job(description="x" * 200, state="running", phase="create", labels=["l" * 40])
-    row = job_list._wide_row(long, NOW)
-    assert len(row) == len(job_list.WIDE)
-    assert row[1:3] == ("running", "create")
-    assert row[7:] == ("alice", "", "/data/images", "s3://shuffled", "l" * 40, "x" * 200)
-
-
 def test_the_wide_list_has_schedule_duration_and_records() -> None:
     phases = [
         {"phase": "extract", "seconds": 3.0, "records": 120},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Sequence
 
@@ -95,33 +94,6 @@ def test_plain_lines_within_a_phase_come_every_five_seconds() -> None:
     assert lines[2] == ("extract: 2/10 shards, 200 records, 20 MiB, 2 MiB/s, about 1 min 30 s left")
 
 
-def test_a_phase_without_totals_is_reported_as_well() -> None:
-    stream = io.StringIO()
-    events: list[Event] = [
-        Progress("job-1", "plan", 0, 0, 0, 0, 0, 0.0),
-        PhaseDone("job-1", "plan", 0.5, 0, 0, 0),
-    ]
-    assert reported(PlainReporter(stream, Clock()), stream, events) == [
-        "plan: started",
-        "plan: done, 0.50 s",
-    ]
-
-
-def test_json_is_one_object_a_line() -> None:
-    stream = io.StringIO()
-    warning = JobWarning("job-1", "missing_shards", "two lines\nof text")
-    lines = reported(JsonReporter(stream, Clock()), stream, [STARTED, progress(1), warning, done()])
-    objects = [json.loads(line) for line in lines]
-    assert [each["event"] for each in objects] == [
-        "JobStarted",
-        "Progress",
-        "JobWarning",
-        "PhaseDone",
-    ]
-    assert objects[1]["bytes_done"] == 10 * MIB
-    assert objects[2]["text"] == "two lines\nof text"
-
-
 def test_json_within_a_phase_comes_once_a_second() -> None:
     stream, clock = io.StringIO(), Clock()
     reporter = JsonReporter(stream, clock)
@@ -129,17 +101,6 @@ def test_json_within_a_phase_comes_once_a_second() -> None:
         clock.now_s = 100.0 + tenth / 10
         reporter(progress(tenth // 4))
     assert len(stream.getvalue().splitlines()) == 4
-
-
-def test_quiet_tells_warnings_only() -> None:
-    stream = io.StringIO()
-    events: list[Event] = [
-        STARTED,
-        progress(1),
-        JobWarning("job-1", "missing_shards", "one is missing"),
-        done(),
-    ]
-    assert reported(QuietReporter(stream), stream, events) == ["warning: one is missing"]
 
 
 @pytest.mark.parametrize("style", ["plain", "none", "bar"])
@@ -248,8 +209,3 @@ def test_time_left_follows_bytes_and_waits_until_it_knows() -> None:
     assert time_left_s(create(10)) is None
     by_shards = Progress("job-1", "plan", 1, 4, 0, 0, 0, 3.0)
     assert time_left_s(by_shards) == pytest.approx(9.0)
-
-
-def test_time_left_while_shards_are_extracted_is_of_the_whole_job() -> None:
-    half = Progress("job-1", "extract", 5, 10, 0, 500, 1000, 10.0)
-    assert time_left_s(half) == pytest.approx(10.0 + 20.0)

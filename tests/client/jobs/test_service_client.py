@@ -25,8 +25,6 @@ from dsort.client import (
     WaitTimeoutError,
 )
 from dsort.errors import (
-    ConflictError,
-    JobStoppedError,
     NotFoundError,
     ObjectNotFoundError,
     ServiceError,
@@ -140,53 +138,6 @@ def test_a_job_is_submitted_watched_and_looked_at(place: Place, client: DsortCli
         assert job.job_id not in [each.job_id for each in client.list(**filters)]
 
 
-def test_a_dry_run_ends_with_its_plan(place: Place, client: DsortClient) -> None:
-    spec = place.spec()
-    job = client.wait(client.submit(spec, dry_run=True).job_id, timeout_s=END_S)
-    assert (job.kind, job.state) == ("plan", "finished")
-    assert job.result is not None
-    assert sum(shard.records for shard in job.result.shards) == job.result.records == 36
-    assert client.report(job.job_id) == job.result
-    assert files_of(place.root / spec["output_bck"]) == {}
-
-
-def test_one_idempotency_key_is_one_job(place: Place, client: DsortClient) -> None:
-    spec, key = place.spec(), secrets.token_hex(8)
-    first = client.submit(spec, dry_run=True, idempotency_key=key)
-    again = client.submit(spec, dry_run=True, idempotency_key=key)
-    assert again.job_id == first.job_id
-    with pytest.raises(ConflictError):
-        client.submit({**spec, "output_shard_records": 8}, dry_run=True, idempotency_key=key)
-
-
-@pytest.mark.exhaustive
-def test_a_job_is_stopped_resumed_and_forgotten(
-    place: Place, service: ServiceProcess, client: DsortClient
-) -> None:
-    with holding(place.faults, service):
-        job_id = client.submit(place.spec()).job_id
-        held_workers(service)
-        with pytest.raises(WaitTimeoutError, match=job_id):
-            client.wait(job_id, timeout_s=0.3)
-        with pytest.raises(ConflictError):
-            client.remove(job_id)
-        assert client.stop(job_id, reason="enough").words in ("stopping", "stopped")
-        stopped = client.wait(job_id, timeout_s=END_S)
-    assert (stopped.state, stopped.stop_reason, stopped.exit_code) == ("stopped", "enough", 143)
-    with pytest.raises(JobStoppedError):
-        stopped.raise_if_failed()
-    assert client.resume(job_id).job_id == job_id
-    finished = client.wait(job_id, timeout_s=END_S)
-    assert finished.state == "finished"
-    with pytest.raises(ConflictError):
-        client.resume(job_id)
-    client.remove(job_id)
-    with pytest.raises(NotFoundError, match=job_id):
-        client.get(job_id)
-    with pytest.raises(NotFoundError, match=job_id):
-        client.wait(job_id, timeout_s=END_S)
-
-
 def test_errors_are_the_librarys_own(place: Place, client: DsortClient) -> None:
     with pytest.raises(SpecError) as refused:
         client.submit(spec_of(output_format=3, algoritm={}))
@@ -208,58 +159,6 @@ def test_errors_are_the_librarys_own(place: Place, client: DsortClient) -> None:
         client.get("20260131-000000-000000")
     with pytest.raises(NotFoundError):
         client.get("../schema")
-
-
-def test_specs_are_checked_and_described(place: Place, client: DsortClient) -> None:
-    found = client.validate(place.spec(bck="in", input_bck=None))
-    assert found.spec["output_shard_records"] == 7
-    assert any("input_bck" in each for each in found.warnings)
-    assert "output_format" in client.schema()["properties"]
-    me = client.whoami()
-    assert (me.name, me.role, me.input_buckets, me.authenticated) == (
-        "anyone",
-        "admin",
-        ("*",),
-        False,
-    )
-
-
-def test_schedules_are_made_changed_and_run(place: Place, client: DsortClient) -> None:
-    schedules = client.schedules
-    definition = {
-        "spec": place.spec(output_format="{{run_id}}/s-%d"),
-        "cron": "0 2 * * *",
-        "timezone": "Europe/Berlin",
-        "retain": 2,
-    }
-    made = schedules.add("nightly", definition)
-    assert (made.name, made.owner, made.paused, len(made.next_times)) == (
-        "nightly",
-        "anyone",
-        False,
-        5,
-    )
-    assert made.next_times[0] > datetime.now(UTC)
-    assert [each.name for each in schedules.list()] == ["nightly"]
-    with pytest.raises(ConflictError):
-        schedules.add("nightly", definition)
-    with pytest.raises(SpecError, match="cron"):
-        schedules.add("never", {**definition, "cron": "61 * * * *"})
-    assert schedules.pause("nightly").paused
-    assert not schedules.resume("nightly").paused
-    changed = schedules.replace("nightly", {**definition, "cron": "30 4 * * *"})
-    assert changed.document["cron"] == "30 4 * * *"
-    assert schedules.get("nightly").next_times == changed.next_times
-    run = schedules.run_now("nightly")
-    assert (run.outcome, run.by_hand) == ("submitted", True)
-    assert run.job_id is not None
-    job = client.wait(run.job_id, timeout_s=END_S)
-    assert (job.state, job.schedule) == ("finished", "nightly")
-    assert [each.job_id for each in client.list(schedule="nightly")] == [run.job_id]
-    assert [each.job_id for each in schedules.runs("nightly")] == [run.job_id]
-    schedules.remove("nightly")
-    with pytest.raises(NotFoundError):
-        schedules.get("nightly")
 
 
 @pytest.mark.exhaustive

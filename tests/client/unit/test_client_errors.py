@@ -232,43 +232,9 @@ def test_an_address_may_have_a_path() -> None:
 # --- trying again --------------------------------------------------------------------------------
 
 
-def test_a_request_that_may_be_repeated_is_sent_again() -> None:
-    good = httpx.Response(200, json={"fine": True})
-    handle, seen = answering(httpx.ReadError("reset"), httpx.Response(502), good)
-    slept: list[float] = []
-    assert transport(handle, slept).call(calls.schema()) == {"fine": True}
-    assert (len(seen), slept) == (3, [0.2, 0.4])
-
-
-@pytest.mark.parametrize("failure", [httpx.ReadError("reset"), httpx.Response(502)])
-def test_a_request_that_may_have_been_carried_out_is_not(
-    failure: httpx.Response | Exception,
-) -> None:
-    handle, seen = answering(failure)
-    with pytest.raises(ServiceError):
-        transport(handle).request(calls.retry("x"))
-    assert len(seen) == 1
-
-
-def test_a_request_that_never_arrived_is_sent_again_whatever_it_is() -> None:
-    handle, seen = answering(httpx.ConnectError("refused"), httpx.Response(204))
-    assert transport(handle).request(calls.remove("x")).status_code == 204
-    assert len(seen) == 2
-
-
-def test_patience_ends() -> None:
-    handle, seen = answering(httpx.ConnectError("refused"))
-    slept: list[float] = []
-    with pytest.raises(ServiceError, match="no service at"):
-        transport(handle, slept, attempts=3).request(JOBS)
-    assert (len(seen), slept) == (3, [0.2, 0.4])
-
-
-def test_what_is_wrong_with_tls_stays_so() -> None:
-    handle, seen = answering(caused(httpx.ConnectError("x"), ssl.SSLError("bad certificate")))
-    with pytest.raises(ServiceError, match="no TLS"):
-        transport(handle).request(JOBS)
-    assert len(seen) == 1
+GOOD = httpx.Response(200, json={"fine": True})
+REFUSED = httpx.ConnectError("refused")
+BAD_TLS = caused(httpx.ConnectError("x"), ssl.SSLError("bad certificate"))
 
 
 def limited(after: str | None) -> httpx.Response:
@@ -277,43 +243,56 @@ def limited(after: str | None) -> httpx.Response:
     return httpx.Response(429, headers=headers, json={**document, "retry_after_s": 3.0})
 
 
-@pytest.mark.parametrize(("after", "waited"), [("5", 5.0), (None, 3.0), ("0", 0.2)])
-def test_a_service_that_asks_to_wait_is_waited_for(after: str | None, waited: float) -> None:
-    handle, seen = answering(limited(after), httpx.Response(202, json={}))
-    slept: list[float] = []
-    transport(handle, slept).request(calls.retry("x"))
-    assert (len(seen), slept) == (2, [waited])
+@pytest.mark.parametrize(
+    ("call", "answers", "slept"),
+    [
+        (JOBS, [httpx.ReadError("reset"), httpx.Response(502), GOOD], [0.2, 0.4]),
+        (calls.remove("x"), [REFUSED, GOOD], [0.2]),  # it never arrived
+        (calls.retry("x"), [limited("5"), GOOD], [5.0]),
+        (calls.retry("x"), [limited(None), GOOD], [3.0]),
+        (calls.retry("x"), [limited("0"), GOOD], [0.2]),
+    ],
+)
+def test_a_request_is_sent_again_where_that_does_no_harm(
+    call: Any, answers: list[Any], slept: list[float]
+) -> None:
+    handle, seen = answering(*answers)
+    found: list[float] = []
+    assert transport(handle, found).request(call) is GOOD
+    assert (len(seen), found) == (len(answers), slept)
+
+
+@pytest.mark.parametrize(
+    ("call", "answer", "slept"),
+    [
+        (calls.retry("x"), httpx.ReadError("reset"), []),  # it may have been carried out
+        (calls.retry("x"), httpx.Response(502), []),
+        (JOBS, BAD_TLS, []),
+        (JOBS, REFUSED, [0.2, 0.4]),
+        (JOBS, limited("3600"), []),
+    ],
+)
+def test_patience_ends(call: Any, answer: Any, slept: list[float]) -> None:
+    handle, seen = answering(answer)
+    found: list[float] = []
+    with pytest.raises(ServiceError):
+        transport(handle, found, attempts=3).request(call)
+    assert (len(seen), found) == (len(slept) + 1, slept)
 
 
 def test_a_service_may_name_the_time_to_come_back() -> None:
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
-    handle, _ = answering(limited(then), httpx.Response(202, json={}))
+    handle, _ = answering(limited(then), GOOD)
     slept: list[float] = []
     transport(handle, slept).request(calls.retry("x"))
     assert 15 < slept[0] <= 20
 
 
-def test_waiting_is_bounded() -> None:
-    handle, seen = answering(limited("3600"))
-    slept: list[float] = []
-    with pytest.raises(TooManyRequestsError, match="slower"):
-        transport(handle, slept).request(JOBS)
-    assert (len(seen), slept) == (1, [])
-
-
-def test_whoever_waits_learns_for_what() -> None:
-    handle, _ = answering(limited("5"), httpx.Response(200, json={}))
+def test_a_wait_is_reported_with_its_reason() -> None:
+    handle, _ = answering(limited("5"), GOOD)
     said: list[str] = []
-    waiting = Transport(
-        URL,
-        None,
-        timeout_s=5,
-        verify=True,
-        patience=Patience(),
-        on_wait=said.append,
-        http=httpx.MockTransport(handle),
-        sleep=[].append,
-    )
+    waiting = transport(handle)
+    waiting._on_wait = said.append
     waiting.request(JOBS)
     assert said == ["slower; trying again in 5 s"]
 
