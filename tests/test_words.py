@@ -18,6 +18,8 @@ BANNED = re.compile(
 """Words without a thing that they name. Machines set, read, receive, report, fail and resume."""
 
 
+HEADLESS = re.compile(r"(?:^|[.:;] )What [a-z][^?]*$")
+"""A line of a page that begins a sentence with a clause as its subject. Questions are fine."""
 PAGES = ["*.md", "docs/**/*.md", "cluster/**/*.md", "specs/*.yaml"]
 
 
@@ -53,4 +55,17 @@ def test_docstrings_comments_and_messages_name_their_subjects() -> None:
 
 def test_pages_and_specs_name_their_subjects() -> None:
     wrong = banned_in((path for glob in PAGES for path in ROOT.glob(glob)), lines)
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def test_no_sentence_of_a_page_has_a_clause_with_what_as_its_subject() -> None:
+    pages = [
+        path for glob in PAGES[:2] for path in ROOT.glob(glob) if "reference" not in path.parts
+    ]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line}"
+        for path in pages
+        for number, line in lines(path)
+        if HEADLESS.search(line) and not line.startswith(("#", "|"))
+    ]
     assert not wrong, "\n".join(["", *wrong])
