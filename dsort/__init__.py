@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsort.api import load_spec, plan, resume, run, verify
+    from dsort.api import load_spec, materialize, plan, resume, run, verify
     from dsort.builder import SpecBuilder, read
     from dsort.client import AsyncClient
     from dsort.client import DsortClient as Client
@@ -131,6 +131,7 @@ __all__ = [
     "WorkerLostError",
     "ingest",
     "load_spec",
+    "materialize",
     "open",
     "plan",
     "read",
@@ -155,6 +156,7 @@ _SOURCES = {
     "VerifyReport": ("dsort.verification.findings", "VerifyReport"),
     "ingest": ("dsort.staged_samples", "ingest"),
     "load_spec": ("dsort.api", "load_spec"),
+    "materialize": ("dsort.api", "materialize"),
     "open": ("dsort.reading.shard", "open_shard"),
     "plan": ("dsort.api", "plan"),
     "read": ("dsort.builder", "read"),

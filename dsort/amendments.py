@@ -243,7 +243,12 @@ def find_keys(
 
 
 def _refuse_apart(base: Manifest) -> None:
-    """``InputError`` for results whose outputs have buckets or codecs of their own."""
+    """``InputError`` for views, and results whose outputs have buckets or codecs of their own."""
+    if base.spec.output == "view":
+        raise InputError(
+            f"the result of job {base.job_id} is a view, whose records are in its inputs",
+            hint="make a view without the keys (drop_keys), and remove the records from the inputs",
+        )
     targets = base.spec.targets
     has_buckets = any(target.bucket is not None for target in targets)
     if has_buckets or any(each.extension != base.spec.output_extension for each in targets):

@@ -20,6 +20,7 @@ from dsort.errors import (
     MissingShardError,
     NamesTakenError,
     SpecError,
+    StorageError,
 )
 from dsort.loader import Loader
 from tests.support.commands import CommandLine
@@ -182,6 +183,22 @@ def test_a_manifest_of_shards_is_no_view(here: Path) -> None:
 
     with pytest.raises(InputError):
         dsort.read_shards(edited(here, renamed))
+
+
+def test_a_view_can_be_neither_appended_to_nor_rewritten(here: Path, cli: CommandLine) -> None:
+    (here / "keys").write_text(next(iter(dsort.read_shards("out"))).key)
+    assert cli("remove", "view", "--keys", "keys").code == InputError.exit_code
+    assert cli("append", "view", "in").code == SpecError.exit_code
+    assert api.verify(manifest_in(here / "view").read_bytes(), output_uri="view").ok
+
+
+def names_outside(document: dict[str, Any]) -> None:
+    document["inputs"][0]["name"] = "../out/out-000.tar"
+
+
+def test_a_manifest_cannot_lead_out_of_the_buckets_of_its_inputs(here: Path) -> None:
+    with pytest.raises(StorageError):
+        dsort.read_shards(edited(here, names_outside))
 
 
 def test_the_number_of_workers_does_not_change_a_view(here: Path) -> None:
