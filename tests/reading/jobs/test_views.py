@@ -23,6 +23,7 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.loader import Loader
+from tests.golden.jobs import JOBS
 from tests.support.commands import CommandLine
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.seaweedfs import S3Server
@@ -87,6 +88,25 @@ def test_one_file_of_a_view_opens_as_its_shard(here: Path, cli: CommandLine) -> 
     key = next(iter(dsort.read_shards(["out/out-002.tar"]))).key
     assert cli("cat", "view/out-002.tar.view", f"{key}.cls").out
     assert "10" in cli("inspect", "view/out-002.tar.view").out
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "suffix", [".zip", ".jsonl", ".txt", ".msgpack", ".cbor", ".tfrecord", ".mds"]
+)
+def test_a_view_of_any_container_is_read_and_verified(suffix: str, tmp_path: Path) -> None:
+    job, options = JOBS[f"{suffix} shuffle"], dsort.RunOptions(root=tmp_path, workers=1)
+    job.prepare(tmp_path)
+    view = dsort.run({**job.spec, "output": "view", "output_bck": "view"}, options=options)
+    shards = dsort.run({**job.spec, "output_bck": "out"}, options=options)
+    read, wanted = (
+        [(each.key, each.members) for each in dsort.read_shards(where, options=options)]
+        for where in (view, shards)
+    )
+    assert read == wanted
+    loaded = Loader(view, batch_size=None, order="sequential", cache="", options=options)
+    assert [each["__key__"] for each in loaded] == [key for key, _ in wanted]
+    assert api.verify(view, options=options).ok
 
 
 def test_verify_compares_a_view_with_its_inputs(here: Path, cli: CommandLine) -> None:
