@@ -133,7 +133,7 @@ def test_pages_have_each_name_once(here: ServiceHere, size: int) -> None:
         ("images?prefix=" + "a" * 9000, 400),
         ("images?limit=0", 400),
         ("images?limit=100000", 400),
-        ("images?cursor=" + "a" * 9001, 400),
+        ("images?cursor=" + "a" * 30_000, 400),
         ("..%2F", 400),
         ("%2Fetc", 400),
         ("file%3A%2F%2F%2Fetc", 403),
