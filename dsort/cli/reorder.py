@@ -1,5 +1,5 @@
 """``dsort shuffle``, ``dsort sort``, ``dsort reshard`` and ``dsort convert``: one job each, from
-options; and ``dsort materialize``, which makes the shards of a view."""
+options; and the verb that makes the shards of a view."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Records(Struct, frozen=True, kw_only=True):
         bool,
         Option(
             "--view",
-            help="Write no shards, but files that list which bytes of SRC each shard has. "
-            "`dsort materialize` makes the shards.",
+            help="Write a view: files that list which bytes of SRC each shard has, in place of "
+            "shards.",
         ),
     ] = False
 

@@ -354,8 +354,8 @@ class SpecFields(Part):
     )
     output: Annotated[Literal["shards", "view"], LATER] = Field(
         default="shards",
-        description="view: write no shards, but of each shard a file that lists which bytes of "
-        "which inputs it has. `dsort materialize` makes the shards of it.",
+        description="view: write, in place of each shard, a file that lists which bytes of which "
+        "inputs the shard has. Loaders read a view like shards.",
     )
     overwrite: bool = Field(
         default=False,
