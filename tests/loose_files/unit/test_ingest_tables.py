@@ -12,7 +12,6 @@ from pyarrow import parquet
 from dsort.errors import InputError
 from dsort.loose_files.members import (
     HIDDEN,
-    NO_CLASS,
     NO_EXTENSION,
     ODD_NAME,
     OTHER,
@@ -20,7 +19,6 @@ from dsort.loose_files.members import (
     NameRules,
 )
 from dsort.loose_files.metadata import add_described, class_map_of, json_payload, labels_of, rows_of
-from tests.support.internals import KeyPattern
 
 
 def parquet_of(rows: list[dict[str, object]]) -> bytes:
@@ -154,36 +152,6 @@ def test_labels_are_a_number_a_line() -> None:
 )
 def test_a_name_is_parted_at_its_first_dot(path: bytes, found: object) -> None:
     assert NameRules().member_of(path) == found
-
-
-def test_dots_before_the_last_one_become_underscores() -> None:
-    rules = NameRules(at_first_dot=False)
-    assert rules.member_of(b"a.b/c.d.e.jpg") == (b"a.b/c_d_e", b"jpg")
-    assert rules.member_of(b"c..jpg") == (b"c_", b"jpg")
-
-
-def test_keys_are_paths_names_or_what_a_pattern_says() -> None:
-    path = b"train/cat/1.jpg"
-    assert NameRules(key="name").member_of(path) == (b"1", b"jpg")
-    assert NameRules(key="joined").member_of(path) == (b"traincat1", b"jpg")
-    rules = NameRules(pattern=KeyPattern("train/(.*)"))
-    assert rules.member_of(path) == (b"cat/1", b"jpg")
-    assert rules.member_of(b"val/cat/1.jpg") == OTHER
-    leads_out = NameRules(pattern=KeyPattern("x(.*)"))
-    assert leads_out.member_of(b"x/a.txt") == ODD_NAME
-
-
-def test_a_pattern_has_a_group() -> None:
-    with pytest.raises(ValueError, match="no group"):
-        KeyPattern("a.*")
-    with pytest.raises(ValueError, match="no regular expression"):
-        KeyPattern("(a")
-
-
-def test_with_classes_a_file_is_in_a_directory() -> None:
-    rules = NameRules(directory_from=len(b"train/"))
-    assert rules.member_of(b"train/cat/1.jpg") == (b"train/cat/1", b"jpg")
-    assert rules.member_of(b"train/1.jpg") == NO_CLASS
 
 
 def test_extensions_are_chosen_in_any_case() -> None:
