@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shlex
 import signal
 import subprocess
 import sys
@@ -90,19 +89,6 @@ def test_help_is_quick(verb: str) -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent_s.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(spent_s) < HELP_CPU_MAX_S
-
-
-def test_the_example_in_the_help_works(cli: CommandLine) -> None:
-    shown = cli("--help").out.partition("Try it:")[2].partition("Options:")[0]
-    words = shlex.split(shown)
-    starts = [at for at, word in enumerate(words) if word == "dsort"]
-    lines = [
-        words[at + 1 : after] for at, after in zip(starts, [*starts[1:], len(words)], strict=True)
-    ]
-    assert [line[0] for line in lines] == ["gen-shards", "shuffle", "ls"]
-    ended = [cli(*line) for line in lines]
-    assert [each.code for each in ended] == [0, 0, 0]
-    assert "shard-000018.tar" in ended[2].out
 
 
 def test_version_is_reported(cli: CommandLine) -> None:

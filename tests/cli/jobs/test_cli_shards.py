@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -52,17 +51,6 @@ def test_the_seed_decides_the_bytes(cli: CommandLine, tmp_path: Path) -> None:
     assert one == same
     assert one != other
     assert one[0] != one[1]
-
-
-def test_gen_shards_writes_zips_with_the_payload_of_the_tars(
-    cli: CommandLine, tmp_path: Path
-) -> None:
-    assert cli("gen-shards", "images/s-{0..1}.zip", "--fcount", "3", "--fext", "a,b").code == 0
-    for number in (0, 1):
-        with zipfile.ZipFile(tmp_path / "images" / f"s-{number}.zip") as archive:
-            assert archive.testzip() is None
-            assert len(archive.namelist()) == 6
-    assert "records      3" in cli("inspect", "images/s-0.zip").out
 
 
 def test_taken_names_are_refused_before_anything_is_written(

@@ -62,11 +62,6 @@ def test_a_job_tells_what_coordinator_and_workers_do(
     assert {"worker 0 waits for a task", "worker 1 waits for a task"} & set(of_workers)
 
 
-def test_an_option_counts_more_than_the_environment(images: Path, command: CommandLine) -> None:
-    ended = command(*JOB, "--log-level", "error", env={"DSORT_LOG": "debug"})
-    assert (ended.code, ended.err) == (0, "")
-
-
 def test_a_level_that_is_none_is_refused_with_those_that_are(
     images: Path, command: CommandLine
 ) -> None:
@@ -74,15 +69,6 @@ def test_a_level_that_is_none_is_refused_with_those_that_are(
         ended = command("ls", "images", *args, env=env)
         assert (ended.code, ended.out) == (2, "")
         assert all(word in ended.err for word in ("--log-level", "'loud'", *LEVELS))
-
-
-def test_each_event_is_an_object_of_json_beside_lines(images: Path, command: CommandLine) -> None:
-    wanted = [*JOB, "--progress", "json", "--log-level", "debug"]
-    ended = command(*wanted)
-    events = [json.loads(line) for line in ended.err.splitlines()]
-    texts = [each["text"] for each in events if each["event"] == "LogLine"]
-    lines_of("\n".join(texts))
-    assert {each["event"] for each in events} == {"JobStarted", "LogLine", "PhaseDone", "Progress"}
 
 
 def test_a_store_that_fails_once_is_reported_before_it_is_asked_again(

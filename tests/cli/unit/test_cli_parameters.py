@@ -89,23 +89,6 @@ def test_a_field_may_be_left_out() -> None:
     assert invoke(verb, "images", "--move", "map").exit_code == 2
 
 
-def test_what_is_not_given_has_the_default_of_the_parameter() -> None:
-    found = given("a")
-    assert found.pop("words") == ["a"]
-    assert found == {
-        "count": 3,
-        "part": 0.5,
-        "mode": None,
-        "form": "gnu",
-        "place": None,
-        "file": None,
-        "label": None,
-        "is_dry": False,
-        "hidden_default": "some",
-        "hidden_variable": None,
-    }
-
-
 def test_values_have_the_types_of_the_parameters() -> None:
     found = given("a", "b", "-c", "9", "--part", "1", "--place", "x", "--label", "l", "--dry")
     assert found["words"] == ["a", "b"]
