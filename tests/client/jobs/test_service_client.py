@@ -244,24 +244,6 @@ def test_a_job_is_submitted_and_watched_from_an_event_loop(
     asyncio.run(use())
 
 
-def test_schedules_and_transforms_are_there_from_an_event_loop(
-    place: Place, service: ServiceProcess
-) -> None:
-    async def use() -> None:
-        async with AsyncClient(service.url) as client:
-            made = await client.schedules.add("looped", {"every": "1d", "spec": place.spec()})
-            assert made.name == "looped"
-            assert (await client.schedules.pause("looped")).paused
-            assert "looped" in [each.name for each in await client.schedules.list()]
-            await client.schedules.remove("looped")
-            found, is_new = await client.transforms.put("looped", {"steps": [{"slice": "0:5"}]})
-            assert (found["name"], is_new) == ("looped", True)
-            assert [each["name"] async for each in client.transforms.list()] == ["looped"]
-            await client.transforms.remove("looped")
-
-    asyncio.run(use())
-
-
 def test_an_async_wait_ends_in_time_and_says_when_nobody_answers(
     place: Place, service: ServiceProcess
 ) -> None:

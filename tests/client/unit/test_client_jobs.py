@@ -21,7 +21,6 @@ from dsort.client import (
     LogText,
     Patience,
     StateChanged,
-    WaitTimeoutError,
 )
 from dsort.client.events import stream_events
 from dsort.client.transport import Transport
@@ -141,11 +140,6 @@ def test_a_newer_service_may_say_more_and_an_older_one_less() -> None:
 def test_what_is_no_job_is_the_services_fault(document: Any) -> None:
     with pytest.raises(ServiceError):
         Job.of(document)
-
-
-def test_the_result_of_a_plan_is_a_plan() -> None:
-    job = Job.of(view(kind="plan", state="finished", result=json.loads(json.dumps(PLAN.to_dict()))))
-    assert job.result == PLAN
 
 
 def test_a_job_that_failed_raises_what_the_engine_raised() -> None:
@@ -386,19 +380,3 @@ def test_a_stream_that_is_refused_is_not_asked_for_again(
     with service.client() as client, pytest.raises(kind):
         list(client.events(JOB))
     assert len(service.asked) == 1
-
-
-def test_waiting_hears_all_events_and_asks_once() -> None:
-    service = Service(
-        {EVENTS: [stream(QUEUED, END)], f"GET /v1/jobs/{JOB}": [ok(view(state="finished"))]}
-    )
-    heard: list[str] = []
-    with service.client() as client:
-        job = client.wait(JOB, on_event=lambda event: heard.append(event.kind))
-    assert (job.state, heard, len(service.asked)) == ("finished", ["state", "end"], 2)
-
-
-def test_waiting_has_an_end() -> None:
-    service = Service({EVENTS: [stream(QUEUED)]})
-    with service.client() as client, pytest.raises(WaitTimeoutError, match=f"job {JOB} has not"):
-        client.wait(JOB, timeout_s=0.05)
