@@ -22,7 +22,7 @@ from dsort.service.aistore.answers import (
     kinds_to_name,
 )
 from dsort.service.aistore.key_maps import HeldKeyMaps, with_key_map
-from dsort.service.jobs.rows import JobRow
+from dsort.service.database.tables import JobRow
 from tests.support.fake_clock import FakeClock
 from tests.support.internals import OVERHEAD_TEXT, WARNING_TEXTS
 from tests.support.job_rows import job_row

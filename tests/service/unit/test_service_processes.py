@@ -22,16 +22,10 @@ from sqlalchemy.exc import OperationalError
 from dsort.log_lines import LineFormatter
 from dsort.options import RunOptions
 from dsort.service.database.engine import Database, open_database
+from dsort.service.database.tables import JobRow
 from dsort.service.hosting import process as deaths
 from dsort.service.hosting import reporter as reporter_module
 from dsort.service.hosting.environment import VARIABLE, JobEnvironment
-from dsort.service.hosting.logs import (
-    log_event,
-    log_path,
-    read_logs,
-    remove_logs,
-    tail,
-)
 from dsort.service.hosting.process import (
     BEGIN_S_MAX,
     SILENT_S_MAX,
@@ -41,11 +35,14 @@ from dsort.service.hosting.process import (
     Watch,
     how_it_died,
     key_of,
+    log_event,
+    log_path,
     oom_kills,
+    remove_logs,
+    tail,
 )
 from dsort.service.hosting.reporter import Reporter, progress_data
 from dsort.service.jobs.queue import Ending, Limits, claim_next, take_over
-from dsort.service.jobs.rows import JobRow
 from dsort.service.jobs.store import JobStore
 from dsort.settings import Settings, StoreSettings
 from dsort.stop_flag import StopFlag
@@ -180,6 +177,7 @@ def test_surroundings_reach_the_job_and_not_its_children(
 ) -> None:
     stores = (("s3", StoreSettings(region="eu", part_bytes=5 << 20)),)
     given = JobEnvironment(
+        replica="one",
         database_url="postgresql://u:secret@h/d",
         state_dir=tmp_path / "state",
         run=RunOptions(
@@ -221,17 +219,16 @@ def test_a_log_becomes_an_event_that_says_the_level_of_each_line(tmp_path: Path)
     assert found["text"].splitlines()[-2:] == ["two", "nobody logged I this"]
 
 
-def test_logs_of_all_attempts_are_read_in_order(tmp_path: Path) -> None:
+def test_logs_of_all_attempts_are_removed(tmp_path: Path) -> None:
     for attempt in (2, 10, 1):
         path = log_path(tmp_path, "job", attempt)
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"attempt {attempt}\n")
-    log_path(tmp_path, "job-1", 1).write_text("another's")
-    assert read_logs(tmp_path, "job") == "attempt 1\nattempt 2\nattempt 10\n"
-    assert read_logs(tmp_path, "none") == ""
+    other = log_path(tmp_path, "job-1", 1)
+    other.write_text("another's")
+    remove_logs(tmp_path, "none")
     remove_logs(tmp_path, "job")
-    assert read_logs(tmp_path, "job") == ""
-    assert read_logs(tmp_path, "job-1") == "another's"
+    assert [*other.parent.iterdir()] == [other]
 
 
 def test_the_tail_of_a_log_begins_with_a_line(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Looks into shards: members by ranges, with tickets that let a player in; headers that are read
-once; limits of memory; and turns, which clients get one after the other."""
+"""Looks into shards: members by ranges; headers that are read once; limits of memory; and turns,
+which clients get one after the other."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from dsort.errors import TooManyRequestsError
 from dsort.service.objects import processes
 from dsort.service.objects.processes import RUNNING_MAX, WAITING_MAX, Turns
-from dsort.service.security.tokens import TICKET_S, VIEWER, MemberTickets
+from dsort.service.security.tokens import VIEWER
 from tests.support.service_here import ServiceHere, service_here
-from tests.support.service_process import await_that, running_service
 
 SOUND = b"RIFF\x24\0\0\0WAVEfmt " + bytes(range(256)) * 20_000  # 5 MB
 LONG_BYTES = 70 << 20
@@ -113,72 +111,6 @@ def test_of_a_member_that_is_too_large_to_be_sent_whole_any_range_is(here: Servi
     assert ranged(here, "bytes=8-11", path).content == b"WAVE"
 
 
-def test_a_ticket_opens_one_member_and_tells_what_sound_it_is(here: ServiceHere) -> None:
-    made = here.client.post(SHARD, params=SOUND_AT)
-    assert made.status_code == 200, made.text
-    url = made.json()["url"]
-    nobody = {"Authorization": "", "Range": "bytes=0-3"}
-    heard = here.client.get(url, headers=nobody)
-    assert (heard.status_code, heard.content) == (206, b"RIFF")
-    assert heard.headers["Content-Type"] == "audio/wav"
-    assert heard.headers["X-Content-Type-Options"] == "nosniff"
-    assert heard.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
-    row = here.service.audit.list(limit=1)[0]
-    assert (row.action, row.who, row.details) == ("data.read", "vera", SOUND_AT)
-    head, _, sign = url.rpartition("=")
-    for other in (
-        url.replace("number=0", "number=1"),
-        url.replace("member=0", "member=1"),
-        url.replace("s.tar", "long.tar"),
-        url.replace("/members/", "/samples/"),
-        f"{head}={'9' + sign[1:]}",
-        f"{head}={sign}x",
-        f"{head}=",
-        url.partition("?")[0] + "?number=0&member=0",
-    ):
-        assert here.client.get(other, headers=nobody).status_code == 401, other
-    text = here.client.post(SHARD, params={"number": 0, "member": 1}).json()["url"]
-    shown = here.client.get(text, headers=nobody)
-    assert shown.headers["Content-Type"] == "application/octet-stream"
-    assert here.client.post("/v1/members/other/s.tar", params=SOUND_AT).status_code == 403
-
-
-def test_the_access_log_of_a_service_has_no_tickets(tmp_path: Path) -> None:
-    (tmp_path / "sounds").mkdir()
-    write_tar(tmp_path / "sounds" / "s.tar", {"0001.wav": SOUND})
-    arguments = ("--no-auth", "--access-log", "--root", str(tmp_path))
-    with (
-        running_service(tmp_path, *arguments, "--state-dir", str(tmp_path / "state")) as service,
-        httpx.Client(base_url=service.url, timeout=60) as client,
-    ):
-        url = client.post(SHARD, params=SOUND_AT).json()["url"]
-        heard = client.get(url, headers={"Range": "bytes=0-3"})
-        assert (heard.status_code, heard.content) == (206, b"RIFF")
-        (line,) = await_that(
-            lambda: [each for each in service.log_text().splitlines() if "GET" in each]
-        )
-    assert f'"GET {SHARD}?number=0&member=0&ticket=... HTTP/1.1" 206' in line
-    assert url.rpartition("ticket=")[2].split(".")[1] not in service.log_text()
-
-
-def test_a_ticket_ends_after_a_while_and_with_its_token(here: ServiceHere) -> None:
-    now_s = 1e9
-    tickets = MemberTickets(clock=lambda: now_s)
-    ticket, ends_at = tickets.made("vera", b"a member")
-    assert (ends_at, tickets.holder(ticket, b"a member")) == (now_s + TICKET_S, "vera")
-    assert tickets.holder(ticket, b"another") is None
-    now_s += TICKET_S
-    assert tickets.holder(ticket, b"a member") is None
-    sounds = str(here.service.config.run.root / "sounds")
-    token = here.service.tokens.add("gone", VIEWER, [sounds], [])
-    url = here.client.post(
-        SHARD, params=SOUND_AT, headers={"Authorization": f"Bearer {token}"}
-    ).json()["url"]
-    assert here.client.get(url, headers={"Authorization": ""}).status_code == 200
-    here.service.tokens.remove("gone")
-    assert here.client.get(url, headers={"Authorization": ""}).status_code == 401
-
-
 def test_headers_of_a_shard_are_read_once_until_it_changes(here: ServiceHere) -> None:
     path = here.service.config.run.root / "sounds" / "kept.tar"
     write_tar(path, {"0001.bin": bytes(2 << 20), "0002.bin": b"two"})
@@ -204,12 +136,12 @@ from pathlib import Path
 from dsort.service.objects import shard_main
 
 def look(directory, order):
+    shard_main.limit_memory()
     bytearray(order["bytes"])
 
-shard_main.look = look
 reads, writes = os.pipe()
 if os.fork() == 0:
-    os._exit(shard_main._done(Path(sys.argv[1]), writes, parent=os.getppid()))
+    os._exit(shard_main._done({"records": look}, Path(sys.argv[1]), writes, parent=os.getppid()))
 os.close(writes)
 os.wait()
 sys.stdout.write(os.read(reads, 1 << 16).decode().partition("\\n")[2])
