@@ -1,4 +1,4 @@
-"""What the service shows of data: shards, records, members; whatever shards hold, and to whom."""
+"""The routes of data: shards, records, members; whatever shards hold and are called."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import os
 import struct
 import tarfile
 import zipfile
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from dsort.service.aistore.transforms import TransformStore
+from dsort.service.objects.places import Listings
 from dsort.service.objects.shard_looks import preview_of
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import VIEWER
@@ -320,3 +322,34 @@ def test_a_look_that_takes_too_much_memory_is_refused(route: str, here: ServiceH
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert "memory" in answer.json()["detail"]
     assert ask(here, "/v1/records/images/s-0.tar")["total"] == 5  # and the service goes on
+
+
+def test_pages_continue_behind_names_that_are_no_text(here: ServiceHere) -> None:
+    odd = here.service.config.run.root / "odd"
+    odd.mkdir()
+    for name in (b"a.tar", b"\xff1.tar", b"\xff2.tar", "b%41ß.tar".encode()):
+        (odd / os.fsdecode(name)).write_bytes(b"")
+    for route, kind in (("listings", "objects"), ("shards", "shards")):
+        for is_held in (True, False):
+            found: list[str] = []
+            query: dict[str, Any] = {"limit": 1}
+            while query.get("cursor", "") is not None:
+                page = here.client.get(f"/v1/{route}/odd", params=query).json()
+                found += [each["name"] for each in page[kind]]
+                query["cursor"] = page["next_cursor"]
+                if not is_held:
+                    here.service.listings = Listings()  # another replica
+            names = ["a.tar", "b%41ß.tar", r"\xff1.tar", r"\xff2.tar"]
+            assert found == names, (route, is_held)
+
+
+def test_pages_continue_behind_the_longest_names(here: ServiceHere) -> None:
+    directory = here.service.config.run.root / "long" / "/".join(["d" * 240] * 10)
+    directory.mkdir(parents=True)
+    for name in ("1.tar", "2.tar"):
+        (directory / name).write_bytes(b"")
+    for route in ("listings", "shards"):
+        query: dict[str, Any] = {"limit": 1}
+        query["cursor"] = here.client.get(f"/v1/{route}/long", params=query).json()["next_cursor"]
+        more = here.client.get(f"/v1/{route}/long", params=query)
+        assert more.status_code == 200, more.text

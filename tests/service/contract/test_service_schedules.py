@@ -1,6 +1,5 @@
-"""The law of schedules, the same on SQLite and PostgreSQL: each due time comes out once, whoever is
-there to see it; what was missed is made up for as the schedule says; jobs of one schedule overlap
-as it says."""
+"""The law of schedules: each due time comes out once, whichever replica sees it; what was missed is
+made up for as the schedule says; jobs of one schedule overlap as it says."""
 
 from __future__ import annotations
 
@@ -8,12 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from dsort.errors import ConflictError, ForbiddenError, NotFoundError, SpecError
@@ -28,22 +28,6 @@ from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at, definition, spec
 
 WAIT_S = 120
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock(at("2026-11-20 00:00") + 0.1234567)  # changed_at has a fraction
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    with open_database(database_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def nights(database: Database, tmp_path: Path, clock: FakeClock) -> Nights:
-    return Nights(database, tmp_path, clock)
 
 
 def test_a_run_says_how_its_job_is_and_why_it_failed(nights: Nights) -> None:
@@ -462,3 +446,32 @@ def test_the_keepers_thread_sees_changes_at_once_and_ends_when_asked(nights: Nig
         assert keeper.alive
     assert not keeper.alive
     assert nights.outcomes() == [("11-20 02:00", "submitted")]
+
+
+@on_both_databases
+def test_a_replica_that_is_late_does_not_stop_what_a_waiting_run_has_become(
+    nights: Nights, database: Database, tmp_path: Path, clock: FakeClock
+) -> None:
+    nights.add(overlap="replace")
+    nights.at("2026-11-20 02:00")
+    nights.start_jobs()
+    nights.at("2026-11-21 02:00")
+    nights.end_jobs("stopped")
+    row = nights.store.get("nightly")
+    assert row is not None
+    other = Nights(database, tmp_path, clock)
+    queries = count()
+
+    def between(*query: object) -> None:
+        """The other replica makes the run's job between our two queries."""
+        if next(queries) == 2:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(other.keeper.turn).result(WAIT_S)
+
+    event.listen(database.engine, "before_cursor_execute", between)
+    firing.Firing(nights.store).start_waiting(row.schedule_id)
+    assert next(queries) > 3
+    assert nights.outcomes()[-1] == ("11-21 02:00", "submitted")
+    job = nights.jobs.get(str(nights.run_rows()[-1].job_id))
+    assert job is not None
+    assert job.state == "queued"

@@ -1,5 +1,6 @@
 """What a schedule's job does after its commit: the pointer to the newest result moves forward only,
-and of older results their own outputs are removed, by their manifests, and nothing else."""
+and of older results their own outputs are removed, by their manifests, and nothing else; while
+that is done no job begins to write them again."""
 
 from __future__ import annotations
 
@@ -10,11 +11,17 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from sqlalchemy import update
 
-from dsort.errors import StorageError
+from dsort.errors import JobConflictError, StorageError
+from dsort.service.database.engine import Database
+from dsort.service.database.tables import JobRow, jobs
+from dsort.service.jobs.queue import Limits, claim_next
+from dsort.service.jobs.store import JobStore
 from dsort.service.schedules.retention import (
     Opener,
     Result,
+    ScheduleResults,
     apply_retention,
     move_pointer,
     places_of,
@@ -23,8 +30,10 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
+from tests.support.databases import on_both_databases
 from tests.support.hooked_bucket import HookedBucket
 from tests.support.internals import index_name, manifest_name
+from tests.support.job_rows import job_row
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.object_stores import new_s3_bucket
 from tests.support.schedule_results import KnownResults, make_result, publish
@@ -396,3 +405,68 @@ def test_nothing_is_removed_behind_a_link(
     (tmp_path / "out" / "night-0").symlink_to(theirs)
     assert len(retain(last, known, opener)) == 1
     assert files(theirs) == {"s-0"}
+
+
+ROOM = Limits(running_jobs_max=9, running_plans_max=9)
+
+
+def submit(database: Database, job_id: str, template: str) -> None:
+    JobStore(database).submit(
+        job_row(
+            job_id,
+            spec={"input_bck": "in", "output_bck": "out"},
+            claims=[["file:///out", template]],
+            due_at=float(len(job_id)),
+            after_commit={"schedule_id": "a"},
+        )
+    )
+
+
+def begun(database: Database) -> JobRow | None:
+    return claim_next(database, host="h", replica="r", limits=ROOM, now_s=1.0)
+
+
+@on_both_databases
+def test_what_older_results_are_called_is_held_while_they_are_removed(database: Database) -> None:
+    results = ScheduleResults(database)
+    submit(database, "old", "old-%d.tar")
+    with database.writing() as connection:
+        connection.execute(update(jobs).values(state="finished"))
+    submit(database, "newest", "new-%d.tar")
+    assert begun(database) is not None
+    newest, old = results.one("newest"), results.one("old")
+    assert newest is not None
+    assert old is not None
+    with results.hold(newest, [old]):
+        with database.writing() as connection:
+            connection.execute(update(jobs).where(jobs.c.job_id == "old").values(state="queued"))
+        assert begun(database) is None
+    assert results.one("newest") == newest  # it claims its own names, as before
+    again = begun(database)
+    assert again is not None
+    assert again.job_id == "old"
+
+
+def test_what_is_being_written_again_is_not_held(database: Database) -> None:
+    results = ScheduleResults(database)
+    submit(database, "old", "old-%d.tar")
+    submit(database, "newest", "new-%d.tar")
+    assert begun(database) is not None
+    assert begun(database) is not None
+    newest, old = results.one("newest"), results.one("old")
+    assert newest is not None
+    assert old is not None
+    with pytest.raises(JobConflictError, match="old"), results.hold(newest, [old]):
+        pytest.fail("they were held")
+
+
+def test_an_attempt_that_is_over_removes_nothing_any_more(database: Database) -> None:
+    results = ScheduleResults(database)
+    submit(database, "newest", "new-%d.tar")
+    assert begun(database) is not None
+    newest = results.one("newest")
+    assert newest is not None
+    with database.writing() as connection:
+        connection.execute(update(jobs).values(attempt=2))
+    with pytest.raises(JobConflictError, match="another attempt"), results.hold(newest, []):
+        pytest.fail("they were held")

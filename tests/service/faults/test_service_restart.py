@@ -1,14 +1,18 @@
-"""Whatever dies, the service or a job's process or both, no job is lost and none is begun anew that
-still runs; results are the same bytes. And two replicas on one database do nothing twice."""
+"""Whatever dies, the service, its database or a job's process, no job is lost and none that runs
+is begun anew; results are the same bytes. And two replicas on one database do nothing twice."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import secrets
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,9 +27,11 @@ from dsort.service.database.tables import JobRow, jobs, schedule_runs, schedules
 from dsort.service.jobs.states import ENDED
 from dsort.service.jobs.store import JobStore
 from tests.support.datasets import files_of, small_dataset, write_shards
+from tests.support.debian import CannotInstall, skip_outside_ci
 from tests.support.engine import run_local, spec_of
 from tests.support.fault_points import PointFault, arm, points_environment, struck
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, programs
+from tests.support.postgres_restarts import RestartedServer, restarted_server
 from tests.support.service_process import (
     ServiceProcess,
     await_that,
@@ -231,3 +237,91 @@ def _all_over(database: Database, count: int) -> bool:
     with database.reading() as connection:
         states = connection.execute(select(jobs.c.state)).scalars().all()
     return len(states) >= count and all(state in ENDED for state in states)
+
+
+WAIT_S = 180
+
+
+@pytest.fixture
+def server() -> Iterator[RestartedServer]:
+    try:
+        binaries = programs()
+    except CannotInstall as none:
+        skip_outside_ci(f"there is no PostgreSQL: {none.reason}")
+    with restarted_server(binaries) as server:
+        yield server
+
+
+@pytest.fixture
+def pg_place(tmp_path: Path, server: RestartedServer) -> Iterator[Place]:
+    pg_place = Place(tmp_path)
+    pg_place.url = server.server.url(server.server.fresh_database().rpartition("/")[2])
+    pg_place.faults.mkdir()
+    try:
+        yield pg_place
+    finally:
+        end_marked(pg_place.mark)
+        pg_place.database.close()
+
+
+def watched(service: ServiceProcess, job_id: str, begun: threading.Event) -> dict[str, object]:
+    """What the last event of a job's stream says."""
+    url = f"{service.url}/v1/jobs/{job_id}/events"
+    kind = ""
+    with httpx.stream("GET", url, timeout=WAIT_S) as stream:
+        for line in stream.iter_lines():
+            begun.set()
+            if line.startswith("event:"):
+                kind = line.removeprefix("event:").strip()
+            if line.startswith("data:") and kind == "end":
+                event: dict[str, object] = json.loads(line.removeprefix("data:"))
+                return event
+    raise AssertionError("the stream ended before the job did")
+
+
+@pytest.mark.exhaustive
+def test_the_database_is_away_for_a_while(pg_place: Place, server: RestartedServer) -> None:
+    arm(pg_place.faults, PointFault("create:start", 1, "stop"))
+    with pg_place.serving() as service, ThreadPoolExecutor(1) as pool:
+        running = pg_place.submit(service, "out-running")
+        worker = held(service)
+        waiting = pg_place.submit(service, "out-waiting")
+        due_s = int(time.time()) + 3
+        schedule = {
+            "name": "once",
+            "spec": spec_of(**{"output_bck": "out-due", **SHUFFLE}),
+            "every": "1d",
+            "start_at": datetime.fromtimestamp(due_s, UTC).isoformat(),
+        }
+        answer = httpx.post(f"{service.url}/v1/schedules", json=schedule, timeout=120)
+        assert answer.status_code == 201, answer.text
+        begun = threading.Event()
+        stream = pool.submit(watched, service, running, begun)
+        assert begun.wait(WAIT_S)
+        process = psutil.Process(pg_place.row(running).pid)
+        pg_place.database.close()
+
+        server.stop()
+        answer = httpx.post(f"{service.url}/v1/jobs", json=spec_of(output_bck="x"), timeout=120)
+        assert answer.status_code == 503
+        assert httpx.get(f"{service.url}/v1/jobs", timeout=120).status_code == 503
+        assert httpx.get(f"{service.url}/healthz", timeout=120).status_code == 200
+        worker.send_signal(signal.SIGCONT)  # the job comes to its end, and can tell nobody
+        await_that(lambda: list(pg_place.root.glob("out-running/**/*manifest*")), WAIT_S)
+        await_that(lambda: time.time() > due_s + 1, WAIT_S)
+        assert process.is_running()
+        server.start()
+
+        assert stream.result(WAIT_S) == {"state": "finished", "exit_code": 0}
+        for job_id in (running, waiting):
+            row = pg_place.await_end(job_id)
+            assert (row.attempt, row.deaths) == (1, 0)
+        runs = f"{service.url}/v1/schedules/once/runs"
+        found = await_that(lambda: httpx.get(runs, timeout=120).json()["runs"], WAIT_S)
+        assert [each["outcome"] for each in found] == ["submitted"]
+        assert pg_place.await_end(found[0]["job_id"]).attempt == 1
+        for output in ("out-running", "out-waiting", "out-due"):
+            assert files_of(pg_place.root / output) == pg_place.expected()
+        assert not (pg_place.root / "x").exists()
+        ready = httpx.get(f"{service.url}/readyz", timeout=120)
+        assert ready.status_code == 200, ready.text
