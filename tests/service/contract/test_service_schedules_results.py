@@ -24,10 +24,8 @@ from dsort.service.schedules.retention import (
     ScheduleResults,
     apply_retention,
     move_pointer,
-    places_of,
 )
 from dsort.storage.bucket import Bucket
-from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from tests.support.databases import on_both_databases
@@ -105,23 +103,6 @@ def test_what_is_older_than_the_newest_few_goes_with_all_that_was_its_own(
     }
 
 
-def test_each_of_several_inputs_stays(known: KnownResults, opener: Opener, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    night(known, opener, 0, "a", "d/b", "e")
-    (tmp_path / "by-link").symlink_to(out)
-    buckets = [("one", "by-link"), ("two", "out/d")]
-    inputs = [{"name": name, "input_bck": bucket} for name, bucket in buckets]
-    for number in (1, 2):
-        reading = make_result(number, retain=2, input_bck=None, inputs=inputs, names=[f"n{number}"])
-        publish(reading, opener(reading.output_bck), {f"n{number}": OUT}, inputs=["one/a", "two/b"])
-        known.rows.append(reading)
-    assert retain(known.rows[-1], known, opener) == [
-        "a, d/b of the result of job job-0 stay: they are inputs of a result that is kept"
-    ]
-    assert files(out) >= {"a", "d/b"}
-    assert "e" not in files(out)
-
-
 def test_inputs_stay_by_whatever_way_they_are_reached(
     known: KnownResults, opener: Opener, tmp_path: Path
 ) -> None:
@@ -169,22 +150,6 @@ def test_what_was_changed_since_stays_and_is_reported(
     ]
     assert files(out) >= {"same-size", "old-time"}
     assert not files(out) & {"as-it-was", manifest_name("job-0")}
-
-
-def test_names_that_newer_results_have_taken_over_are_theirs(
-    known: KnownResults, opener: Opener, tmp_path: Path
-) -> None:
-    for number in range(5):  # three of them old at once
-        last = night(known, opener, number, "s-0", f"own-{number}")
-    assert retain(last, known, opener) == []
-    assert known.removed == {"job-0", "job-1", "job-2"}
-    assert {name for name in files(tmp_path / "out") if "-index" not in name} == {
-        "s-0",
-        "own-3",
-        "own-4",
-        manifest_name("job-3"),
-        manifest_name("job-4"),
-    }
 
 
 class Denying(HookedBucket):
@@ -339,25 +304,6 @@ def test_what_is_no_pointer_is_not_replaced(
     assert said.startswith("latest.json in file://")
     assert said.endswith("is no pointer of a schedule, and is left as it is")
     assert (tmp_path / "out" / "latest.json").read_bytes() == data
-
-
-def test_a_local_bucket_is_distinguished_by_where_it_is(tmp_path: Path) -> None:
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    direct = places_of(LocalBucket(tmp_path / "a"), ["b/x"])
-    assert direct == places_of(LocalBucket(tmp_path / "link" / "b"), ["x"])
-    assert direct != places_of(LocalBucket(tmp_path / "a"), ["x"])
-
-
-def test_a_result_that_came_late_stays_until_the_next(
-    known: KnownResults, opener: Opener, tmp_path: Path
-) -> None:
-    for number in (1, 2, 0):  # somebody has resumed the oldest one
-        last = night(known, opener, number)
-    assert retain(last, known, opener) == []
-    assert known.removed == set()
-    assert retain(known.rows[1], known, opener) == []
-    assert known.removed == {"job-0"}
 
 
 @pytest.mark.parametrize(

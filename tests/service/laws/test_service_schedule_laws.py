@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dsort.errors import SpecError
 from dsort.service.schedules.create import parse_definition
 from dsort.service.schedules.definition import ScheduleDefinition
-from dsort.service.schedules.due import Interval, due_times, missed, next_due, parse_interval
+from dsort.service.schedules.due import due_times, missed, next_due
 from dsort.service.schedules.retention import apply_retention
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
@@ -165,14 +165,6 @@ def test_what_was_missed_is_the_newest_and_the_count_of_the_rest(minutes: int, p
     assert found.at_least == (passed > 1000)
 
 
-@given(st.integers(0, 100), st.integers(0, 99), st.integers(0, 99))
-def test_both_ways_of_writing_an_interval_say_the_same(days: int, hours: int, rest: int) -> None:
-    if days * 24 + hours:
-        expected = Interval(days, 3600 * hours + 60 * rest)
-        assert parse_interval(f"{days}d{hours}h{rest}m") == expected
-        assert parse_interval(f"P{days}DT{hours}H{rest}M") == expected
-
-
 # --- retention -----------------------------------------------------------------------------------
 
 
@@ -240,12 +232,7 @@ def test_retention_removes_old_outputs_and_nothing_else_wherever_it_dies(
         there = {each.name for each in bucket.list()}
         inputs = [name for name in run["inputs"] if name in there]
         before = {name: bucket.read(name) for name in inputs}
-        publish(
-            result,
-            bucket,
-            dict.fromkeys(run["outputs"], b"%d" % number),
-            inputs=inputs,
-        )
+        publish(result, bucket, dict.fromkeys(run["outputs"], b"%d" % number), inputs=inputs)
         known.rows.append(result)
         theirs.difference_update(run["outputs"])
         kept_inputs.append(set(inputs))
