@@ -91,10 +91,7 @@ AS_AISTORE = {  # the same of compatibility: aistore
     ),
 }
 OBJECTS = {  # the same of buckets and objects
-    "an access list": (
-        "who_may_not_write_makes_and_removes_nothing",
-        "every_route_answers_every_caller_as_the_table_says",
-    ),
+    "an access list": ("every_route_answers_every_caller_as_the_table_says",),
     "an object may": ("what_the_sdk_means_by_more_than_a_plain_write_is_declined",),
     "a job's inputs": ("what_a_running_job_needs_stays_as_it_is",),
     "`bucket rm`": ("buckets_and_objects_from_their_making_to_their_removal",),

@@ -316,13 +316,6 @@ def test_a_job_that_was_asked_to_stop_lets_its_output_names_go(peer: Peer, ann: 
     assert started(ann) != first  # the queue begins it once the first has ended
 
 
-def test_a_finished_job_may_be_aborted_and_stays_finished(peer: Peer, ann: TestClient) -> None:
-    job_id = started(ann)
-    peer.end(job_id)
-    assert ann.delete("/v1/sort/abort", params={"uuid": job_id}).status_code == 200
-    assert peer.row(job_id).state == "finished"
-
-
 def test_an_id_of_no_job_is_an_error(peer: Peer) -> None:
     ada = peer.client("admin")
     for method, path in (("GET", ""), ("DELETE", ""), ("DELETE", "/abort")):

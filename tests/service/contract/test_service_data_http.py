@@ -1,4 +1,5 @@
-"""The routes of data: shards, records, members; whatever shards hold and are called."""
+"""The routes of data: shards, records, members; whatever shards hold and are called. A service
+without its guest lists buckets and looks into shards, and sends or writes no whole object."""
 
 from __future__ import annotations
 
@@ -14,15 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from fastapi.testclient import TestClient
 
+from dsort.client import DsortClient
+from dsort.errors import NotFoundError
 from dsort.service.aistore.transforms import TransformStore
-from dsort.service.objects.places import Listings
+from dsort.service.api.app import create_app
+from dsort.service.objects.places import CURSOR_CHARACTERS_MAX, Listings
 from dsort.service.objects.shard_looks import preview_of
 from dsort.service.security.limits import RequestLimits
-from dsort.service.security.tokens import VIEWER
+from dsort.service.security.tokens import SUBMITTER, VIEWER
+from dsort.service.service import Service
 from tests.support.engine import run_local
-from tests.support.service_here import ServiceHere, service_here
+from tests.support.service_here import SPEC, ServiceHere, config_for, service_here
 from tests.support.workers_here import WorkersHere
 
 HTML = b"<script>document.title='owned'</script>"
@@ -188,32 +195,29 @@ def test_of_many_long_names_the_beginnings_are_sent(here: ServiceHere) -> None:
     assert {each["text"] for each in shown["members"]} == {"x"}
 
 
-@pytest.mark.parametrize(
-    ("path", "query", "status"),
-    [
-        ("records/images/index.html", {}, 400),
-        ("records/images/none.tar", {}, 404),
-        ("samples/images/s-0.tar", {}, 400),
-        ("samples/images/s-0.tar", {"number": 5}, 422),
-        ("samples/images/s-0.tar", {"number": -1}, 400),
-        ("members/images/s-0.tar", {"number": 0, "member": 2}, 404),
-        ("members/images/torn.tar", {"number": 0, "member": 0}, 422),
-        ("changed/images/s-0.tar", {"number": 0, "transform": "none"}, 400),
-        ("records/..%2Fimages/s-0.tar", {}, 400),
-        ("records/.dsort/s-0.tar", {}, 400),
-        ("shards/images%2F..%2F..", {}, 400),
-    ],
-)
-def test_what_cannot_be_shown_is_an_error(
-    here: ServiceHere, path: str, query: dict[str, Any], status: int
-) -> None:
+def test_an_impossible_look_is_an_error(here: ServiceHere) -> None:
     torn = here.service.config.run.root / "images" / "torn.tar"
     torn.write_bytes(tar_of(RECORDS)[:700])
     try:
-        answer = here.client.get(f"/v1/{path}", params=query)
+        for status, paths in {
+            400: (
+                *("records/images/index.html", "samples/images/s-0.tar"),
+                *("samples/images/s-0.tar?number=-1", "records/..%2Fimages/s-0.tar"),
+                *("changed/images/s-0.tar?number=0&transform=none", "records/.dsort/s-0.tar"),
+                "shards/images%2F..%2F..",
+            ),
+            404: ("records/images/none.tar", "members/images/s-0.tar?number=0&member=2"),
+            422: (
+                "samples/images/s-0.tar?number=5",
+                "members/images/torn.tar?number=0&member=0",
+            ),
+        }.items():
+            for path in paths:
+                answer = here.client.get(f"/v1/{path}")
+                found = (answer.status_code, bool(answer.json()["detail"]))
+                assert found == (status, True), (path, answer.text)
     finally:
         torn.unlink()
-    assert (answer.status_code, bool(answer.json()["detail"])) == (status, True), answer.text
 
 
 def test_a_transform_is_tried_on_one_record(here: ServiceHere) -> None:
@@ -310,17 +314,16 @@ def test_bytes_decide_what_a_member_is(
     assert (found.kind, found.width, found.height) == expected
 
 
-@pytest.mark.parametrize("route", ["records", "samples", "members"])
-def test_a_look_that_takes_too_much_memory_is_refused(route: str, here: ServiceHere) -> None:
+def test_a_look_that_takes_too_much_memory_is_refused(here: ServiceHere) -> None:
     path = here.service.config.run.root / "images" / "deep" / "too-many.txt"
     path.write_bytes(b"a\n" * (24 << 20))
-    answer = here.client.get(
-        f"/v1/{route}/images/deep/too-many.txt", params={"number": 0, "member": 0}
-    )
+    query = {"number": 0, "member": 0}
+    for route in ("records", "samples", "members"):
+        answer = here.client.get(f"/v1/{route}/images/deep/too-many.txt", params=query)
+        assert answer.status_code == 413, (route, answer.text)
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert "memory" in answer.json()["detail"]
     path.unlink()
-    assert answer.status_code == 413, answer.text
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert "memory" in answer.json()["detail"]
     assert ask(here, "/v1/records/images/s-0.tar")["total"] == 5  # and the service goes on
 
 
@@ -353,3 +356,132 @@ def test_pages_continue_behind_the_longest_names(here: ServiceHere) -> None:
         query["cursor"] = here.client.get(f"/v1/{route}/long", params=query).json()["next_cursor"]
         more = here.client.get(f"/v1/{route}/long", params=query)
         assert more.status_code == 200, more.text
+
+
+NAMES = ["a", "deep/b.tar", "deep/c.tar", "z.tar"]
+GUESTS = ("sort", "cluster", "daemon", "download", "objects", "buckets", "transforms", "changed")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[ServiceHere]:
+    with Service(config_for(tmp_path)) as service:
+        root = service.config.run.root
+        for name in NAMES:
+            path = root / "images" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"as it was")
+        (root / "images" / ".dsort").mkdir()
+        (root / "images" / ".dsort" / "own").touch()
+        yield ServiceHere(service, TestClient(create_app(service), base_url="http://localhost"))
+
+
+def client_of(plain: ServiceHere) -> DsortClient:
+    def answer(request: httpx.Request) -> httpx.Response:
+        found = plain.client.request(request.method, str(request.url), content=request.content)
+        return httpx.Response(found.status_code, content=found.content)
+
+    return DsortClient("http://localhost", http=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize("verb", ["GET", "HEAD", "PUT", "POST", "DELETE"])
+def test_the_routes_of_the_guest_are_not_there(plain: ServiceHere, verb: str) -> None:
+    paths = ["", "/images", "/images/a", "/images/a?number=0&transform=x"]
+    answers = {
+        f"/v1/{first}{rest}": plain.client.request(verb, f"/v1/{first}{rest}").status_code
+        for first in GUESTS
+        for rest in paths
+    }
+    assert set(answers.values()) == {404}
+    assert (plain.service.config.run.root / "images" / "a").read_bytes() == b"as it was"
+    shown = plain.client.get("/openapi.json").json()["paths"]
+    assert not [path for path in shown if path.startswith(tuple(f"/v1/{each}" for each in GUESTS))]
+
+
+def test_a_client_gets_the_option_that_adds_the_routes(plain: ServiceHere) -> None:
+    with client_of(plain) as client:
+        for ask in (
+            lambda: client.transforms.get("resize"),
+            lambda: client.transforms.put("resize", {"steps": []}),
+            lambda: list(client.transforms.list()),
+            lambda: list(client.data.whole("images", "a")),
+        ):
+            with pytest.raises(NotFoundError) as caught:
+                ask()
+            assert "--aistore" in caught.value.hint
+        with pytest.raises(NotFoundError) as caught:
+            client.get("20260101-000000-000000")
+        assert "--aistore" not in caught.value.hint
+
+
+def test_a_spec_that_names_a_transform_is_refused(plain: ServiceHere) -> None:
+    answer = plain.client.post("/v1/jobs", json={**SPEC, "transform": {"use": "resize"}})
+    (problem,) = answer.json()["problems"]
+    assert (answer.status_code, problem["path"]) == (400, "transform.use")
+    assert "--aistore" in problem["hint"]
+
+
+def test_who_am_i_says_whether_there_are_named_transforms(
+    plain: ServiceHere, tmp_path: Path
+) -> None:
+    assert plain.client.get("/v1/whoami").json()["named_transforms"] is False
+    (tmp_path / "other").mkdir()
+    with service_here(tmp_path / "other") as with_guest:
+        assert with_guest.client.get("/v1/whoami").json()["named_transforms"] is True
+
+
+def test_only_the_service_s_own_ids_are_known(plain: ServiceHere) -> None:
+    job_id = plain.submit()["job_id"]
+    assert plain.client.get(f"/v1/jobs/{job_id}").status_code == 200
+    assert plain.client.get(f"/v1/jobs/srt-{job_id}").status_code == 404
+
+
+def listed(plain: ServiceHere, bucket: str = "images", **query: Any) -> list[str]:
+    answer = plain.client.get(f"/v1/listings/{bucket}", params=query)
+    assert answer.status_code == 200, answer.text
+    return [each["name"] for each in answer.json()["objects"]]
+
+
+def test_objects_are_listed_and_nothing_of_dsort_s_own(plain: ServiceHere) -> None:
+    assert listed(plain) == NAMES
+    assert listed(plain, prefix="deep/") == NAMES[1:3]
+    assert listed(plain, "images/deep") == ["b.tar", "c.tar"]
+    page = plain.client.get("/v1/listings/images?limit=1").json()
+    assert page["objects"] == [{"name": "a", "size_bytes": 9}]
+    assert plain.client.get("/v1/listings/none").status_code == 404
+    with client_of(plain) as client:
+        assert [each["name"] for each in client.data.objects("images", prefix="deep")] == NAMES[1:3]
+
+
+def test_names_of_enemies_lead_nowhere(plain: ServiceHere) -> None:
+    for status, paths in {
+        400: (
+            *("images?prefix=../", "images?prefix=.dsort/", "images?prefix=/etc", "..%2F"),
+            *(f"images?prefix={'a' * 9000}", "images?limit=0", "images?limit=100000", "%2Fetc"),
+            *(f"images?cursor={'a' * (CURSOR_CHARACTERS_MAX + 1)}", "images%2F.dsort", "a%00"),
+        ),
+        403: ("file%3A%2F%2F%2Fetc", "s3%3A%2F%2Fsecret"),
+    }.items():
+        for path in paths:
+            answer = plain.client.get(f"/v1/listings/{path}")
+            assert answer.status_code == status, (path, answer.text)
+
+
+def test_buckets_are_listed_as_specs_name_them_and_as_far_as_tokens_go(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    allow = (f"file://{other}", "s3://data/train", "s3://team-*")
+    with service_here(tmp_path, no_auth=False, allow=allow) as here:
+        root = here.service.config.run.root
+        for path in (root / "images", root / "secret", other):
+            path.mkdir()
+        (root / "leads out").symlink_to(tmp_path)
+        tokens = here.service.tokens
+        eve = tokens.add("eve", VIEWER, [str(root / "images"), "s3://data/*"])
+        ada = tokens.add("ada", SUBMITTER)
+
+        def seen(token: str) -> list[str]:
+            headers = {"Authorization": f"Bearer {token}"}
+            found: list[str] = here.client.get("/v1/listings", headers=headers).json()["buckets"]
+            return found
+
+        assert seen(eve) == ["images", "s3://data/train"]
+        assert seen(ada) == ["images", "secret", f"file://{other}", "s3://data/train"]

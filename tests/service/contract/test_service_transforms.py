@@ -103,23 +103,6 @@ def test_a_job_has_the_steps_of_the_version_that_it_began_with(callers: Callers)
     assert (status, refused["problems"][0]["path"]) == (400, "transform.use")
 
 
-def test_a_schedule_uses_the_version_that_it_names(callers: Callers) -> None:
-    callers.put("half", HALF)
-    for name, use in (("pinned", "half@1"), ("newest", "half")):
-        spec = {**SPEC, "transform": {"use": use}}
-        made = {"name": name, "every": "1d", "overlap": "skip", "spec": spec}
-        assert callers.ask("ann", "POST", "/v1/schedules", json=made)[0] == 201
-    callers.put("half", SLIM)
-    used = {}
-    for name in ("pinned", "newest"):
-        status, run = callers.ask("ann", "POST", f"/v1/schedules/{name}/run-now")
-        assert status == 202, run
-        job = callers.ask("ann", "GET", f"/v1/jobs/{run['job_id']}")[1]
-        used[name] = job["spec"]["transform"]["use"]
-        callers.ask("ann", "POST", f"/v1/jobs/{run['job_id']}/stop")
-    assert used == {"pinned": "half@1", "newest": "half@2"}
-
-
 @pytest.mark.parametrize("steps", [CODE, {"steps": [{"exec": {"command": ["true"]}}]}])
 def test_code_is_an_admins_and_the_spec_says_whose(callers: Callers, steps: Any) -> None:
     status, refused = callers.submit("ann", steps)
@@ -208,18 +191,6 @@ def test_another_steps_under_a_registered_name_are_nobodys(callers: Callers) -> 
     assert "use" not in job["spec"]["transform"]  # for it does not use that
 
 
-def test_a_service_without_tokens_runs_nobodys_code(tmp_path: Path) -> None:
-    with service_here(tmp_path) as here:
-        (here.service.config.run.root / "images").mkdir()
-        assert here.client.put("/v1/transforms/half", json=HALF).status_code == 201
-        assert here.client.put("/v1/transforms/aug", json=CODE).status_code == 403
-        answer = here.client.post("/v1/jobs", json={**SPEC, "transform": CODE})
-        assert answer.status_code == 403
-        answer = here.client.post("/v1/jobs", json={**SPEC, "on_shard": {"exec": ["true"]}})
-        assert answer.status_code == 403
-        here.submit({**SPEC, "transform": {"use": "half"}})
-
-
 @pytest.mark.parametrize(
     ("name", "body", "status"),
     [
@@ -233,9 +204,7 @@ def test_a_service_without_tokens_runs_nobodys_code(tmp_path: Path) -> None:
         ("half", [1], 400),
     ],
 )
-def test_what_is_no_transform_is_refused(
-    callers: Callers, name: str, body: Any, status: int
-) -> None:
+def test_a_wrong_transform_is_refused(callers: Callers, name: str, body: Any, status: int) -> None:
     assert callers.put(name, body)[0] == status
     assert callers.ask("vera", "GET", "/v1/transforms")[1]["transforms"] == []
 
@@ -363,3 +332,15 @@ def test_templates_that_name_nothing_are_refused(
     ended = cli("urls", *args)
     assert ended.code == 2
     assert words in ended.err
+
+
+def test_a_service_without_tokens_runs_nobodys_code(tmp_path: Path) -> None:
+    with service_here(tmp_path) as here:
+        (here.service.config.run.root / "images").mkdir()
+        assert here.client.put("/v1/transforms/half", json=HALF).status_code == 201
+        assert here.client.put("/v1/transforms/aug", json=CODE).status_code == 403
+        answer = here.client.post("/v1/jobs", json={**SPEC, "transform": CODE})
+        assert answer.status_code == 403
+        answer = here.client.post("/v1/jobs", json={**SPEC, "on_shard": {"exec": ["true"]}})
+        assert answer.status_code == 403
+        here.submit({**SPEC, "transform": {"use": "half"}})
