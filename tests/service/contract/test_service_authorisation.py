@@ -120,11 +120,7 @@ class Matrix:
         if "{bucket}" in path or path.endswith("/{bucket:path}"):
             writes = row.law != "read" and method in ("PUT", "POST", "DELETE")
             found = self.bucket_with_object(bucket, writes=writes)
-            names = {
-                "{bucket}": found,
-                "{bucket:path}": found,
-                "{name:path}": "an/object",
-            }
+            names = {"{bucket}": found, "{bucket:path}": found, "{name:path}": "an/object"}
         if "{use}" in path:
             names["{use}"] = self.transform(bucket)
         if "{name}" in path:
@@ -235,7 +231,7 @@ def test_lists_have_what_may_be_seen_and_nothing_else(matrix: Matrix, caller: st
         assert (job_id in listed, job_id in peers, schedule in schedules) == (shown,) * 3
 
 
-def test_what_may_not_be_seen_is_answered_as_what_is_not_there(matrix: Matrix) -> None:
+def test_a_hidden_job_is_answered_as_a_missing_one(matrix: Matrix) -> None:
     hidden = matrix.job("output")
     absent = hidden[:-6] + "abcdef"
     for path in ("", "/log", "/events", "/manifest"):
@@ -247,30 +243,22 @@ def test_what_may_not_be_seen_is_answered_as_what_is_not_there(matrix: Matrix) -
         assert one.text.replace(hidden, "") == other.text.replace(absent, "")
 
 
-@pytest.mark.parametrize(
-    ("query", "headers"),
-    [
-        ("?token={}", {}),
-        ("?access_token={}", {}),
-        ("", {"Authorization": "Basic {}"}),
-        ("", {"Authorization": "{}"}),
-        ("", {"Authorization": "Bearer"}),
-        ("", {"Authorization": "Bearer {} "}),
-        ("", {"X-Auth-Token": "{}"}),
-        ("", {"Cookie": "token={}; Authorization={}"}),
-        ("", {"X-Forwarded-User": "ada", "X-Forwarded-For": "127.0.0.1"}),
-    ],
-)
-def test_a_token_anywhere_else_than_in_its_header_is_none(
-    matrix: Matrix, query: str, headers: dict[str, str]
-) -> None:
+def test_a_token_anywhere_else_than_in_its_header_is_none(matrix: Matrix) -> None:
     token = matrix.tokens["admin"]
-    said = matrix.here.client.get(
-        "/v1/jobs" + query.replace("{}", token),
-        headers={name: text.replace("{}", token) for name, text in headers.items()},
-    )
-    right = headers.get("Authorization") == "Bearer {} "  # HTTP takes the space at the end away
-    assert said.status_code == (200 if right else 401)
+    for query, headers in (
+        (f"?token={token}", {}),
+        (f"?access_token={token}", {}),
+        ("", {"Authorization": f"Basic {token}"}),
+        ("", {"Authorization": token}),
+        ("", {"Authorization": "Bearer"}),
+        ("", {"X-Auth-Token": token}),
+        ("", {"Cookie": f"token={token}; Authorization={token}"}),
+        ("", {"X-Forwarded-User": "ada", "X-Forwarded-For": "127.0.0.1"}),
+    ):
+        said = matrix.here.client.get(f"/v1/jobs{query}", headers=headers)
+        assert said.status_code == 401, (query, headers)
+    spaced = {"Authorization": f"Bearer {token} "}  # HTTP takes the space at the end away
+    assert matrix.here.client.get("/v1/jobs", headers=spaced).status_code == 200
 
 
 def test_who_one_is_and_may_do_can_be_asked(matrix: Matrix) -> None:
@@ -302,7 +290,7 @@ def test_a_token_is_made_used_and_removed_over_rest(matrix: Matrix) -> None:
     assert client.delete("/v1/tokens/carl", headers=admin).status_code == 404
 
 
-def test_what_was_done_is_in_the_audit_trail_with_who_and_from_where(matrix: Matrix) -> None:
+def test_the_audit_trail_has_the_caller_the_action_and_the_address(matrix: Matrix) -> None:
     client = matrix.here.client
     job_id = matrix.job("allowed")
     client.delete(f"/v1/jobs/{job_id}", headers=matrix.headers("owner"))

@@ -222,12 +222,7 @@ def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
     other = here.submit({**SPEC, "output_format": "mine-%04d"})
     spec = here.service.store.get(other["job_id"])
     assert spec is not None
-    content = manifest_bytes(
-        job_id=job_id,
-        spec=spec.spec,
-        inputs=[],
-        outputs=[],
-    )
+    content = manifest_bytes(job_id=job_id, spec=spec.spec, inputs=[], outputs=[])
     place(here, manifest_name(job_id)).write_bytes(content)
     options = RunOptions(root=here.service.config.run.root)
     with StopFlag() as stop:

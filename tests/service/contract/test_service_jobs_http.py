@@ -117,22 +117,6 @@ def test_lists_are_filtered(here: ServiceHere) -> None:
     assert ids(since="2999-01-01T00:00:00Z") == []
 
 
-def test_owners_take_turns(tmp_path: Path) -> None:
-    with service_here(tmp_path, no_auth=False) as here:
-        job_ids = []
-        for owner in ("ann", "ben"):
-            text = here.service.tokens.add(owner, "submitter")
-            headers = {"Authorization": f"Bearer {text}"}
-            for _ in range(3 if owner == "ann" else 2):
-                made = here.client.post("/v1/jobs", json=SPEC, headers=headers)
-                job_ids.append(made.json()["job_id"])
-        listed = here.client.get("/v1/jobs", headers=headers).json()["jobs"]
-        places = {job["job_id"]: job["queue_position"] for job in listed}
-        assert [places[job_id] for job_id in job_ids] == [1, 3, 5, 2, 4]
-        one = here.client.get(f"/v1/jobs/{job_ids[1]}", headers=headers)
-        assert one.json()["queue_position"] == 3
-
-
 def test_a_queued_job_stops_at_once_and_can_be_resumed_or_removed(here: ServiceHere) -> None:
     job_id = here.submit()["job_id"]
     assert here.client.delete(f"/v1/jobs/{job_id}").status_code == 409
@@ -172,15 +156,6 @@ def test_a_missing_route_or_job_is_a_problem_document(here: ServiceHere) -> None
         assert (answer.status_code, answer.json()["status"]) == (404, 404), path
     assert here.client.put("/v1/jobs").status_code == 405
     assert here.client.get("/v1/jobs?limit=none").json()["problems"][0]["path"] == "limit"
-
-
-def test_a_spec_can_be_checked_without_submitting_it(here: ServiceHere) -> None:
-    good = here.client.post("/v1/validate", json=SPEC)
-    assert good.status_code == 200
-    assert good.json()["spec"]["algorithm"]["kind"] == "shuffle"
-    assert here.client.post("/v1/validate", content=b"{").status_code == 400
-    assert here.client.get("/v1/schema").json()["properties"]["algorithm"]
-    assert here.client.get("/v1/jobs").json()["jobs"] == []
 
 
 def test_an_owner_can_queue_only_so_many(tmp_path: Path) -> None:
@@ -341,3 +316,12 @@ def test_a_row_that_names_no_bucket_is_an_error_and_no_bug(here: ServiceHere) ->
         answer = here.client.get(f"/v1/jobs/{job_id}/manifest")
         assert answer.status_code == 400, answer.text
         assert answer.json()["problems"][0]["path"] == "output_bck"
+
+
+def test_a_spec_can_be_checked_without_submitting_it(here: ServiceHere) -> None:
+    good = here.client.post("/v1/validate", json=SPEC)
+    assert good.status_code == 200
+    assert good.json()["spec"]["algorithm"]["kind"] == "shuffle"
+    assert here.client.post("/v1/validate", content=b"{").status_code == 400
+    assert here.client.get("/v1/schema").json()["properties"]["algorithm"]
+    assert here.client.get("/v1/jobs").json()["jobs"] == []

@@ -18,7 +18,6 @@ from dsort.service.database.engine import Database
 from dsort.service.database.tables import JobRow, jobs
 from dsort.service.jobs import queue
 from dsort.service.jobs.queue import (
-    Beat,
     Ending,
     Limits,
     ProgressUpdate,
@@ -46,11 +45,7 @@ def store(database: Database) -> JobStore:
 
 
 def submit(
-    store: JobStore,
-    job_id: str,
-    *,
-    before: Callable[[Connection], None] | None = None,
-    **more: Any,
+    store: JobStore, job_id: str, *, before: Callable[[Connection], None] | None = None, **more: Any
 ) -> None:
     """A job that writes ``<job id>-0``, ``-1``, ... into a bucket of its owner."""
     values: dict[str, Any] = {
@@ -102,14 +97,6 @@ def events(store: JobStore, job_id: str) -> list[tuple[str, dict[str, Any]]]:
     return [(each.kind, dict(each.data)) for each in store.events_after(0, job_id=job_id)]
 
 
-def test_the_highest_priority_comes_first_and_of_equals_the_eldest(
-    database: Database, store: JobStore
-) -> None:
-    for job_id, priority in (("a", 0), ("b", 5), ("c", -1), ("d", 5), ("e", 0)):
-        submit(store, job_id, priority=priority)
-    assert claimed(database) == ["b", "d", "a", "e", "c"]
-
-
 @on_both_databases
 def test_owners_take_turns_at_equal_priority(database: Database, store: JobStore) -> None:
     for number in range(4):
@@ -124,15 +111,6 @@ def test_owners_take_turns_at_equal_priority(database: Database, store: JobStore
         found.append(row.job_id)
         assert finish(database, row.job_id, 1, DONE, now_s=1.0)
     assert found == ["ann9", "ben0", "cem0", "ann0", "ben1", "ann1", "ann2", "ann3"]
-
-
-def test_who_has_fewer_running_comes_first(database: Database, store: JobStore) -> None:
-    for number in range(3):
-        submit(store, f"ann{number}")
-    assert claimed(database, limits=Limits(2, 1)) == ["ann0", "ann1"]
-    for number in range(3):
-        submit(store, f"ben{number}", owner="ben")
-    assert claimed(database, limits=Limits(5, 1)) == ["ben0", "ben1", "ann2"]
 
 
 def test_a_job_that_is_taken_up_again_begins_to_run_anew(
@@ -179,19 +157,7 @@ def test_a_replica_runs_no_more_jobs_and_no_more_plans_than_it_may(
     assert claimed(database, "one", limits) == ["run2"]
 
 
-def test_an_owner_who_has_enough_running_waits_and_others_pass(
-    database: Database, store: JobStore
-) -> None:
-    for job_id, owner in (("a", "ann"), ("b", "ann"), ("c", "ben"), ("d", "ben"), ("e", "ann")):
-        submit(store, job_id, owner=owner, priority=1 if owner == "ann" else 0)
-    limits = Limits(100, 100, running_per_owner_max=1)
-    assert claimed(database, "one", limits) == ["a", "c"]
-    assert claimed(database, "two", limits) == []
-    assert finish(database, "a", 1, DONE, now_s=1.0)
-    assert claimed(database, "two", limits) == ["b"]
-
-
-def test_who_would_write_what_a_running_job_writes_waits_and_others_pass(
+def test_a_job_waits_while_a_running_job_claims_one_of_its_names(
     database: Database, store: JobStore
 ) -> None:
     submit(store, "a", claims=[["file:///out", "x-%02d.tar"]])
@@ -259,17 +225,6 @@ def test_of_an_owners_jobs_that_come_at_once_only_so_many_are_queued(database: D
     assert store.count_by_state() == {"queued": 3}
 
 
-def test_a_heartbeat_hears_whether_the_job_is_to_stop(database: Database, store: JobStore) -> None:
-    begun(database, store)
-    assert note_process(database, "a", 1, pid=77, started=5.0)
-    assert record(database, "a", 1, ProgressUpdate(), now_s=2002.5) == Beat(ours=True)
-    row = store.ask_stop("a", "too late today")
-    assert (row.pid, row.pid_started, row.heartbeat_at) == (77, 5.0, 2002.5)
-    assert record(database, "a", 1, ProgressUpdate(), now_s=2004.0) == Beat(
-        True, True, "too late today"
-    )
-
-
 def test_what_a_process_tells_is_stored_and_stays_where_it_tells_nothing(
     database: Database, store: JobStore
 ) -> None:
@@ -313,7 +268,7 @@ def test_a_job_ends_once_and_with_the_last_that_it_had_to_tell(
 
 
 @on_both_databases
-def test_who_speaks_for_an_attempt_that_is_over_is_not_heard(
+def test_reports_of_an_attempt_that_is_over_are_ignored(
     database: Database, store: JobStore
 ) -> None:
     row = begun(database, store)
@@ -367,18 +322,6 @@ def test_a_job_that_ends_at_the_moment_of_a_take_over_stays_ended(
     assert events(store, "a")[-1] == ("state", {"state": "running", "attempt": 1})
 
 
-def test_a_job_that_is_stopped_in_the_queue_says_of_which_attempt_it_was(
-    database: Database, store: JobStore
-) -> None:
-    begun(database, store)
-    assert release(database, "a", 1, now_s=2001.0, reason="no memory")
-    store.ask_stop("a", "not wanted")
-    assert events(store, "a")[-2:] == [
-        ("state", {"state": "queued", "attempt": 1, "reason": "no memory"}),
-        ("state", {"state": "stopped", "attempt": 1, "reason": "not wanted"}),
-    ]
-
-
 def test_a_replica_without_room_does_not_take_over(database: Database, store: JobStore) -> None:
     submit(store, "a")
     submit(store, "b")
@@ -392,7 +335,9 @@ def test_a_replica_without_room_does_not_take_over(database: Database, store: Jo
 
 
 @on_both_databases
-def test_of_many_who_take_over_at_once_one_does(database: Database, store: JobStore) -> None:
+def test_of_many_replicas_that_take_a_job_over_at_once_one_succeeds(
+    database: Database, store: JobStore
+) -> None:
     row = begun(database, store)
     together = threading.Barrier(3)
 
@@ -404,17 +349,6 @@ def test_of_many_who_take_over_at_once_one_does(database: Database, store: JobSt
         waiting = [pool.submit(work, replica) for replica in ("one", "two", "three")]
         found = [each.result(WAIT_S) for each in waiting]
     assert sum(each is not None for each in found) == 1
-
-
-def test_a_job_that_is_resumed_by_hand_goes_on_counting_its_attempts(
-    database: Database, store: JobStore
-) -> None:
-    begun(database, store)
-    assert finish(database, "a", 1, Ending("failed", 5), now_s=1.0, deaths=3)
-    assert store.requeue("a").deaths == 0
-    row = claim(database)
-    assert row is not None
-    assert (row.attempt, row.started_at) == (2, 2000.0)
 
 
 def test_a_long_jobs_progress_is_thinned_evenly(database: Database, store: JobStore) -> None:

@@ -24,7 +24,6 @@ from dsort.service.schedules.retention import ScheduleResults
 from dsort.spec.load import parse_spec
 from tests.support.internals import (
     ManifestView,
-    PlanReportView,
     RunReportView,
     example_of,
     manifest_name,
@@ -41,7 +40,7 @@ LOG = {
 WARNING = {"kind": "missing_shards", "text": "samples-07.tar is missing"}
 
 ERROR = {"title": "Missing shard", "detail": "1 of 20 input shards is missing", "hint": ""}
-REPORT, PLAN_REPORT = example_of(RunReportView), example_of(PlanReportView)
+REPORT = example_of(RunReportView)
 MANIFEST, PAGE = example_of(ManifestView), events.PAGE
 
 
@@ -126,14 +125,6 @@ def test_what_the_database_knows_outlives_the_result(here: ServiceHere) -> None:
     assert (page["shards"]["total"], page["shards"]["rows"]) == (2, [])
 
 
-def test_a_dry_run_has_a_report_and_a_page_but_no_manifest(here: ServiceHere) -> None:
-    job_id = ended(here, PLAN_REPORT, dry_run=True)
-    assert here.client.get(f"/v1/jobs/{job_id}/manifest").status_code == 404
-    assert get(here, f"{job_id}/report")["shards_total"] == 2
-    shards = get(here, f"{job_id}/page")["shards"]
-    assert [row[0] for row in shards["rows"]] == ["shuffled-0000.tar", "shuffled-0001.tar"]
-
-
 def test_a_job_that_failed_early_has_a_page_of_its_progress(here: ServiceHere) -> None:
     job_id = ended(here, None)
     for what in ("manifest", "report"):
@@ -145,15 +136,6 @@ def test_a_job_that_failed_early_has_a_page_of_its_progress(here: ServiceHere) -
     done_bytes = JOB["progress"]["bytes_done"]
     assert [row[1:3] for row in page["timeline"]] == [["extract", 0], ["extract", done_bytes]]
     assert page["mixing"] is None
-
-
-def test_a_job_that_waits_has_a_page_and_a_log(here: ServiceHere) -> None:
-    job_id = here.submit()["job_id"]
-    answer = here.client.get(f"/v1/jobs/{job_id}/report")
-    assert (answer.status_code, answer.json()["hint"]) == (404, "it is written at the very end")
-    page = get(here, f"{job_id}/page")
-    assert (page["job"]["state"], page["phases"], page["timeline"]) == ("queued", [], [])
-    assert here.client.get(f"/v1/jobs/{job_id}/log").text.split()[1:] == ["state", "queued"]
 
 
 @pytest.mark.parametrize("result", [None, REPORT])
@@ -293,3 +275,12 @@ def test_warnings_are_those_of_the_newest_attempt() -> None:
     )
     service: Any = SimpleNamespace(store=store)
     assert _progress_and_warnings(service, "a") == ([], [WARNING])
+
+
+def test_a_job_that_waits_has_a_page_and_a_log(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    answer = here.client.get(f"/v1/jobs/{job_id}/report")
+    assert (answer.status_code, answer.json()["hint"]) == (404, "it is written at the very end")
+    page = get(here, f"{job_id}/page")
+    assert (page["job"]["state"], page["phases"], page["timeline"]) == ("queued", [], [])
+    assert here.client.get(f"/v1/jobs/{job_id}/log").text.split()[1:] == ["state", "queued"]

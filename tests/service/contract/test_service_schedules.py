@@ -221,7 +221,7 @@ def test_replace_stops_the_earlier_job_and_the_newest_goes_next(nights: Nights) 
 
 
 @pytest.mark.parametrize("overlap", ["skip", "replace"])
-def test_a_job_that_cannot_be_made_stops_none(
+def test_a_refused_run_stops_no_running_job(
     database: Database, tmp_path: Path, clock: FakeClock, overlap: str
 ) -> None:
     ann = Identity("ann", SUBMITTER, output_buckets=(f"{tmp_path.as_uri()}/out",))

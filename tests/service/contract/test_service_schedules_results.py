@@ -133,7 +133,7 @@ def test_inputs_stay_by_whatever_way_they_are_reached(
     assert not files(out) & {"d/a", "d/b", "d/c", manifest_name(first.job_id)}
 
 
-def test_what_was_changed_since_stays_and_is_reported(
+def test_a_changed_output_stays_and_is_reported(
     known: KnownResults, opener: Opener, tmp_path: Path
 ) -> None:
     night(known, opener, 0, "same-size", "old-time", "as-it-was")
@@ -163,7 +163,7 @@ class Denying(HookedBucket):
         return action()
 
 
-def test_what_could_not_be_removed_is_reported_and_tried_again(
+def test_a_failed_removal_is_reported_and_repeated(
     known: KnownResults, opener: Opener, tmp_path: Path
 ) -> None:
     denying = Denying(opener(BucketRef("", "out")))
@@ -296,7 +296,7 @@ def test_of_two_that_move_the_pointer_at_once_the_newer_one_stays(
 
 
 @pytest.mark.parametrize("data", [b"not JSON", b"[1]", b'{"schedule": "x"}'])
-def test_what_is_no_pointer_is_not_replaced(
+def test_a_file_that_is_no_pointer_is_not_replaced(
     known: KnownResults, opener: Opener, tmp_path: Path, data: bytes
 ) -> None:
     (tmp_path / "out" / "latest.json").write_bytes(data)
@@ -373,7 +373,7 @@ def begun(database: Database) -> JobRow | None:
 
 
 @on_both_databases
-def test_what_older_results_are_called_is_held_while_they_are_removed(database: Database) -> None:
+def test_names_of_older_results_are_held_while_they_are_removed(database: Database) -> None:
     results = ScheduleResults(database)
     submit(database, "old", "old-%d.tar")
     with database.writing() as connection:
@@ -393,7 +393,7 @@ def test_what_older_results_are_called_is_held_while_they_are_removed(database: 
     assert again.job_id == "old"
 
 
-def test_what_is_being_written_again_is_not_held(database: Database) -> None:
+def test_a_result_that_is_written_again_is_not_held(database: Database) -> None:
     results = ScheduleResults(database)
     submit(database, "old", "old-%d.tar")
     submit(database, "newest", "new-%d.tar")

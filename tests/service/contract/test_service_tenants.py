@@ -292,9 +292,7 @@ def test_a_job_writes_through_no_link_into_another_tenants_bucket(running: Tenan
     assert running.snapshot("bob") == before
 
 
-def test_a_bucket_that_becomes_a_link_while_its_job_waits_is_not_followed(
-    tmp_path: Path,
-) -> None:
+def test_a_bucket_that_becomes_a_link_while_its_job_waits_is_not_followed(tmp_path: Path) -> None:
     with service_here(tmp_path, no_auth=False) as here:
         tenants = Tenants(here)
         before = tenants.snapshot("bob")

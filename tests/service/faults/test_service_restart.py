@@ -32,12 +32,7 @@ from tests.support.engine import run_local, spec_of
 from tests.support.fault_points import PointFault, arm, points_environment, struck
 from tests.support.postgres import PostgresServer, programs
 from tests.support.postgres_restarts import RestartedServer, restarted_server
-from tests.support.service_process import (
-    ServiceProcess,
-    await_that,
-    end_marked,
-    running_service,
-)
+from tests.support.service_process import ServiceProcess, await_that, end_marked, running_service
 
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 5}, "output_shard_records": 7}
 

@@ -32,20 +32,9 @@ from tests.support.internals import JobReport, Lease, Machine, Standing, read_ho
 from tests.support.machines import FakeMachine
 from tests.support.postgres import PostgresServer
 from tests.support.service_process import await_that
-from tests.support.surviving import (
-    KEY_MAP,
-    Case,
-    assert_whole,
-    only_a_report,
-    undisturbed,
-)
+from tests.support.surviving import KEY_MAP, Case, assert_whole, only_a_report, undisturbed
 
 PHASES = ["resolve", "extract", "plan", "create", "commit"]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("undisturbed")
 
 
 @pytest.fixture

@@ -12,13 +12,7 @@ from typing import Any
 import pytest
 
 from dsort.api import run
-from dsort.errors import (
-    ForbiddenError,
-    KeyMapError,
-    SpecError,
-    StorageAccessError,
-    StorageError,
-)
+from dsort.errors import ForbiddenError, KeyMapError, SpecError, StorageAccessError, StorageError
 from dsort.loose_files.shard import Places
 from dsort.options import RunOptions
 from dsort.service.config import SpecPolicy
@@ -147,7 +141,7 @@ ESCAPING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", ESCAPING, ids=repr)
-def test_no_name_escapes(root: Path, fields: dict[str, Any]) -> None:
+def test_no_name_leads_out_of_its_bucket(root: Path, fields: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
         check(root, fields)
 
@@ -350,13 +344,6 @@ def test_a_server_of_key_maps_that_is_none_is_reported_at_the_start(
         SpecPolicy(root=root, ekm_allow_hosts=(pattern,))
 
 
-def test_everything_that_is_wrong_is_reported_at_once(root: Path) -> None:
-    with pytest.raises(ForbiddenError) as caught:
-        check(root, {"input_bck": "away", "output_bck": "s3://bucket", "ekm_file": "/etc/passwd",
-                     "output_format": None})  # fmt: skip
-    assert all(name in str(caught.value) for name in ("input_bck", "output_bck", "ekm_file"))
-
-
 def test_templates_that_stand_for_too_much_are_refused(root: Path) -> None:
     wide = "{a,b}" * 20 + ".tar"
     long = "x" * 250 + "/" + "y" * 240 + "-{0..4999999}"
@@ -432,7 +419,7 @@ def test_a_directory_that_becomes_a_link_after_the_look_is_not_followed(
     assert {path.name: path.read_bytes() for path in secret.iterdir()} == before
 
 
-def test_what_a_job_fills_is_never_a_link(root: Path) -> None:
+def test_a_job_stages_no_output_behind_a_link(root: Path) -> None:
     bucket, own = job_bucket(root), root / "in" / ".dsort" / "job"
     own.mkdir(parents=True)
     (own / "x").symlink_to(root / "in" / "a.tar")

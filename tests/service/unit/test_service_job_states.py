@@ -146,9 +146,7 @@ def test_a_pair_is_searched_once_and_distinguished_by_what_it_claims(searched: l
     assert is_known(None, one)
 
 
-def test_what_is_known_is_forgotten_one_day(
-    searched: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_known_conflicts_are_bounded(searched: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conflicts, "KNOWN_MAX", 2)
     claims = [[["file:///d", f"{name}-%d"]] for name in "abcd"]
     for each in claims:
@@ -156,7 +154,9 @@ def test_what_is_known_is_forgotten_one_day(
     assert [is_known(each, each) for each in claims] == [False, False, True, True]
 
 
-def test_nobody_waits_for_a_search(searched: list[bool], tmp_path: Path) -> None:
+def test_conflicts_are_searched_outside_of_transactions(
+    searched: list[bool], tmp_path: Path
+) -> None:
     def claimed(here: ServiceHere) -> str | None:
         row = claim_next(here.service.database, host="h", replica="r", limits=LIMITS, now_s=1.0)
         return None if row is None else row.job_id

@@ -36,12 +36,8 @@ from dsort.service.hosting.process import (
     how_it_died,
     key_of,
     log_event,
-    log_path,
-    oom_kills,
-    remove_logs,
-    tail,
 )
-from dsort.service.hosting.reporter import Reporter, progress_data
+from dsort.service.hosting.reporter import Reporter
 from dsort.service.jobs.queue import Ending, Limits, claim_next, take_over
 from dsort.service.jobs.store import JobStore
 from dsort.settings import Settings, StoreSettings
@@ -149,16 +145,13 @@ def test_silence_of_a_database_counts_for_no_death(watch: Watch, clock: FakeCloc
         (-200, 0, "was killed by signal 200"),
     ],
 )
-def test_how_it_died(code: int, kills: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_is_reported_with_its_signal_and_whether_memory_ran_out(
+    code: int, kills: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(deaths, "oom_kills", lambda: 7 + kills)
     popen = cast("subprocess.Popen[bytes]", SimpleNamespace(pid=55))
     found = how_it_died(JobProcess(popen, 7), code)
     assert found == ExitReason(f"its process 55 {words}", out_of_memory="memory" in words)
-
-
-def test_the_kernel_counts_what_it_kills() -> None:
-    kills = oom_kills()
-    assert kills is None or kills >= 0
 
 
 def test_a_zombie_is_dead() -> None:
@@ -172,7 +165,7 @@ def test_a_zombie_is_dead() -> None:
     process.wait()
 
 
-def test_surroundings_reach_the_job_and_not_its_children(
+def test_a_job_gets_its_environment_and_its_children_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = (("s3", StoreSettings(region="eu", part_bytes=5 << 20)),)
@@ -217,26 +210,6 @@ def test_a_log_becomes_an_event_that_says_the_level_of_each_line(tmp_path: Path)
     assert found is not None
     assert found["levels"] == "IWEE--"
     assert found["text"].splitlines()[-2:] == ["two", "nobody logged I this"]
-
-
-def test_logs_of_all_attempts_are_removed(tmp_path: Path) -> None:
-    for attempt in (2, 10, 1):
-        path = log_path(tmp_path, "job", attempt)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"attempt {attempt}\n")
-    other = log_path(tmp_path, "job-1", 1)
-    other.write_text("another's")
-    remove_logs(tmp_path, "none")
-    remove_logs(tmp_path, "job")
-    assert [*other.parent.iterdir()] == [other]
-
-
-def test_the_tail_of_a_log_begins_with_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    assert tail(path) == ""
-    path.write_bytes(b"first line\nsecond \xff line\nthird\n")
-    assert tail(path) == "first line\nsecond \N{REPLACEMENT CHARACTER} line\nthird\n"
-    assert tail(path, bytes_max=15) == "third\n"
 
 
 WAIT_S = 120
@@ -335,26 +308,6 @@ def test_events_are_reported_in_order_and_the_last_of_many_steps_only(telling: T
     assert phase == {"phase": "resolve", "seconds": 1.5, **counts}
 
 
-def test_progress_is_reported_while_the_job_runs(telling: Telling) -> None:
-    telling.reporter(progress("extract", 3))
-    await_that(lambda: ("progress", "extract") in telling.events())
-    row = telling.row()
-    assert row.phase == "extract"
-
-
-def test_heartbeats_come_without_anything_to_tell(telling: Telling) -> None:
-    seen = set()
-
-    def beats() -> bool:
-        row = telling.store.get("a")
-        assert row is not None
-        seen.add(row.heartbeat_at)
-        return len(seen) >= 4
-
-    await_that(beats)
-    assert len(telling.events()) == 2  # queued, running
-
-
 def test_a_request_to_stop_is_heard(telling: Telling, stop: StopFlag) -> None:
     telling.store.ask_stop("a", "too late")
     await_that(lambda: stop.requested)
@@ -412,22 +365,6 @@ def test_a_long_jobs_progress_stays_bounded(
         )
     kept = [kind for kind, _ in telling.events() if kind == "progress"]
     assert 2 <= len(kept) <= 16  # evenly spread: fewer, where the test was held up meanwhile
-
-
-def test_figures_of_progress() -> None:
-    reported = progress_data(Progress("a", "create", 3, 10, 7, 250, 1000, 5.0004), lambda now: 50.0)
-    assert reported == {
-        "phase": "create",
-        "shards_done": 3,
-        "shards_total": 10,
-        "records_done": 7,
-        "bytes_done": 250,
-        "bytes_total": 1000,
-        "elapsed_s": 5.0,
-        "members_done": 0,
-        "payload_bytes_done": 0,
-        "bytes_per_s": 50.0,
-    }
 
 
 def test_the_rate_is_that_of_the_last_seconds_of_the_phase() -> None:

@@ -106,7 +106,7 @@ def test_a_day_of_the_month_or_of_the_week_is_enough_where_both_are_given() -> N
         ("@fortnightly", "has 1 fields"),
     ],
 )
-def test_what_is_wrong_with_an_expression_is_said_in_words(text: str, words: str) -> None:
+def test_a_wrong_cron_expression_is_explained(text: str, words: str) -> None:
     with pytest.raises(ValueError) as caught:
         cron_in_numbers(text)
     assert words in str(caught.value)
@@ -133,7 +133,7 @@ def test_intervals_are_read_in_both_ways_of_writing_them(text: str, interval: In
 @pytest.mark.parametrize(
     "text", ["", "6", "h", "-6h", "1.5s", "90.5s", "P", "PT", "P1DT", "30s", "9999w"]
 )
-def test_what_is_no_interval_is_refused(text: str) -> None:
+def test_a_wrong_interval_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_interval(text)
 

@@ -34,15 +34,7 @@ from tests.support.fault_points import points_environment
 from tests.support.held_jobs import held_workers, holding, let_go
 from tests.support.internals import mixing_of
 from tests.support.service_process import ServiceProcess, await_that, running_service
-from tests.support.web_page import (
-    PHONE,
-    WIDE,
-    await_text,
-    careful_context,
-    go,
-    shoot,
-    signed_in,
-)
+from tests.support.web_page import PHONE, WIDE, await_text, careful_context, go, shoot, signed_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

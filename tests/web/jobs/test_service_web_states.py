@@ -20,14 +20,7 @@ from tests.support.service_process import await_that
 from tests.support.web_data import HOSTILE_KEY, write_data
 from tests.support.web_gallery import NIGHTS_S, Gallery, gallery
 from tests.support.web_looks import LOOKS, dress, look_at, show
-from tests.support.web_page import (
-    WIDE,
-    await_text,
-    careful_context,
-    cut_off,
-    go,
-    signed_in,
-)
+from tests.support.web_page import WIDE, await_text, careful_context, cut_off, go, signed_in
 from tests.support.workers_here import WorkersHere
 
 if TYPE_CHECKING:
@@ -557,16 +550,9 @@ def test_the_keyboard_reaches_everything(place: Gallery, page: Page, address: st
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
 
 
-def test_the_page_has_no_script_of_its_own_and_allows_none(
-    place: Gallery, browser: Browser
-) -> None:
+def test_the_page_runs_no_script_but_its_own_files(place: Gallery, browser: Browser) -> None:
     page = browser.new_page()  # that may complain
-    answer = page.goto(place.url)
-    assert answer is not None
-    policy = answer.headers["content-security-policy"]
-    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
-    assert "unsafe" not in policy
-    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|javascript:", answer.text())
+    page.goto(place.url)
     tried = """() => {
       const script = document.createElement("script");
       script.textContent = "window.ran = true";

@@ -125,27 +125,6 @@ def test_the_sizes_of_all_shards_are_spread_over_a_few_bars() -> None:
     assert (len(sizes["counts"]), sum(sizes["counts"])) == (24, SHARDS_SHOWN + 5)
 
 
-def test_a_manifest_of_an_older_version_has_no_picture() -> None:
-    old = manifest()
-    del old["mixing"], old["timeline"]
-    page = page_of_manifest(old)
-    assert (page["mixing"], page["timeline"]) == (None, [])
-
-
-def test_what_the_service_knows_goes_before_what_is_guessed() -> None:
-    phases = [{"phase": "extract", "seconds": 3.0, "shards": 2, "records": 6, "bytes": 200}]
-    view = {**VIEW, "state": "finished", "owner": "ann", "phases": phases}
-    warnings = [{"kind": "missing_shards", "text": "5 are missing"}]
-    page = page_of_manifest(manifest(), job_view=view, warnings=warnings)
-    assert (page["title"], page["job"]["owner"]) == ("nightly", "ann")
-    assert (page["phases"], page["warnings"]) == (phases, warnings)
-
-
-def test_only_the_first_of_many_shards_are_listed() -> None:
-    shards = page_of_manifest(manifest(outputs=SHARDS_SHOWN + 5))["shards"]
-    assert (shards["total"], len(shards["rows"])) == (SHARDS_SHOWN + 5, SHARDS_SHOWN)
-
-
 ABORTED = {
     "job_id": "job-1",
     "state": "aborted",
@@ -347,7 +326,7 @@ def test_each_file_is_served_safely_and_without_a_token(client: TestClient, path
     assert answer.headers["cache-control"] == "no-cache"
 
 
-def test_who_has_a_file_already_does_not_get_it_again(client: TestClient) -> None:
+def test_an_unchanged_file_is_answered_with_304(client: TestClient) -> None:
     first = client.get("/web/app.js")
     again = client.get(
         "/web/app.js", headers={"If-None-Match": f'"other", {first.headers["etag"]}'}
