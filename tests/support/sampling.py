@@ -21,7 +21,7 @@ after the others."""
 EXAMPLES_OF_ALL = 100
 CASES_MAX = 1
 """Of a test that starts jobs or services, so many cases run, unless the test is marked. Which one
-depends on the name of the test, so that tests share the values of an axis, as two databases."""
+depends on the name of the test, so that tests share the values of an axis."""
 UNSAMPLED = ("unit", "golden")
 """Folders of which all cases run: they are quick, or marked."""
 
