@@ -128,20 +128,6 @@ def test_a_job_that_is_taken_up_again_begins_to_run_anew(
     assert (row.started_at, row.begun_at) == (2000.0, 9000.0)
 
 
-def test_a_claimed_job_runs_its_first_attempt_and_says_so(
-    database: Database, store: JobStore
-) -> None:
-    submit(store, "a", labels=("nightly",), spec={"größe": [1, None]})
-    row = claim(database)
-    assert row == store.get("a")
-    assert row is not None
-    assert (row.state, row.attempt, row.deaths, row.host) == ("running", 1, 0, "h/b/1")
-    assert (row.started_at, row.heartbeat_at, row.pid) == (2000.0, 2000.0, None)
-    assert (row.labels, row.spec) == (("nightly",), {"größe": [1, None]})
-    assert events(store, "a")[-1] == ("state", {"state": "running", "attempt": 1})
-    assert claim(database) is None
-
-
 @on_both_databases
 def test_a_replica_runs_no_more_jobs_and_no_more_plans_than_it_may(
     database: Database, store: JobStore
@@ -225,20 +211,6 @@ def test_of_an_owners_jobs_that_come_at_once_only_so_many_are_queued(database: D
     assert store.count_by_state() == {"queued": 3}
 
 
-def test_what_a_process_tells_is_stored_and_stays_where_it_tells_nothing(
-    database: Database, store: JobStore
-) -> None:
-    begun(database, store)
-    phases = [{"phase": "resolve", "seconds": 0.5}]
-    first = ProgressUpdate([(1.0, "log", {"text": "ünï"})], "extract", {"share": 0.5}, phases, 2)
-    assert record(database, "a", 1, first, now_s=2001.0).ours
-    assert record(database, "a", 1, ProgressUpdate([(2.0, "log", {})]), now_s=2003.0).ours
-    row = row_of(store)
-    assert (row.phase, row.progress, row.phases) == ("extract", {"share": 0.5}, phases)
-    assert (row.warning_count, row.heartbeat_at) == (2, 2003.0)
-    assert events(store, "a")[-2:] == [("log", {"text": "ünï"}), ("log", {})]
-
-
 @pytest.mark.parametrize(
     "ending",
     [
@@ -320,18 +292,6 @@ def test_a_job_that_ends_at_the_moment_of_a_take_over_stays_ended(
     after = row_of(store)
     assert (after.state, after.attempt, after.deaths) == ("finished", 1, 0)
     assert events(store, "a")[-1] == ("state", {"state": "running", "attempt": 1})
-
-
-def test_a_replica_without_room_does_not_take_over(database: Database, store: JobStore) -> None:
-    submit(store, "a")
-    submit(store, "b")
-    row = claim(database, "one")
-    assert row is not None
-    assert claim(database, "two") is not None
-    full = Limits(running_jobs_max=1, running_plans_max=1)
-    assert again(database, row, limits=full) is None
-    assert finish(database, "b", 1, DONE, now_s=1.0)
-    assert again(database, row, limits=full) is not None
 
 
 @on_both_databases

@@ -160,25 +160,6 @@ def test_all_problems_are_reported_at_once_with_their_paths(here: ServiceHere) -
     assert here.client.get("/v1/schedules").json() == {"schedules": []}
 
 
-def test_replacing_pausing_resuming_and_removing(here: ServiceHere) -> None:
-    add(here)
-    at = "/v1/schedules/nightly"
-    changed = here.client.put(at, json={**NIGHTLY, "retain": None, "catch_up": "none"}).json()
-    assert (changed["retain"], changed["catch_up"]) == (None, "none")
-    paused = here.client.post(f"{at}/pause").json()
-    assert (paused["paused"], paused["next_times"]) == (True, [])
-    resumed = here.client.post(f"{at}/resume").json()
-    assert (resumed["paused"], len(resumed["next_times"])) == (False, 5)
-    assert here.client.put(at, json={**NIGHTLY, "name": "other"}).status_code == 400
-    assert here.client.delete(at).status_code == 204
-    for verb, path in (("get", at), ("delete", at), ("post", f"{at}/run-now"), ("put", at)):
-        assert here.client.request(verb, path).status_code == 404
-    actions = [each.action for each in here.service.audit.list(limit=10)]
-    assert actions == [
-        f"schedule.{each}" for each in ("remove", "resume", "pause", "change", "add")
-    ]
-
-
 def test_run_now_makes_a_job_and_its_history_is_paged(here: ServiceHere) -> None:
     add(here, paused=True, overlap="replace")
     for _ in range(3):

@@ -77,32 +77,6 @@ def retain(result: Result, known: KnownResults, opener: Opener) -> list[str]:
 # --- retention -----------------------------------------------------------------------------------
 
 
-def test_what_is_older_than_the_newest_few_goes_with_all_that_was_its_own(
-    known: KnownResults, opener: Opener, tmp_path: Path
-) -> None:
-    results = [night(known, opener, number) for number in range(3)]
-    (tmp_path / "out" / "night-1" / "notes.txt").write_text("mine")
-    assert retain(results[2], known, opener) == []
-    assert known.removed == {"job-0"}
-    results.append(night(known, opener, 3))
-    assert retain(results[3], known, opener) == []
-    out = tmp_path / "out"
-    assert {path.name for path in out.iterdir() if path.is_dir()} == {
-        ".dsort",
-        "night-1",  # for what else is in it
-        "night-2",
-        "night-3",
-    }
-    assert files(out) == {
-        "night-1/notes.txt",
-        *(f"night-{night}/s-{shard}" for night in (2, 3) for shard in (0, 1)),
-        index_name("job-2"),
-        index_name("job-3"),
-        manifest_name("job-2"),
-        manifest_name("job-3"),
-    }
-
-
 def test_inputs_stay_by_whatever_way_they_are_reached(
     known: KnownResults, opener: Opener, tmp_path: Path
 ) -> None:
