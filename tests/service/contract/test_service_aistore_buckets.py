@@ -56,24 +56,6 @@ def names_of(page: dict[str, Any]) -> list[str]:
     return [each["name"] for each in page["entries"]]
 
 
-def test_all_objects_are_listed_and_nothing_of_dsorts_own(here: ServiceHere) -> None:
-    page = listed(here)
-    assert names_of(page) == NAMES
-    assert page["continuation_token"] == ""
-    assert page["entries"][0] == {"name": "a.tar", "size": "5", "flags": 64}
-    assert ask(here, "GET", "/images").json()["entries"] == page["entries"]
-    assert names_of(listed(here, prefix="deep/e")) == NAMES[1:3]
-    assert names_of(listed(here, prefix="none")) == []
-    assert names_of(listed(here, "images/deep")) == ["er/b.tar", "er/c.tar", "z.tar"]
-    assert names_of(listed(here, "empty")) == []
-    assert ask(here, "GET", "/images?prefix=e").json()["entries"][0]["name"] == "e.tar"
-    assert "size" not in listed(here, props="name")["entries"][0]
-    assert "size" not in listed(here, flags=str(1 << 4))["entries"][0]
-    everything = names_of(listed(here, "%2E"))
-    assert "images/deep/z.tar" in everything
-    assert [each for each in everything if ".dsort" in each] == []
-
-
 def test_pages_have_each_name_once_whether_the_listing_is_held_or_not(here: ServiceHere) -> None:
     for size, flags, is_held in product((1, 2, 3), (0, 1 << 11), (True, False)):
         found: list[str] = []

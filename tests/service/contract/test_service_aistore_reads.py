@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgpack
 import pytest
 
 from dsort.service.aistore import bucket_reads, shard_works, shards
@@ -285,47 +284,6 @@ def test_a_file_of_a_shard_is_sent(archived: ServiceHere, shard: str) -> None:
             f"the shard has no file {none}",
         )
     assert member(archived, shard, "").content == SHARDS[shard]  # as the SDK means all of it
-
-
-def test_a_look_into_a_torn_or_missing_shard_is_an_error(archived: ServiceHere) -> None:
-    images = archived.service.config.run.root / "images"
-    try:
-        (images / "torn.tar").write_bytes(SHARDS["s.tar"][:700])
-        torn = member(archived, "torn.tar", "k0.cls")
-        assert (torn.status_code, "torn.tar" in torn.json()["detail"]) == (422, True)
-        body = {"action": "list", "value": {"flags": str(ARCHIVES), "prefix": "torn"}}
-        assert archived.client.request("GET", "/v1/buckets/images", json=body).status_code == 422
-    finally:
-        (images / "torn.tar").unlink()
-    assert member(archived, "a.txt", "x").status_code == 400
-    assert member(archived, "none.tar", "x").status_code == 404
-    for query in ("archregx=k0&archmode=prefix", "archpath=k0.cls&transform=x", "archmode=suffix"):
-        answer = archived.client.get(f"/v1/objects/images/s.tar?{query}")
-        assert answer.status_code in (400, 501)
-    scratch = archived.service.config.scratch_dir
-    assert scratch is not None
-    assert list(scratch.iterdir()) == []
-
-
-def test_files_are_listed_behind_their_shard(archived: ServiceHere) -> None:
-    entries = {each["name"]: each for each in listed(archived)["entries"]}
-    assert entries["a.txt"] == {"name": "a.txt", "size": "6", "flags": 64}
-    for shard, data in SHARDS.items():
-        assert entries[shard] == {"name": shard, "size": str(len(data)), "flags": 64 | 512}
-        for name, content in FILES.items():
-            size = {"size": str(len(content))} if content else {}
-            assert entries[f"{shard}/{name}"] == {
-                "name": f"{shard}/{name}",
-                **size,
-                "flags": 64 | 128,
-            }
-    assert len(entries) == 1 + 3 * 5
-    body = {"action": "list", "value": {"flags": str(ARCHIVES), "prefix": "s.zip"}}
-    packed = archived.client.request(
-        "GET", "/v1/buckets/images", json=body, headers={"Accept": "application/msgpack"}
-    )
-    page = msgpack.unpackb(packed.content)
-    assert [each["n"] for each in page["Entries"]] == ["s.zip", *(f"s.zip/{n}" for n in FILES)]
 
 
 def test_a_page_of_files_ends_with_a_shard_and_the_next_goes_on(

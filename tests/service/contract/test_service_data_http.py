@@ -25,7 +25,6 @@ from dsort.service.aistore.transforms import TransformStore
 from dsort.service.api.app import create_app
 from dsort.service.objects.places import CURSOR_CHARACTERS_MAX, Listings
 from dsort.service.objects.shard_looks import preview_of
-from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import SUBMITTER, VIEWER
 from dsort.service.service import Service
 from tests.support.engine import run_local
@@ -157,17 +156,6 @@ def test_members_are_shown_as_what_their_bytes_are(here: ServiceHere) -> None:
     assert 16_000 < len(members["ü\n5.txt"]["text"].encode()) <= 16 << 10
 
 
-def test_some_records_are_drawn_at_random(here: ServiceHere) -> None:
-    path = "/v1/samples/images/s-0.tar"
-    drawn = [
-        [each["number"] for each in ask(here, path, random=3, seed=seed)["records"]]
-        for seed in (1, 1, 2)
-    ]
-    assert drawn[0] == drawn[1] != drawn[2]
-    lines = ask(here, "/v1/samples/images/deep/lines.jsonl", random=10)["records"]
-    assert [each["members"][0]["text"] for each in lines] == ['{"text": "one"}', '{"text": "two"}']
-
-
 def test_a_member_is_sent_to_be_saved_and_never_to_be_shown(here: ServiceHere) -> None:
     answer = here.client.get("/v1/members/images/s-0.tar", params={"number": 1, "member": 1})
     assert (answer.status_code, answer.content) == (200, HTML)
@@ -254,21 +242,6 @@ def test_each_look_into_a_bucket_is_in_the_audit_trail(
     assert (row.action, row.target.endswith(path.partition("/")[2])) == (action, True)
     assert here.client.get("/v1/listings").status_code == 200
     assert here.service.audit.list(limit=1)[0].number == row.number  # the names of buckets alone
-
-
-def test_who_looks_is_written_down_and_held_back(here: ServiceHere, tmp_path: Path) -> None:
-    ask(here, "/v1/samples/images/s-0.tar", number=2)
-    row = here.service.audit.list(limit=1)[0]
-    assert (row.action, row.details) == ("data.show", {"numbers": [2]})
-    assert row.target.endswith("/images/s-0.tar")
-    limits = here.service.limits
-    try:
-        here.service.limits = RequestLimits(10**6, looks_per_minute_max=1)
-        ask(here, "/v1/records/images/s-0.tar")
-        late = here.client.get("/v1/records/images/s-0.tar")
-        assert (late.status_code, int(late.headers["Retry-After"]) > 0) == (429, True)
-    finally:
-        here.service.limits = limits
 
 
 def test_only_who_may_read_a_bucket_looks_into_it(tmp_path: Path) -> None:
@@ -427,12 +400,6 @@ def test_who_am_i_says_whether_there_are_named_transforms(
     (tmp_path / "other").mkdir()
     with service_here(tmp_path / "other") as with_guest:
         assert with_guest.client.get("/v1/whoami").json()["named_transforms"] is True
-
-
-def test_only_the_service_s_own_ids_are_known(plain: ServiceHere) -> None:
-    job_id = plain.submit()["job_id"]
-    assert plain.client.get(f"/v1/jobs/{job_id}").status_code == 200
-    assert plain.client.get(f"/v1/jobs/srt-{job_id}").status_code == 404
 
 
 def listed(plain: ServiceHere, bucket: str = "images", **query: Any) -> list[str]:

@@ -153,25 +153,6 @@ def test_creation_is_not_finished_before_the_commit() -> None:
     assert info.metrics.shard_creation.finished is False
 
 
-def test_a_finished_job() -> None:
-    raw, info = shown(finished(warnings=["one shard is missing"]))
-    assert raw["finish_time"] == "1970-01-01T00:16:47Z"
-    assert (raw["started_meta_sorting"], raw["started_shard_creation"]) == (
-        2_500_000_000,
-        250_000_000,
-    )
-    assert raw["finished_shard_creation"] == 3_250_000_000
-    assert (raw["aborted"], raw["archived"]) == (False, True)
-    assert raw["Metrics"]["shard_creation"]["end_time"] == raw["finish_time"]
-    assert all(
-        raw["Metrics"][each]["finished"]
-        for each in ("local_extraction", "meta_sorting", "shard_creation")
-    )
-    assert info.metrics.warnings == ["one shard is missing"]
-    assert info.objects == "4"
-    assert info.creation_duration == 3_250_000_000
-
-
 def test_inputs_that_were_surveyed_first_are_counted_once_in_the_end() -> None:
     twice = {**DONE["extract"], "shards": 8, "members": 160, "payload_bytes": 7200}
     row = replace(finished(move="spill"), phases=[DONE["resolve"], twice])
@@ -218,17 +199,6 @@ def test_a_failed_job_is_aborted_where_it_was(phase: str) -> None:
     assert (info.aborted, info.archived, info.metrics.aborted) == (True, True, True)
     assert info.metrics.errors == ["shard in-2.tar is corrupt (hint: mend it)"]
     assert raw["Metrics"]["shard_creation"]["finished"] is False
-
-
-def test_a_job_that_was_stopped_says_why() -> None:
-    row = replace(QUEUED, state="stopped", stop_reason="not today", ended_at=995.0)
-    raw, info = shown(row)
-    assert info.metrics.errors == ["[dsort] srt-20261120-170000-4f2a9c aborted: not today"]
-    assert (raw["started_time"], raw["finish_time"]) == (
-        "1970-01-01T00:16:30Z",
-        "1970-01-01T00:16:35Z",
-    )
-    assert raw["aborted"] is True
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,6 @@ def test_a_range_of_a_member_is_sent_and_no_more(here: ServiceHere, path: str) -
         )
 
 
-def test_a_range_is_of_the_shard_that_the_tag_names(here: ServiceHere) -> None:
-    tag = ranged(here, "bytes=0-9").headers["ETag"]
-    assert ranged(here, "bytes=5-9", **{"If-Range": tag}).content == SOUND[5:10]
-    another = ranged(here, "bytes=5-9", **{"If-Range": '"another"'})
-    assert (another.status_code, another.content) == (200, SOUND)
-
-
 def test_of_a_member_that_is_too_large_to_be_sent_whole_any_range_is(here: ServiceHere) -> None:
     path = "/v1/members/sounds/long.tar"
     assert here.client.get(path, params=SOUND_AT).status_code == 413
