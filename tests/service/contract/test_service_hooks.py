@@ -109,14 +109,6 @@ def await_none_left(database: Database) -> None:
     await_that(lambda: not left(database), why="there are notices left")
 
 
-@pytest.mark.parametrize("state", ["finished", "stopped"])
-def test_only_a_failure_is_reported_to_the_hook_of_failures(
-    database: Database, clock: FakeClock, state: str
-) -> None:
-    end_job(database, Ending(state, 0), clock.now(), on_failure={"command": "page"})
-    assert left(database) == 0
-
-
 @pytest.mark.parametrize("as_failure", [False, True])
 def test_a_stop_by_a_limit_is_reported_to_the_hook_of_failures(
     database: Database, clock: FakeClock, as_failure: bool

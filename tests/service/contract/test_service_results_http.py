@@ -125,31 +125,6 @@ def test_what_the_database_knows_outlives_the_result(here: ServiceHere) -> None:
     assert (page["shards"]["total"], page["shards"]["rows"]) == (2, [])
 
 
-def test_a_job_that_failed_early_has_a_page_of_its_progress(here: ServiceHere) -> None:
-    job_id = ended(here, None)
-    for what in ("manifest", "report"):
-        answer = here.client.get(f"/v1/jobs/{job_id}/{what}")
-        assert answer.status_code == 404
-        assert f"is failed and has no {what}" in answer.json()["detail"]
-    page = get(here, f"{job_id}/page")
-    assert page["job"]["error"] == ERROR
-    done_bytes = JOB["progress"]["bytes_done"]
-    assert [row[1:3] for row in page["timeline"]] == [["extract", 0], ["extract", done_bytes]]
-    assert page["mixing"] is None
-
-
-@pytest.mark.parametrize("result", [None, REPORT])
-def test_list_page_and_job_show_one_job(
-    here: ServiceHere, result: Mapping[str, Any] | None
-) -> None:
-    job_id = ended(here, result, description="one")
-    shown = get(here, job_id)
-    assert list(get(here, f"{job_id}/page")["job"].items()) == list(shown.items())
-    [listed] = here.client.get("/v1/jobs").json()["jobs"]
-    assert list(listed.items()) == [each for each in shown.items() if each[0] in listed]
-    assert shown.keys() - listed.keys() == {"spec", "result", "on_success", "on_failure"}
-
-
 def test_a_log_has_a_line_for_all_but_progress(here: ServiceHere) -> None:
     answer = here.client.get(f"/v1/jobs/{ended(here, REPORT)}/log")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"

@@ -78,14 +78,6 @@ def phase_done(phase: str, size: int, records: int, elapsed_s: float) -> dict[st
     return {"phase": phase, "elapsed_s": elapsed_s, "shards": 1, "records": records, "bytes": size}
 
 
-def test_jobs_are_counted_by_state_as_the_database_has_them(counted: Counted) -> None:
-    assert counted.value("dsort_jobs", state="running") == 2
-    counted.set("job-2", state="finished")
-    assert counted.value("dsort_jobs", state="running") == 1
-    assert counted.value("dsort_jobs", state="finished") == 1
-    assert counted.value("dsort_database_up") == 1
-
-
 def test_bytes_and_records_count_as_they_are_worked_off_and_once(counted: Counted) -> None:
     on_event = counted.metrics.on_event
     for done in (progress("extract", 10, 1), progress("extract", 60, 4)):
@@ -102,16 +94,6 @@ def test_bytes_and_records_count_as_they_are_worked_off_and_once(counted: Counte
     assert counted.value("dsort_phase_seconds_bucket", phase="extract", le="60.0") == 1
 
 
-def test_a_phase_that_is_begun_anew_counts_what_is_done_again(counted: Counted) -> None:
-    on_event = counted.metrics.on_event
-    on_event("job-1", "progress", progress("extract", 80))
-    on_event("job-1", "state", {"state": "running", "attempt": 2, "reason": "it died"})
-    on_event("job-1", "progress", progress("extract", 30))
-    assert counted.value("dsort_phase_bytes_total", phase="extract") == 110
-    assert counted.value("dsort_job_retries_total") == 1
-    assert counted.value("dsort_job_queue_seconds_count") == 0
-
-
 def test_the_time_in_the_queue_is_that_of_the_first_attempt(counted: Counted) -> None:
     counted.metrics.on_event("job-1", "state", {"state": "running", "attempt": 1})
     assert counted.value("dsort_job_queue_seconds_sum") == 42
@@ -119,18 +101,6 @@ def test_the_time_in_the_queue_is_that_of_the_first_attempt(counted: Counted) ->
     assert counted.value("dsort_job_queue_seconds_bucket", le="60.0") == 1
     counted.metrics.on_event("gone", "state", {"state": "running", "attempt": 1})
     assert counted.value("dsort_job_queue_seconds_count") == 1
-
-
-def test_ends_and_warnings_are_counted_by_kind(counted: Counted) -> None:
-    for state in ("finished", "failed", "failed", "queued"):
-        counted.metrics.on_event("job-1", "state", {"state": state, "attempt": 1})
-    for number in range(200):
-        counted.metrics.on_event("job-1", "warning", {"kind": f"k{number}", "text": "x"})
-    counted.metrics.on_event("job-1", "log", {"text": "x"})
-    assert counted.value("dsort_jobs_ended_total", state="finished") == 1
-    assert counted.value("dsort_jobs_ended_total", state="failed") == 2
-    assert counted.value("dsort_job_warnings_total", kind="k7") == 1
-    assert counted.value("dsort_job_warnings_total", kind="other") == 100
 
 
 def test_a_running_job_has_series_until_it_has_ended(counted: Counted) -> None:

@@ -125,54 +125,6 @@ def test_the_sizes_of_all_shards_are_spread_over_a_few_bars() -> None:
     assert (len(sizes["counts"]), sum(sizes["counts"])) == (24, SHARDS_SHOWN + 5)
 
 
-ABORTED = {
-    "job_id": "job-1",
-    "state": "aborted",
-    "output_uri": "file:///data/out",
-    "input_shards": 3,
-    "output_shards": 0,
-    "phase_seconds": {"resolve": 0.5, "extract": 0.0},
-    "reactions": [],
-    "warnings": ["2 lone blocks"],
-    "error": "shard in-1.tar is corrupt",
-    "mixing": None,
-    "timeline": [[0.0, "extract", 0, 0.0]],
-    "resume": {"accepted": {"spec": SPEC}, "inputs": [["in-0.tar", 10, 0, "e"]] * 3},
-}
-
-
-def test_the_report_of_an_aborted_job_says_why() -> None:
-    page = page_of_report(ABORTED)
-    job = page["job"]
-    assert (job["state"], job["error"]["detail"]) == ("failed", "shard in-1.tar is corrupt")
-    assert (job["input_uri"], job["spec"]) == ("s3://images/train", SPEC)
-    assert page["inputs"] == {"total": 3, "bytes": 30}
-    assert page["shards"] == {"total": 0, "rows": [], "sizes": None, "records": None}
-    assert page["warnings"] == [{"kind": "warning", "text": "2 lone blocks"}]
-    assert page["timeline"] == [[0.0, "extract", 0, 0.0]]
-
-
-PLANNED = {
-    "job_id": "job-1",
-    "input_shards": 2,
-    "shards": [{"name": "o-0.tar", "records": 6, "payload_bytes": 60, "file_bytes": 90}],
-    "reactions": [],
-    "warnings": [],
-    "mixing": MIXING,
-}
-
-
-def test_a_plan_shows_what_would_be_written() -> None:
-    page = page_of_report(PLANNED)
-    assert (page["job"]["kind"], page["job"]["state"]) == ("plan", "finished")
-    assert (page["shards"]["total"], page["shards"]["rows"]) == (1, [["o-0.tar", 6, 90]])
-    assert page["mixing"]["before"] == [[3, 0], [0, 3]]
-    known = page_of_job({**VIEW, "kind": "plan", "result": PLANNED})
-    assert (known["job"]["kind"], known["shards"]) == ("plan", page["shards"])
-    first_of_many = page_of_report({**PLANNED, "shards_total": 7})["shards"]
-    assert (first_of_many["total"], len(first_of_many["rows"])) == (7, 1)
-
-
 def test_a_running_job_shows_how_fast_it_is() -> None:
     samples = [
         {"at": 1000.0, "phase": "resolve", "elapsed_s": 0.0, "bytes_done": 0},
