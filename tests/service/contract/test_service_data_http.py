@@ -25,6 +25,7 @@ from dsort.service.aistore.transforms import TransformStore
 from dsort.service.api.app import create_app
 from dsort.service.objects.places import CURSOR_CHARACTERS_MAX, Listings
 from dsort.service.objects.shard_looks import preview_of
+from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import SUBMITTER, VIEWER
 from dsort.service.service import Service
 from tests.support.engine import run_local
@@ -242,6 +243,16 @@ def test_each_look_into_a_bucket_is_in_the_audit_trail(
     assert (row.action, row.target.endswith(path.partition("/")[2])) == (action, True)
     assert here.client.get("/v1/listings").status_code == 200
     assert here.service.audit.list(limit=1)[0].number == row.number  # the names of buckets alone
+
+
+def test_a_client_that_looks_too_often_is_asked_to_wait(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = RequestLimits(10**6, looks_per_minute_max=1)
+    monkeypatch.setattr(here.service, "limits", limits)
+    ask(here, "/v1/records/images/s-0.tar")
+    late = here.client.get("/v1/records/images/s-0.tar")
+    assert (late.status_code, int(late.headers["Retry-After"]) > 0) == (429, True)
 
 
 def test_only_who_may_read_a_bucket_looks_into_it(tmp_path: Path) -> None:

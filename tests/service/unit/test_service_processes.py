@@ -36,6 +36,8 @@ from dsort.service.hosting.process import (
     how_it_died,
     key_of,
     log_event,
+    log_path,
+    remove_logs,
 )
 from dsort.service.hosting.reporter import Reporter
 from dsort.service.jobs.queue import Ending, Limits, claim_next, take_over
@@ -210,6 +212,18 @@ def test_a_log_becomes_an_event_that_says_the_level_of_each_line(tmp_path: Path)
     assert found is not None
     assert found["levels"] == "IWEE--"
     assert found["text"].splitlines()[-2:] == ["two", "nobody logged I this"]
+
+
+def test_logs_of_all_attempts_are_removed(tmp_path: Path) -> None:
+    for attempt in (2, 10, 1):
+        path = log_path(tmp_path, "job", attempt)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"attempt {attempt}\n")
+    other = log_path(tmp_path, "job-1", 1)
+    other.write_text("another's")
+    remove_logs(tmp_path, "none")
+    remove_logs(tmp_path, "job")
+    assert [*other.parent.iterdir()] == [other]
 
 
 WAIT_S = 120
