@@ -360,7 +360,7 @@ def test_a_replica_that_is_late_does_not_stop_what_a_waiting_run_has_become(
                 pool.submit(other.keeper.turn).result(WAIT_S)
 
     event.listen(database.engine, "before_cursor_execute", between)
-    firing.Firing(nights.store).start_waiting(row.schedule_id)
+    firing.ScheduleKeeper(nights.store).start_waiting(row.schedule_id)
     assert next(queries) > 3
     assert nights.outcomes()[-1] == ("11-21 02:00", "submitted")
     job = nights.jobs.get(str(nights.run_rows()[-1].job_id))
