@@ -148,6 +148,9 @@ class HasOutputs(Protocol):
     def names_extension(self) -> str: ...
 
     @property
+    def names_suffix(self) -> str: ...
+
+    @property
     def output_templates(self) -> Sequence[tuple[str, str, str]]: ...
 
 
@@ -167,7 +170,7 @@ def claims_of(spec: HasOutputs, output_uris: Mapping[str, str]) -> list[list[str
     else:
         texts = list(spec.output_templates)
     claims = (
-        (output_uris[place], each)
+        (output_uris[place], f"{each}{spec.names_suffix}")
         for text, extension, place in texts
         for each in final_templates(text, extension)
     )

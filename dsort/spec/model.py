@@ -13,6 +13,7 @@ from pydantic import ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from dsort.errors import SpecError
+from dsort.naming.names import VIEW_SUFFIX
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import rules
 from dsort.spec.algorithms import algorithm_model
@@ -69,6 +70,11 @@ class JobSpec(SpecFields, defer_build=False):
         """The extension that is appended to output names without an archive extension; may be
         empty."""
         return "" if self.is_placed_as_aistore else self.output_extension
+
+    @property
+    def names_suffix(self) -> str:
+        """The suffix of all output names, behind the extension."""
+        return VIEW_SUFFIX if self.output == "view" else ""
 
     @property
     def input_uri(self) -> str:

@@ -12,7 +12,6 @@ from dsort.containers.registry import codec_of, container_of
 from dsort.data.tally import SAMPLES_MAX, Tally
 from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, TransformError
 from dsort.job.output_names import KeptNames, OutputNames
-from dsort.naming.names import VIEW_SUFFIX
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions, open_with_settings
 from dsort.pipeline.compile import steps_of
@@ -115,7 +114,7 @@ def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> s
 def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = ()) -> OutputNames:
     """The names of the job's output shards. ``inputs``: the names of its input shards, once they
     are known. ``SpecError`` if outputs cannot have these names."""
-    suffix = VIEW_SUFFIX if spec.output == "view" else ""
+    suffix = spec.names_suffix
     if spec.keep_shards:
         try:
             return KeptNames.of_inputs(inputs, spec.output_extension, suffix)

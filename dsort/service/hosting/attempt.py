@@ -198,7 +198,7 @@ def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:
     if problems:
         raise SpecError(problems)
     return [
-        (main_uri(job.row.output_uri), final)
+        (main_uri(job.row.output_uri), f"{final}{names.suffix}")
         for group, template in enumerate(names.templates)
         for final in final_templates(template.text, names.extension_of(group))
     ]

@@ -43,6 +43,15 @@ def test_a_job_claims_the_names_that_its_shards_get() -> None:
     assert (claims(with_default) or [])[-1] == ["file:///d", "c-@9.tar"]
 
 
+def test_a_view_claims_the_names_of_its_files_and_not_those_of_its_shards() -> None:
+    fields = {"output_format": "x-%06d"}
+    (of_view,) = claims({**fields, "output": "view"}) or []
+    assert of_view == ["file:///d", "x-%06d.tar.view"]
+    (of_shards,) = claims(fields) or []
+    assert first_conflict([of_view], [of_shards]) is None
+    assert names_made([of_view[1]], ["x-000001.tar", "x-000002.tar.view"]) == {"x-000002.tar.view"}
+
+
 def test_a_job_that_keeps_its_shards_may_write_any_name_of_its_bucket() -> None:
     fields = {"input_bck": "in", "output_bck": "out", "keep_shards": True}
     (claim,) = claims_of(parse_spec(fields).spec, {"": "file:///d/out"}) or []
