@@ -152,6 +152,7 @@ MODULES = {
         "JobState PHASES Reporter Timeline TIMELINE_SAMPLES_MAX WARNING_TEXTS"
     ),
     "dsort.results.transaction": "read_kept Transaction",
+    "dsort.results.views": "places_of ViewJob",
     "dsort.runtime": "local",
     "dsort.runtime.base": "answer LOOKAHEAD_MAX Runtime TASK_TRIES_MAX TaskQueue WORKERS_LOST_MAX",
     "dsort.runtime.local": "AHEAD_A_WORKER ForkedProcess LocalRuntime",

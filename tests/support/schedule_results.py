@@ -10,7 +10,7 @@ from dsort.service.schedules.due import run_id_of
 from dsort.service.schedules.retention import Result, ScheduleResults
 from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
-from tests.support.internals import ManifestInput, ManifestOutput, manifest_name
+from tests.support.internals import ManifestInput, ManifestOutput, ViewJob, manifest_name
 from tests.support.manifests import manifest_bytes
 
 
@@ -21,6 +21,7 @@ class KnownResults(ScheduleResults):
         self.rows: list[Result] = []
         self.running: list[Result] = []
         self.removed: set[str] = set()
+        self.made_views: list[ViewJob] = []
 
     def unfinished(self, schedule_id: str) -> Sequence[Result]:
         return sorted(self.running, key=lambda each: each.order, reverse=True)
@@ -28,6 +29,9 @@ class KnownResults(ScheduleResults):
     def finished(self, schedule_id: str) -> Sequence[Result]:
         left = [each for each in self.rows if each.job_id not in self.removed]
         return sorted(left, key=lambda each: each.order, reverse=True)
+
+    def views(self) -> Sequence[ViewJob]:
+        return self.made_views
 
     def mark_removed(self, result: Result, *, now_s: float) -> None:
         self.removed.add(result.job_id)

@@ -188,7 +188,8 @@ class ScheduleDefinition(BaseModel):
     retain: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None,
         description="Keep so many of the schedule's newest results. The output shards of older "
-        "ones are removed, by their manifests; inputs never are.",
+        "ones are removed, by their manifests; inputs never are, nor results into which a view "
+        "points.",
     )
     latest: Annotated[bool | str, BeforeValidator(_latest)] = Field(
         default=True,

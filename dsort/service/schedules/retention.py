@@ -24,6 +24,7 @@ from dsort.naming.overlap import names_made
 from dsort.results.layout import index_name, job_directory, manifest_name
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobWarning
+from dsort.results.views import Opener, ViewJob, places_of, places_read, views_into
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, schedule_runs
 from dsort.service.jobs.queue import claim_outputs
@@ -34,9 +35,6 @@ from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo
 from dsort.storage.directory.bucket import remove_if_empty
 from dsort.storage.ref import BucketRef
 from dsort.storage.small_objects import read_small
-
-Opener = Callable[[BucketRef], Bucket]
-"""Opens a bucket with the addresses and limits from the settings of the process."""
 
 
 class Result(Struct, frozen=True):
@@ -103,6 +101,14 @@ class ScheduleResults:
             _of(schedule_id), jobs.c.state == "finished", jobs.c.job_id.not_in(removed)
         )
 
+    def views(self) -> Sequence[ViewJob]:
+        """The newest finished jobs whose results are views, of all users."""
+        is_view = jobs.c.spec["output"].as_string() == "view"
+        query = select(jobs.c.job_id, jobs.c.spec).where(jobs.c.state == "finished", is_view)
+        with self._database.reading() as connection:
+            rows = connection.execute(query.order_by(jobs.c.number.desc()).limit(VIEWS_MAX)).all()
+        return [ViewJob(*row) for row in rows]
+
     @contextlib.contextmanager
     def hold(self, result: Result, others: Iterable[Result]) -> Iterator[None]:
         """Within the context no job begins that would write names that ``others`` have made: a user
@@ -147,6 +153,7 @@ MANIFEST_BYTES_MAX = 4 << 30
 REMOVED_AT_ONCE_MAX = 16
 STORE_CLOCK_NS = 2_000_000_000
 """Stores report times in whole seconds, some of them the time when an upload began."""
+VIEWS_MAX = 1_000
 _NAMES_SHOWN = 3
 
 
@@ -217,10 +224,14 @@ def _remove_old(
             results.mark_removed(each, now_s=now_s)
         else:
             (kept if len(kept) < result.after_commit["retain"] else old).append(stored)
-    warnings: list[str] = []
+    held = _held(kept, old, results, open_bucket) if old else {}
+    held.pop(result.job_id, None)
+    warnings = [_stays(held)] if held else []
     for at in reversed(range(len(old))):  # from the oldest on
         if old[at].result.job_id == result.job_id:
             continue  # resumed on purpose, long after it was due: it stays until the next result
+        if old[at].result.job_id in held:
+            continue
         newer = [*kept, *old[:at]]
         try:
             warnings += _remove(old[at], kept, newer, results, now_s)
@@ -230,26 +241,24 @@ def _remove_old(
     return warnings
 
 
-def places_of(bucket: Bucket, names: Iterable[str]) -> frozenset[str]:
-    """Identifiers of the places where objects are, which do not depend on the bucket through which
-    they are seen: one bucket may be a directory in another, or a link to it. A link is in two
-    places, its own and its target's."""
-    places = set()
-    parents: dict[str, str] = {}
-    for name in names:
-        path = bucket.local_path(name)
-        if path is None:
-            encoded = name.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
-            places.add(f"{bucket.uri}/{encoded}")
-            continue
-        parent = str(path.parent)
-        if parent not in parents:
-            parents[parent] = os.path.realpath(parent)
-        own = f"{parents[parent]}/{path.name}"
-        places.add(own)
-        if path.is_symlink():
-            places.add(os.path.realpath(own))
-    return frozenset(places)
+def _held(
+    kept: Sequence[_Stored], old: Sequence[_Stored], results: ScheduleResults, open_bucket: Opener
+) -> dict[str, str]:
+    """The ``old`` results into which views point: by job id, the view in words."""
+    oldest_first = [*reversed(old), *reversed(kept)]  # an object belongs to the newest result
+    owners = {place: each.result.job_id for each in oldest_first for place in each.outputs}
+    buckets = [each.bucket for each in old]
+    found = views_into(owners, buckets, open_bucket, known=results.views())
+    return {
+        each.result.job_id: found[each.result.job_id] for each in old if each.result.job_id in found
+    }
+
+
+def _stays(held: Mapping[str, str]) -> str:
+    """Why results stay, into which views point."""
+    results = f"{len(held):,} older result{'s' * (len(held) > 1)}"
+    shown = _shown([f"that of job {job_id} ({view})" for job_id, view in held.items()])
+    return f"{results} will stay until no view points into them any more: {shown}"
 
 
 def _load(result: Result, open_bucket: Opener) -> _Stored | None:
@@ -265,19 +274,9 @@ def _load(result: Result, open_bucket: Opener) -> _Stored | None:
         bucket=bucket,
         manifest=manifest,
         info=info,
-        inputs=_input_places(result, manifest, open_bucket),
+        inputs=places_read(result.sources, manifest.inputs, open_bucket),
         outputs=places_of(bucket, manifest.stored_names),
     )
-
-
-def _input_places(result: Result, manifest: Manifest, open_bucket: Opener) -> frozenset[str]:
-    places = frozenset[str]()
-    for name, ref in result.sources.items():
-        start = f"{name}/" if name else ""
-        names = [each.name for each in manifest.inputs if each.name.startswith(start)]
-        inside = (each.removeprefix(start) for each in names)
-        places |= places_of(open_bucket(ref), inside) if names else frozenset()
-    return places
 
 
 def _remove(

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from dsort.errors import StorageError
-from dsort.transforms.steps import Sample
 from dsort.transforms.rekey import Rekey
+from dsort.transforms.steps import Sample
 from tests.support.internals import (
     ClassCounts,
     Positions,

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from sqlalchemy import update
 
+import dsort
 from dsort import api
 from dsort.cli.schedule import _due as words_of
 from dsort.cli.schedule import _lines as lines_of
@@ -28,7 +29,7 @@ from dsort.spec.load import parse_spec
 from dsort.spec.yaml_text import parse_yaml
 from dsort.storage.open import open_bucket
 from tests.support.commands import ROOT
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.datasets import Member, Shard, files_of, read_shard, small_dataset, write_shards
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at, spec
 from tests.support.service_here import ServiceHere, service_here
@@ -238,3 +239,44 @@ def test_the_command_shows_a_schedule_by_the_schedules_clock(here: ServiceHere) 
     assert ("from", "2030-12-01 00:00 CET") in lines
     assert ("until", "2031-06-01 02:00 CEST") in lines
     assert ("next", "2030-12-01 02:00 CET") in lines
+
+
+def test_nightly_views_go_with_retention_and_hold_the_shards_into_which_they_point(
+    tmp_path: Path,
+) -> None:
+    write_shards(tmp_path / "in", small_dataset(3))
+    options = RunOptions(root=tmp_path, workers=1)
+    removed, warned = {}, {}
+    with open_database(f"sqlite:///{tmp_path}/service.db") as database:
+        nights = Nights(database, tmp_path, FakeClock(at("2026-11-19 03:00")))
+        template = "{{date}}/s-%04d"
+        shards = spec(output_bck="shards", output_format=template)
+        nights.add(name="shards", spec=shards, retain=1)
+        view = spec(input_bck="shards", output_bck="views", output_format=template, output="view")
+        view["input_format"] = {"prefix": "{{date}}/"}
+        nights.add(name="views", spec=view, retain=1)
+        for day in (20, 21, 22):
+            nights.at(f"2026-11-{day} 02:00")
+            for name in ("shards", "views"):
+                job = nights.jobs.get(str(nights.run_rows(name)[-1].job_id))
+                assert job is not None
+                api.run(parse_spec(dict(job.spec)).spec, options=options, job_id=job.job_id)
+                warnings = run_after_commit(
+                    database, job.job_id, lambda ref: open_bucket(ref, root=tmp_path)
+                )
+                warned[day, name] = [each.kind for each in warnings]
+                latest = json.loads((tmp_path / name / "latest.json").read_bytes())
+                assert (latest["job_id"], latest["date"]) == (job.job_id, f"2026-11-{day}")
+                removed[day, name] = [run.removed_at is not None for run in nights.run_rows(name)]
+                nights.end_jobs()
+            assert len(dsort.Dataset("views", options=options)) == 36
+    assert warned == {
+        (day, name): ["retain"] if name == "shards" and day > 20 else []
+        for day in (20, 21, 22)
+        for name in ("shards", "views")
+    }
+    assert removed[22, "shards"] == [True, False, False]
+    assert removed[22, "views"] == [True, True, False]
+    assert {each.name for each in (tmp_path / "views").iterdir()} == {
+        *(".dsort", "2026-11-22", "latest.json")
+    }

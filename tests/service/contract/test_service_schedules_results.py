@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +31,7 @@ from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from tests.support.databases import on_both_databases
 from tests.support.hooked_bucket import HookedBucket
-from tests.support.internals import index_name, manifest_name
+from tests.support.internals import ViewJob, index_name, manifest_name
 from tests.support.job_rows import job_row
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.object_stores import new_s3_bucket
@@ -105,6 +106,63 @@ def test_inputs_stay_by_whatever_way_they_are_reached(
         known.rows.append(last)
     assert retain(last, known, opener) == []
     assert not files(out) & {"d/a", "d/b", "d/c", manifest_name(first.job_id)}
+
+
+def a_view(known: KnownResults, opener: Opener, number: int, *inputs: str, **spec: str) -> Result:
+    """The view of another schedule, which the database knows."""
+    view = make_result(number, output="view", **{"input_bck": "out", **spec})
+    publish(view, opener(view.output_bck), {f"v-{number}.tar.view": OUT}, inputs=inputs)
+    known.made_views.append(ViewJob(view.job_id, view.spec))
+    return view
+
+
+@pytest.mark.parametrize("place", ["views", "out"])
+def test_a_result_stays_whole_while_a_view_points_into_it(
+    known: KnownResults, opener: Opener, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "views").mkdir()
+    for number in (0, 1):
+        night(known, opener, number)
+    view = a_view(known, opener, 9, "night-0/s-1", "night-3/s-0", output_bck=place)
+    if place == "out":
+        known.made_views.clear()  # a job of a command: its manifest is beside the result
+    for number in (2, 3):
+        last = night(known, opener, number)
+    (warning,) = retain(last, known, opener)
+    assert {"1", "job-0", "job-9"} <= {*re.split(r"[ ,()]+", warning)}
+    assert known.removed == {"job-1"}
+    out = tmp_path / "out"
+    assert files(out) >= {"night-0/s-0", "night-0/s-1", manifest_name("job-0")}
+    # Without the view, the next run removes it.
+    (tmp_path / place / manifest_name(view.job_id)).unlink()
+    assert retain(night(known, opener, 4), known, opener) == []
+    assert known.removed == {"job-0", "job-1", "job-2"}
+    assert not files(out) & {"night-0/s-0", "night-0/s-1", manifest_name("job-0")}
+
+
+def test_a_view_elsewhere_whose_manifest_is_damaged_holds_all_results(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    (tmp_path / "views").mkdir()
+    view = a_view(known, opener, 9, "s", output_bck="views")
+    (tmp_path / "views" / manifest_name(view.job_id)).write_text("{")
+    for number in range(3):
+        last = night(known, opener, number)
+    assert len(retain(last, known, opener)) == 1
+    assert known.removed == set()
+
+
+def test_a_damaged_manifest_of_a_stranger_and_a_view_of_other_objects_hold_nothing(
+    known: KnownResults, opener: Opener, tmp_path: Path
+) -> None:
+    a_view(known, opener, 8, "night-0/s-7", input_bck="in", output_bck="out")
+    strange = tmp_path / "out" / manifest_name("job-9")
+    strange.parent.mkdir(parents=True)
+    strange.write_text('{"output": "view"')
+    for number in range(3):
+        last = night(known, opener, number)
+    assert retain(last, known, opener) == []
+    assert known.removed == {"job-0"}
 
 
 def test_a_changed_output_stays_and_is_reported(
