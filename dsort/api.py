@@ -326,7 +326,7 @@ def materialize(
     ``result``: the view, in any form that :func:`verify` takes, in the bucket ``place`` (None: the
     bucket of the manifest). Raises ``DsortError``; ``destination`` is as before then.
     """
-    from dsort.materialize import materialize_view
+    from dsort.materialization import materialize_view
 
     options = options or default_options()
     manifest, place = _stored(result, options, place)

@@ -27,7 +27,7 @@ ROOMS = (
     {"web"},
     {"model"},
     {"verification"},
-    {"amendments", "loader", "materialize", "shard_contents"},
+    {"amendments", "loader", "materialization", "shard_contents"},
     {"reading"},
     {"job"},
     {"results"},

@@ -26,6 +26,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "shard_records": ("output_shard_records",),
     "shards": ("output_shard_count",),
     "split": ("outputs",),
+    "view": ("output",),
     "filter": ("transform.steps[0].filter",),
     "dedup": ("deduplicate",),
     "by": ("algorithm",),

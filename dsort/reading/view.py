@@ -29,7 +29,7 @@ from dsort.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from dsort.naming.names import VIEW_SUFFIX, first_few
+from dsort.naming.names import VIEW_SUFFIX, check_output_name, first_few
 from dsort.options import RunOptions, open_with_settings
 from dsort.results.earlier_results import commits, manifests_in
 from dsort.results.layout import job_of, manifest_name
@@ -86,10 +86,14 @@ def shards_of(manifest: Manifest) -> Manifest:
     known."""
     outputs = []
     for each in manifest.outputs:
-        if not each.name.endswith(VIEW_SUFFIX) or each.decoded_bytes is None:
+        name, size = each.name.removesuffix(VIEW_SUFFIX), each.decoded_bytes
+        try:
+            check_output_name(name)  # materialized, it becomes the name of an object
+        except ValueError as error:
+            text = f"job {manifest.job_id} is no view: {error}"
+            raise InputError(text, hint="look at its manifest") from None
+        if name == each.name or size is None or size < 0:
             raise InputError(f"{each.name} is no file of a view", hint="look at its manifest")
-        name = each.name.removesuffix(VIEW_SUFFIX)
-        size = each.decoded_bytes
         outputs.append(replace(each, name=name, file_bytes=size, decoded_bytes=None, xxh3=""))
     spec = manifest.spec.model_copy(update={"output": "shards"})
     totals = {**manifest.totals, "file_bytes": sum(each.file_bytes for each in outputs)}

@@ -109,7 +109,8 @@ def test_no_more_workers_begin_than_have_room() -> None:
 
 def test_every_movement_can_be_asked_for_by_its_name() -> None:
     assert get_args(MoveChoice) == ("auto", *WAYS)
-    assert tuple(WAYS) == get_args(WayName) == tuple(MOVE_OF_WAY)
+    assert tuple(WAYS) == get_args(WayName)
+    assert tuple(MOVE_OF_WAY) == (*WAYS, "view")  # the output of the spec chooses that one
 
 
 def test_a_movement_that_is_none_is_refused() -> None:

@@ -32,7 +32,7 @@ SHOWN_BY = {  # how a row begins: its tests, in the order of the page
     "an output name": ("an_output_never_replaces_an_input",),
     "keys of an external": ("expressions_are_tried_anywhere_in_the_first_name_and_the_key",),
     "a dead target": ("compressed_shards_have_the_same_bytes_and_sizes_after_a_death",),
-    "`dsorter_type`": ("what_cannot_apply_draws_one_warning_and_is_not_kept",),
+    "`dsorter_type`": ("every_spec_gives_what_is_pinned",),
     "a long name": ("keys_are_compared_and_long_names_stay",),
     "a directory": ("strays_are_kept_but_for_directories_and_devices",),
     "a file without": ("a_file_without_a_dot_is_a_record_of_its_own",),
@@ -64,7 +64,7 @@ SHOWN_BY = {  # how a row begins: its tests, in the order of the page
     ),
     "`dry_run: true`": ("a_dry_run_of_a_yaml_file_is_listed_and_removed",),
     "an unknown field": (
-        "an_unknown_field_gets_the_closest_known_name",
+        "every_spec_gives_what_is_pinned",
         "an_unknown_field_is_reported_in_json_and_in_yaml",
     ),
     "shards that were": ("a_running_job_is_aborted_and_leaves_no_shards",),

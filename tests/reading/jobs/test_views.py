@@ -219,6 +219,25 @@ def names_outside(document: dict[str, Any]) -> None:
 def test_a_manifest_cannot_lead_out_of_the_buckets_of_its_inputs(here: Path) -> None:
     with pytest.raises(StorageError):
         dsort.read_shards(edited(here, names_outside))
+def of_dsort(document: dict[str, Any]) -> None:
+    document["outputs"][0]["name"] = ".dsort/20260131-235959-4f2a9c/manifest.json.view"
+
+
+def no_bytes(document: dict[str, Any]) -> None:
+    document["outputs"][0]["decoded_bytes"] = -1
+
+
+@pytest.mark.parametrize("change", [of_dsort, no_bytes])
+def test_a_view_of_what_no_job_writes_is_refused(
+    change: Callable[[dict[str, Any]], None], here: Path
+) -> None:
+    manifest = edited(here, change)
+    internal = here / "view" / ".dsort" / "20260131-235959-4f2a9c"
+    internal.mkdir()
+    (here / "view" / "out-000.tar.view").rename(internal / "manifest.json.view")
+    with pytest.raises(InputError):
+        api.materialize(manifest, "made")
+    assert not (here / "made").exists()
 
 
 def test_the_number_of_workers_does_not_change_a_view(here: Path) -> None:

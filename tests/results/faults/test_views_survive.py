@@ -56,7 +56,7 @@ def test_shards_of_a_view_get_their_names_together_or_not_at_all(
     def full(*args: object, **options: object) -> None:
         raise StorageError("there is no room")
 
-    monkeypatch.setattr("dsort.materialize.write_manifest", full)
+    monkeypatch.setattr("dsort.materialization.write_manifest", full)
     with pytest.raises(StorageError):
         api.materialize(report, "made", options=options)
     assert not [each for each in (tmp_path / "made").rglob("*") if each.is_file()]
