@@ -42,6 +42,9 @@ _ENCODINGS: Final = {
 }
 """A shuffled record takes 11 bytes; with plain encodings 13."""
 
+_ROW_BYTES_MIN: Final = 8
+"""The bytes of a row in inflated pages: those of its length."""
+
 
 class ViewRows(Struct, frozen=True, eq=False):
     """Rows of a view, in columns. ``shard`` is -1 for literals, whose bytes are in ``literals``, a
@@ -176,7 +179,12 @@ def read_view(name: str, data: bytes) -> tuple[ViewRows, str]:
     for batch in table.batches(BATCH_BYTES):
         with arrow_errors(name):
             batch.validate(full=True)
-            parts.append(_rows_of(batch))
+            part = _rows_of(batch)
+        # Unlike those that are written, pages may repeat values of a dictionary.
+        limit -= len(part) * _ROW_BYTES_MIN + len(part.keys.blob) + len(part.literals.blob)
+        if limit < 0:
+            raise CorruptShardError(name, 0, "it is no view: it has few bytes for its rows")
+        parts.append(part)
     rows = ViewRows.concat(parts)
     is_range = rows.shard >= 0
     fits = rows.literals.lengths == np.where(is_range, 0, rows.length)

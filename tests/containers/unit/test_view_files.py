@@ -118,3 +118,24 @@ def test_other_columns_are_no_view() -> None:
     pq.write_table(pa.table({"record": [1]}), out)
     with pytest.raises(CorruptShardError):
         read_view("v", out.getvalue())
+
+
+@pytest.mark.parametrize("column", ["rows", "key", "literal"])
+def test_a_small_file_does_not_become_many_rows_or_long_texts(column: str) -> None:
+    count = 3 << 20 if column == "rows" else 1 << 12
+    text = {"key": "x" * 100_000, "literal": b"x" * 100_000}.get(column)
+    columns = {
+        "record": pa.array([0]),
+        "key": pa.array([text if column == "key" else None]).cast(pa.string()),
+        "shard": pa.array([None if column == "literal" else 0], pa.int32()),
+        "offset": pa.array([None if column == "literal" else 0], pa.int64()),
+        "bytes": pa.array([100_000], pa.int64()),
+        "literal": pa.array([text if column == "literal" else None], pa.binary()),
+    }
+    first = pa.array(np.zeros(count, np.int32))
+    repeated = {name: each.take(first) for name, each in columns.items()}
+    out = io.BytesIO()
+    pq.write_table(pa.table(repeated), out, max_rows_per_page=count)
+    assert out.tell() < 1 << 20
+    with pytest.raises(CorruptShardError):
+        read_view("v", out.getvalue())
