@@ -48,6 +48,8 @@ ROWS_KEPT_MAX: Final = 1 << 22
 INPUTS_OPEN_MAX: Final = 512
 NAMES_A_BATCH: Final = 10_000
 THREADS: Final = 16
+EXTENTS_AT_ONCE: Final = 1 << 16
+"""A window of short ranges is read in parts: a range takes far more memory than its bytes."""
 AT_ONCE_BYTES_MIN: Final = 1 << 20
 """Less than this is read from files by one thread: it is mostly in the page cache."""
 _HINT: Final = "a view points into its inputs: put them back, or make the view again"
@@ -236,14 +238,18 @@ class _ViewObject(ClosesOnExit):
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset``."""
-        extents, stop = self._extents, offset + len(buffer)
+        at, stop = self._extents.at, offset + len(buffer)
         if stop > self.info.size_bytes:
             raise StorageError(f"{self.info.name} has {self.info.size_bytes:,} bytes")
-        first = int(np.searchsorted(extents.at, offset, "right")) - 1
-        last = int(np.searchsorted(extents.at, stop, "left"))
-        some = slice(first, last)
+        first = int(np.searchsorted(at, offset, "right")) - 1
+        last = int(np.searchsorted(at, stop, "left"))
+        for each in range(first, last, EXTENTS_AT_ONCE):
+            self._read_some(buffer, offset, slice(each, min(each + EXTENTS_AT_ONCE, last)))
+
+    def _read_some(self, buffer: memoryview, offset: int, some: slice) -> None:
+        extents, stop = self._extents, offset + len(buffer)
         begins = np.maximum(extents.at[some], offset)
-        ends = np.minimum(extents.at[first + 1 : last + 1], stop)
+        ends = np.minimum(extents.at[some.start + 1 : some.stop + 1], stop)
         starts = extents.start[some] + (begins - extents.at[some])
         columns = (extents.shard[some], starts, begins - offset, ends - offset)
         parts = []
@@ -252,7 +258,7 @@ class _ViewObject(ClosesOnExit):
                 buffer[begin:end] = extents.literals[start : start + end - begin]
             else:
                 parts.append(_Part(shard, start, buffer[begin:end]))
-        self._inputs.read(parts, len(buffer))
+        self._inputs.read(parts, sum(len(part.view) for part in parts))
 
     def forget(self) -> None:
         """Do nothing: the inputs have other readers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ from dsort.errors import (
     StorageError,
 )
 from dsort.loader import Loader
+from dsort.options import open_with_settings
 from tests.golden.jobs import JOBS
 from tests.support.commands import CommandLine
 from tests.support.datasets import small_dataset, write_shards
+from tests.support.internals import open_view, parse_manifest
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -219,6 +222,8 @@ def names_outside(document: dict[str, Any]) -> None:
 def test_a_manifest_cannot_lead_out_of_the_buckets_of_its_inputs(here: Path) -> None:
     with pytest.raises(StorageError):
         dsort.read_shards(edited(here, names_outside))
+
+
 def of_dsort(document: dict[str, Any]) -> None:
     document["outputs"][0]["name"] = ".dsort/20260131-235959-4f2a9c/manifest.json.view"
 
@@ -238,6 +243,23 @@ def test_a_view_of_what_no_job_writes_is_refused(
     with pytest.raises(InputError):
         api.materialize(manifest, "made")
     assert not (here / "made").exists()
+
+
+def test_a_window_of_many_short_ranges_takes_little_memory(here: Path) -> None:
+    (here / "in" / "short.txt").write_bytes(b"\n".join(b"%d" % (n % 10) for n in range(200_000)))
+    spec = {**VIEW, "input_extension": ".txt", "output_bck": "short", "output_shard_records": 10**6}
+    report = dsort.run(spec)
+    options = dsort.RunOptions(root=here)
+    manifest = parse_manifest(manifest_in(here / "short").read_bytes())
+    files = open_with_settings("short", root=here, settings=options.settings)
+    with open_view(manifest, files, options)[1].open("out-000.txt") as shard:
+        window = memoryview(bytearray(shard.info.size_bytes))
+        tracemalloc.start()
+        shard.read_into(window, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert bytes(window).count(b"\n") == report.totals.records == 200_000
+    assert peak < 48 << 20
 
 
 def test_the_number_of_workers_does_not_change_a_view(here: Path) -> None:
