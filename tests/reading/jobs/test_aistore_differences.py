@@ -53,9 +53,9 @@ SHOWN_BY = {  # how a row begins: its tests, in the order of the page
         "a_record_without_a_content_key_aborts",
         "records_without_a_content_key_have_a_place",
     ),
-    "names that": ("names_of_a_key_map_get_the_extension_unless_as_aistore_names_them",),
+    "output names of": ("names_of_a_key_map_get_the_extension_unless_as_aistore_names_them",),
     "with a key map": ("shards_of_a_key_map_close_once_they_are_over_the_limit",),
-    "of compressed": ("the_size_of_shards_is_that_of_payload_whatever_the_codec",),
+    "for compressed": ("the_size_of_shards_is_that_of_payload_whatever_the_codec",),
     "a record that a key": ("a_record_that_a_key_map_does_not_place_is_left_out_or_kept",),
     "an output template": ("a_template_that_is_too_small_is_refused_before_anything_is_written",),
     "an input template": (
@@ -68,18 +68,18 @@ SHOWN_BY = {  # how a row begins: its tests, in the order of the page
         "an_unknown_field_is_reported_in_json_and_in_yaml",
     ),
     "shards that were": ("a_running_job_is_aborted_and_leaves_no_shards",),
-    "an input bucket": (
+    "a job with an input bucket": (
         "a_recorded_request_has_its_answer",
         "a_bucket_of_a_store_that_is_not_there_is_missed_when_the_job_runs",
     ),
-    "zip becomes": ("each_format_of_aistore_becomes_each_other", "formats_may_be_mixed"),
+    "a job reads": ("each_format_of_aistore_becomes_each_other", "formats_may_be_mixed"),
     "all of `/v1/sort`": (
         "every_route_answers_every_caller_as_the_table_says",
         "jobs_belong_to_who_started_them",
     ),
-    "a job that is stopped": ("a_job_that_was_asked_to_stop_lets_its_output_names_go",),
-    "the cluster's map": ("the_recorded_requests_have_their_answers_one_after_the_other",),
-    "the rest of": ("what_only_a_cluster_has_is_declined", "a_recorded_request_has_its_answer"),
+    "a job can use": ("a_job_that_was_asked_to_stop_lets_its_output_names_go",),
+    "the map of": ("the_recorded_requests_have_their_answers_one_after_the_other",),
+    "requests about": ("what_only_a_cluster_has_is_declined", "a_recorded_request_has_its_answer"),
 }
 AS_AISTORE = {  # the same of compatibility: aistore
     "`alphanumeric`": ("whole_names_of_first_members_are_compared",),
@@ -92,11 +92,11 @@ AS_AISTORE = {  # the same of compatibility: aistore
 }
 OBJECTS = {  # the same of buckets and objects
     "an access list": ("every_route_answers_every_caller_as_the_table_says",),
-    "an object may": ("what_the_sdk_means_by_more_than_a_plain_write_is_declined",),
-    "a job's inputs": ("what_a_running_job_needs_stays_as_it_is",),
+    "objects can": ("what_the_sdk_means_by_more_than_a_plain_write_is_declined",),
+    "inputs and outputs": ("what_a_running_job_needs_stays_as_it_is",),
     "`bucket rm`": ("buckets_and_objects_from_their_making_to_their_removal",),
     "`object rm --list`": ("the_recorded_requests_have_their_answers_one_after_the_other",),
-    "buckets are copied": ("what_the_sdk_means_by_more_than_a_plain_write_is_declined",),
+    "buckets can be copied": ("what_the_sdk_means_by_more_than_a_plain_write_is_declined",),
     "`get --checksum`": ("the_recorded_requests_have_their_answers_one_after_the_other",),
     "`ls --props atime": ("the_recorded_requests_have_their_answers_one_after_the_other",),
     "`--archregx`": ("the_recorded_requests_have_their_answers_one_after_the_other",),
