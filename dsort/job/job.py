@@ -152,7 +152,8 @@ class Found(Struct):
     """What is found before records are read. ``base``: the result that the job amends, empty if it
     amends none; ``known_keys``: the nodes that have read the keys of that result, by part.
     ``resolved``: for later attempts. ``input_checksums``: (XXH3, the job that wrote the input) by
-    ordinal of the input, if content is to be verified."""
+    ordinal of the input, if content is to be verified. ``scratch``: the directory that workers
+    write to, "" until they are set up."""
 
     base: Manifest
     memory: JobMemory
@@ -161,6 +162,7 @@ class Found(Struct):
     known_keys: dict[int, str] = field(default_factory=dict)
     resolved: Resolved = field(default_factory=lambda: Resolved([], "", "", {}, "auto"))
     input_checksums: dict[int, tuple[str, str]] = field(default_factory=dict)
+    scratch: str = ""
 
 
 class Outcome(Struct):

@@ -17,7 +17,6 @@ from dsort.job.commit import rollback, take_names_back
 from dsort.job.gc import KeepsUploads, measure_directory
 from dsort.job.job import Job
 from dsort.job.resume import report_bytes, report_of
-from dsort.job.setup.worker_setup import scratch_place
 from dsort.log_lines import logger_of, one_sentence
 from dsort.options import RunOptions
 from dsort.pipeline.compile import steps_of
@@ -42,8 +41,9 @@ def abort(job: Job, error: BaseException) -> None:
     lost = _is_lost(job, lease)
     outside = has_begun and is_from_outside(job, error)
     full = error.place if isinstance(error, StorageFullError) else ""
-    is_scratch = full.startswith(str(scratch_place(job, dry=False)))  # which has to be removed
-    job.runtime.close(keep_scratch=lost or (outside and not is_scratch))
+    scratch = job.found.scratch
+    fills_scratch = bool(scratch) and full.startswith(scratch)  # which has to be removed
+    job.runtime.close(keep_scratch=lost or (outside and not fills_scratch))
     if not has_begun:
         return
     if lost:
@@ -203,11 +203,12 @@ def _names_taken_back(job: Job) -> str:
 def _kept_bytes(job: Job) -> int:
     """The bytes of the job in its output buckets, unfinished uploads included, and in its scratch
     on this machine."""
-    bucket, scratch = job.buckets.outputs, scratch_place(job, dry=False)
+    bucket = job.buckets.outputs
     total = sum(each.size_bytes for each in list_job_directories(bucket, job.job_id))
     inside = bucket.local_path("x")
-    if not inside or not scratch.is_relative_to(inside.parent.absolute()):
-        total += measure_directory(scratch)[1]
+    scratch = job.found.scratch
+    if scratch and not (inside and Path(scratch).is_relative_to(inside.parent.absolute())):
+        total += measure_directory(Path(scratch))[1]
     for place in job.buckets.output_places:
         if isinstance(bucket_named(bucket, place.name), KeepsUploads):
             return total + _uploaded_bytes(job)

@@ -279,6 +279,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         movement.buffer_bytes,
     )
     before = job.attempt.before
+    job.found.scratch = str(scratch_place(job, dry=dry))
     extractors = min(movement.workers, job.extractors_max or movement.workers)
     setup = WorkerSetup(
         job_id=job.job_id,
@@ -294,7 +295,7 @@ def start_workers(job: Job, *, dry: bool) -> None:
         ),
         output_uri=job.buckets.outputs.uri,
         root=str(job.options.root.absolute()),
-        scratch=str(scratch_place(job, dry=dry)),
+        scratch=job.found.scratch,
         attempt=Attempt(
             number=job.attempt.lease.attempt,
             # Above all numbers of earlier attempts, including workers that never finished a task.
