@@ -32,6 +32,7 @@ from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import DsortError, JobConflictError, SpecError, StorageError, TransformError
 from dsort.job.gc import tidy_finished
 from dsort.job.setup.resources import workers_here
+from dsort.naming.names import KEY_COLUMN, SAMPLE_FIELDS
 from dsort.options import RunOptions, default_options, open_with_settings
 from dsort.results.job_ids import new_job_id
 from dsort.results.layout import journal_prefix, manifest_name
@@ -57,8 +58,6 @@ MANIFEST_BYTES_MAX: Final = 4 << 30
 STATE_BYTES_MAX: Final = 1 << 20
 NAMES: Final = "shard-%06d"
 SIZE: Final = "1GB"
-_KEY: Final = "__key__"
-_OWN: Final = ("__key__", "__url__", "__local_path__")
 _TEMPLATE_SIGNS: Final = frozenset("%{@")
 
 Encode = Callable[[Any], Mapping[str, Any] | None]
@@ -327,11 +326,11 @@ def _members(index: int, sample: Any) -> tuple[str, list[tuple[str, bytes]]]:
     """(key, members as extension and content) of an encoded sample."""
     if not isinstance(sample, Mapping):
         raise BadResultError(f"it is no mapping of extensions, but a {type(sample).__name__}")
-    key = sample.get(_KEY, f"{index:09d}")
+    key = sample.get(KEY_COLUMN, f"{index:09d}")
     check_key(key)
     members = []
     for extension, value in sample.items():
-        if extension in _OWN:
+        if extension in SAMPLE_FIELDS:
             continue
         check_extension(extension)
         members.append((extension, encoded(extension, value)))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from docs.generate.words import escaped, head
 from dsort.errors import SpecError
+from dsort.naming import extensions
 from dsort.spec.load import parse_spec
 
 __all__ = [
@@ -115,11 +116,14 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-CONTAINERS: Final = (
-    *(".tar", ".zip", ".jsonl", ".txt", ".msgpack", ".cbor"),
-    *(".tfrecord", ".mds", ".bin", ".parquet", ".arrow", ".arrows"),
+_PLACES: Final = tuple(extensions.CONTAINERS.values())
+CONTAINERS: Final = tuple(
+    suffix
+    for at, (suffix, place) in enumerate(extensions.CONTAINERS.items())
+    if place not in _PLACES[:at]
 )
-CODECS: Final = (".gz", ".zst", ".lz4", ".bz2", ".xz")
+"""The first suffix of each container."""
+CODECS: Final = tuple(codec.suffixes[0] for codec in extensions.CODECS)
 
 
 class SameFieldError(Exception):

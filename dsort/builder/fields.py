@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from dsort.containers.registry import is_columnar
 from dsort.errors import SpecError, SpecProblem
 from dsort.installation import is_part
+from dsort.naming.extensions import CODECS
 from dsort.naming.names import archive_extension, codec_extension, shortened
 from dsort.spec.buckets import bucket_value
 from dsort.spec.load import LoadedSpec, parse_spec
@@ -155,7 +156,7 @@ def _part(rest: str) -> str:
 _REPR_MAX: Final = 300
 _OF_INPUTS: Final = ("name", "weight", "repeat", "records", "join")
 """Fields of an input that a spec has on its top level, for all inputs together."""
-_CODECS: Final = {"gzip": ".gz", "zstd": ".zst", "lz4": ".lz4"}
+_CODECS: Final = {each.name: each.suffixes[0] for each in CODECS}
 
 
 @dataclass(frozen=True, repr=False)

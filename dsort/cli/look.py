@@ -407,7 +407,7 @@ def urls(
 
 
 def _expanded(names: str) -> list[str]:
-    from dsort.containers.registry import DEFAULT_EXTENSION
+    from dsort.naming.extensions import DEFAULT_EXTENSION
     from dsort.naming.inputs import expand_inputs
 
     try:

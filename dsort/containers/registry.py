@@ -1,8 +1,6 @@
 """Finds the container of a shard, and the codec around it, from the suffixes of its name.
 
-Two tables: to add a container or a codec, add a line.
-
-A container is loaded only when it is requested, so that a spec is read without numpy.
+A container is loaded only when it is requested, so that a spec is read without NumPy.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import Decoding, format_of
 from dsort.errors import CorruptShardError
+from dsort.naming.extensions import CODECS, CONTAINERS, DEFAULT_EXTENSION
 from dsort.naming.names import (
     SHORT_EXTENSIONS,
     add_archive_extension,
@@ -27,8 +26,6 @@ from dsort.naming.names import (
 from dsort.registry import Registry
 
 __all__ = [
-    "DEFAULT_EXTENSION",
-    "SUPPORTED_EXTENSIONS",
     "can_convert",
     "check_supported",
     "check_writable",
@@ -45,47 +42,12 @@ __all__ = [
 ]
 
 
-DEFAULT_EXTENSION: Final = ".tar"
-"""The extension of shards whose names have no known suffix."""
-
-_BUILT_IN: Final = {
-    DEFAULT_EXTENSION: "tar.container:TAR",
-    ".tfrecord": "tfrecord.container:TFRECORD",
-    ".tfrecords": "tfrecord.container:TFRECORD",
-    ".jsonl": "lines.container:JSON_LINES",
-    ".ndjson": "lines.container:JSON_LINES",
-    ".txt": "lines.container:TEXT_LINES",
-    ".msgpack": "objects.container:MSGPACK",
-    ".mp": "objects.container:MSGPACK",
-    ".cbor": "objects.container:CBOR",
-    ".cbors": "objects.container:CBOR",
-    ".zip": "zip.container:ZIP",
-    ".mds": "mds:MDS",
-    ".bin": "litdata:LITDATA",
-    ".parquet": "columnar.container:PARQUET",
-    ".arrow": "columnar.container:ARROW",
-    ".arrows": "columnar.container:ARROW_STREAM",
-}
-"""Suffix → the module of this package, and its container."""
-
-_CODECS: Final = {
-    ".gz": "codecs.gzip:Gzip",
-    ".zst": "codecs.zstd:Zstd",
-    ".zstd": "codecs.zstd:Zstd",
-    ".lz4": "codecs.lz4:Lz4",
-    ".bz2": "codecs.xz:Bzip2",
-    ".xz": "codecs.xz:Xz",
-}
-"""Suffix → the module of this package, and its codec."""
+_CODECS: Final = {suffix: codec.place for codec in CODECS for suffix in codec.suffixes}
 
 
 def _loaded(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(import_module(f"dsort.containers.{module}"), name)
-
-
-SUPPORTED_EXTENSIONS: Final = tuple(_BUILT_IN)
-"""The archive suffixes that dsort reads and writes by itself."""
 
 
 class _Containers(Registry[Container]):
@@ -109,7 +71,7 @@ class _Codecs(Registry[Codec]):
 
 _added_codecs = _Codecs("dsort.codecs", lambda codec: codec.suffixes, (), reserved=_CODECS)
 _registered = _Containers(
-    "dsort.containers", lambda container: container.suffixes, (), reserved=_BUILT_IN
+    "dsort.containers", lambda container: container.suffixes, (), reserved=CONTAINERS
 )
 
 
@@ -127,7 +89,7 @@ def register_received(containers: Iterable[Container], extensions: Iterable[str]
     if any(each and archive_extension(each) is None for each in extensions):
         load_installed()
     for each in containers:
-        if not any(suffix in _BUILT_IN or suffix in _registered for suffix in each.suffixes):
+        if not any(suffix in CONTAINERS or suffix in _registered for suffix in each.suffixes):
             register(each)
 
 
@@ -140,8 +102,8 @@ def load_installed() -> bool:
 def check_supported(extension: str) -> None:
     """``ValueError`` for a known extension whose container dsort cannot read and write yet."""
     raw = raw_extension(extension)
-    if raw not in _BUILT_IN and _registered.find(raw) is None:
-        usable = " ".join(dict.fromkeys((*_BUILT_IN, *_registered)))
+    if raw not in CONTAINERS and _registered.find(raw) is None:
+        usable = " ".join(dict.fromkeys((*CONTAINERS, *_registered)))
         codecs = " ".join((*_CODECS, *_added_codecs))
         raise ValueError(
             f"{extension} shards are not yet supported (usable now: {usable}, also with {codecs} "
@@ -162,7 +124,7 @@ def is_supported(name: str) -> bool:
     if extension is None and load_installed():
         extension = archive_extension(name)
     return extension is not None and (
-        raw_extension(extension) in _BUILT_IN or raw_extension(extension) in _registered
+        raw_extension(extension) in CONTAINERS or raw_extension(extension) in _registered
     )
 
 
@@ -188,7 +150,7 @@ def is_columnar(extension: str) -> bool:
     raw = raw_extension(extension)
     if raw in _registered:
         return _registered[raw].is_columnar
-    return _BUILT_IN.get(raw, "").startswith("columnar.")
+    return CONTAINERS.get(raw, "").startswith("columnar.")
 
 
 @lru_cache(maxsize=64)  # called for each output shard, with the extensions of one spec
@@ -196,13 +158,13 @@ def container_of(name: str) -> Container:
     """The container of the shard ``name``, or of an extension, whatever codec is around it: the
     container of the longest suffix of ``name``; tar if there is none."""
     raw = raw_extension(name)
-    known = (*_registered, *_BUILT_IN)
+    known = (*_registered, *CONTAINERS)
     suffix = max((each for each in known if raw.endswith(each)), key=len, default="")
     if not suffix and load_installed():
         return container_of(name)
     if suffix in _registered:
         return _registered[suffix]
-    found: Container = _loaded(_BUILT_IN[suffix or DEFAULT_EXTENSION])
+    found: Container = _loaded(CONTAINERS[suffix or DEFAULT_EXTENSION])
     codec = codec_extension(without_numbers(name))
     index = found.index
     if index is None or index.compressed is None or codec not in index.codecs:

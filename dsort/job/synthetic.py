@@ -15,12 +15,13 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.containers.base import Container, ContainerOptions
-from dsort.containers.registry import DEFAULT_EXTENSION, codec_of, container_of
+from dsort.containers.registry import codec_of, container_of
 from dsort.containers.tar.container import Tar, TarFormat
 from dsort.data.columns import BytesColumn, Int64s, UInt32s
 from dsort.data.members import MemberKind, MemberTable, PlacedEntries, PlacedEntry
 from dsort.data.records import form_records
 from dsort.errors import NamesTakenError
+from dsort.naming.extensions import DEFAULT_EXTENSION
 from dsort.naming.names import archive_extension
 from dsort.results.layout import generated_prefix
 from dsort.results.report import Event, PhaseDone, Progress

@@ -10,37 +10,26 @@ from typing import Final
 from unicodedata import category
 from urllib.parse import unquote
 
-ARCHIVE_EXTENSIONS: Final = (
-    ".tar",
-    ".tgz",
-    ".zip",
-    ".tfrecord",
-    ".tfrecords",
-    ".jsonl",
-    ".ndjson",
-    ".txt",
-    ".msgpack",
-    ".mp",
-    ".cbor",
-    ".cbors",
-    ".mds",
-    ".bin",
-    ".parquet",
-    ".arrow",
-    ".arrows",
+from dsort.naming.extensions import CODECS, CONTAINERS, DEFAULT_EXTENSION
+
+SHORT_EXTENSIONS: Final = {".tgz": ".tar.gz"}
+"""Suffixes that stand for a container and a codec."""
+
+ARCHIVE_EXTENSIONS: Final = tuple(
+    dict.fromkeys((DEFAULT_EXTENSION, *SHORT_EXTENSIONS, *CONTAINERS))
 )
 """The suffixes that mark a name as that of a shard, by themselves or followed by one of
-``CODEC_EXTENSIONS``; ``containers.registry`` lists which of them can be read and written."""
+``CODEC_EXTENSIONS``."""
 
-CODEC_EXTENSIONS: Final = (".gz", ".zst", ".zstd", ".lz4", ".bz2", ".xz")
+CODEC_EXTENSIONS: Final = tuple(suffix for codec in CODECS for suffix in codec.suffixes)
 """The suffixes of codecs: ``.tar.gz`` is a tar, compressed."""
 
 KEY_COLUMN: Final = "__key__"
 """The column, feature or field with the key of a record, in shards whose members have no names;
 webdataset uses the same name."""
 
-SHORT_EXTENSIONS: Final = {".tgz": ".tar.gz"}
-"""Suffixes that stand for a container and a codec."""
+SAMPLE_FIELDS: Final = (KEY_COLUMN, "__url__", "__local_path__")
+"""Fields of a sample that are not members."""
 
 VIEW_SUFFIX: Final = ".view"
 """The end of the name of a file of a view, behind the name of the output shard that it stands

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.containers.registry import DEFAULT_EXTENSION, check_supported, is_supported
+from dsort.containers.registry import check_supported, is_supported
 from dsort.errors import (
     ChangedInputError,
     MissingShardError,
@@ -20,6 +20,7 @@ from dsort.errors import (
     SpecError,
     StorageError,
 )
+from dsort.naming.extensions import DEFAULT_EXTENSION
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import VIEW_SUFFIX, archive_extension, first_few, is_internal
 from dsort.options import RunOptions, open_result, open_with_settings

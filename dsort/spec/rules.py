@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from dsort.containers.registry import (
-    DEFAULT_EXTENSION,
-)
 from dsort.errors import SpecProblem
+from dsort.naming.extensions import DEFAULT_EXTENSION
 from dsort.naming.names import archive_extension
 from dsort.naming.templates import SPLIT_FIELD
 from dsort.option_fields import OptionError

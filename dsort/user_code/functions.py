@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dsort.naming.names import KEY_COLUMN, SAMPLE_FIELDS
 from dsort.user_code.encoding import DECODERS, encoded, encoded_cell
 from dsort.user_code.frames import (
     BadResultError,
@@ -79,9 +80,6 @@ def _is_packaged(top: str) -> bool:
     return not top.startswith("_") and any(each in file for each in _PLACES)
 
 
-KEY = "__key__"
-OWN = ("__key__", "__url__", "__local_path__")
-"""Fields of a sample that are not members."""
 ENCODERS = ("numpy", "PIL")
 FILE_MODULE = "dsort_user_code_file"
 
@@ -220,7 +218,7 @@ class FunctionRunner(Runner):
         return [self._results(*pair) for pair in zip(samples, results, strict=True)]
 
     def _decoded(self, sample: Sample) -> dict[str, Any]:
-        given: dict[str, Any] = {KEY: sample.key}
+        given: dict[str, Any] = {KEY_COLUMN: sample.key}
         if self._columns is not None:
             given |= self._columns  # None, if a row has no value
         given |= sample.members
@@ -245,7 +243,7 @@ class FunctionRunner(Runner):
             key, old = sample.key, sample.members
             # The very same objects: compared by identity, because values of any type may not
             # support equality.
-            if [*result] == [KEY, *old] and [*map(id, result.values())] == [
+            if [*result] == [KEY_COLUMN, *old] and [*map(id, result.values())] == [
                 id(key),
                 *map(id, old.values()),
             ]:
@@ -265,7 +263,7 @@ class FunctionRunner(Runner):
     def _result(self, sample: Sample, result: Any, key: str) -> list[Sample]:
         if not isinstance(result, Mapping):
             raise BadResultError(f"it returned no dict, but {type(result).__name__}")
-        own_key = result.get(KEY, sample.key)
+        own_key = result.get(KEY_COLUMN, sample.key)
         if own_key is not sample.key and own_key != sample.key:
             check_key(own_key)
             key = own_key
@@ -273,7 +271,7 @@ class FunctionRunner(Runner):
         for extension, value in result.items():
             # Only the member of a stray has no extension; other members need one.
             if extension not in sample.members and extension not in self._known:
-                if extension in OWN:
+                if extension in SAMPLE_FIELDS:
                     continue
                 check_extension(extension)
                 self._known.add(extension)

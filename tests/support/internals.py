@@ -80,6 +80,7 @@ MODULES = {
     ),
     "dsort.moves.spill": "narrowed SpilledPayload SplitSpill",
     "dsort.naming": "names overlap",
+    "dsort.naming.extensions": "CONTAINERS",
     "dsort.naming.inputs": "expand_inputs NAMES_MAX parse_input_template",
     "dsort.naming.names": (
         "archive_extension ARCHIVE_EXTENSIONS check_object_name check_output_name "

@@ -1,7 +1,8 @@
 """The contract of a codec: it decodes an encoded file to the bytes of a container, and encodes
 these.
 
-To add a codec, write a module with a child of :class:`Codec` and add it to ``containers.registry``.
+To add a codec, write a module with a child of :class:`Codec`, and add a line to
+``naming.extensions``.
 
 A file is *members*, one after the other (gzip's word; zstd and lz4 call them frames), and each ends
 with a checksum. All of them are read: a reader that stops after the first loses the rest.

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from dsort.containers.codecs.base import Codec, MemberDecoder
 from dsort.errors import CorruptShardError
+from dsort.naming.extensions import CODECS
 from dsort.sizes import format_bytes
 
 __all__ = [
@@ -43,12 +44,8 @@ WINDOW_BYTES_MIN = 9 << 20
 WINDOW_BYTES_MAX = 128 << 20
 _HEAD_BYTES = 8
 _FORMATS = (
-    (b"\x1f\x8b", "gzip", ".gz"),
-    (b"\x28\xb5\x2f\xfd", "zstd", ".zst"),
-    (b"\x5e\x2a\x4d\x18", "zstd", ".zst"),
-    (b"\x04\x22\x4d\x18", "lz4", ".lz4"),
-    (b"BZh", "bzip2", ".bz2"),
-    (b"\xfd7zXZ\x00", "xz", ".xz"),
+    *((magic, each.name, each.suffixes[0]) for each in CODECS for magic in each.magics),
+    (b"\x5e\x2a\x4d\x18", "zstd", ".zst"),  # a seek table that comes first
     (b"PK\x03\x04", "zip", ".zip"),
     (b"PK\x05\x06", "zip", ".zip"),
     (b"PAR1", "Parquet", ".parquet"),

@@ -15,6 +15,7 @@ from isal import __version__ as isal_version
 from isal import igzip_lib, isal_zlib
 
 from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
+from dsort.naming.extensions import known_codec
 
 __all__ = ["Gzip"]
 
@@ -37,9 +38,7 @@ are the hole of a file that was not written to its end."""
 class Gzip(Codec):
     """gzip files."""
 
-    name = "gzip"
-    suffixes = (".gz",)
-    magics = (b"\x1f\x8b",)
+    name, suffixes, magics, _ = known_codec("gzip")
     levels = range(1, 10)
     default_level = 1
 

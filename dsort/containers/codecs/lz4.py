@@ -13,6 +13,7 @@ import xxhash
 from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
 from dsort.containers.codecs.zstd import skippable_bytes
 from dsort.installation import needing
+from dsort.naming.extensions import known_codec
 
 with needing("lz4", "what reads and writes lz4"):
     import lz4.block
@@ -35,9 +36,7 @@ HEADER = (
 class Lz4(Codec):
     """lz4 files."""
 
-    name = "lz4"
-    suffixes = (".lz4",)
-    magics = (b"\x04\x22\x4d\x18",)
+    name, suffixes, magics, _ = known_codec("lz4")
     levels = range(1, 13)
     default_level = FAST_LEVEL
     member_word = "frame"

@@ -7,6 +7,7 @@ import bz2
 import lzma
 
 from dsort.containers.codecs.base import Codec, MemberDecoder
+from dsort.naming.extensions import known_codec
 
 __all__ = ["Bzip2", "Xz"]
 
@@ -16,9 +17,7 @@ PADDING_MAX = 1 << 16
 class Bzip2(Codec):
     """bzip2 files."""
 
-    name = "bzip2"
-    suffixes = (".bz2",)
-    magics = (b"BZh",)
+    name, suffixes, magics, _ = known_codec("bzip2")
     member_word = "stream"
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
@@ -32,9 +31,7 @@ class Bzip2(Codec):
 class Xz(Codec):
     """xz files. Groups of four zeros may follow each stream."""
 
-    name = "xz"
-    suffixes = (".xz",)
-    magics = (b"\xfd7zXZ\x00",)
+    name, suffixes, magics, _ = known_codec("xz")
     member_word = "stream"
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:

@@ -20,6 +20,7 @@ else:
 
 from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
 from dsort.containers.codecs.decoding import WINDOW_BYTES_MAX
+from dsort.naming.extensions import known_codec
 from dsort.sizes import format_bytes
 
 __all__ = ["Zstd"]
@@ -37,9 +38,7 @@ _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 class Zstd(Codec):
     """zstd files."""
 
-    name = "zstd"
-    suffixes = (".zst", ".zstd")
-    magics = (MAGIC,)
+    name, suffixes, magics, _ = known_codec("zstd")
     levels = range(-7, 23)
     default_level = 1
     member_word = "frame"

@@ -25,8 +25,8 @@ from dsort.containers.columnar.thrift import (
     list_head,
     read_struct,
     skipped,
-    varint,
 )
+from dsort.containers.varints import varint
 from dsort.naming.names import shortened
 
 __all__ = ["Chunk", "chunks_of", "int96_columns", "refuse_wrapped", "schema_elements"]

@@ -26,10 +26,10 @@ from dsort.containers.columnar.thrift import (
     STRUCT,
     ThriftStruct,
     read_struct,
-    varint_bytes,
     written,
 )
 from dsort.containers.columnar.values import Leaf
+from dsort.containers.varints import varint_bytes
 from dsort.data.columns import Int64s, UInt8s
 from dsort.errors import InputError, InvariantError
 

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from dsort.containers.columnar.footers import Chunk
 from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, is_intact
-from dsort.containers.columnar.thrift import ThriftStruct, read_struct, varint
+from dsort.containers.columnar.thrift import ThriftStruct, read_struct
+from dsort.containers.varints import varint
 from dsort.data.columns import Int64s, UInt8s
 
 __all__ = [

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from dsort.containers.varints import varint, write_varint
+
 __all__ = [
     "BINARY",
     "I16",
@@ -21,14 +23,11 @@ __all__ = [
     "list_head",
     "read_struct",
     "skipped",
-    "varint",
-    "varint_bytes",
     "written",
 ]
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 DEPTH_MAX = 16
-VARINT_BYTES_MAX = 10
 _DOUBLE = struct.Struct("<d")
 
 ThriftStruct = dict[int, tuple[int, Any]]
@@ -118,22 +117,6 @@ def _read_map(data: memoryview, at: int, depth: int) -> tuple[Any, int]:
         value, at = _read(data, at, kinds & 15, depth)
         pairs.append((key, value))
     return (kinds, pairs), at
-
-
-def varint(data: memoryview | bytes, at: int, bytes_max: int = VARINT_BYTES_MAX) -> tuple[int, int]:
-    """The number at byte ``at``, of up to ``bytes_max`` bytes, and where it ends."""
-    value = data[at]
-    at += 1
-    if value < 128:
-        return value, at
-    value &= 127
-    for shift in range(7, 7 * bytes_max, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("a number is too long")
 
 
 def _signed(value: int) -> int:
@@ -236,7 +219,7 @@ def _write_struct(out: bytearray, fields: ThriftStruct) -> None:
             out.append(step << 4 | kind)
         else:
             out.append(kind)
-            _write_varint(out, number << 1 ^ number >> 63)
+            write_varint(out, number << 1 ^ number >> 63)
         last = number
         if kind not in (TRUE, FALSE):
             _write(out, kind, value)
@@ -245,9 +228,9 @@ def _write_struct(out: bytearray, fields: ThriftStruct) -> None:
 
 def _write(out: bytearray, kind: int, value: Any) -> None:
     if kind in (I16, I32, I64):
-        _write_varint(out, value << 1 ^ value >> 63)
+        write_varint(out, value << 1 ^ value >> 63)
     elif kind == BINARY:
-        _write_varint(out, len(value))
+        write_varint(out, len(value))
         out += value
     elif kind == STRUCT:
         _write_struct(out, value)
@@ -257,12 +240,12 @@ def _write(out: bytearray, kind: int, value: Any) -> None:
             out.append(len(items) << 4 | inner)
         else:
             out.append(15 << 4 | inner)
-            _write_varint(out, len(items))
+            write_varint(out, len(items))
         for item in items:
             _write(out, inner, item)
     elif kind == MAP:
         kinds, pairs = value
-        _write_varint(out, len(pairs))
+        write_varint(out, len(pairs))
         if pairs:
             out.append(kinds)
         for key, item in pairs:
@@ -272,17 +255,3 @@ def _write(out: bytearray, kind: int, value: Any) -> None:
         out += _DOUBLE.pack(value)
     else:
         out.append(value)
-
-
-def _write_varint(out: bytearray, value: int) -> None:
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-
-
-def varint_bytes(value: int) -> bytes:
-    """A number that is not negative, as a varint."""
-    out = bytearray()
-    _write_varint(out, value)
-    return bytes(out)

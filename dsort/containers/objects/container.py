@@ -36,7 +36,7 @@ from dsort.data.members import MemberTable
 from dsort.data.numbered import DIGITS
 from dsort.data.records import FormedRecords
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
-from dsort.naming.names import position_key, readable
+from dsort.naming.names import KEY_COLUMN, position_key, readable
 
 __all__ = ["CBOR", "KEY_FIELD", "MSGPACK", "Cbor", "MsgPack", "ObjectScan", "Objects", "key_in"]
 
@@ -44,8 +44,8 @@ __all__ = ["CBOR", "KEY_FIELD", "MSGPACK", "Cbor", "MsgPack", "ObjectScan", "Obj
 # Scans objects in windows on a file: where each begins and ends, and its key.
 
 
-KEY_FIELD: Final = b"__key__"
-"""The field that holds the key of a record, as webdataset writes it."""
+KEY_FIELD: Final = KEY_COLUMN.encode()
+"""The field that holds the key of a record."""
 
 
 class ObjectScan:

@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dsort.containers.codecs.decoding import format_of
 from dsort.containers.facets import Hop
 from dsort.errors import CorruptShardError
 
@@ -71,14 +72,6 @@ _SHOWN_MAX = 300
 _RECORDS_MAX = 1 << 18
 """The maximum number of records in one pax header: a record of 5 bytes takes 150 bytes of memory.
 The most that writers have is two for each hole of a sparse file."""
-_COMPRESSIONS = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"BZh", "bzip2"),
-    (b"\xfd7zXZ\0", "xz"),
-    (b"\x04\x22\x4d\x18", "lz4"),
-    (b"PK\x03\x04", "zip"),
-)
 
 
 class Header(NamedTuple):
@@ -110,7 +103,8 @@ def shown(name: bytes) -> str:
 
 def compression_of(start: bytes) -> str | None:
     """The format in which a file that begins with ``start`` is compressed, or None."""
-    return next((what for magic, what in _COMPRESSIONS if start.startswith(magic)), None)
+    found, _ = format_of(start)
+    return None if found in ("", "tar", "Parquet") else found
 
 
 def parse_header(shard: str, at: int, block: bytes) -> Header:

@@ -10,7 +10,6 @@ import pytest
 from dsort.containers import registry
 from dsort.containers.base import oddities_in, shortfall_in
 from dsort.containers.registry import (
-    SUPPORTED_EXTENSIONS,
     codec_of,
     container_of,
     is_columnar,
@@ -22,12 +21,13 @@ from dsort.shard_contents import inspect_object
 from dsort.sidecars import kinds
 from dsort.sidecars.base import Sidecar
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.internals import CONTAINERS
 from tests.support.slow_codec import SlowCodec
 from tests.support.stored_zip import StoredZip
 from tests.support.tar_builder import END, header, member
 
 
-@pytest.mark.parametrize("extension", SUPPORTED_EXTENSIONS)
+@pytest.mark.parametrize("extension", CONTAINERS)
 def test_a_container_is_columnar_where_its_suffix_is(extension: str) -> None:
     container = container_of(extension)
     assert container.is_columnar is is_columnar(extension)

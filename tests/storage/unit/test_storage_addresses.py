@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dsort.containers.registry import (
-    SUPPORTED_EXTENSIONS,
     check_supported,
     codec_of,
     container_of,
@@ -26,6 +25,7 @@ from dsort.storage.transport import Transport
 from tests.support.internals import (
     ARCHIVE_EXTENSIONS,
     CODEC_EXTENSIONS,
+    CONTAINERS,
     INTERNAL_PART,
     SHORT_EXTENSIONS,
     archive_extension,
@@ -327,7 +327,7 @@ def test_known_containers_that_cannot_be_used_are_distinguished_from_unknown_one
     for extension in (".other", ".other.gz"):
         with pytest.raises(ValueError, match=r"shards are not yet supported \(usable now: \.tar"):
             check_supported(extension)
-    for extension in (*SUPPORTED_EXTENSIONS, *SHORT_EXTENSIONS, *ARCHIVE_EXTENSIONS):
+    for extension in (*CONTAINERS, *SHORT_EXTENSIONS, *ARCHIVE_EXTENSIONS):
         check_supported(extension)
 
 
