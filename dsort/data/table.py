@@ -57,8 +57,8 @@ class Name(Struct, Generic[C], frozen=True):
         """Rows ``start:stop`` of the column."""
         raise NotImplementedError
 
-    def empty(self) -> C:
-        """The column of a table without rows."""
+    def blank(self, rows: int) -> C:
+        """The column of a table that says nothing about its ``rows``: zeros, or empty texts."""
         raise NotImplementedError
 
 
@@ -75,9 +75,9 @@ class Numbers(Name[NDArray[Any]], frozen=True):
         """See :class:`Name`."""
         return file.array(self.text, start, stop, dtype=self.dtype)
 
-    def empty(self) -> NDArray[Any]:
+    def blank(self, rows: int) -> NDArray[Any]:
         """See :class:`Name`."""
-        return np.zeros(0, self.dtype)
+        return np.zeros(rows, self.dtype)
 
 
 class Texts(Name[BytesColumn], frozen=True):
@@ -98,9 +98,9 @@ class Texts(Name[BytesColumn], frozen=True):
             return NumberedColumn(before, numbers)
         return read_texts(file, self.text, start, stop)
 
-    def empty(self) -> BytesColumn:
+    def blank(self, rows: int) -> BytesColumn:
         """See :class:`Name`."""
-        return BytesColumn.empty(0)
+        return BytesColumn.empty(rows)
 
 
 class Ranges(Name[Segments], frozen=True):
@@ -131,9 +131,10 @@ class Ranges(Name[Segments], frozen=True):
         at = file.array(f"{self.text}.name_at", first, last, dtype="<i8")
         return NewNames(offsets, at, read_texts(file, f"{self.text}.names", first, last))
 
-    def empty(self) -> Segments:
+    def blank(self, rows: int) -> Segments:
         """See :class:`Name`."""
-        return Segments.concat([])
+        none = np.zeros(0, np.int64)
+        return Segments(np.zeros(rows + 1, np.int64), none, none, np.zeros(0, np.uint8))
 
 
 def read_texts(file: Arrays, name: str, start: int, stop: int) -> BytesColumn:
@@ -174,6 +175,10 @@ class Table:
         """The column of that name, or None."""
         found: C | None = self._columns.get(name.text)  # type: ignore[assignment]
         return found
+
+    def filled(self, name: Name[C]) -> C:
+        """The column of that name, or a blank one."""
+        return self[name] if name in self else name.blank(self._count)
 
     def __getstate__(self) -> tuple[int, dict[str, Column], dict[str, NDArray[Any]]]:
         # Pickling would write a constant column at its full length.
@@ -232,7 +237,7 @@ class Table:
         if len(parts) == 1:
             return parts[0]
         if not parts:
-            return Table(0, {name.text: name.empty() for name in names})
+            return Table(0, {name.text: name.blank(0) for name in names})
         joined = _Joined(parts)
         texts = dict.fromkeys(text for part in parts for text in part._columns)
         return Table(sum(map(len, parts)), {text: joined.of(text) for text in texts})

@@ -26,7 +26,7 @@ from dsort.errors import InputError, InvariantError
 from dsort.job.extraction import Extraction, answers, retry_after_lost_scratch
 from dsort.job.job import Fact, Job
 from dsort.naming.names import readable
-from dsort.order.cut import CutRule, EncodedSizes, OpenShard, OutputShard, Piece
+from dsort.order.cut import NOT_MEASURED, CutRule, EncodedSizes, OpenShard, OutputShard, Piece
 from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import Pieces, merge_pieces
 from dsort.scratch.logs import reaction_line
@@ -183,7 +183,7 @@ TASKS_A_WORKER = 4
 
 
 def cut_partitions(
-    job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None = None
+    job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes = NOT_MEASURED
 ) -> tuple[Pieces, MixingTally]:
     """The pieces of all partitions, each cut from where the one before it ended, and how they mix
     the input shards. ``encoded``: for rules about encoded files."""
@@ -197,9 +197,7 @@ class _Cut:
     a partition that is ordered again has the same order, and to cut again would be the longest
     wait."""
 
-    def __init__(
-        self, job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes | None
-    ) -> None:
+    def __init__(self, job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes) -> None:
         self.pieces = Pieces()
         self.mixing = MixingTally(len(job.inputs))
         self._job = job
@@ -220,7 +218,7 @@ class _Cut:
     def _cut(self, partition: int, stored_bytes: int) -> None:
         before, after = self._before, self._before + stored_bytes
         node = self._ordering.node_of(partition)
-        sizes = self._encoded.between(before, after) if self._encoded else None
+        sizes = self._encoded.between(before, after)
         grid = self.mixing.grid(self._state)
         task = CutTask(partition, node, self._rule, self._state, grid, sizes, before)
         for _, cut in answers(self._job, [task], CutDone):
@@ -230,7 +228,7 @@ class _Cut:
             self._before = after
 
 
-def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes | None) -> CutRule:
+def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes) -> CutRule:
     """The rule for where shards end, of records that are in order."""
     targets = job.pipeline.targets
     if job.pipeline.result.keeps_shards:

@@ -41,6 +41,7 @@ from dsort.job.output_names import TemplateExhaustedError
 from dsort.job.reactions import append_reactions, store_reactions
 from dsort.naming.names import directory_of, first_few
 from dsort.order.cut import (
+    NOT_MEASURED,
     CutRule,
 )
 from dsort.order.mixing_counts import judge_mixing
@@ -139,7 +140,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     else:
         _check_nothing_lost(dropped, extraction, ordering)
     kept = sum(facts.records for facts in ordered)
-    encoded = None
+    encoded = NOT_MEASURED
     if job.pipeline.measures_encoded:
         encoded = encoded_sizes(ordering, sum(facts.stored_bytes for facts in ordered))
     rule = cut_rule(job, ordered, encoded)

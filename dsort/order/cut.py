@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.data.columns import Int32s, Int64s, offsets_of
+from dsort.data.index import (
+    ENTRIES_BYTES,
+    GROUP,
+    MEMBERS,
+    PAYLOAD_BYTES,
+    SHARD,
+    STORED_BYTES,
+)
+from dsort.data.table import Table
 
 FileBytes = Callable[[int, int, int, int], int]
 """The size of an output shard. Arguments: the number of its records and members, the bytes of their
@@ -25,11 +34,15 @@ class EncodedSizes(Struct, frozen=True, eq=False):
     """The measured size of the encoded global order, in steps.
 
     ``stored``, ``encoded``: the first ``stored[i]`` bytes of records have ``encoded[i]`` bytes once
-    encoded; shape ``(n,)``, ascending. Between two steps the size grows linearly.
+    encoded; shape ``(n,)``, ascending. Between two steps the size grows linearly. Without steps, it
+    is not measured.
     """
 
     stored: Int64s
     encoded: Int64s
+
+    def __bool__(self) -> bool:
+        return len(self.stored) > 0
 
     def at(self, stored: Int64s) -> Int64s:
         """The encoded size of the first ``stored`` bytes; shape as given. Computed with integers
@@ -50,6 +63,9 @@ class EncodedSizes(Struct, frozen=True, eq=False):
         first = max(int(np.searchsorted(self.stored, start, side="right")) - 1, 0)
         last = int(np.searchsorted(self.stored, stop, side="left")) + 1
         return EncodedSizes(self.stored[first:last], self.encoded[first:last])
+
+
+NOT_MEASURED: Final = EncodedSizes(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class CutRule(Struct, frozen=True):
@@ -164,43 +180,34 @@ class OutputShard(NamedTuple):
 def cut_partition(
     rule: CutRule,
     partition: int,
-    *,
-    groups: Int32s | None,
-    payload_bytes: Int64s,
-    stored_bytes: Int64s,
-    members: Int32s,
+    rows: Table,
     state: OpenShard,
-    entries: Int64s | None = None,
-    file_bytes: FileBytes | None = None,
-    encoded: EncodedSizes | None = None,
+    file_bytes: FileBytes,
+    encoded: EncodedSizes = NOT_MEASURED,
     stored_before: int = 0,
-    source: Int32s | None = None,
 ) -> tuple[list[Piece], OpenShard]:
-    """Cut one partition's rows, which are in output order; columns have shape ``(n,)``.
-    ``source``: the input shard of each row, for rules that end shards where inputs end.
-    ``entries``: the bytes of each row's entries, if the container lists members at the end.
-    ``file_bytes``: for rules about the whole file. ``encoded``: the encoded size of the order, for
-    rules about the encoded file; ``stored_before``: the bytes of the order before this partition.
+    """Cut one partition's ``rows``, which are in output order. ``encoded``: the encoded size of the
+    order, for rules about the encoded file; ``stored_before``: the bytes of the order before this
+    partition.
 
     Returns the pieces, and the state of the cut after them.
     """
-    payload = offsets_of(payload_bytes)
-    stored = offsets_of(stored_bytes)
-    member_count = offsets_of(members)
-    entered = np.zeros_like(payload) if entries is None else offsets_of(entries)
-    packed = None if encoded is None else encoded.at(stored + stored_before)
-    running = _Running(payload, stored, member_count, entered, file_bytes, packed)
+    payload = offsets_of(rows[PAYLOAD_BYTES])
+    stored = offsets_of(rows[STORED_BYTES])
+    member_count = offsets_of(rows[MEMBERS])
+    entered = offsets_of(rows.filled(ENTRIES_BYTES))
+    packed = encoded.at(stored + stored_before)
+    running = _Running(payload, stored, member_count, entered, file_bytes, packed, bool(encoded))
     pieces: list[Piece] = []
-    borders = source if rule.inputs else groups
-    current = state.number if rule.inputs else state.group
-    for run, start, stop in _group_runs(borders, len(payload_bytes), current):
+    borders = rows[SHARD] if rule.inputs else rows.filled(GROUP)
+    for run, start, stop in _runs(borders):
         if rule.inputs and run != state.number:
             state = OpenShard(number=run)
         elif not rule.inputs and run != state.group:
             state = OpenShard(group=run)
         group = state.group
         own, row = rule.of_group(group), start
-        behind = None if own.is_plain else packed
+        is_measured = running.is_measured and not own.is_plain
         while row < stop:
             until, closes = _close_at(own, state, running, row, stop)
             if until == row:  # the shard has records, and no room for the next one
@@ -217,7 +224,7 @@ def cut_partition(
                 payload_bytes=int(payload[until] - payload[row]),
                 stored_bytes=int(stored[until] - stored[row]),
                 entries_bytes=int(entered[until] - entered[row]),
-                measured_bytes=-1 if behind is None else int(behind[until] - behind[row]),
+                measured_bytes=int(packed[until] - packed[row]) if is_measured else -1,
             )
             pieces.append(piece)
             state = _advance(state, piece, closes)
@@ -225,16 +232,13 @@ def cut_partition(
     return pieces, state
 
 
-def _group_runs(groups: Int32s | None, count: int, current: int) -> Iterator[tuple[int, int, int]]:
+def _runs(borders: Int32s) -> Iterator[tuple[int, int, int]]:
     """Yield (group, first row, row after the last) for each run of rows of one group or input."""
-    if groups is None:
-        if count:
-            yield current, 0, count
-        return
-    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), count]
-    for start, stop in pairwise(bounds):
+    for start, stop in pairwise(
+        [0, *(np.flatnonzero(np.diff(borders)) + 1).tolist(), len(borders)]
+    ):
         if stop > start:
-            yield int(groups[start]), start, stop
+            yield int(borders[start]), start, stop
 
 
 class _Running(Struct, frozen=True):
@@ -244,12 +248,12 @@ class _Running(Struct, frozen=True):
     stored: Int64s
     members: Int64s
     entries: Int64s
-    file_bytes: FileBytes | None
-    encoded: Int64s | None = None
+    file_bytes: FileBytes
+    encoded: Int64s
+    is_measured: bool
 
     def whole(self, state: OpenShard, row: int, until: int) -> int:
         """The file size of the open shard, once it has taken rows ``row:until``."""
-        assert self.file_bytes is not None, "the rule is about the whole file"
         return self.file_bytes(
             state.records + until - row,
             state.members + int(self.members[until] - self.members[row]),
@@ -265,7 +269,7 @@ def _close_at(
     the shard closes there."""
     until, closes = stop, False
     if rule.size_bytes is not None:
-        until, closes = _full_at(rule, state, running, row, stop)
+        until, closes = _full_at(rule, rule.size_bytes, state, running, row, stop)
     records = rule.records_in(state.number)
     if records is not None:
         assert records > state.records, (rule, state)
@@ -276,10 +280,9 @@ def _close_at(
 
 
 def _full_at(
-    rule: CutRule, state: OpenShard, running: _Running, row: int, stop: int
+    rule: CutRule, size_bytes: int, state: OpenShard, running: _Running, row: int, stop: int
 ) -> tuple[int, bool]:
     """As ``_close_at``, by size alone."""
-    assert rule.size_bytes is not None
     if rule.shards_max is not None and state.number == rule.shards_max - 1:
         return stop, False
     counted, so_far = running.payload, state.payload_bytes
@@ -288,20 +291,20 @@ def _full_at(
         so_far += rule.header_bytes * state.members
     if rule.counts_file:
         counted, so_far = running.stored, state.stored_bytes
-    encoded = None if rule.is_plain else running.encoded
-    if rule.counts_file and encoded is not None:
-        counted, so_far = encoded, state.encoded_bytes
-    wanted = counted[row] + max(rule.size_bytes, 1) - so_far
+    is_measured = running.is_measured and not rule.is_plain
+    if rule.counts_file and is_measured:
+        counted, so_far = running.encoded, state.encoded_bytes
+    wanted = counted[row] + max(size_bytes, 1) - so_far
     if not rule.at_most:
         until = row + 1 + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="left"))
         return (until, True) if until <= stop else (stop, False)
     until = row + int(np.searchsorted(counted[row + 1 : stop + 1], wanted, side="right"))
-    if rule.counts_file and encoded is None:
+    if rule.counts_file and not is_measured:
         # The file is longer by head and end, so fewer rows may fit: a binary search.
         low, high = row, until
         while low < high:
             middle = (low + high + 1) // 2
-            fits = running.whole(state, row, middle) <= rule.size_bytes
+            fits = running.whole(state, row, middle) <= size_bytes
             low, high = (middle, high) if fits else (low, middle - 1)
         until = low
     if until == row and not state.records:

@@ -15,11 +15,9 @@ from dsort.containers.base import Container
 from dsort.data.columns import BytesColumn, Int64s, UInt64s, row_numbers
 from dsort.data.index import (
     BLOCK_ROWS,
-    ENTRIES_BYTES,
     GROUP,
     KEY_HASH,
     KEYS,
-    MEMBERS,
     ORDINAL,
     PAYLOAD_BYTES,
     RANGES,
@@ -242,16 +240,11 @@ class Orderer:
         pieces, state = cut_partition(
             task.rule,
             task.partition,
-            groups=rows.get(GROUP),
-            payload_bytes=rows[PAYLOAD_BYTES],
-            stored_bytes=rows[STORED_BYTES],
-            members=rows[MEMBERS],
-            entries=rows.get(ENTRIES_BYTES),
-            state=task.state,
-            file_bytes=self._container.file_bytes,
-            encoded=task.encoded,
-            stored_before=task.stored_before,
-            source=rows[SHARD],
+            rows,
+            task.state,
+            self._container.file_bytes,
+            task.encoded,
+            task.stored_before,
         )
         mixing = count_part(task.mixing, task.state, pieces, rows[SHARD])
         return CutDone(task.partition, pieces, state, mixing)

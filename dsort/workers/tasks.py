@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from dsort.containers.base import Container
 from dsort.data.json_values import Count
 from dsort.data.tally import Tally
-from dsort.order.cut import CutRule, EncodedSizes, OpenShard, Piece
+from dsort.order.cut import NOT_MEASURED, CutRule, EncodedSizes, OpenShard, Piece
 from dsort.order.mixing_counts import MixingGrid, MixingPart
 from dsort.pipeline.movement import Movement
 from dsort.pipeline.pipeline import Pipeline
@@ -318,7 +318,7 @@ class CutTask(Doable, frozen=True):
     rule: CutRule
     state: OpenShard
     mixing: MixingGrid
-    encoded: EncodedSizes | None = None
+    encoded: EncodedSizes = NOT_MEASURED
     stored_before: int = 0
 
     def __str__(self) -> str:

@@ -17,8 +17,9 @@ MODULES = {
     ),
     "dsort.data.hashes": "any_twice hash_keys md5_digests mix permuted shard_seed shuffle_words",
     "dsort.data.index": (
-        "BLOCK_LENGTH BLOCK_SHARD BLOCK_START BLOCK_WORKER CONTENT_HASH ENTRIES KEYS MEMBERS "
-        "ORDINAL RANGES RANK record_index SHARD SortKeys STORED_BYTES TEXT"
+        "BLOCK_LENGTH BLOCK_SHARD BLOCK_START BLOCK_WORKER CONTENT_HASH ENTRIES ENTRIES_BYTES "
+        "GROUP KEYS MEMBERS ORDINAL PAYLOAD_BYTES RANGES RANK record_index SHARD SortKeys "
+        "STORED_BYTES TEXT"
     ),
     "dsort.data.json_pointer": "is_json JsonNumber JsonPointer JsonSyntaxError",
     "dsort.data.json_values": (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from tests.support.internals import (
     cut_partition,
     merge_pieces,
 )
+from tests.support.record_tables import rows_to_cut, stored_only
 from tests.support.sampling import examples
 
 SETTINGS = settings(max_examples=examples(200))
@@ -72,13 +72,15 @@ def cut(
         found, state = cut_partition(
             rule,
             partition,
-            groups=np.array([row.group for row in own], np.int32) if grouped else None,
-            payload_bytes=np.array([row.payload for row in own], np.int64),
-            stored_bytes=np.array([row.stored for row in own], np.int64),
-            members=np.array([row.members for row in own], np.int32),
-            state=state,
-            entries=np.array([ENTRY_BYTES * row.members for row in own], np.int64),
-            file_bytes=file_bytes,
+            rows_to_cut(
+                [row.payload for row in own],
+                [row.stored for row in own],
+                [row.members for row in own],
+                groups=[row.group for row in own] if grouped else None,
+                entries_bytes=[ENTRY_BYTES * row.members for row in own],
+            ),
+            state,
+            file_bytes,
         )
         pieces += found
     return pieces, merge_pieces(pieces, rule=rule)
@@ -182,17 +184,9 @@ def test_shards_that_end_where_inputs_end_are_those_of_a_loop(
     rule, state, pieces = CutRule(inputs=inputs), OpenShard(), list[Piece]()
     borders = data.draw(st.lists(st.integers(0, len(sources)), max_size=4).map(sorted))
     for partition, (start, stop) in enumerate(pairwise([0, *borders, len(sources)])):
-        sizes = np.ones(stop - start, np.int64)
-        found, state = cut_partition(
-            rule,
-            partition,
-            groups=None,
-            payload_bytes=sizes,
-            stored_bytes=512 * sizes,
-            members=sizes.astype(np.int32),
-            state=state,
-            source=np.array(sources[start:stop], np.int32),
-        )
+        ones = [1] * (stop - start)
+        rows = rows_to_cut(ones, [512] * len(ones), ones, shards=sources[start:stop])
+        found, state = cut_partition(rule, partition, rows, state, stored_only)
         pieces += found
     shards = merge_pieces(pieces, rule=rule)
     assert [shard.number for shard in shards] == [shard.ordinal for shard in shards]

@@ -31,6 +31,7 @@ from tests.support.internals import (
     mixing_line,
     output_bin_shards,
 )
+from tests.support.record_tables import rows_to_cut, stored_only
 
 
 def cut_and_count(
@@ -43,16 +44,10 @@ def cut_and_count(
     for partition, (start, stop) in enumerate(pairwise(edges)):
         if start == stop:
             continue
-        ones = np.ones(stop - start, np.int64)
-        found, after = cut_partition(
-            rule,
-            partition,
-            groups=None if groups is None else groups[start:stop],
-            payload_bytes=ones,
-            stored_bytes=ones,
-            members=ones.astype(np.int32),
-            state=state,
-        )
+        ones = [1] * (stop - start)
+        group = None if groups is None else groups[start:stop].tolist()
+        rows = rows_to_cut(ones, ones, ones, groups=group)
+        found, after = cut_partition(rule, partition, rows, state, stored_only)
         part = count_part(tally.grid(state), state, found, shard[start:stop])
         assert len(part.counts) <= BINS_OPEN_MAX
         tally.add(part)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from tests.support.arithmetic_workers import Scale, cut_evenly
 from tests.support.internals import CutRule, OpenShard, Piece, cut_partition
+from tests.support.record_tables import rows_to_cut, stored_only
 from tests.support.simulation import Simulated, report_of, simulate
 
 SMALL = Scale(
@@ -52,17 +52,9 @@ def test_partitions_of_equal_records_are_cut_as_the_core_cuts_them(rule: CutRule
     for bucket, rows in enumerate((20, 1, 0, 39)):
         pieces, state = cut_evenly(rule, bucket, rows, SMALL, state)
         ours += pieces
-        payload = np.full(rows, SMALL.record_bytes, np.int64)
-        stored = np.full(rows, SMALL.stored_bytes, np.int64)
-        pieces, their_state = cut_partition(
-            rule,
-            bucket,
-            groups=None,
-            payload_bytes=payload,
-            stored_bytes=stored,
-            members=np.full(rows, 2, np.int32),
-            state=their_state,
-        )
+        payload, stored = [SMALL.record_bytes] * rows, [SMALL.stored_bytes] * rows
+        table = rows_to_cut(payload, stored, [2] * rows)
+        pieces, their_state = cut_partition(rule, bucket, table, their_state, stored_only)
         theirs += pieces
     assert ours == theirs
     assert state == their_state
