@@ -47,7 +47,7 @@ from dsort.data.columns import (
 from dsort.data.hashes import any_twice, hash_keys, mix
 from dsort.data.members import MemberKind, MemberTable, packed_entries, stored_bytes_of
 from dsort.data.numbered import DIGITS, NumberedColumn, hash_column
-from dsort.data.segments import NewNames, Segments, segments_of
+from dsort.data.segments import NO_NEW_NAMES, NewNames, Segments, segments_of
 from dsort.data.text_sets import (
     as_table,
     first_equals,
@@ -132,7 +132,7 @@ class FormedRecords(Struct, frozen=True, eq=False):
     strays: tuple[int, ...] = ()  # member table rows that are strays by kind or name
     dropped: tuple[int, ...] = ()  # the strays that were left out
     repeated: tuple[int, ...] = ()  # rows whose name is repeated later in their group
-    new_names: NewNames | None = None  # these replace the names in the headers of members
+    new_names: NewNames = NO_NEW_NAMES  # these replace the names in the headers of members
 
     def __len__(self) -> int:
         return len(self.key_hash)
@@ -230,7 +230,7 @@ class FormedRecords(Struct, frozen=True, eq=False):
     def segments(self, members: MemberTable) -> Segments:
         """The byte ranges of each record in the shard, adjacent ones joined."""
         segments = segments_of(members, self.member_rows, self.member_offsets)
-        return segments if self.new_names is None else replace(segments, names=self.new_names)
+        return replace(segments, names=self.new_names) if len(self.new_names) else segments
 
 
 def form_records(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
@@ -18,6 +18,7 @@ from dsort.data.columns import (
     are_row_numbers,
     cut_rows,
     numbers_at,
+    offsets_of,
     row_numbers,
     rows_of_runs,
     run_sums,
@@ -29,7 +30,8 @@ Rows = NDArray[np.integer]
 
 
 class NewNames(Struct, frozen=True, eq=False):
-    """Names that are written over the names in the headers of members, by record.
+    """Names that are written over the names in the headers of members, by record: any number of
+    records if there is no name at all.
 
     Record ``i`` has the names ``offsets[i]:offsets[i + 1]``; ``at``, shape ``(m,)``, is the offset
     in the record of the block that contains the name (see ``Overwriting``). Such a record keeps its
@@ -40,33 +42,39 @@ class NewNames(Struct, frozen=True, eq=False):
     at: Int64s
     names: BytesColumn
 
+    def __len__(self) -> int:
+        return len(self.at)
+
     def take(self, rows: NDArray[np.integer]) -> NewNames:
         """The names of the records ``rows`` in that order."""
+        if not len(self):
+            return self
         picked, offsets = rows_of_runs(self.offsets[:-1][rows], np.diff(self.offsets)[rows])
         return NewNames(offsets, self.at[picked], self.names.take(picked))
 
     def run(self, start: int, stop: int) -> NewNames:
         """The names of the records ``start:stop``; arrays are views."""
+        if not len(self):
+            return self
         first, last = int(self.offsets[start]), int(self.offsets[stop])
         offsets = self.offsets[start : stop + 1] - first
         return NewNames(offsets, self.at[first:last], self.names.run(first, last))
 
     @staticmethod
-    def concat(parts: Sequence[NewNames]) -> NewNames:
-        """The names of the records of all parts."""
-        ends = np.cumsum([0, *(part.offsets[-1] for part in parts)])
-        offsets = [part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
+    def concat(parts: Sequence[tuple[NewNames, int]]) -> NewNames:
+        """The names of the records of all parts, each with the number of its records."""
+        counts = [
+            np.diff(names.offsets) if len(names) else np.zeros(records, np.int64)
+            for names, records in parts
+        ]
         return NewNames(
-            np.concatenate([np.zeros(1, np.int64), *offsets]),
-            np.concatenate([np.zeros(0, np.int64), *(part.at for part in parts)]),
-            BytesColumn.concat([part.names for part in parts]),
+            offsets_of(np.concatenate(counts)),
+            np.concatenate([names.at for names, _ in parts]),
+            BytesColumn.concat([names.names for names, _ in parts]),
         )
 
-    @staticmethod
-    def none(records: int) -> NewNames:
-        """No names for ``records`` records."""
-        none = np.zeros(0, np.int64)
-        return NewNames(np.zeros(records + 1, np.int64), none, BytesColumn.of([]))
+
+NO_NEW_NAMES: Final = NewNames(np.zeros(1, np.int64), np.zeros(0, np.int64), BytesColumn.empty(0))
 
 
 class Segments(Struct, frozen=True, eq=False):
@@ -81,7 +89,7 @@ class Segments(Struct, frozen=True, eq=False):
     start: Int64s
     length: Int64s
     literals: UInt8s
-    names: NewNames | None = None
+    names: NewNames = NO_NEW_NAMES
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -100,7 +108,7 @@ class Segments(Struct, frozen=True, eq=False):
         }
         if not self.are_single():
             found[".offsets"] = self.offsets
-        if self.names is not None:
+        if len(self.names):
             texts = self.names.names
             found |= {".name_offsets": self.names.offsets, ".name_at": self.names.at}
             found |= {".names.offsets": texts.offsets, ".names.blob": texts.blob}
@@ -108,7 +116,7 @@ class Segments(Struct, frozen=True, eq=False):
 
     def take(self, rows: Rows, *, numbers: Callable[[Any], Any] | None = None) -> Segments:
         """The segments of ``rows`` in that order. ``numbers``: takes the same rows of an array."""
-        names = None if self.names is None else self.names.take(rows)
+        names = self.names.take(rows)
         if self.are_single():
             pair = self.start, self.length
             start, length = (numbers(x) if numbers else numbers_at(x, rows) for x in pair)
@@ -125,7 +133,7 @@ class Segments(Struct, frozen=True, eq=False):
             self.start[first:last],
             self.length[first:last],
             self.literals,
-            None if self.names is None else self.names.run(start, stop),
+            self.names.run(start, stop),
         )
 
     def trimmed(self) -> Segments:
@@ -158,10 +166,9 @@ class Segments(Struct, frozen=True, eq=False):
             starts.append(shifted)
             literal_base += len(part.literals)
         empty = np.zeros(0, np.int64)
-        names = None
-        if any(part.names is not None for part in parts):
-            each = (part.names or NewNames.none(len(part.offsets) - 1) for part in parts)
-            names = NewNames.concat(list(each))
+        names = NO_NEW_NAMES
+        if any(len(part.names) for part in parts):
+            names = NewNames.concat([(part.names, len(part)) for part in parts])
         joined = np.concatenate(offsets)
         if parts and all(are_row_numbers(part.offsets) for part in parts):
             joined = row_numbers(len(joined))  # recognised by ``are_row_numbers``

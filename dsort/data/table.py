@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dsort.data.columns import BytesColumn, Int64s, are_row_numbers, numbers_at, row_numbers
 from dsort.data.numbered import NumberedColumn
-from dsort.data.segments import NewNames, Segments
+from dsort.data.segments import NO_NEW_NAMES, NewNames, Segments
 from dsort.errors import InvariantError, StorageError
 
 Column = NDArray[Any] | BytesColumn | Segments
@@ -113,20 +113,21 @@ class Ranges(Name[Segments], frozen=True):
     def read(self, file: Arrays, start: int, stop: int) -> Segments:
         """See :class:`Name`."""
         names = self._new_names(file, start, stop)
-        offsets = None
         if f"{self.text}.offsets" in file:
             offsets, start, stop = _run_of(file, f"{self.text}.offsets", start, stop)
+        else:
+            offsets = row_numbers(stop - start + 1)
         return Segments(
-            row_numbers(stop - start + 1) if offsets is None else offsets,
+            offsets,
             file.array(f"{self.text}.start", start, stop, dtype="<i8"),
             file.array(f"{self.text}.length", start, stop, dtype="<i8"),
             file.array(f"{self.text}.literals", dtype="|u1"),
             names,
         )
 
-    def _new_names(self, file: Arrays, start: int, stop: int) -> NewNames | None:
+    def _new_names(self, file: Arrays, start: int, stop: int) -> NewNames:
         if f"{self.text}.name_offsets" not in file:
-            return None
+            return NO_NEW_NAMES
         offsets, first, last = _run_of(file, f"{self.text}.name_offsets", start, stop)
         at = file.array(f"{self.text}.name_at", first, last, dtype="<i8")
         return NewNames(offsets, at, read_texts(file, f"{self.text}.names", first, last))

@@ -167,7 +167,7 @@ class MappedPayload:
             source = rows[SHARD][some]
             views = self._inputs.views(_numbers_in(source))
             segments = ranges if count <= step else ranges.run(some.start, some.stop)
-            if segments.names is not None and len(segments.names.at):
+            if len(segments.names):
                 assert self._overwriting is not None
                 stored = rows[STORED_BYTES][some]
                 yield from renamed_slices(self._overwriting, views, source, segments, stored)

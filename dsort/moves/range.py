@@ -399,7 +399,7 @@ def _adjacent(turn: _Turn, order: Int64s) -> Iterator[Int64s]:
 def _turns(rows: Table, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
     """Yield the segments of ``rows`` in turns whose aligned bytes are at most ``turn_bytes``."""
     segments = rows[RANGES]
-    if segments.names is not None and len(segments.names.at):
+    if len(segments.names):
         raise InvariantError("records that are read by range have their names in literals")
     literals = np.ascontiguousarray(segments.literals).data
     row, start, length = _in_parts(segments, turn_bytes - 2 * alignment)

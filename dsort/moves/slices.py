@@ -256,7 +256,6 @@ def renamed_slices(
 ) -> Iterator[Sequence[memoryview]]:
     """Yield the bytes of records with new names as slices, some records at a time. The segments of
     record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``."""
-    assert segments.names is not None
     if int(stored_bytes.sum()) > JOINED_BYTES_MAX * len(stored_bytes):
         parts = _with_headers_apart(overwriting, views, source, segments, stored_bytes)
         yield slices_of_sources(views, source, parts)

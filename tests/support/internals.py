@@ -36,7 +36,7 @@ MODULES = {
     "dsort.data.row_bytes": (
         "column_of decimals distinct_rows row_by_row RowBytes side_by_side spread"
     ),
-    "dsort.data.segments": "NewNames Segments",
+    "dsort.data.segments": "NewNames NO_NEW_NAMES Segments",
     "dsort.data.table": "Table",
     "dsort.data.tally": "SAMPLES_MAX Tally",
     "dsort.data.text_sets": "KeySet lines_of rows_equal_earlier",

@@ -16,6 +16,7 @@ from tests.support.internals import (
     ENTRIES,
     KEYS,
     MEMBERS,
+    NO_NEW_NAMES,
     ORDINAL,
     RANGES,
     RANK,
@@ -46,7 +47,7 @@ def table_of(rng: random.Random, count: int) -> Table:
     literals = np.frombuffer(rng.randbytes(50), np.uint8)
     starts = [rng.choice([-1 - rng.randrange(40), rng.randrange(1000)]) for _ in range(offsets[-1])]
     length = np.array([rng.randrange(10) for _ in starts], np.int64)
-    names = None
+    names = NO_NEW_NAMES
     if has_names:
         texts = BytesColumn.of([rng.randbytes(rng.randrange(4)) for _ in range(count)])
         names = NewNames(row_numbers(count + 1), np.arange(count, dtype=np.int64), texts)
@@ -87,7 +88,7 @@ def ranges_of(ranges: Segments, row: int) -> tuple[Any, ...]:
         start, length = int(ranges.start[at]), int(ranges.length[at])
         literal = ranges.literals[-1 - start : -1 - start + length].tobytes()
         found.append(literal if start < 0 else (start, length))
-    if ranges.names is None:
+    if not len(ranges.names):
         return tuple(found), None
     names = ranges.names
     own = range(*names.offsets[row : row + 2].tolist())
