@@ -304,10 +304,9 @@ class _ReadOnce:
         self, name: str, start: int = 0, stop: int | None = None, *, dtype: str = ""
     ) -> NDArray[Any]:
         key = self._file.place(name), start, stop, dtype
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._file.array(name, start, stop, dtype=dtype)
-        return known
+        if key not in self._known:
+            self._known[key] = self._file.array(name, start, stop, dtype=dtype)
+        return self._known[key]
 
 
 class _Taken:
@@ -318,10 +317,9 @@ class _Taken:
         self._known: dict[int, Any] = {}  # by id: the columns live as long as this
 
     def of(self, column: Column) -> Column:
-        known = self._known.get(id(column))
-        if known is None:
-            known = self._known[id(column)] = self._of(column)
-        found: Column = known
+        if id(column) not in self._known:
+            self._known[id(column)] = self._of(column)
+        found: Column = self._known[id(column)]
         return found
 
     def _of(self, column: Column) -> Column:
@@ -370,10 +368,9 @@ class _Joined:
 
     def _numbers(self, arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
         key = tuple(map(id, arrays))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = _concat(arrays)
-        return known
+        if key not in self._known:
+            self._known[key] = _concat(arrays)
+        return self._known[key]
 
 
 def _concat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -207,12 +207,11 @@ class _Rows:
 
     def of(self, length: int) -> NDArray[np.void]:
         """The table with rows of ``length`` bytes, see :func:`table_of`."""
-        table = self._tables.get(length)
-        if table is None:
+        if length not in self._tables:
             if len(self._tables) >= _TABLES_MAX:
                 self._tables.clear()
-            table = self._tables[length] = table_of(self.data, length)
-        return table
+            self._tables[length] = table_of(self.data, length)
+        return self._tables[length]
 
 
 def table_of(data: UInt8s, length: int) -> NDArray[np.void]:

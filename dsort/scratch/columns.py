@@ -45,8 +45,8 @@ _PACKED_ROWS_MIN: Final = 64
 Column = NDArray[Any] | BytesColumn
 
 
-def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column | None]) -> int:
-    """Write the columns (None is left out) to the file ``name``; returns its size in bytes.
+def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column]) -> int:
+    """Write the columns to the file ``name``; returns its size in bytes.
 
     The file appears only once it is whole. So a writer that dies leaves no file that a later
     attempt would read.
@@ -60,19 +60,19 @@ def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column | No
     return size_bytes
 
 
-def columns_bytes(columns: Mapping[str, Column | None], *, packed: bool = False) -> bytes:
+def columns_bytes(columns: Mapping[str, Column], *, packed: bool = False) -> bytes:
     """The same file, in memory. ``packed``: only for readers that accept packed columns."""
     file = io.BytesIO()
     _write(file, columns, packed=packed)
     return file.getvalue()
 
 
-def _write(file: BinaryIO, columns: Mapping[str, Column | None], *, packed: bool) -> int:
+def _write(file: BinaryIO, columns: Mapping[str, Column], *, packed: bool) -> int:
     arrays: dict[str, NDArray[Any]] = {}
     for name, column in columns.items():
         if isinstance(column, BytesColumn):
             arrays[f"{name}.offsets"], arrays[f"{name}.blob"] = column.offsets, column.blob
-        elif column is not None:
+        else:
             arrays[name] = column
     header: dict[str, tuple[str, int, int] | tuple[str, int, int, str]] = {}
     first_name: dict[int, str] = {}
@@ -126,11 +126,10 @@ class KeptColumns:
 
     def find(self, name: str, identity: tuple[int, int, int]) -> ColumnFile | None:
         """The file ``name``, if it is kept and still has that ``identity``; else None."""
-        known = self._files.get(name)
-        if known is None or known[0] == identity:
-            return None if known is None else known[1]
-        self._files.pop(name, None)
-        return None
+        known, file = self._files.get(name, (identity, None))
+        if known != identity:
+            del self._files[name]
+        return file if known == identity else None
 
     def keep(self, name: str, identity: tuple[int, int, int], file: ColumnFile) -> None:
         """Keep ``file``, if there is room. Discards the files of other stages."""
@@ -232,10 +231,9 @@ class ColumnFile:
 
     def _column(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
         """(dtype, rows, first byte, packing) of a column, all of which is inside the file."""
-        known = self._columns.get(name)
-        if known is None:
-            known = self._columns[name] = self._checked(name)
-        return known
+        if name not in self._columns:
+            self._columns[name] = self._checked(name)
+        return self._columns[name]
 
     def _checked(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
         match self._header.get(name):

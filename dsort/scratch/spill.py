@@ -101,11 +101,10 @@ class SpillFiles:
         self._files.clear()
 
     def _open(self, worker: int, name: str) -> int:
-        file = self._files.get(worker)
-        if file is None:
+        if worker not in self._files:
             file = self._files[worker] = self._scratch.open_to_read(name)
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        return file
+        return self._files[worker]
 
 
 def _fill(file: int, name: str, start: int, buffer: memoryview) -> None:

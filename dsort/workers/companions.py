@@ -100,7 +100,7 @@ def write_sidecars(
 
 def _samples_bytes(samples: Sequence[EnergonSample]) -> bytes:
     parts = [part for sample in samples for part in sample.parts]
-    columns: dict[str, Column | None] = {
+    columns: dict[str, Column] = {
         "keys": BytesColumn.of([sample.key for sample in samples]),
         "offset": _numbers(sample.offset for sample in samples),
         "size_bytes": _numbers(sample.size_bytes for sample in samples),

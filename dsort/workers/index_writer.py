@@ -179,10 +179,9 @@ class SpillWriter:
 
     def append(self, partition: int, slices: Sequence[Buffer], size_bytes: int) -> None:
         """Append ``slices``, with ``size_bytes`` in total, to a partition."""
-        file = self._files.get(partition)
-        if file is None:
-            file = self._files[partition] = self._create(partition)
-        file.append(slices, size_bytes)
+        if partition not in self._files:
+            self._files[partition] = self._create(partition)
+        self._files[partition].append(slices, size_bytes)
 
     def close(self) -> None:
         """Close all files."""

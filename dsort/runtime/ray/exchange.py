@@ -108,11 +108,9 @@ class RayExchange:
 
     def _location(self, scratch_node: str) -> str:
         """The address of a node's server; "" if there is none."""
-        location = self._locations.get(scratch_node)
-        if location is None:
-            location = self._ask_location(scratch_node)
-            self._locations[scratch_node] = location
-        return location
+        if scratch_node not in self._locations:
+            self._locations[scratch_node] = self._ask_location(scratch_node)
+        return self._locations[scratch_node]
 
     @cached_property
     def _client(self) -> BlockClient:
@@ -158,16 +156,13 @@ class RayExchange:
         return partial(self._finish, scratch_node, reference)
 
     def _agent(self, scratch_node: str) -> Any:
-        agent = self._agents.get(scratch_node)
-        if agent is None:
+        if scratch_node not in self._agents:
+            name = agent_name(self._prefix, node_slot_of(scratch_node))
             try:
-                agent = ray.get_actor(
-                    agent_name(self._prefix, node_slot_of(scratch_node)), namespace=NAMESPACE
-                )
+                self._agents[scratch_node] = ray.get_actor(name, namespace=NAMESPACE)
             except ValueError as unknown:
                 raise lost_scratch(scratch_node) from unknown
-            self._agents[scratch_node] = agent
-        return agent
+        return self._agents[scratch_node]
 
     def _finish(self, scratch_node: str, reference: Any) -> Any:
         return given(self._answer(scratch_node, reference))

@@ -217,15 +217,14 @@ class RayScratchNodes:
     def scratch_ref(self, node_id: str) -> Any:
         """A reference to the id of the scratch node on ``node_id``, or to the error if there is
         none. Starts the agent if there is none."""
-        agent = self._agents.get(node_id)
-        if agent is None:
+        if node_id not in self._agents:
             losses = self._losses.get(node_id, 0)
             node_slot = f"{node_id}-{losses}" if losses else node_id
             log.debug("node %s gets an agent for its scratch", node_slot)
             actor = self._launch(node_id, node_slot)
             opened = actor.open.remote(list(self._files), *self._files.values())
-            agent = self._agents[node_id] = _Agent(actor, node_slot, opened)
-        return agent.opened
+            self._agents[node_id] = _Agent(actor, node_slot, opened)
+        return self._agents[node_id].opened
 
     def wait(self) -> None:
         """Wait for all scratch nodes. Raises the error of a node that can have none."""
@@ -238,9 +237,9 @@ class RayScratchNodes:
 
     def scratch_on(self, node_id: str) -> str:
         """The scratch node on a node, "" if there is none (yet)."""
-        agent = self._agents.get(node_id)
-        if agent is None:
+        if node_id not in self._agents:
             return ""
+        agent = self._agents[node_id]
         if not agent.scratch_node and ray.wait([agent.opened], timeout=0)[0]:
             try:
                 opened = ray.get(agent.opened)
