@@ -33,10 +33,10 @@ class Option(Struct, frozen=True):
     """One option as it is in a spec.
 
     ``type`` and ``default``: of the field of the spec; a default of None: not given. ``check``
-    returns the value to use, or raises ``OptionError``; ``before``: it gets the value as it is
-    written, whatever its type. ``required``: the hint for an option that its owner cannot do
-    without. ``own_default``: the value that its owner uses if the spec has none, if that is not
-    ``default``. ``is_sequence``: the value in a spec is a list.
+    returns the value to use of one that is given, or raises ``OptionError``; ``before``: it gets
+    the value as it is written, whatever its type. ``required``: the hint for an option that its
+    owner cannot do without. ``own_default``: the value that its owner uses if the spec has none, if
+    that is not ``default``. ``is_sequence``: the value in a spec is a list.
 
     Of algorithms, whose options share one object in a spec: ``misplaced``: message and hint if
     another algorithm has the option; empty: a sentence that fits most. ``no_effect``: instead, the
@@ -60,6 +60,10 @@ class Option(Struct, frozen=True):
     def used_default(self) -> Any:
         """The value that its owner uses if the spec has none."""
         return self.default if self.own_default is None else self.own_default
+
+    def checked(self, value: Any) -> Any:
+        """The value to use of ``value``, which a spec has; None is not checked."""
+        return value if value is None or self.check is None else self.check(value)
 
 
 def option(type: Any, description: str, **more: Any) -> Any:
@@ -109,11 +113,8 @@ class OptionGroup(Struct, metaclass=_OptionFields, frozen=True):
     def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """The values to use of the options that a spec has ``given``. ``OptionError`` from their
         checks."""
-        checks = {name: cls._stated[name].check for name in given}
-        return {
-            name: _immutable(check(given[name]) if check else given[name])
-            for name, check in checks.items()
-        }
+        stated = cls._stated
+        return {name: _immutable(stated[name].checked(value)) for name, value in given.items()}
 
     def written(self) -> dict[str, Any]:
         """The options in JSON types, without those that are None."""

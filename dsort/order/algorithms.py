@@ -262,8 +262,8 @@ class Md5(Algorithm, frozen=True):
 _KEYS_MAX: Final = 16
 
 
-def _some_keys(keys: Sequence[Any] | None) -> Sequence[Any] | None:
-    if keys is not None and not 1 <= len(keys) <= _KEYS_MAX:
+def _some_keys(keys: Sequence[Any]) -> Sequence[Any]:
+    if not 1 <= len(keys) <= _KEYS_MAX:
         raise OptionError(f"needs from 1 to {_KEYS_MAX} keys, not {len(keys)}")
     return keys
 

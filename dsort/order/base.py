@@ -55,7 +55,7 @@ def seed_option() -> Any:
 def _seed(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if value is None or isinstance(value, str):
+    if isinstance(value, str):
         return value
     raise OptionError("must be a whole number or text", names_value=True)
 

@@ -76,9 +76,7 @@ _STRIP_MISPLACED: Final = (
 )
 
 
-def _extension(text: str | None) -> str | None:
-    if text is None:
-        return None
+def _extension(text: str) -> str:
     extension = text.strip()
     if not extension.startswith(".") or extension == "." or "/" in extension:
         raise OptionError(
@@ -87,8 +85,8 @@ def _extension(text: str | None) -> str | None:
     return extension
 
 
-def _json_path(text: str | None) -> str | None:
-    if text is not None and not text.startswith("/") and not all(text.split(".")):
+def _json_path(text: str) -> str:
+    if not text.startswith("/") and not all(text.split(".")):
         raise OptionError(
             f'"{text}" has an empty part', 'names with dots between, e.g. "a.b", or "/a/b"'
         )
@@ -102,14 +100,14 @@ def _only_strings_are_not_stripped(
         yield "strip", *_STRIP_MISPLACED
 
 
-def _bins(edges: Sequence[int | float] | None) -> Sequence[int | float] | None:
+def _bins(edges: Sequence[int | float]) -> Sequence[int | float]:
     hint = "where one bin ends and the next begins: [128, 512, 2048]"
-    if edges is not None and not edges:
+    if not edges:
         raise OptionError("has no edges", hint)
-    for edge in edges or ():
+    for edge in edges:
         if not math.isfinite(edge):
             raise OptionError(f"{edge} is no edge", hint)
-    if any(after <= before for before, after in pairwise(edges or ())):
+    if any(after <= before for before, after in pairwise(edges)):
         raise OptionError("edges have to ascend", hint)
     return edges
 

@@ -62,7 +62,7 @@ class Value(Algorithm, frozen=True):
         "64-bit floats and come before texts, which compare by their bytes. A record without the "
         "field fails the job; has(json.score) ? json.score : 0 gives such records a value.",
         examples=("json.score", "size(json.text)"),
-        check=lambda text: None if text is None else checked_expression(text),
+        check=lambda text: checked_expression(text),
         required="what to sort by: json.score, or size(json.text)",
     )
 

@@ -256,7 +256,7 @@ def _field(option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
         annotation = Annotated[group_model(group), LATE] | None
     if option.check is not None:
         validator = BeforeValidator if option.before else AfterValidator
-        annotation = Annotated[annotation, validator(_checked(option.check))]
+        annotation = Annotated[annotation, validator(_checked(option))]
     if option.json_schema is not None:
         annotation = Annotated[annotation, WithJsonSchema(dict(option.json_schema))]
     made = Field(
@@ -268,12 +268,12 @@ def _field(option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
     return annotation, made
 
 
-def _checked(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``check``, with its errors converted to errors of fields."""
+def _checked(option: Option) -> Callable[[Any], Any]:
+    """``option.checked``, with its errors converted to errors of fields."""
 
     def validate(value: Any) -> Any:
         try:
-            return check(value)
+            return option.checked(value)
         except OptionError as error:
             given = f", not {describe(value)}" if error.names_value else ""
             raise FieldError(f"{error}{given}", error.hint) from None
