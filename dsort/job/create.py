@@ -308,7 +308,7 @@ def keep_sealed(job: Job, created: Created, md5: Mapping[int, str]) -> None:
 def _sealed_before(job: Job, created: Created) -> dict[int, str]:
     """The MD5 of the shards that an earlier attempt sealed, by ordinal."""
     data = job.attempt.retained(SEALED_FILE)
-    if data is None:
+    if not data:
         return {}
     rows = parse_kept(data, f"{SEALED_FILE} of job {job.job_id}", list[tuple[int, str, str]])
     return {  # other shards are sealed again

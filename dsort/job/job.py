@@ -126,15 +126,16 @@ class JobAttempt(Struct):
         """``name`` if all nodes have this file, else ""."""
         return name if name in self.digests else ""
 
-    def retained(self, name: str) -> bytes | None:
-        """The file that an earlier attempt retained as ``name``; None if there is none."""
+    def retained(self, name: str) -> bytes:
+        """The file that an earlier attempt retained as ``name``, which is not empty; b"" if there
+        is none."""
         if not self.is_resumed:
-            return None
+            return b""
         try:
             place = shared_name(self.job_id, name)
             return read_small(self.bucket, place, bytes_max=RETAINED_BYTES_MAX)
         except ObjectNotFoundError:
-            return None
+            return b""
 
 
 class Resolved(Struct):
@@ -325,7 +326,7 @@ class Fact(Struct, Generic[Value], frozen=True):
         is none, or a file is missing. ``StorageError`` if it is damaged: others may have written
         it."""
         data = job.attempt.retained(self.name)
-        if data is None:
+        if not data:
             return ()
         what = f"{self.name} of job {job.job_id}"
         kept = parse_kept(data, what, _Kept)
@@ -335,12 +336,12 @@ class Fact(Struct, Generic[Value], frozen=True):
         with refuse_damage_in(what):
             value = self.parse(checked(kept.value, self.kind))
         files = {name: job.attempt.retained(name) for name in kept.files}
-        if None in files.values():
+        if not all(files.values()):
             return ()
         for name, content in files.items():
-            self._check(name, content or b"", kept.files[name], f"{name} of job {job.job_id}")
+            self._check(name, content, kept.files[name], f"{name} of job {job.job_id}")
         for name, content in files.items():
-            job.attempt.share(name, content or b"")
+            job.attempt.share(name, content)
         return (value,)
 
     def _check(self, name: str, data: bytes, digest: str, what: str) -> None:

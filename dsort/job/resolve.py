@@ -188,9 +188,7 @@ def _resolve_again(job: Job) -> None:
         way = WAYS[known.movement]
         if chosen.way.keeps_mappings or not way.keeps_mappings:
             job.found.movement = replace(chosen, way=way, partitions=known.partitions)
-    if (
-        job.attempt.retained(RESOLVED_FILE) is None
-    ):  # only the report of an aborted attempt is there
+    if not job.attempt.retained(RESOLVED_FILE):  # only the report of an aborted attempt is there
         _record_inputs(job, before.accepted)
     _record_movement(job)
     job.buckets.outputs.delete(report_name(job.job_id))  # from here on the journal has all of it
@@ -348,7 +346,7 @@ def list_files_again(job: Job) -> None:
         return
     assert isinstance(job.buckets.inputs, FilesBucket)
     kept = job.attempt.retained(LISTING_FILE)
-    if kept is not None:
+    if kept:
         from dsort.loose_files.listing import Listing
 
         try:

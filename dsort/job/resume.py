@@ -96,7 +96,7 @@ def resolved_before(job: Job) -> Resolved:
     """What an earlier attempt found besides the inputs, from its retained file or its report."""
     kept = job.attempt.retained(RESOLVED_FILE)
     what = f"{RESOLVED_FILE} of job {job.job_id}"
-    if kept is not None:
+    if kept:
         return parse_kept(kept, what, Resolved)
     left = _read_resume(job.buckets.outputs, report_name(job.job_id))
     if not left:
@@ -214,7 +214,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     data, names = job.attempt.retained(PLANNED_FILE), [row.name for row in known.shards]
     job.outcome.names = job.outcome.names.counted_in(names)
     places = _places(job, names)
-    if data is None or len(places) < len(known.shards) or job.pipeline.result.checks_content:
+    if not data or len(places) < len(known.shards) or job.pipeline.result.checks_content:
         return None
     carrier = job.pipeline.carrier
     if carrier.entries or carrier.head or job.pipeline.has_late_outputs:
