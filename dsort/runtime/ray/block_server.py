@@ -29,13 +29,13 @@ from dsort.runtime.ray.block_stream import (
     REASON_BYTES_MAX,
     TICKET_BYTES_MAX,
     BlockKey,
-    Certificates,
     CutError,
     ForgedTicketError,
     NoBlocksError,
     TicketError,
     fill,
     location,
+    tls_of_ray,
     tune,
 )
 from dsort.scratch.directory import Scratch
@@ -115,12 +115,11 @@ class BlockServer:
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._closed = threading.Event()
-        certificates = Certificates.of_ray()
-        self._context = None if certificates is None else certificates.context(listens=True)
+        self._context = tls_of_ray(listens=True)
         address = place.address(ray_address)
         self._listening = _listening(address, place)
         port = self._listening.getsockname()[1]
-        self.location = location(address, port, tls=certificates is not None)
+        self.location = location(address, port, tls=self._context is not None)
         threading.Thread(target=self._accept, name="dsort-blocks", daemon=True).start()
 
     def close(self) -> None:

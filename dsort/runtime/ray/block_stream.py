@@ -23,12 +23,10 @@ import ssl
 import struct
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from msgspec import Struct
 
 from dsort.scratch.spill import BLOCK_BYTES, SpillBlock
 
@@ -61,37 +59,27 @@ class CutError(ConnectionError):
     """The other end has closed the connection."""
 
 
-class Certificates(Struct, frozen=True):
-    """The files of a Ray cluster with TLS. Each end has a certificate, and checks the other's."""
-
-    certificate: Path
-    key: Path
-    authority: Path
-
-    @classmethod
-    def of_ray(cls) -> Certificates | None:
-        """The files that this process uses for Ray's connections; None: Ray does not use TLS."""
-        if os.environ.get("RAY_USE_TLS", "0") == "0":
-            return None
-        names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
-        try:
-            return cls(*(Path(os.environ[name]) for name in names))
-        except KeyError as missing:
-            raise NoBlocksError(f"RAY_USE_TLS is set, and {missing.args[0]} is not") from None
-
-    def context(self, *, listens: bool) -> ssl.SSLContext:
-        """The TLS settings of one end of a connection. ``NoBlocksError`` for unusable files."""
-        purpose = ssl.PROTOCOL_TLS_SERVER if listens else ssl.PROTOCOL_TLS_CLIENT
-        context = ssl.SSLContext(purpose)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_cert_chain(self.certificate, self.key)
-            context.load_verify_locations(self.authority)
-        except OSError as error:  # SSLError is one
-            names = ", ".join(map(str, (self.certificate, self.key, self.authority)))
-            raise NoBlocksError(f"cannot load {names}: {error.strerror or error}") from None
-        return context
+def tls_of_ray(*, listens: bool) -> ssl.SSLContext | None:
+    """The TLS settings of one end of a connection, those of this process for Ray's: each end has a
+    certificate, and checks the other's. None: Ray does not use TLS. ``NoBlocksError`` for unusable
+    files."""
+    if os.environ.get("RAY_USE_TLS", "0") == "0":
+        return None
+    names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+    try:
+        certificate, key, authority = (os.environ[name] for name in names)
+    except KeyError as missing:
+        raise NoBlocksError(f"RAY_USE_TLS is set, and {missing.args[0]} is not") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if listens else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(authority)
+    except OSError as error:  # SSLError is one
+        files = ", ".join((certificate, key, authority))
+        raise NoBlocksError(f"cannot load {files}: {error.strerror or error}") from None
+    return context
 
 
 def location(address: str, port: int, *, tls: bool) -> str:

@@ -32,11 +32,11 @@ from dsort.runtime.ray.block_stream import (
     LENGTH,
     REASON_BYTES_MAX,
     BlockKey,
-    Certificates,
     CutError,
     NoBlocksError,
     connected,
     fill,
+    tls_of_ray,
 )
 from dsort.runtime.ray.library import (
     LOST_ERRORS,
@@ -199,8 +199,7 @@ class BlockClient:
 
     def __init__(self, key: BlockKey) -> None:
         self.key = key
-        certificates = Certificates.of_ray()
-        self._context = None if certificates is None else certificates.context(listens=False)
+        self._context = tls_of_ray(listens=False)
         self._threads = ThreadPoolExecutor(THREADS, "dsort-blocks")
         self._lock = threading.Lock()
         self._idle: deque[tuple[str, socket.socket]] = deque()
