@@ -35,13 +35,16 @@ class Machine:
         """Wait ``pause_s`` seconds."""
         time.sleep(pause_s)
 
-    def holder(self, pid: int | None = None) -> Holder:
-        """This process, or process ``pid`` of this machine."""
+    def holder(self) -> Holder:
+        """This process."""
+        return self.holder_of(os.getpid())
+
+    def holder_of(self, pid: int) -> Holder:
+        """Process ``pid`` of this machine."""
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         # Containers of one host share the boot id, and with host networking the host name, but not
         # process numbers.
         namespace = Path("/proc/self/ns/pid").stat().st_ino
-        pid = os.getpid() if pid is None else pid
         return Holder(socket.gethostname(), f"{boot_id}/{namespace}", pid, _start_ticks(pid) or 0)
 
     def is_gone(self, holder: Holder) -> bool:
@@ -52,8 +55,7 @@ class Machine:
             return True
         except PermissionError:
             return False  # a process of another user, which may be hidden from this one
-        ticks = _start_ticks(holder.pid)
-        return ticks is None or ticks != holder.pid_start
+        return _start_ticks(holder.pid) != holder.pid_start
 
 
 HERE = Machine()

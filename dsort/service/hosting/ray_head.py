@@ -116,7 +116,7 @@ class RayHead:
         self._log.unlink(missing_ok=True)  # it may say that an earlier head was started
         environment = {**ours, **variables, **SETTINGS}
         self._child = begin_process(command, environment, self._log, cwd=directory)
-        head = _Head(self._machine.holder(self._child.pid), str(directory), variables)
+        head = _Head(self._machine.holder_of(self._child.pid), str(directory), variables)
         note_owner(directory, head.process)
         with open(self._file, "wb", opener=for_us_only) as file:
             file.write(json.encode(head))

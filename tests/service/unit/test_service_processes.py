@@ -158,7 +158,7 @@ def test_a_death_is_reported_with_its_signal_and_whether_memory_ran_out(
 
 def test_a_zombie_is_dead() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    started = Machine().holder(process.pid).pid_start
+    started = Machine().holder_of(process.pid).pid_start
     assert HOST.is_alive(process.pid, started)
     assert process.stdin is not None
     process.stdin.close()
