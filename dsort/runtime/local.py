@@ -31,7 +31,14 @@ from dsort.errors import DsortError, ScratchLostError, WorkerLostError
 from dsort.log_lines import LogLine, about_worker, lines_to_coordinator, logger_of, pass_on
 from dsort.runtime.base import TaskQueue, answer, given
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import Request, ScratchNodes, make_scratch, open_scratch, scratch_owner
+from dsort.scratch.nodes import (
+    NoExchange,
+    Request,
+    ScratchNodes,
+    make_scratch,
+    open_scratch,
+    scratch_owner,
+)
 from dsort.stop_flag import StopFlag
 from dsort.storage.process_limits import PROCESSES_HINT
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
@@ -338,7 +345,7 @@ def serve(descriptor: int, parent: int) -> None:
         about_worker(job=setup.job_id, attempt=setup.attempt.number, worker=number)
         try:
             store = IndexStore(open_scratch(Path(setup.scratch), node))
-            nodes = ScratchNodes(node, store, None)
+            nodes = ScratchNodes(node, store, NoExchange())
             worker = Worker(setup, number, nodes, Heap(setup.movement.buffer_bytes))
         except DsortError as error:
             send(error)

@@ -152,15 +152,23 @@ class Exchange(Protocol):
         """
 
 
-class ScratchNodes:
-    """All nodes of a job, from the view of one. ``exchange``: None if it is the only one."""
+class NoExchange:
+    """The ``Exchange`` of a node that is the only one."""
 
-    def __init__(self, node: str, store: IndexStore, exchange: Exchange | None) -> None:
+    def begin(self, node: str, request: Request) -> Callable[[], Any]:
+        """``StorageError``: there is no other node."""
+        raise StorageError(f"scratch {node} is not here, and nothing leads to it")
+
+
+class ScratchNodes:
+    """All nodes of a job, from the view of one."""
+
+    def __init__(self, node: str, store: IndexStore, exchange: Exchange) -> None:
         self.node = node
         self.store = store
-        self.alone = exchange is None
+        self.alone = isinstance(exchange, NoExchange)
         self._exchange = exchange
-        self._where: tuple[str, ShardLocations] | None = None
+        self._where = "", ShardLocations((), _FIRST, _FIRST)
 
     def ask(self, node: str, request: Request) -> Any:
         """The answer of ``node`` to ``request``."""
@@ -186,15 +194,13 @@ class ScratchNodes:
 
     def locations(self, name: str) -> ShardLocations:
         """The shard locations in the shared file ``name``."""
-        if self._where is None or self._where[0] != name:
+        if self._where[0] != name:
             self._where = (name, ShardLocations.load(self.store.columns(name)))
         return self._where[1]
 
     def _begin(self, node: str, request: Request) -> Callable[[], Any]:
         if node == self.node:
             return partial(request.answer, self.store)
-        if self._exchange is None:
-            raise StorageError(f"scratch {node} is not here, and nothing leads to it")
         return self._exchange.begin(node, request)
 
 

@@ -189,7 +189,8 @@ MODULES = {
     "dsort.scratch.index": "IndexStore PartitionRows",
     "dsort.scratch.logs": "read_created_logs ShardCreated",
     "dsort.scratch.nodes": (
-        "make_scratch NODE_FILE open_scratch Request scratch_owner ScratchNodes ShardLocations"
+        "make_scratch NODE_FILE NoExchange open_scratch Request scratch_owner ScratchNodes "
+        "ShardLocations"
     ),
     "dsort.scratch.requests": (
         "check_class_table class_table_bytes FreeBytes Indexed LineFiles SpillBlocksOf"

@@ -16,6 +16,7 @@ from dsort.stop_flag import StopFlag
 from tests.support.internals import (
     IndexStore,
     LocalRuntime,
+    NoExchange,
     ScratchNodes,
     Task,
     TaskDone,
@@ -45,7 +46,7 @@ class WorkersHere(LocalRuntime):
         self._node = make_scratch(scratch, scratch_owner(setup.job_id, setup.output_uri))
         self._store = IndexStore(open_scratch(scratch, self._node))
         for number in range(setup.attempt.first_worker, setup.attempt.first_worker + workers):
-            nodes = ScratchNodes(self._node, self._store, None)
+            nodes = ScratchNodes(self._node, self._store, NoExchange())
             self._workers.append(Worker(_sent(setup), number, nodes))
 
     def run(

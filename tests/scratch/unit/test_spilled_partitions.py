@@ -19,6 +19,7 @@ from tests.support.internals import (
     SHARD,
     BytesColumn,
     IndexStore,
+    NoExchange,
     OrderedRows,
     PayloadBuffer,
     RangeBuffer,
@@ -122,7 +123,7 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     with Scratch(tmp_path / "scratch", make=True) as scratch:
         queue, buffer = RangeQueue(2), PayloadBuffer(64 * PAGE)
-        nodes = ScratchNodes(NODE, IndexStore(scratch), None)
+        nodes = ScratchNodes(NODE, IndexStore(scratch), NoExchange())
         yield Node(nodes, queue, buffer, RangeBuffer(buffer, PAGE))
         queue.close()
 
