@@ -7,6 +7,7 @@ hashing them one by one takes 200. So is the XXH3 of other texts, if all have th
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, TypeGuard
 
 import numpy as np
@@ -132,6 +133,7 @@ _LOW, _HALF = np.uint64(0xFFFF_FFFF), np.uint64(32)
 _ALL: Final = (1 << 64) - 1
 
 
+@cache
 def _four_digits() -> UInt64s:
     """The four digits of each number below ten thousand, as bytes of a little-endian word."""
     numbers = np.arange(_FOUR, dtype=np.uint64)
@@ -141,21 +143,16 @@ def _four_digits() -> UInt64s:
     return word
 
 
-_FOUR_DIGITS: UInt64s | None = None
-
-
 def numbered_hashes(before: bytes, numbers: Int64s) -> UInt64s:
     """XXH3 of ``before`` followed by each number with ``DIGITS`` digits, shape ``(n,)``. The texts
     have 10 to 64 bytes."""
-    global _FOUR_DIGITS
-    if _FOUR_DIGITS is None:
-        _FOUR_DIGITS = _four_digits()
+    digits = _four_digits()
     hashes = np.empty(len(numbers), np.uint64)
     if are_all_rows(numbers, len(numbers)):
         for at in range(0, len(numbers), _FOUR):  # such numbers differ only in four digits
             digit, four = divmod(at // _FOUR, _FOUR)
             first = np.full(1, _ZERO + digit, np.uint64)
-            eight = _FOUR_DIGITS[four] | (_FOUR_DIGITS[: len(numbers) - at] << _HALF)
+            eight = digits[four] | (digits[: len(numbers) - at] << _HALF)
             hashes[at : at + _FOUR] = _Texts(before, first, eight).hashes()
         return hashes
     for at in range(0, len(numbers), _AT_ONCE):
@@ -164,7 +161,7 @@ def numbered_hashes(before: bytes, numbers: Int64s) -> UInt64s:
         low = some - high * np.uint64(_FOUR)  # a remainder takes four times as long
         top = high // np.uint64(_FOUR)
         middle = high - top * np.uint64(_FOUR)
-        last = _FOUR_DIGITS[middle] | (_FOUR_DIGITS[low] << _HALF)
+        last = digits[middle] | (digits[low] << _HALF)
         text = _Texts(before, np.uint64(_ZERO) + top, last)
         hashes[at : at + _AT_ONCE] = text.hashes()  # one value is broadcast to all
     return hashes

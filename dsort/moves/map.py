@@ -143,7 +143,6 @@ class MappedPayload:
         """``span``: from the first to the last record that will be requested."""
         self.partition = span.partition
         self._span = span
-        self._whole: OrderedRows | None = None
         self._node = node
         self._nodes = parts.nodes
         self._inputs = parts.mapped
@@ -184,9 +183,11 @@ class MappedPayload:
         _, first, last = self._span
         if last - first > ROWS_KEPT_MAX:
             return self._asked(start, stop)
-        if self._whole is None:
-            self._whole = self._asked(first, last)
         return self._whole.run(start - first, stop - first)
+
+    @cached_property
+    def _whole(self) -> OrderedRows:
+        return self._asked(self._span.start, self._span.stop)
 
     def _asked(self, start: int, stop: int) -> OrderedRows:
         ordered: OrderedRows = self._nodes.ask(

@@ -9,12 +9,14 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import Decoding, DecodingRules
+from dsort.data.columns import UInt8s
 from dsort.errors import CorruptShardError, StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject, StagedObject
@@ -126,14 +128,15 @@ class PayloadBuffer:
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self._array: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
+
+    @cached_property
+    def _array(self) -> UInt8s:
+        memory = np.empty(self.size_bytes + PAGE_BYTES, np.uint8)
+        skipped = -memory.ctypes.data % PAGE_BYTES  # direct reads need buffers at page borders
+        return memory[skipped : skipped + self.size_bytes]
 
     def view(self, size_bytes: int) -> memoryview:
         """The first ``size_bytes`` of the buffer, writable."""
-        if self._array is None:
-            memory = np.empty(self.size_bytes + PAGE_BYTES, np.uint8)
-            skipped = -memory.ctypes.data % PAGE_BYTES  # direct reads need buffers at page borders
-            self._array = memory[skipped : skipped + self.size_bytes]
         return self._array.data[:size_bytes]
 
     def windows(
@@ -158,8 +161,6 @@ class PayloadBuffer:
 
     def part(self, start: int, size_bytes: int) -> PayloadBuffer:
         """A part of the buffer, as a separate buffer in the same memory."""
-        self.view(0)
-        assert self._array is not None
         part = PayloadBuffer(size_bytes)
         part._array = self._array[start : start + size_bytes]
         return part

@@ -315,7 +315,6 @@ class ReadAhead:
         self._inputs = inputs
         self._buffer = buffer
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
-        self._queue: RangeQueue | None = None
         self._can_fetch = True
         self._begun = _NOTHING_BEGUN
 
@@ -346,9 +345,11 @@ class ReadAhead:
         in sequence again; else None."""
         if not self._setup.movement.way.reads_ranges or self._setup.movement.hops:
             return None
-        if self._queue is None:
-            self._queue = RangeQueue(READS_AT_ONCE, by_kernel=True)
         return self._queue
+
+    @cached_property
+    def _queue(self) -> RangeQueue:
+        return RangeQueue(READS_AT_ONCE, by_kernel=True)
 
     @cached_property
     def _halves(self) -> tuple[PayloadBuffer, PayloadBuffer]:
@@ -362,9 +363,9 @@ class ReadAhead:
     def close(self) -> None:
         """End the threads."""
         self._headers.close()
-        if self._queue is not None:
+        if "_queue" in vars(self):
             self._queue.close()
-            self._queue = None
+            del self._queue
         self.settled()
         self._thread.shutdown(wait=True)
 
