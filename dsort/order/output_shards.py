@@ -169,7 +169,7 @@ def rows_of(*columns: Int64s) -> Iterator[tuple[int, ...]]:
         yield from zip(*some, strict=True)
 
 
-def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule | None = None) -> OutputShards:
+def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule = CutRule()) -> OutputShards:
     """The output shards that the pieces (in cut order) form. A ``rule`` that fixes the number of
     shards adds the shards without records: at the end of their group, or anywhere."""
     table = (pieces if isinstance(pieces, Pieces) else Pieces(pieces)).table()
@@ -188,8 +188,7 @@ def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule | None = Non
     unmeasured = table_of["measured_bytes"][first] < 0
     columns["measured_bytes"] = np.where(unmeasured, -1, columns["measured_bytes"])
     columns["head_bytes"] = columns["end_bytes"] = np.zeros(len(first), np.int64)
-    shards = OutputShards(columns, table, first, stop)
-    return shards if rule is None else _with_empty_ones(shards, rule)
+    return _with_empty_ones(OutputShards(columns, table, first, stop), rule)
 
 
 def _with_empty_ones(shards: OutputShards, rule: CutRule) -> OutputShards:
@@ -201,6 +200,8 @@ def _with_empty_ones(shards: OutputShards, rule: CutRule) -> OutputShards:
         is_missing = np.ones(each.inputs or each.count or 0, np.bool_)
         is_missing[there[there < len(is_missing)]] = False
         empty += [(group, number) for number in np.flatnonzero(is_missing).tolist()]
+    if not empty:
+        return shards
     added = np.array(empty, np.int64).reshape(-1, 2)
     columns = {name: shards.column(name) for name in _OWN}
     kept = {"group": added[:, 0], "number": added[:, 1]}

@@ -46,13 +46,10 @@ PLACE: Final[Name[UInt64s]] = Numbers("place", "<u8")
 POSITIONS: Final = (POSITION_SHARD, ORDINAL, NTH)
 
 
-def positions_of_records(
-    shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn | None = None
-) -> Table:
+def positions_of_records(shard: Int64s, ordinal: Int64s, nth: Int64s, keys: BytesColumn) -> Table:
     """A table of positions."""
     columns = {POSITION_SHARD.text: shard, ORDINAL.text: ordinal, NTH.text: nth}
-    table = Table(len(shard), columns)
-    return table if keys is None else table.with_(KEYS, keys)
+    return Table(len(shard), columns).with_(KEYS, keys)
 
 
 def by_position(table: Table) -> Table:

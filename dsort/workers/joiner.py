@@ -141,7 +141,7 @@ class Joiner:
         record also has the value that the record is ordered by. ``keeps_last``: the last piece with
         a value decides it, else the first one."""
         pieces, offsets = found.joined.rows, found.joined.record_offsets
-        said = (rows[SAYS] if SAYS in rows else BytesColumn.empty(len(rows))).take(pieces)
+        said = rows.filled(SAYS).take(pieces)
         record = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         there = np.flatnonzero(said.lengths > 0)
         decides = np.full(len(offsets) - 1, -1, np.int64)
