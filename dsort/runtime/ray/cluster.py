@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 from msgspec import Struct, field
@@ -53,11 +53,10 @@ log = logger_of("runtime")
 
 
 class GivenRay:
-    """A Ray that this process was connected to before: it is ready, and stays as it is.
+    """A Ray that this process was connected to before: it is ready, and stays as it is."""
 
-    ``directory``: the files of a Ray that is started here; None: it was started elsewhere."""
-
-    directory: Path | None = None
+    is_own: ClassVar[bool] = False
+    """Whether it is started here, and ends with the job."""
 
     def wait(self, stop: StopFlag, *, seconds_max: float) -> Exception | None:
         """Wait until Ray is ready. Return the error that it cannot be used for, ``TimeoutError``,
@@ -73,26 +72,16 @@ class GivenRay:
 
 
 class RaySession(GivenRay):
-    """The time from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``), in one thread.
+    """A Ray that is joined: the time from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``),
+    in one thread.
 
     The kernel ends Ray's processes with the *thread* that started them, so the thread has to exist
     as long as they do. In the main thread, ``ray.init`` would also replace the handler of SIGTERM.
     The thread is a daemon, because a cluster that does not answer keeps it for minutes, in code
     that cannot be interrupted.
-
-    A Ray that is started here, in ``directory``, is ended and removed with the session, by
-    ``watchdog`` if this process dies.
     """
 
-    def __init__(
-        self,
-        begin: Callable[[], object],
-        end: Callable[[], object],
-        directory: Path | None,
-        watchdog: subprocess.Popen[bytes] | None = None,
-    ) -> None:
-        self.directory = directory
-        self._watchdog = watchdog
+    def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
         self._begun: Future[object] = Future()
         self._over = threading.Event()
         self._took_sigterm_back = False
@@ -120,18 +109,44 @@ class RaySession(GivenRay):
         assert error is None or isinstance(error, Exception)
         return error
 
+    def close(self) -> None:
+        self._over.set()
+        if self._begun.done():
+            self._thread.join(END_SECONDS_MAX)
+
+    def _take_sigterm_back(self) -> None:
+        """Undo Ray's handler for SIGTERM, which prints a stack as after a crash, and then calls
+        Python's."""
+        if self._took_sigterm_back or threading.current_thread() is not threading.main_thread():
+            return
+        handler = signal.getsignal(signal.SIGTERM)
+        if handler is not None:  # set from Python, or the default
+            signal.signal(signal.SIGTERM, handler)
+        self._took_sigterm_back = True
+
+
+class OwnRay(RaySession):
+    """A Ray that is started here. It is ended with the session, and its files in ``directory`` are
+    removed: by ``watchdog`` if this process dies."""
+
+    is_own = True
+
+    def __init__(
+        self,
+        begin: Callable[[], object],
+        end: Callable[[], object],
+        directory: Path,
+        watchdog: subprocess.Popen[bytes],
+    ) -> None:
+        self.directory = directory
+        self._watchdog = watchdog
+        super().__init__(begin, end)
+
     def where(self) -> str:
-        if self.directory is None:
-            return ""
         found = listening_words(listeners(_processes(self.directory)))
         return f"Ray of its own, locked with a token, listens on {found}"
 
     def close(self) -> None:
-        if self.directory is None:
-            self._over.set()
-            if self._begun.done():
-                self._thread.join(END_SECONDS_MAX)
-            return
         # A Ray that is still starting cannot be ended: its processes are not all known yet.
         wait([self._begun], timeout=BEGIN_SECONDS_MAX)
         processes = _processes(self.directory)
@@ -146,23 +161,12 @@ class RaySession(GivenRay):
             with contextlib.suppress(psutil.Error):
                 process.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
-        if self._watchdog is not None:
-            end_watchdog(self._watchdog)
-
-    def _take_sigterm_back(self) -> None:
-        """Undo Ray's handler for SIGTERM, which prints a stack as after a crash, and then calls
-        Python's."""
-        if self._took_sigterm_back or threading.current_thread() is not threading.main_thread():
-            return
-        handler = signal.getsignal(signal.SIGTERM)
-        if handler is not None:  # set from Python, or the default
-            signal.signal(signal.SIGTERM, handler)
-        self._took_sigterm_back = True
+        end_watchdog(self._watchdog)
 
 
 def start_ray(
     init: Callable[..., object], shutdown: Callable[[], object], cpus: int, gpus: int = 0
-) -> RaySession:
+) -> OwnRay:
     """Begin to start a Ray on this machine, which other machines cannot reach and other users of
     this one cannot join. ``init`` makes it listen on loopback."""
     directory = make_ray_directory()
@@ -196,7 +200,7 @@ def start_ray(
             )
         check_loopback(listeners(_processes(directory)))
 
-    return RaySession(begin, shutdown, directory, watchdog)
+    return OwnRay(begin, shutdown, directory, watchdog)
 
 
 def join_ray(
@@ -219,7 +223,7 @@ def join_ray(
                 runtime_env=None if installed else {"py_modules": [str(package)]},
             )
 
-    return RaySession(begin, shutdown, None)
+    return RaySession(begin, shutdown)
 
 
 @contextlib.contextmanager

@@ -82,12 +82,11 @@ def rays_left(base: Path, *, machine: Machine | None = None) -> Iterator[LeftRay
     for path in sorted(base.glob(f"{PREFIX}*")):
         try:
             with _opened(path) as descriptor:
-                gone, running = _is_left(path, descriptor, machine), holders(path)
+                running = holders(path)
+                is_left = _is_left(descriptor, machine, is_used=len(running) > 0)
         except OSError:
             continue  # belongs to another user, is no directory, or was removed meanwhile
-        if gone is None:  # made by a version that did not record owners
-            gone = not running
-        if gone:
+        if is_left:
             yield LeftRay(path, len(running))
 
 
@@ -121,12 +120,11 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _is_left(path: Path, descriptor: int, machine: Machine) -> bool | None:
-    """Whether its owner is gone; None: no owner is recorded."""
+def _is_left(descriptor: int, machine: Machine, *, is_used: bool) -> bool:
+    """Whether its owner is gone. ``is_used``: some process has files of it open."""
     owner = _owner(descriptor)
-    if owner is None:
-        is_young = machine.now_s() - os.fstat(descriptor).st_mtime < YOUNG_S
-        return False if is_young else None
+    if owner is None:  # made by a version that did not record owners, or a moment ago
+        return not is_used and machine.now_s() - os.fstat(descriptor).st_mtime >= YOUNG_S
     here = machine.holder()
     if owner.host != here.host:
         return False  # on a file system that machines share: only the other machine can check

@@ -29,7 +29,7 @@ from dsort.runtime.ray.cluster import (
     ROUNDING,
     GivenRay,
     Needs,
-    RaySession,
+    OwnRay,
     check_form,
     check_ray_version,
     is_only_on_loopback,
@@ -275,7 +275,7 @@ class RayRuntime:
 
     @property
     def _is_own(self) -> bool:
-        return self._session.directory is not None
+        return self._session.is_own
 
     @property
     def _scratch_nodes(self) -> RayScratchNodes:
@@ -433,7 +433,7 @@ def own_workers_max(needs: Needs) -> int:
     return min(workers, int(len(gpus) / needs.gpus + ROUNDING))
 
 
-def _start(workers: int, needs: Needs) -> RaySession:
+def _start(workers: int, needs: Needs) -> OwnRay:
     """Begin to start a Ray that listens on loopback."""
     cpus, gpus = math.ceil(workers * needs.cpus), len(gpus_here()) if needs.gpus else 0
 

@@ -46,7 +46,7 @@ class Ray:
 
 def test_ray_begins_and_ends_in_one_thread_that_lives_as_long(stop: StopFlag) -> None:
     ray = Ray()
-    session = RaySession(ray.begin, ray.end, None)
+    session = RaySession(ray.begin, ray.end)
     ray.let_begin.set()
     assert session.wait(stop) is None
     assert ray.began_in not in (None, threading.current_thread())
@@ -65,14 +65,14 @@ def test_why_it_did_not_begin_is_known(stop: StopFlag) -> None:
     def fail() -> None:
         raise problem
 
-    session = RaySession(fail, ray.end, None)
+    session = RaySession(fail, ray.end)
     assert session.wait(stop) is problem
     session.close()
 
 
 def test_waiting_ends_with_a_request_to_stop_or_in_time(stop: StopFlag) -> None:
     ray = Ray()
-    session = RaySession(ray.begin, ray.end, None)
+    session = RaySession(ray.begin, ray.end)
     assert isinstance(session.wait(stop, seconds_max=0), TimeoutError)
     stop.request(signal.SIGTERM)
     with pytest.raises(JobStoppedError):
@@ -86,7 +86,7 @@ def test_a_handler_of_sigterm_is_put_back_in_its_place(stop: StopFlag) -> None:
     ray = Ray()
     ray.let_begin.set()
     before = signal.getsignal(signal.SIGTERM)
-    session = RaySession(ray.begin, ray.end, None)
+    session = RaySession(ray.begin, ray.end)
     assert session.wait(stop) is None
     assert signal.getsignal(signal.SIGTERM) == before
     session.close()
@@ -96,7 +96,6 @@ def test_a_ray_of_ones_own_leaves_no_file_and_no_process(stop: StopFlag) -> None
     ray = Ray()
     session = start_ray(ray.begin, ray.end, 3)
     directory = session.directory
-    assert directory is not None
     server = subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()", str(directory / "session")],
         stdin=subprocess.PIPE,
@@ -128,7 +127,6 @@ def test_sockets_of_ray_have_short_paths(tmp_path: Path, monkeypatch: pytest.Mon
     ray = Ray()
     ray.let_begin.set()
     session = start_ray(ray.begin, ray.end, 1)
-    assert session.directory is not None
     assert len(str(ray_files(session.directory))) <= FILES_CHARACTERS_MAX
     session.close()
     assert list(long.iterdir()) == []
