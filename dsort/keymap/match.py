@@ -393,10 +393,10 @@ class KeyMap(Struct, frozen=True, eq=False, dict=True):
     """
 
     entries: KeyMapEntries
-    default_template: str | None = None
+    default_template: str = ""  # for records that no key places; "": none
 
     @classmethod
-    def of(cls, entries: KeyMapEntries, default_template: str | None = None) -> KeyMap:
+    def of(cls, entries: KeyMapEntries, default_template: str = "") -> KeyMap:
         """The map of ``entries``. ``KeyMapError`` if a key is no regular expression, or if the keys
         are too many or too large to be matched."""
         made = cls(entries, default_template)
@@ -410,9 +410,11 @@ class KeyMap(Struct, frozen=True, eq=False, dict=True):
     def templates(self) -> tuple[str, ...]:
         """The output templates in the order of their first key, and the default one last if it has
         no key."""
-        templates = self.entries.templates
-        default = self.default_template
-        return templates if default is None or default in templates else (*templates, default)
+        return tuple(dict.fromkeys((*self.entries.templates, *self._default)))
+
+    @property
+    def _default(self) -> tuple[str, ...]:
+        return (self.default_template,) if self.default_template else ()
 
     def lookup(
         self, record_keys: BytesColumn, member_names: BytesColumn, member_offsets: Int64s
@@ -436,8 +438,9 @@ class KeyMap(Struct, frozen=True, eq=False, dict=True):
                 found = merged_groups(found, self._key_patterns.groups_of(keys))
             groups[rows] = found
         missing, ambiguous = groups == NONE, groups == AMBIGUOUS
-        default = self.default_template
-        groups[missing | ambiguous] = NONE if default is None else self.templates.index(default)
+        groups[missing | ambiguous] = NONE
+        for default in self._default:
+            groups[missing | ambiguous] = self.templates.index(default)
         return KeyMapMatch(groups, missing, ambiguous)
 
     def _equal_groups(

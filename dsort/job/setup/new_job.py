@@ -44,7 +44,7 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
     from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 
     if spec.ekm is not None:
-        return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default)
+        return KeyMap.of(entries_of_mapping(spec.ekm), spec.ekm_default or "")
     from dsort.keymap.fetch import read_text, shown_location
 
     assert spec.ekm_file
@@ -59,7 +59,7 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
                 "ekm_malformed_line: warn leaves such lines out",
             )
         tally.add("ekm_malformed_line", len(malformed), map(str, malformed[:SAMPLES_MAX]))
-    keymap = KeyMap.of(entries, spec.ekm_default)
+    keymap = KeyMap.of(entries, spec.ekm_default or "")
     if not keymap.templates:
         raise KeyMapError(f"external key map {source} has no keys")
     return keymap

@@ -49,7 +49,7 @@ def placed(keymap: KeyMap, *records: Record) -> list[str | None]:
 
 
 def keymap_of(mapping: dict[str, list[str]], default: str | None = None) -> KeyMap:
-    return KeyMap.of(entries_of_mapping(mapping), default)
+    return KeyMap.of(entries_of_mapping(mapping), default or "")
 
 
 # --- text --------------------------------------------------------------------------------------
