@@ -287,8 +287,8 @@ def _check_target(
     by_count = target.records is not None and not target.size_bytes
     for _, group in groupby(facts, key=lambda shard: shard.place.group):
         shards = list(group)
-        for shard, following in zip(shards, [*shards[1:], None], strict=True):
-            last = following is None
+        for number, shard in enumerate(shards, start=1):
+            last, following = number == len(shards), shards[number : number + 1]
             if not shard.readable:
                 continue
             records_max = target.records
@@ -297,7 +297,8 @@ def _check_target(
             if records_max is not None and (by_count or shard.records >= records_max):
                 text = _wrong_records(shard, records_max, last=last)
             elif target.is_at_most:
-                text = _too_large(shard, following, spec, target)
+                first = [each.first for each in following if each.readable]
+                text = _too_large(shard, first, spec, target)
             else:
                 # Records without payload may be left when all payload has been shared out: they go
                 # into the last shard.
@@ -344,17 +345,16 @@ def _wrong_size(
 
 
 def _too_large(
-    shard: ShardFacts, following: ShardFacts | None, spec: JobSpec, target: Target
+    shard: ShardFacts, following: Sequence[FirstRecord], spec: JobSpec, target: Target
 ) -> str:
+    """``following``: the next record, if there is one that can be read."""
     counts, size_max = target.size_counts, target.size_bytes or 0
     if shard.records == 0:
         return "has no record"
     has_bytes = shard.grown_bytes(spec, target, FirstRecord())
     if has_bytes > size_max and shard.records > 1:
         return f"has {has_bytes:,} bytes of {counts}, more than {size_max:,}"
-    if following is None or not following.readable:
-        return ""
-    if shard.grown_bytes(spec, target, following.first) <= size_max:
+    if any(shard.grown_bytes(spec, target, each) <= size_max for each in following):
         return f"closes with {has_bytes:,} bytes of {counts}, though the next record fits, too"
     return ""
 

@@ -81,9 +81,9 @@ def _place_of(name: str, names: OutputNames, group: int, number: int) -> Place |
     return next((Place(each, 0) for each in later if _name(names, each, 0) == name), None)
 
 
-def _name(names: OutputNames, group: int, number: int) -> str | None:
+def _name(names: OutputNames, group: int, number: int) -> str:
     count = names.templates[group].count
-    return names.name(group, number) if count is None or number < count else None
+    return names.name(group, number) if count is None or number < count else ""
 
 
 def find_strangers(
@@ -362,7 +362,7 @@ def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bo
     head_bytes = 0 if head is None else head.size_bytes(len(members))
     ends = members.range_start + members.range_length
     stored_bytes = int(ends[-1]) if len(ends) else head_bytes
-    entries_bytes = 0 if members.entries is None else len(members.entries.blob)
+    entries_bytes = _entries_bytes(members, slice(None))
     end_bytes = container.end_bytes(len(members), entries_bytes, stored_bytes)
     starts = np.append(members.range_start, size_bytes - end_bytes)
     return (
@@ -370,6 +370,11 @@ def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bo
         and not members.literals
         and not members.notes.shortfall
     )
+
+
+def _entries_bytes(members: MemberTable, rows: slice | Sequence[int]) -> int:
+    """The length of the entries of some members, in a listing at the end of the shard."""
+    return 0 if members.entries is None else int(members.entries.lengths[rows].sum())
 
 
 def _end_bytes(listed: ManifestOutput) -> int:
@@ -382,7 +387,6 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
     """``stored``: the members as they were scanned. A container that numbers its records stores one
     member for each record, and that may hold several members of the record."""
     payload, stored_bytes = records.members.payload_bytes, stored.range_length
-    entries = stored.entries
     last = records.rows_of(len(records) - 1) if len(records) else []
     first = records.rows_of(0) if len(records) else []
     is_numbered = stored.own.record_of is not None
@@ -400,13 +404,13 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
         last_payload_bytes=int(sizes[-1:].sum()),
         stored_bytes=int(stored_bytes.sum()),
         last_stored_bytes=int(stored_bytes[last_rows].sum()),
-        entries_bytes=0 if entries is None else len(entries.blob),
+        entries_bytes=_entries_bytes(stored, slice(None)),
         first=FirstRecord(
             records=1 if len(records) else 0,
             members=len(first),
             payload_bytes=int(sizes[:1].sum()),
             stored_bytes=int(stored_bytes[first_rows].sum()),
-            entries_bytes=0 if entries is None else int(entries.lengths[first_rows].sum()),
+            entries_bytes=_entries_bytes(stored, first_rows),
         ),
         last_members=len(last),
     )
