@@ -100,10 +100,9 @@ def shuffle_words(
         words[at : at + _MIXED_AT_ONCE] = mix(
             key_hash[at : at + _MIXED_AT_ONCE] ^ np.uint64(seed_of_shard)
         )
-    nth = np.zeros(0, np.int64) if earlier is None else earlier.copy()
+    nth = np.zeros(1, np.int64) if earlier is None else earlier
     if not are_distinct and any_twice(key_hash):
-        within = earlier_equal(key_hash)
-        nth = within if earlier is None else nth + within
+        nth = nth + earlier_equal(key_hash)
     again = np.flatnonzero(nth)
     if len(again):
         words[again] = mix(words[again] ^ nth[again].astype(np.uint64))

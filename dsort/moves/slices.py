@@ -279,7 +279,6 @@ def _with_headers_apart(
 ) -> Segments:
     """The same records, with literals for the blocks that have new names."""
     names, size = segments.names, overwriting.block_bytes
-    assert names is not None
     # All segments, one after the other, are divided where such blocks begin and end.
     ends = np.cumsum(segments.length)
     starts = ends - segments.length

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 
 import numpy as np
 from msgspec.structs import replace
@@ -71,7 +72,6 @@ class SpillMove:
         self._buffer = parts.buffer
         self._movement = parts.movement
         self._queue = RangeQueue(READS_AT_ONCE)
-        self._room: RangeBuffer | None = None
 
     def payloads(
         self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
@@ -99,14 +99,16 @@ class SpillMove:
         """See :class:`~dsort.moves.base.Move`."""
         self._queue.close()
 
+    @cached_property
+    def _room(self) -> RangeBuffer:
+        return RangeBuffer(self._buffer, PAGE_BYTES)
+
     def _payload(self, span: RowRun, node: str, where: ShardLocations) -> SpilledPayload:
         ordered = ordered_rows(self._nodes, node, span.partition, where)
         # From a mapped file, the kernel reads only the pages that are used.
         is_read = self._movement.to_disk or not self._nodes.alone
         if is_read and int(ordered.blocks[BLOCK_LENGTH].sum()) <= self._buffer.size_bytes:
             ordered = narrowed(ordered, *ordered.rows_of(span.start, span.stop))
-        if self._room is None:
-            self._room = RangeBuffer(self._buffer, PAGE_BYTES)
         return SpilledPayload(
             span.partition,
             ordered,

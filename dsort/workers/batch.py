@@ -200,10 +200,10 @@ class ShardSortKeys:
     ) -> None:
         self._algorithm, self._tasks, task = algorithm, tasks, tasks[0]
         self._counter: ClassCounter | None = None
-        self._surveyed: BytesColumn | None = None
+        self._surveyed = BytesColumn.empty(0)
         self._first = 0
         if task.stage.classes and store.has_shard(SURVEY, task.shard):
-            self._surveyed = store.sort_keys(SURVEY, task.shard).text
+            self._surveyed = store.sort_keys(SURVEY, task.shard).text or self._surveyed
         if task.stage.classes:
             counts = classes_of_shard(store.columns(task.stage.classes), task.shard)
             self._counter = ClassCounter(task.name, counts, algorithm.seed_text)
@@ -243,7 +243,7 @@ class ShardSortKeys:
     def _classes(self, placement: Placement, records: RecordTable) -> BytesColumn:
         first, stop = self._first, self._first + len(records)
         self._first = stop
-        if self._surveyed is None or len(self._surveyed) < stop:
+        if len(self._surveyed) < stop:
             return placement.classes(records)
         return self._surveyed.run(first, stop)
 
