@@ -1,14 +1,5 @@
 """The hashes that order and compare records: defined here once, independent of any library's random
-stream; and a permutation of numbers by them.
-
-The shuffle's sort key of a record is ``mix(XXH3_64(record key) ^ shard_seed)`` where ``shard_seed =
-XXH3_64(shard name, seed=XXH3_64(seed text))`` and ``mix`` is the finaliser of SplitMix64 (Steele,
-Lea, Flood 2014; a bijection of 64-bit words). It includes the shard's name because many datasets
-number their keys anew in every shard: by key alone, all records with the same key would be side by
-side. For the same reason, the n-th record of a shard that repeats a key (n from 1 on) has
-``mix(word ^ n)`` instead of its word. The hash of a stray (a member that is no part of a record,
-see ``records``) is salted, so that a lone ``a`` is another record than ``a.jpg``.
-"""
+stream; and a permutation of numbers by them."""
 
 from __future__ import annotations
 
@@ -85,6 +76,13 @@ def earlier_equal(values: NDArray[Any]) -> Int64s:
     return earlier
 
 
+# The shuffle's sort key of a record is `mix(XXH3_64(record key) ^ shard_seed)` where `shard_seed =
+# XXH3_64(shard name, seed=XXH3_64(seed text))` and `mix` is the finaliser of SplitMix64 (Steele,
+# Lea, Flood 2014; a bijection of 64-bit words). It includes the shard's name because many datasets
+# number their keys anew in every shard: by key alone, all records with the same key would be side
+# by side. For the same reason, the n-th record of a shard that repeats a key (n from 1 on) has
+# `mix(word ^ n)` instead of its word. The hash of a stray (a member that is no part of a record,
+# see `records`) is salted, so that a lone `a` is another record than `a.jpg`.
 def shuffle_words(
     key_hash: UInt64s,
     seed_of_shard: int,

@@ -1,24 +1,4 @@
-"""Members → records: groups the members that share a key, whatever their order in the shard.
-
-A record key is everything up to the first dot of the last component of a member's name. The rule is
-WebDataset's (``base_plus_ext``) and AIStore's: the directory part belongs to the key, and dots in
-directories do not count. A name without such a dot, or whose last component begins with it (a
-hidden file), has no extension: it is a *stray*, and its key is the whole name.
-
-A *group* is a run of members with one key; strays between them are skipped. For webdataset, a group
-is a sample. The groups of one key become one record, in the place of the first group, if no two of
-them have an extension in common. If two have, all groups stay separate records, because combining
-them would be a guess. So ``a.jpg b.jpg a.cls`` has one record ``a``, and
-``a.jpg a.cls b.jpg a.jpg a.cls`` has two. A name that is repeated within one group begins another
-group, as it begins another record for a reader of the shard (``adjacent``): so records of one key
-that a job wrote side by side stay separate. ``keep_last`` keeps the last of such names instead, in
-one record.
-
-All this is one pass of vectorised steps over a shard's
-:class:`~dsort.data.members.MemberTable`. Oddities (strays, repeated names, members that are not
-adjacent) are handled here by the spec's reactions and counted; the caller decides what a count
-means (warn or abort).
-"""
+"""Members → records: groups the members that share a key, whatever their order in the shard."""
 
 from __future__ import annotations
 
@@ -70,6 +50,10 @@ class SplitNames(Struct, frozen=True, eq=False):
     stray: NDArray[np.bool_]
 
 
+# A record key is everything up to the first dot of the last component of a member's name. The rule
+# is WebDataset's (`base_plus_ext`) and AIStore's: the directory part belongs to the key, and dots
+# in directories do not count. A name without such a dot, or whose last component begins with it (a
+# hidden file), has no extension: it is a *stray*, and its key is the whole name.
 def split_name(name: bytes) -> tuple[bytes, bytes]:
     """(record key, extension without its dot) of one name; the extension of a stray is empty."""
     base = name.rfind(b"/") + 1
@@ -233,6 +217,17 @@ class FormedRecords(Struct, frozen=True, eq=False):
         return replace(segments, names=self.new_names) if len(self.new_names) else segments
 
 
+# A *group* is a run of members with one key; strays between them are skipped. For webdataset, a
+# group is a sample. The groups of one key become one record, in the place of the first group, if no
+# two of them have an extension in common. If two have, all groups stay separate records, because
+# combining them would be a guess. So `a.jpg b.jpg a.cls` has one record `a`, and `a.jpg a.cls b.jpg
+# a.jpg a.cls` has two. A name that is repeated within one group begins another group, as it begins
+# another record for a reader of the shard (`adjacent`): so records of one key that a job wrote side
+# by side stay separate. `keep_last` keeps the last of such names instead, in one record.
+#
+# All this is one pass of vectorised steps over the member table. Oddities (strays, repeated names,
+# members that are not adjacent) are handled here by the spec's reactions and counted; the caller
+# decides what a count means (warn or abort).
 def form_records(
     members: MemberTable, stray_members: str, *, keep_last: bool = False
 ) -> FormedRecords:
@@ -441,7 +436,7 @@ def _merge_by_key(
     keys: BytesColumn,
     key_hash: UInt64s,
 ) -> _Merged:
-    """Join the pieces of one key where that is no guess (see the docstring of the module).
+    """Join the pieces of one key where that is no guess (see ``form_records``).
 
     Piece ``i`` has the members ``rows[bounds[i]:bounds[i + 1]]``; strays are pieces of one member.
     ``begins``: for each piece, whether it begins a group whatever is before it.

@@ -1,15 +1,6 @@
 """Jobs that amend a result: they add shards to it, or write some of its shards again without some
 records. The manifest of such a job lists the whole result, so the result is either as before the
-job or as after it.
-
-If two jobs try to amend one result, the second is refused: ``amended.json`` of the job that made
-the result has the id of the job that amends it. The claim of a job that is gone has no effect.
-
-Keys may be removed because they identify a person. Once a removal is committed, the lineages and
-the wids index of the earlier result are deleted, and so are lists of names, and reports of aborted
-jobs that would have amended it. Older manifests of the result lose the names in their reactions,
-and rejects lose the lines of removed keys.
-"""
+job or as after it."""
 
 from __future__ import annotations
 
@@ -167,6 +158,10 @@ def amended(job: Job, made: Manifest) -> Manifest:
     )
 
 
+# Keys may be removed because they identify a person. Once a removal is committed, the lineages and
+# the wids index of the earlier result are deleted, and so are lists of names, and reports of
+# aborted jobs that would have amended it. Older manifests of the result lose the names in their
+# reactions, and rejects lose the lines of removed keys.
 def is_removal(manifest: Manifest) -> bool:
     """Whether the job of a manifest removed records from a result."""
     return removed_name(manifest.job_id) in manifest.history.removed
@@ -218,6 +213,8 @@ def _refuse_newer(job: Job) -> None:
             )
 
 
+# If two jobs try to amend one result, the second is refused: `amended.json` of the job that made
+# the result has the id of the job that amends it. The claim of a job that is gone has no effect.
 class _Claim(Struct):
     job_id: Annotated[str, Meta(pattern=r"\A[^/]*\Z")]
 

@@ -2,20 +2,6 @@
 
 It is one file in the job's directory, with a row for each record in output order. Workers store the
 rows of each output shard when they write the shard; here they are put together for the commit.
-
-=============  ====================================================================================
-key            key of the record in the output
-input_shard    name of its input shard
-input_offset   where the record begins in the input shard without its codec, in bytes; null if it is
-               not in one place
-input_bytes    bytes from there to the end of its last member
-output_shard   name of its output shard
-output_offset  where the record begins in the output shard without its codec, in bytes; null if its
-               columns are apart, or records were removed from the shard since
-output_bytes   bytes of the record in the output shard, headers and padding included
-xxh3           XXH3 (64 bits) of these bytes, as 16 hexadecimal digits; for rows of tables, of their
-               values
-=============  ====================================================================================
 """
 
 from __future__ import annotations
@@ -75,6 +61,17 @@ def stage_lineage(job: Job, plan: Plan, kind: str) -> StagedSidecar:
             return StagedSidecar(kind, stage_file(job.buckets.outputs, token, name, file))
 
 
+# key            of the record in the output
+# input_shard    name of its input shard
+# input_offset   where the record begins in the input shard without its codec, in bytes; null if it
+#                is not in one place
+# input_bytes    bytes from there to the end of its last member
+# output_shard   name of its output shard
+# output_offset  where the record begins in the output shard without its codec, in bytes; null if
+#                its columns are apart, or records were removed from the shard since
+# output_bytes   bytes of the record in the output shard, headers and padding included
+# xxh3           XXH3 (64 bits) of these bytes, as 16 hexadecimal digits; for rows of tables, of
+#                their values
 _COLUMNS: Final[Mapping[str, type]] = {
     "key": str,
     "input_shard": str,

@@ -1,13 +1,5 @@
 """The partitions of a job in output order (the node of each, and which ones are spent), and their
-cut into output shards.
-
-``equalize``: the cut shares records out as evenly as it can; the records that are left over come
-after the last shard of each output, and are not written. ``encoded_shard_size``: all records are
-encoded once before the cut, in output order and in runs of about a piece of the codec, and only the
-lengths are kept. The runs depend on the order alone, so the same job ends its shards at the same
-records. The pieces of a shard begin at other records than the runs, which changes little if a shard
-has many.
-"""
+cut into output shards."""
 
 from __future__ import annotations
 
@@ -174,6 +166,8 @@ class Ordering(Struct, eq=False):
             self.job.reporter.advance(records=facts.records, bytes_done=facts.stored_bytes)
 
 
+# The cut shares records out as evenly as it can; `equalize` does not write the records that are
+# left over, which come after the last shard of each output.
 LEFT_OUT = "left_out_to_equalize"
 SIZES_FILE = "encoded-sizes.json"
 RUNS_MAX = 16384
@@ -357,6 +351,10 @@ class _SizesStored(Struct):
     encoded: list[Count]
 
 
+# All records are encoded once before the cut, in output order and in runs of about a piece of the
+# codec, and only the lengths are kept. The runs depend on the order alone, so the same job ends its
+# shards at the same records. The pieces of a shard begin at other records than the runs, which
+# changes little if a shard has many.
 def encoded_sizes(ordering: Ordering, stored_bytes: int) -> EncodedSizes:
     """The sizes of the records after encoding by the codec, in the order of the records: those that
     an earlier attempt measured, for the plan has to be the same, and part of the records may be

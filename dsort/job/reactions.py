@@ -1,10 +1,5 @@
 """``reactions.jsonl``: the names of all that reactions dropped, kept or renamed, one per line.
-``rejects.jsonl``: the records at which steps failed, if the spec keeps them.
-
-Workers write the lines beside the index. Once there is a plan, they are put together, block by
-block: what was found before anything was read, then the shards in their order, then duplicate keys
-by the hash of the key. That order does not depend on workers, memory or attempts.
-"""
+``rejects.jsonl``: the records at which steps failed, if the spec keeps them."""
 
 from __future__ import annotations
 
@@ -93,6 +88,9 @@ def _places(job: Job, stage: str, nodes: Sequence[tuple[int, str]]) -> Iterator[
             yield node, lines_file(stage, number), size_bytes
 
 
+# Workers write the lines beside the index. Once there is a plan, they are put together, block by
+# block: what was found before anything was read, then the shards in their order, then duplicate
+# keys by the hash of the key. That order does not depend on workers, memory or attempts.
 def _blocks(job: Job, own: Sequence[bytes], places: Sequence[Place]) -> Iterator[bytes]:
     """The whole file in blocks of about ``BLOCK_BYTES`` at most; small files share blocks."""
     yield from own

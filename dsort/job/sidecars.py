@@ -1,10 +1,5 @@
 """The files beside the shards of a job: sidecars, and what the readers of a container need in each
-directory, such as the ``index.json`` of MDS; their names, and how sidecars are staged.
-
-Their bytes are known when the output shards are written. They get their names with the shards, and
-objects that had such names before are kept like objects that shards replace: the numbers of
-sidecars follow those of the output shards.
-"""
+directory, such as the ``index.json`` of MDS; their names, and how sidecars are staged."""
 
 from __future__ import annotations
 
@@ -127,6 +122,9 @@ def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
         seen.add(each.name)
 
 
+# Their bytes are known when the output shards are written. They get their names with the shards,
+# and objects that had such names before are kept like objects that shards replace: the numbers of
+# sidecars follow those of the output shards.
 def stage_sidecars(
     job: Job,
     outputs: Sequence[ManifestOutput],

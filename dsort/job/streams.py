@@ -1,12 +1,4 @@
-"""Streams of a job: standard input, standard output, and the output of programs.
-
-Input streams are spooled to files in scratch before the job begins: a job reads its inputs at many
-places, and some of them twice. The output stream is one shard, which is written once the job is
-done with it: a job that fails writes nothing at all.
-
-The spool is a directory ``dsort-<job>-stream``. It is locked while its process lives. A process
-that makes a spool removes the spools of processes that died.
-"""
+"""Streams of a job: standard input, standard output, and the output of programs."""
 
 from __future__ import annotations
 
@@ -44,6 +36,12 @@ LOCK_FILE: Final = "lock"
 OUTPUT: Final = "output"
 
 
+# Input streams are spooled to files in scratch before the job begins: a job reads its inputs at
+# many places, and some of them twice. The output stream is one shard, which is written once the job
+# is done with it: a job that fails writes nothing at all.
+#
+# The spool is a directory `dsort-<job>-stream`. It is locked while its process lives. A process
+# that makes a spool removes the spools of processes that died.
 class Streams:
     """The streams of one job. ``inputs``: by name of the input, the directory that its shards are
     spooled to. ``output``: the directory of the shard that goes to standard output, or None."""

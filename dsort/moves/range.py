@@ -1,10 +1,5 @@
 """``range``: reads records by range from their input shards while output shards are written.
-
-The rows of one output shard after the other are divided into *turns*: rows whose bytes fit in a
-part of the worker's buffer. The reads of a turn begin in the order of the disk, many at a time, as
-soon as the buffer has room for them. So the next turns are read while one is written, whatever
-shard and partition they belong to. Payload is read once, and never spilled.
-"""
+Payload is read once, and never spilled."""
 
 from __future__ import annotations
 
@@ -236,6 +231,10 @@ class _Reading(Struct):
     holds_room: bool
 
 
+# The rows of one output shard after the other are divided into turns: rows whose bytes fit in a
+# part of the buffer. The reads of a turn begin in the order of the disk, many at a time, as soon as
+# the buffer has room for them. So the next turns are read while one is written, whatever shard and
+# partition they belong to.
 class RangedRecords:
     """Reads the records of ``runs``, in their order, by range."""
 

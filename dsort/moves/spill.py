@@ -1,10 +1,4 @@
-"""Reads the records of one partition's spill through the worker's buffer.
-
-If scratch stays in the page cache, the spill is mapped: nothing is copied before it is written.
-Otherwise a partition that fits is read whole into a part of the buffer, so that threads read the
-next one into another part while this one is written. A partition that is larger than the buffer is
-spilled once more if its records are small; else it is read in several turns.
-"""
+"""Reads the records of one partition's spill: mapped, or through the worker's buffer."""
 
 from __future__ import annotations
 
@@ -123,6 +117,10 @@ class SpillMove:
         )
 
 
+# If scratch stays in the page cache, the spill is mapped: nothing is copied before it is written.
+# Otherwise a partition that fits is read whole into a part of the buffer, so that threads read the
+# next one into another part while this one is written. A partition that is larger than the buffer
+# is spilled once more if its records are small; else it is read in several turns.
 class SpilledPayload:
     """The records of one partition's spill."""
 

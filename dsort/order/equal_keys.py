@@ -1,12 +1,5 @@
 """Records with one key: duplicates are found, and the pieces of joined inputs become one record.
-Pure functions of columns.
-
-Duplicates are found by the hash column of the record key alone, whatever the sort key. Keys are
-compared, so that hash collisions do not count. The earliest record (by input position) keeps its
-key. Of a join, rows are *pieces*: records as they were extracted, each from one input. In output
-order, the pieces of one key are side by side, in the order of the inputs: the sort key is a
-function of the record key alone, and ends with the key itself.
-"""
+Pure functions of columns."""
 
 from __future__ import annotations
 
@@ -56,6 +49,9 @@ class LeftOut(IntEnum):
     DUPLICATE = 3  # an earlier record of its input has the key
 
 
+# Of a join, rows are pieces: records as they were extracted, each from one input. In output order,
+# the pieces of one key are side by side, in the order of the inputs: the sort key is a function of
+# the record key alone, and ends with the key itself.
 class Joined(Struct, frozen=True, eq=False):
     """The rows that stay, record by record, and where records begin in them (shape ``(n + 1,)``).
     ``found``: (kind, number of the input that it is about or -1, rows) of all findings."""
@@ -293,6 +289,9 @@ def spread_places(said: BytesColumn, shard: Int64s, ordinal: Int64s) -> UInt64s:
     return places
 
 
+# Duplicates are found by the hash column of the record key alone, whatever the sort key. Keys are
+# compared, so that hash collisions do not count. The earliest record (by input position) keeps its
+# key.
 class Duplicates(Struct, frozen=True, eq=False):
     """The later records of each repeated key, in the order of ``rows``.
 

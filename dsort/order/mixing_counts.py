@@ -1,16 +1,4 @@
-"""Counts from which input shards to which output shards records went, and tests how even that is.
-
-Counting is bounded, whatever the number of records and shards. Input bins are known in advance:
-input shard ``s`` of ``S`` is in bin ``s * bins // S``. The number of output shards is not known
-before the last partition is cut, so output bins are powers of two: output shard ``o`` is in bin
-``o >> shift``, and ``shift`` grows when there are too many. The result depends on the cut alone,
-never on the number of partitions.
-
-In a shuffle, records of every input shard are in every output shard, in proportion to the numbers
-of records of both. The table of counts is compared with that by Pearson's chi-squared test of
-independence, with the sums of its rows and columns fixed. In a random order, the cut into shards
-does not change the statistic, because the end of a shard does not depend on later records.
-"""
+"""Counts from which input shards to which output shards records went; tests how even that is."""
 
 from __future__ import annotations
 
@@ -46,6 +34,11 @@ def output_bin_shards(output_shards: int) -> int:
     return size
 
 
+# Counting is bounded, whatever the number of records and shards. Input bins are known in advance:
+# input shard `s` of `S` is in bin `s * bins // S`. The number of output shards is not known before
+# the last partition is cut, so output bins are powers of two: output shard `o` is in bin `o >>
+# shift`, and `shift` grows when there are too many. The result depends on the cut alone, never on
+# the number of partitions.
 class MixingGrid(Struct, frozen=True):
     """The bins for counting one partition. ``output``: ordinal of the output shard that takes the
     next record; ``shift``: output shards ``o`` with the same ``o >> shift`` are one bin."""
@@ -242,6 +235,10 @@ class JudgedTable(Struct, frozen=True, eq=False):
         return kept
 
 
+# In a shuffle, records of every input shard are in every output shard, in proportion to the numbers
+# of records of both. The table of counts is compared with that by Pearson's chi-squared test of
+# independence, with the sums of its rows and columns fixed. In a random order, the cut into shards
+# does not change the statistic, because the end of a shard does not depend on later records.
 def judged_table(counts: Int64s) -> JudgedTable | None:
     """The cells in which ``counts``, shape ``(input bins, output bins)``, are tested; None if there
     are too few records for a test."""

@@ -1,10 +1,4 @@
-"""How payload moves from input to output shards: chosen once for a job, and sent to each worker.
-
-``map`` (creators write slices of mapped inputs) is three times as fast as ``spill`` as long as the
-inputs stay in the page cache, and fifty times slower once they do not. So ``map`` is chosen only
-for inputs that surely fit; a wrong choice of ``spill`` costs a factor of three. ``range`` reads
-large records directly from the inputs, on disks that read at random as fast as in sequence.
-"""
+"""How payload moves from input to output shards: chosen once for a job, and sent to each worker."""
 
 from __future__ import annotations
 
@@ -248,6 +242,10 @@ NO_MOVEMENT = Movement(WAYS["map"], "", 0, 0, 0, MovementSizes(0, 0, 0))
 """Before a movement is chosen: it has no workers."""
 
 
+# `map` (creators write slices of mapped inputs) is three times as fast as `spill` as long as the
+# inputs stay in the page cache, and fifty times slower once they do not. So `map` is chosen only
+# for inputs that surely fit; a wrong choice of `spill` costs a factor of three. `range` reads large
+# records directly from the inputs, on disks that read at random as fast as in sequence.
 def choose_movement(load: Load, forced: str = "auto") -> Movement:
     """Choose how payload moves. ``forced``: the name of the movement that the user asked for.
 

@@ -1,10 +1,4 @@
-"""Results of earlier jobs: what they wrote, when they were committed, what replaced them.
-
-Their manifests are in the bucket, if it was an output bucket before. Everyone with access may have
-written there: unreadable manifests are passed over, and only a few are read. The moment of a commit
-is the ``created`` of its manifest: a store's time may be that of a copy, and the id of a job has
-the time at which the job began.
-"""
+"""Results of earlier jobs: what they wrote, when they were committed, what replaced them."""
 
 from __future__ import annotations
 
@@ -124,6 +118,8 @@ def compare_sizes(
             tally.add("incomplete_shards", 1, [f"{shard.name} ({text})"])
 
 
+# The moment of a commit is the `created` of its manifest: a store's time may be that of a copy, and
+# the id of a job has the time at which the job began.
 class Commit(NamedTuple):
     """When a result was committed; commits sort by time. ``moment``: in UTC, as
     ``20260131-235959.123456``."""
@@ -169,6 +165,8 @@ def newest_first(bucket: Bucket, manifests: Sequence[ObjectInfo]) -> list[Object
     return [by_job[each.job_id] for each in commits(bucket, by_job)]
 
 
+# Manifests are in the bucket, if it was an output bucket before. Everyone with access may have
+# written there: unreadable manifests are passed over, and only a few are read.
 def manifests_in(bucket: Bucket) -> Iterator[ObjectInfo]:
     """All manifests in ``bucket``."""
     for info in bucket.list(INTERNAL_PREFIX):

@@ -1,11 +1,4 @@
-"""The journal of a job: its events, how they are stored, and the state that follows from them.
-
-Events are stored in *segments*, JSON objects ``{"journal": 5, "events": [...]}``. Neighbours of one
-kind are one entry, ``{"kind": ..., "count": n, <field>: column, ...}``. A column is a list of n
-values, ``{"all": value}`` if they are all the same, or ``{"of": values, "at": positions}`` if there
-are few different ones: the facts of 100,000 shards are a few megabytes and take some tenths of a
-second.
-"""
+"""The journal of a job: its events, how they are stored, and the state that follows from them."""
 
 from __future__ import annotations
 
@@ -214,6 +207,11 @@ class JournalState(Struct):
 # -- storing -------------------------------------------------------------------------------------
 
 
+# Events are stored in *segments*, JSON objects `{"journal": 5, "events": [...]}`. Neighbours of one
+# kind are one entry, `{"kind": ..., "count": n, <field>: column, ...}`. A column is a list of n
+# values, `{"all": value}` if they are all the same, or `{"of": values, "at": positions}` if there
+# are few different ones: the facts of 100,000 shards are a few megabytes and take some tenths of a
+# second.
 def encode_segment(events: Iterable[JournalEvent]) -> bytes:
     """The segment that holds ``events``, in their order."""
     entries = [_entry(kind, list(run)) for kind, run in groupby(events, type)]

@@ -1,33 +1,4 @@
-"""The names of all files of a job in its output bucket: everything below ``.dsort/``.
-
-::
-
-    <output shards>               at the names that the spec sets
-    <job id>-index.json           the wids index, if the spec has one
-    .dsort/<job id>/
-        manifest.json             the commit; stays
-        reactions.jsonl           all names that a reaction dropped, kept or renamed; stays
-        lineage.parquet, .jsonl   origin and place of each record, if the spec has it; stays
-        removed.json              hashes of the keys that the job removed from a result; stays
-        amended.json              the job that amends this one's result; stays
-        on_shard.json             the shards for which on_shard was done; stays
-        report.json               of an aborted job, in place of a manifest; stays
-        elsewhere.json            in a bucket of one output alone: the place of the job
-        result.json               there, too, once it is committed: the place of its manifest; stays
-        lease.json                the process that runs the job, and until when
-        attempts/0001, ...        the claim of each attempt
-        stop                      a request to the job to stop
-        journal/0001-000000.json  segments of the journal, by attempt
-        journal/shared-<name>     files that all attempts share
-        staged/<ordinal>          output shards without their name; sidecars behind them
-        sidecars/<ordinal>.<kind> the content of sidecars of an output shard
-        replaced/<n>, kept.json   the objects that the output shards replaced
-        scratch/                  of a job on one machine, in a directory
-        write-<token>             an object that is being written
-    .dsort/gen-<token>/           synthetic shards without their names
-
-An attempt number has four digits or more, the number of a segment six or more.
-"""
+"""The names of all files of a job in its output bucket: everything below ``.dsort/``."""
 
 from __future__ import annotations
 
@@ -37,6 +8,29 @@ from typing import Final
 
 from dsort.storage.bucket import INTERNAL_PREFIX
 
+# <output shards>               at the names that the spec sets
+# <job id>-index.json           the wids index, if the spec has one
+# .dsort/<job id>/
+#     manifest.json             the commit; stays
+#     reactions.jsonl           all names that a reaction dropped, kept or renamed; stays
+#     lineage.parquet, .jsonl   origin and place of each record, if the spec has it; stays
+#     removed.json              hashes of the keys that the job removed from a result; stays
+#     amended.json              the job that amends this one's result; stays
+#     on_shard.json             the shards for which on_shard was done; stays
+#     report.json               of an aborted job, in place of a manifest; stays
+#     elsewhere.json            in a bucket of one output alone: the place of the job
+#     result.json               there, too, once it is committed: the place of its manifest; stays
+#     lease.json                the process that runs the job, and until when
+#     attempts/0001, ...        the claim of each attempt
+#     stop                      a request to the job to stop
+#     journal/0001-000000.json  segments of the journal, by attempt
+#     journal/shared-<name>     files that all attempts share
+#     staged/<ordinal>          output shards without their name; sidecars behind them
+#     sidecars/<ordinal>.<kind> the content of sidecars of an output shard
+#     replaced/<n>, kept.json   the objects that the output shards replaced
+#     scratch/                  of a job on one machine, in a directory
+#     write-<token>             an object that is being written
+# .dsort/gen-<token>/           synthetic shards without their names
 MANIFEST: Final = "manifest.json"
 REPORT: Final = "report.json"
 RESULT: Final = "result.json"

@@ -1,11 +1,4 @@
-"""The lease of a job: a file in its directory that names its holder, and lapses unless renewed.
-
-The lease contains the process that runs the job and how long others have to wait. What keeps two
-coordinators apart is the *claim*: of all processes that try to begin attempt n, exactly one stores
-``attempts/<n>``. A coordinator that finds a newer claim than its own has lost the job. The lease
-itself is written only over the version that was there when there was no newer claim, where the
-store supports that.
-"""
+"""The lease of a job: a file in its directory that names its holder, and lapses unless renewed."""
 
 from __future__ import annotations
 
@@ -199,6 +192,11 @@ class NoLease:
 NO_LEASE: Final = NoLease()
 
 
+# The lease contains the process that runs the job and how long others have to wait. What keeps two
+# coordinators apart is the *claim*: of all processes that try to begin attempt n, exactly one
+# stores `attempts/<n>`. A coordinator that finds a newer claim than its own has lost the job. The
+# lease itself is written only over the version that was there when there was no newer claim, where
+# the store supports that.
 class Lease:
     """A job held by this process. Made by ``take``; ``keep`` starts to renew it.
 

@@ -1,59 +1,8 @@
 """The manifest: what a job made, of what, and how. It is written last: writing it is the commit.
 
-JSON, UTF-8, keys in the order below, two spaces of indent, one newline at the end. Each entry of
-``inputs`` and ``outputs`` is one line, so that a petabyte's manifest is quick to write and to
-search.
-
-=================  ================================================================================
-``manifest``       version of this format: 1
-``job_id``         as in the manifest's own path, ``.dsort/<job_id>/manifest.json``
-``created``        when it was committed, RFC 3339, UTC; in microseconds, and later than the results
-                   that it replaces or amends. Manifests of the first releases have seconds
-``dsort``          versions of dsort and Python
-``spec``           the spec with every default and the seed; can be run again unchanged
-``inputs``         name, bytes, mtime_ns, etag and records of each input shard, in input order
-``outputs``        name, records, members, payload_bytes, file_bytes and xxh3 (XXH3-64 of the file,
-                   16 hexadecimal digits) of each output shard, in output order; decoded_bytes
-                   too, if the outputs have a codec
-``totals``         records, members, payload_bytes, file_bytes of all outputs
-``readers``        of each output: output (its name, "" of the only one), shards, records_min,
-                   records_max, and workers, the numbers of readers that divide its shards
-                   (world size x workers); absent in manifests of the first releases
-``codec``          the compression of the outputs: name, library, version and level; null if there
-                   is none, absent in manifests of the first releases
-``move``           how payload moved, and why
-``phase_seconds``  seconds of each phase up to the manifest
-``reactions``      kind, count and samples of all that was dropped, kept, renamed or odd
-``lineage``        kind, name, file_bytes, xxh3 of the file with the origin of each record; null if
-                   the spec has no lineage
-``reactions_file`` name of the object with all names of these reactions, one per line; null if
-                   there are none, absent in manifests of the first releases
-``rejects_file``   name of the object with the records at which steps failed; null if there is
-                   none, absent in manifests of the first releases
-``code``           of each step that ran code: step (its number), kind, source_sha256 and packages
-                   (versions by name); absent in manifests of the first releases
-``index``          name of the wids index, if the spec has one
-``sidecars``       kind, name, file_bytes and xxh3 of each other sidecar; absent in manifests of the
-                   first releases
-``amends``         the job whose result this one amends; null if it made a result of its own,
-                   absent in manifests of the first releases, like ``removed`` and ``earlier``
-``removed``        names of files with hashes of keys that were removed from the shards of ``spec``
-``earlier``        the parts of the result that earlier jobs made, whose shards come first in
-                   ``outputs``: by job id, spec, removed, lineage, inputs and outputs (how many)
-``classes``        of files in folders: the number of each class by name, as in ``.cls``; null if
-                   there are none, absent in manifests of the first releases
-``mixing``         how records were mixed: counts (of each input bin, how many went to each
-                   output bin), input_shards, output_shards, input_bins, output_bins,
-                   output_bin_shards, chi2, degrees_of_freedom, p_value, verdict
-                   (``order.mixing``); null if there are no records
-``timeline``       [seconds since the attempt began, phase, bytes of that phase done, bytes a second
-                   since the row before it], at most 240 (``Timeline``)
-=================  ================================================================================
-
-Readers have to work without ``timeline`` and ``mixing``: manifests of the first releases have none.
-
-A manifest that is read back is data from outside: it may have been edited, or be another file given
-by mistake. Its fields are checked by the types of a struct.
+Keys have a fixed order, and each entry of ``inputs`` and ``outputs`` is one line, so that a
+petabyte's manifest is quick to write and to search. A manifest that is read back is data from
+outside: its fields are checked by the types of a struct.
 """
 
 from __future__ import annotations
@@ -259,6 +208,51 @@ class Making(Struct, frozen=True):
     timeline: Sequence[Sample] = ()
 
 
+# manifest       version of this format: 1
+# job_id         as in the manifest's own path, .dsort/<job_id>/manifest.json
+# created        when it was committed, RFC 3339, UTC; in microseconds, and later than the results
+#                that it replaces or amends. Manifests of the first releases have seconds
+# dsort          versions of dsort and Python
+# spec           the spec with every default and the seed; can be run again unchanged
+# inputs         name, bytes, mtime_ns, etag and records of each input shard, in input order
+# outputs        name, records, members, payload_bytes, file_bytes and xxh3 (XXH3-64 of the file,
+#                16 hexadecimal digits) of each output shard, in output order; decoded_bytes
+#                too, if the outputs have a codec
+# totals         records, members, payload_bytes, file_bytes of all outputs
+# readers        of each output: output (its name, "" of the only one), shards, records_min,
+#                records_max, and workers, the numbers of readers that divide its shards
+#                (world size x workers); absent in manifests of the first releases
+# codec          the compression of the outputs: name, library, version and level; null if there
+#                is none, absent in manifests of the first releases
+# move           how payload moved, and why
+# phase_seconds  seconds of each phase up to the manifest
+# reactions      kind, count and samples of all that was dropped, kept, renamed or odd
+# lineage        kind, name, file_bytes, xxh3 of the file with the origin of each record; null if
+#                the spec has no lineage
+# reactions_file name of the object with all names of these reactions, one per line; null if
+#                there are none, absent in manifests of the first releases
+# rejects_file   name of the object with the records at which steps failed; null if there is
+#                none, absent in manifests of the first releases
+# code           of each step that ran code: step (its number), kind, source_sha256 and packages
+#                (versions by name); absent in manifests of the first releases
+# index          name of the wids index, if the spec has one
+# sidecars       kind, name, file_bytes and xxh3 of each other sidecar; absent in manifests of the
+#                first releases
+# amends         the job whose result this one amends; null if it made a result of its own,
+#                absent in manifests of the first releases, like removed and earlier
+# removed        names of files with hashes of keys that were removed from the shards of spec
+# earlier        the parts of the result that earlier jobs made, whose shards come first in
+#                outputs: by job id, spec, removed, lineage, inputs and outputs (how many)
+# classes        of files in folders: the number of each class by name, as in .cls; null if
+#                there are none, absent in manifests of the first releases
+# mixing         how records were mixed: counts (of each input bin, how many went to each
+#                output bin), input_shards, output_shards, input_bins, output_bins,
+#                output_bin_shards, chi2, degrees_of_freedom, p_value, verdict
+#                (order.mixing); null if there are no records
+# timeline       [seconds since the attempt began, phase, bytes of that phase done, bytes a second
+#                since the row before it], at most 240 (Timeline)
+#
+# Readers have to work without `timeline` and `mixing`: manifests of the first releases have none.
 def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
     """Write the manifest in its stored form. Its outputs are iterated twice; a million outputs are
     not in memory, but made as they are read."""

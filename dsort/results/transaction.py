@@ -1,10 +1,4 @@
-"""Gives staged objects their names, all of them or none. Uses nothing of a job but its id.
-
-Before the first object gets its name, all objects that have such names are kept under
-``.dsort/<job>/replaced/<n>`` (see ``Bucket.keep_aside``), and then ``kept.json`` there lists them.
-As long as that file is missing, nothing was replaced. So wherever a job dies, ``dsort gc`` or a
-resumed job that fails can put back the replaced objects.
-"""
+"""Gives staged objects their names, all of them or none. Uses nothing of a job but its id."""
 
 from __future__ import annotations
 
@@ -101,6 +95,10 @@ def each_at_once(bucket: Bucket, things: Sequence[T], do: Callable[[T], None]) -
                 pass
 
 
+# Before the first object gets its name, all objects that have such names are kept under
+# `.dsort/<job>/replaced/<n>` (see `Bucket.keep_aside`), and then `kept.json` there lists them. As
+# long as that file is missing, nothing was replaced. So wherever a job dies, `dsort gc` or a
+# resumed job that fails can put back the replaced objects.
 class Transaction:
     """The names that one job gives in a bucket.
 

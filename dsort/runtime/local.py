@@ -1,9 +1,5 @@
-"""The local runtime: worker processes on this machine, started at once, ended with the job.
-
-Workers of a command are forks of its process, made while it has one thread: they have all modules
-loaded that it has loaded. Two kinds of workers are fresh interpreters, without a second import of
-the user's ``__main__``: those in a user's process, which may have threads, and replacements of lost
-workers. Workers start before the inputs are resolved, so that both happen at the same time."""
+"""The local runtime: worker processes on this machine, started at once, ended with the job. They
+start before the inputs are resolved, so that both happen at the same time."""
 
 from __future__ import annotations
 
@@ -372,6 +368,10 @@ if __name__ == "__main__":
     main()
 
 
+# Workers of a command are forks of its process, made while it has one thread: they have all modules
+# loaded that it has loaded. Two kinds of workers are fresh interpreters, without a second import of
+# the user's `__main__`: those in a user's process, which may have threads, and replacements of lost
+# workers.
 def can_fork() -> bool:
     """Whether this process has one thread, as the kernel counts them.
 

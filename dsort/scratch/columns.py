@@ -1,16 +1,5 @@
-"""A file of named columns in scratch: written whole, read by slices of rows.
-
-Layout: 8 bytes magic, 8 bytes length of the header (little-endian), the header (JSON: name →
-[dtype, count, offset]), then the arrays, each at a multiple of 64 bytes. A bytes column ``x`` is
-stored as ``x.offsets`` and ``x.blob``. Private to one job; no other program reads it.
-
-In scratch, a column of numbers is *packed* if that makes it smaller, because the index of short
-records would be larger than the records themselves. Its entry in the header then has a fourth part:
-the narrower dtype that all of its numbers fit in, or ``one`` if they are all equal, which stores
-the number once. Readers get the original column.
-
-Some files are read back from the output bucket, where others may write. So a file is refused unless
-it holds numbers of a few known kinds, all of them inside the file."""
+"""A file of named columns in scratch: written whole, read by slices of rows. It is private to one
+job; no other program reads it."""
 
 from __future__ import annotations
 
@@ -67,6 +56,9 @@ def columns_bytes(columns: Mapping[str, Column], *, packed: bool = False) -> byt
     return file.getvalue()
 
 
+# The layout: 8 bytes magic, 8 bytes length of the header (little-endian), the header (JSON: name →
+# [dtype, count, offset]), then the arrays, each at a multiple of 64 bytes. A bytes column `x` is
+# stored as `x.offsets` and `x.blob`.
 def _write(file: BinaryIO, columns: Mapping[str, Column], *, packed: bool) -> int:
     arrays: dict[str, NDArray[Any]] = {}
     for name, column in columns.items():
@@ -99,6 +91,10 @@ def _write(file: BinaryIO, columns: Mapping[str, Column], *, packed: bool) -> in
     return first + at
 
 
+# In scratch, a column of numbers is *packed* if that makes it smaller, because the index of short
+# records would be larger than the records themselves. Its entry in the header then has a fourth
+# part: the narrower dtype that all of its numbers fit in, or `one` if they are all equal, which
+# stores the number once. Readers get the original column.
 def _packing(array: NDArray[Any]) -> str:
     """The packing that stores the numbers of ``array`` in less room; "" for none."""
     if len(array) < _PACKED_ROWS_MIN or array.itemsize < 2:
@@ -141,6 +137,8 @@ class KeptColumns:
             self._files[name] = identity, file
 
 
+# Some files are read back from the output bucket, where others may write. So a file is refused
+# unless it holds numbers of a few known kinds, all of them inside the file.
 class ColumnFile:
     """A column file opened for reading; arrays are views of the mapped file, or of bytes.
 

@@ -1,9 +1,4 @@
-"""A scratch directory, which processes hold by a descriptor and not by its name.
-
-Its default place is beside the outputs, where others may be allowed to write. So it belongs to its
-owner alone (0700), the owner is checked, and every file is opened relative to the open directory.
-If the directory or one above it is renamed or replaced, processes that hold it are not affected. No
-link is followed in the part of the path that dsort made."""
+"""A scratch directory, which processes hold by a descriptor and not by its name."""
 
 from __future__ import annotations
 
@@ -28,6 +23,10 @@ _SMALL_BYTES_MAX = 1 << 30
 _NOT_THERE = frozenset({errno.ENOTDIR, errno.ELOOP})
 
 
+# Its default place is beside the outputs, where others may be allowed to write. So it belongs to
+# its owner alone (0700), the owner is checked, and every file is opened relative to the open
+# directory. If the directory or one above it is renamed or replaced, processes that hold it are not
+# affected. No link is followed in the part of the path that dsort made.
 class Scratch(ClosesOnExit):
     """The directory ``path``. ``StorageAccessError`` unless it belongs to this user, and no other
     user may enter it; ``ObjectNotFoundError`` if it does not exist.

@@ -1,12 +1,8 @@
 """The record index on disk while a job runs: column files in scratch, a few for each shard.
 
-``<stage>-<shard>.col``      one shard's records, ordered by partition, in input order within each;
-                             or the records of a run of small shards, which begins with this shard
-``ordered-<partition>.col``  one partition's records in output order
-``duplicates-<part>.col``    positions (shard, ordinal) of records whose key an earlier one has
-
 Rows of one partition are read as slices of all shards' files, so no process holds more of the index
-than one partition."""
+than one partition.
+"""
 
 from __future__ import annotations
 
@@ -97,6 +93,10 @@ class PartitionRows(Struct, frozen=True, eq=False):
         return PartitionRows(rows, Table.concat(blocks, BLOCKS))
 
 
+# <stage>-<shard>.col      one shard's records, ordered by partition, in input order within each;
+#                          or the records of a run of small shards, which begins with this shard
+# ordered-<partition>.col  one partition's records in output order
+# duplicates-<part>.col    positions (shard, ordinal) of records whose key an earlier one has
 class IndexStore:
     """Reads and writes the index files of one job in its scratch directory."""
 

@@ -1,13 +1,4 @@
-"""Logs in scratch: JSON lines about the effects of reactions, and about staged output shards.
-
-Reactions: the counts are in the results of tasks; the names are in files, one for each shard or
-part. A line has ``kind``, ``shard``, ``name`` (of a member or record; absent if the line is about
-the shard) and ``count`` (absent if it is 1). The files stay on their nodes until the coordinator
-joins them, so that names take no memory.
-
-Staged shards: a create task has many output shards, and ends when all are staged. Each shard is
-logged as soon as its receipt has come, so that a resumed job need not write it again.
-"""
+"""Logs in scratch: JSON lines about the effects of reactions, and about staged output shards."""
 
 from __future__ import annotations
 
@@ -45,6 +36,10 @@ def reaction_line(kind: str, *, shard: str = "", name: str = "", count: int = 1)
     return (", ".join(parts) + "}\n").encode("ascii")
 
 
+# Of reactions, the counts are in the results of tasks; the names are in files, one for each shard
+# or part. A line has `kind`, `shard`, `name` (of a member or record; absent if the line is about
+# the shard) and `count` (absent if it is 1). The files stay on their nodes until the coordinator
+# joins them, so that names take no memory.
 class LineWriter:
     """Writes lines to a file of ``scratch``, which appears once it is whole; without lines, no file
     appears."""
@@ -143,6 +138,8 @@ class ShardCreated(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     file_bytes: Integer
 
 
+# A create task has many output shards, and ends when all are staged. Each shard is logged as soon
+# as its receipt has come, so that a resumed job need not write it again.
 class CreatedLog:
     """The log of one worker; lines are appended, each whole.
 

@@ -1,9 +1,7 @@
 """Spill files: the payload of a job's records, one file for each worker and partition.
 
 Workers append to their files. Bytes that a dead worker appended stay in its files and are not read,
-as only the ranges in index files are. A partition is read as *blocks*, one for each shard with
-records in it, one after the other in shard order, as if they were one file. Blocks of this node are
-read from their files; blocks of other nodes arrive in large pieces.
+as only the ranges in index files are.
 """
 
 from __future__ import annotations
@@ -208,6 +206,9 @@ class _Fetch(Struct, frozen=True):
     blocks: Iterator[Payload]
 
 
+# A partition is read as blocks, one for each shard with records in it, one after the other in shard
+# order, as if they were one file. Blocks of this node are read from their files; blocks of other
+# nodes arrive in large pieces.
 class SpillReader:
     """Reads one partition's spill."""
 

@@ -2,11 +2,6 @@
 
 A shard that fits in the buffer is read in one piece. For a larger one, the headers are read first,
 then its bytes, window by window.
-
-The records of an input are formed by the job's reactions, those of an output from its members as
-they are stored. An output does not mark where a record ends: members side by side with one key are
-one record, and a repeated name begins another one. But records of one key may be side by side and
-have no name in common: then the inputs decide which records to look for.
 """
 
 from __future__ import annotations
@@ -305,6 +300,10 @@ def output_key_bytes(members: MemberTable) -> tuple[Int64s, Bools]:
     return np.where(stray, members.names.lengths, split.key_bytes), stray
 
 
+# The records of an input are formed by the job's reactions, those of an output from its members as
+# they are stored. An output does not mark where a record ends: members side by side with one key
+# are one record, and a repeated name begins another one. But records of one key may be side by side
+# and have no name in common: then the inputs decide which records to look for.
 def output_records(
     members: MemberTable,
     member_digests: UInt64s,

@@ -1,38 +1,8 @@
 """``dsort verify``: reads a result and its inputs again, and reports the differences.
 
 Everything is worked out anew from the bytes and the spec in the manifest; nothing that the job
-planned or indexed is used. Both sides become columns of digests (about 30 bytes a record), which
-are sorted and compared; payload is read through one buffer.
-
-====================  =============================================================================
-problem               what it means
-====================  =============================================================================
-``replaced``          shards of a later job have the names of the result's: nothing is read
-``manifest``          the manifest contradicts itself, or its inputs are not in the spec's order
-``missing_shard``     an output shard is not there
-``corrupt_shard``     a shard cannot be read as a tar to its end
-``incomplete_shard``  an input does not end as a whole tar does, and the spec says to abort then
-``size``              an output shard is longer or shorter than the manifest says
-``checksum``          its XXH3-64 is not the manifest's
-``counts``            it has other counts of records, members or payload bytes; an input, of records
-``format``            an output shard holds more than raw members and an end marker
-``name``              its name is not the one that the template gives at its place
-``cut``               it closes too early or too late
-``missing_record``    a record of the inputs is in no output, and no reaction explains that
-``changed_bytes``     a record's members or their bytes (headers, payload) are not the input's
-``split_record``      a record's members are not side by side
-``doubled_record``    a record is in the outputs more often than in the inputs
-``undropped_record``  a record is there that the spec says to drop
-``foreign_record``    a record is in no input
-``misplaced_record``  the external key map gives the record another template
-``duplicate_key``     two records have one key, though ``duplicate_keys`` says drop, rename or abort
-``order``             a record is before one that should come first; ties keep input order
-``index``             the wids index, or another sidecar, does not agree with the shards
-====================  =============================================================================
-
-If an input is gone or has another size than at the time of the job, records are not compared with
-the inputs, and a warning reports that. An input that was only written or moved since (another etag)
-is compared all the same, with a warning.
+planned or indexed is used. Both sides become columns of digests, which are compared. An input that
+was written again (another etag) is compared all the same, with a warning.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""GPUs for processes of user code: which steps need GPUs, and which process uses which GPU.
-
-A worker has one process of each step that needs GPUs. On Ray, a worker is given the GPUs that its
-processes need, and sees no others. On one machine, workers share the GPUs: each worker takes a
-place by locking a file in scratch. The lock ends with the worker, so a replacement finds the place
-free.
-"""
+"""GPUs for processes of user code: which steps need GPUs, and which process uses which GPU."""
 
 from __future__ import annotations
 
@@ -86,6 +80,10 @@ def gpus_here() -> tuple[str, ...]:
     return ()
 
 
+# A worker has one process of each step that needs GPUs. On Ray, a worker is given the GPUs that its
+# processes need, and sees no others. On one machine, workers share the GPUs: each worker takes a
+# place by locking a file in scratch. The lock ends with the worker, so a replacement finds the
+# place free.
 class GpuPlace:
     """The GPUs of one worker. ``gpus``: the GPUs of this machine, which workers share; None: the
     worker has all GPUs that this process sees."""

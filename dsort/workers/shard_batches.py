@@ -1,12 +1,5 @@
 """Batches of input shards: of one shard, with all that may be odd about it, or of a run of small
-shards, each of which is scanned by itself.
-
-Forming, hashing, partitioning and writing the records of a shard takes some hundred calls of NumPy,
-and a file. For a shard of ten records, that costs more than reading it. A run has one index file,
-and one piece in the spill of each partition, so that neither number grows as shards times
-partitions. A shard that is not plain (see ``_is_plain``) is left to be extracted alone, so that its
-oddities are reported for that shard.
-"""
+shards, each of which is scanned by itself."""
 
 from __future__ import annotations
 
@@ -220,6 +213,11 @@ class _Scanned(Struct, frozen=True):
     end: int
 
 
+# Forming, hashing, partitioning and writing the records of a shard takes some hundred calls of
+# NumPy, and a file. For a shard of ten records, that costs more than reading it. A run has one
+# index file, and one piece in the spill of each partition, so that neither number grows as shards
+# times partitions. A shard that is not plain (see `_is_plain`) is left to be extracted alone, so
+# that its oddities are reported for that shard.
 class RunBatches:
     """Makes batches of runs for one job, in one worker."""
 

@@ -1,9 +1,7 @@
 """Sinks write one output shard from the payload of its pieces, and check its length and content.
 
 All records travel in one container, the carrier. A :class:`RawSink` writes them unchanged, a
-``ConvertedSink`` in another container, and a ``RowSink`` writes rows of tables. A thread starts the
-writeback of finished ranges while the worker gathers the next ones: starting it blocks the caller
-as soon as the disk's queue is full.
+``ConvertedSink`` in another container, and a ``RowSink`` writes rows of tables.
 """
 
 from __future__ import annotations
@@ -200,6 +198,8 @@ SMALL_MAX = 32
 tenth of the time of shards of 1 KB."""
 
 
+# A thread starts the writeback of finished ranges while the worker gathers the next ones: starting
+# it blocks the caller as soon as the disk's queue is full.
 class Writeback:
     """One thread that starts writeback of ranges and closes objects, in the order of the calls."""
 

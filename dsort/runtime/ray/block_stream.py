@@ -1,17 +1,4 @@
-"""The protocol by which blocks of spill travel between nodes: messages, keys, and time limits.
-
-A worker connects to the agent of a node and sends tickets, one after the other.
-Each is answered before the next one is sent. Numbers are little-endian::
-
-    question   4 bytes length, ticket
-    answer     32 bytes proof (zeros if the ticket was not signed by this job); then chunks
-    chunk      4 bytes length, so many bytes; 4 zeros are the end of the block
-    failure    instead of a chunk: 4 bytes length with the highest bit set, the reason as a text
-
-It is a protocol of our own because the payload is files: the kernel sends them from its cache, and
-receives them in their final place. That takes 0.4 to 0.6 processor seconds a GiB on both ends; by
-Arrow Flight it was 1.2 to 1.5.
-"""
+"""The protocol by which blocks of spill travel between nodes: messages, keys, and time limits."""
 
 from __future__ import annotations
 
@@ -30,6 +17,17 @@ import orjson
 
 from dsort.scratch.spill import BLOCK_BYTES, SpillBlock
 
+# A worker connects to the agent of a node and sends tickets, one after the other. Each is answered
+# before the next one is sent. Numbers are little-endian:
+#
+# question   4 bytes length, ticket
+# answer     32 bytes proof (zeros if the ticket was not signed by this job); then chunks
+# chunk      4 bytes length, so many bytes; 4 zeros are the end of the block
+# failure    instead of a chunk: 4 bytes length with the highest bit set, the reason as a text
+#
+# It is a protocol of our own because the payload is files: the kernel sends them from its cache,
+# and receives them in their final place. That takes 0.4 to 0.6 processor seconds a GiB on both
+# ends; by Arrow Flight it was 1.2 to 1.5.
 BATCH_BYTES = 2 << 20
 """The largest chunk."""
 LENGTH = struct.Struct("<I")

@@ -1,11 +1,5 @@
 """The directory of a Ray that dsort started: private, and recognised as abandoned once its owner
-has died.
-
-::
-
-    dsort-ray-XXXXXXXX/   mode 0700: Ray makes some of its files writable for all users
-        owner.json        the process with which the Ray ends
-        r/                Ray's files and sockets"""
+has died."""
 
 from __future__ import annotations
 
@@ -26,6 +20,9 @@ from dsort.errors import StorageError
 from dsort.runtime.machine import Holder, Machine
 from dsort.runtime.ray.watchdog import end_holders, holders
 
+# dsort-ray-XXXXXXXX/   mode 0700: Ray makes some of its files writable for all users
+#     owner.json        the process with which the Ray ends
+#     r/                Ray's files and sockets
 PREFIX = "dsort-ray-"
 OWNER_FILE = "owner.json"
 OWNER_BYTES_MAX = 4096

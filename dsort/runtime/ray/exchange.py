@@ -1,10 +1,5 @@
 """How a worker on Ray gets data of other nodes: answers to requests through Ray, blocks of spill
-directly from their node.
-
-Only Ray can decide whether a node is lost. So every request that fails without Ray is repeated
-through Ray, which detects a node that is lost, slow or without the file. If Ray delivers the block
-nevertheless, the node cannot be reached from here, and its other blocks come through Ray.
-"""
+directly from their node."""
 
 from __future__ import annotations
 
@@ -74,6 +69,9 @@ class BlockRules(Struct, frozen=True):
     place: BlockPlace
 
 
+# Only Ray can decide whether a node is lost. So every request that fails without Ray is repeated
+# through Ray, which detects a node that is lost, slow or without the file. If Ray delivers the
+# block nevertheless, the node cannot be reached from here, and its other blocks come through Ray.
 class RayExchange:
     """The :class:`~dsort.scratch.nodes.Exchange` of a worker on Ray. ``prefix``: of agents' names.
 

@@ -1,12 +1,6 @@
 """The Ray runtime: each worker is an actor, and each node with workers has one more, the agent of
 its scratch. Actors run on a cluster, on a Ray that this process is already connected to, or on a
-Ray that the job starts.
-
-Ray carries tasks and answers, and small answers from another node's scratch; spill goes directly
-from node to node (``exchange``). Payload does not pass through this process. Ray retries requests
-for scratch only: dsort replaces a worker that died and does its task again, so that one limit
-covers both.
-"""
+Ray that the job starts."""
 
 from __future__ import annotations
 
@@ -133,6 +127,10 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
     return DsortWorker, DsortAgent
 
 
+# Ray carries tasks and answers, and small answers from another node's scratch; spill goes directly
+# from node to node (`exchange`). Payload does not pass through this process. Ray retries requests
+# for scratch only: dsort replaces a worker that died and does its task again, so that one limit
+# covers both.
 class RayRuntime:
     """Actors on Ray.
 

@@ -1,15 +1,6 @@
-"""The scratch nodes of a job on Ray.
-
-On each node with workers, an agent holds the scratch directory. It answers requests about the files
-there, from the coordinator and from workers of other nodes. Ids are made here, so that the id of a
-scratch node suffices to find its agent:
-
-``node_slot``  ``<node id>``, or ``<node id>-<n>`` for the scratch that was made after ``n`` were
-               lost there. Names the directory in the job's scratch directory.
-``scratch id`` ``<token>@<node_slot>``; the token is in the directory.
-``agent``      ``dsort-<job id>-<attempt>-<node_slot>``, in Ray's namespace ``dsort``. Each runtime
-               has another ``attempt``: agents of a dead coordinator may still exist.
-"""
+"""The scratch nodes of a job on Ray: on each node with workers, an agent holds the scratch
+directory, and answers requests about the files there from the coordinator and from workers of
+other nodes."""
 
 from __future__ import annotations
 
@@ -52,6 +43,13 @@ WORKERS_END_SECONDS_MAX = 5
 log = logger_of("runtime")
 
 
+# Ids are made here, so that the id of a scratch node suffices to find its agent:
+#
+# node_slot  <node id>, or <node id>-<n> for the scratch that was made after n were
+#            lost there. Names the directory in the job's scratch directory.
+# scratch id <token>@<node_slot>; the token is in the directory.
+# agent      dsort-<job id>-<attempt>-<node_slot>, in Ray's namespace dsort. Each runtime
+#            has another attempt: agents of a dead coordinator may still exist.
 def agent_name(prefix: str, node_slot: str) -> str:
     """The name of the agent of ``node_slot``; ``prefix``: job and attempt."""
     return f"dsort-{prefix}-{node_slot}"

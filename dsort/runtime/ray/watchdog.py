@@ -1,13 +1,4 @@
-"""A program that ends a Ray which dsort started, once the process that started it is gone.
-
-It uses only the standard library, because it starts before all parts of Ray, and has to outlive
-whatever ends its owner. It reads from a pipe whose other end only the owner holds. A byte means
-that the owner no longer needs the watchdog. The end of the pipe means that the owner died: the
-watchdog ends all processes of that Ray and removes its files.
-
-A process belongs to that Ray if it holds a file of the Ray's directory open for writing. All of
-Ray's processes do so from their first instruction on: their logs. (Their names and environments
-cannot be used, as they overwrite these.)"""
+"""A program that ends a Ray which dsort started, once the process that started it is gone."""
 
 from __future__ import annotations
 
@@ -56,6 +47,9 @@ def end_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
     watchdog.wait()
 
 
+# A process belongs to that Ray if it holds a file of the Ray's directory open for writing. All of
+# Ray's processes do so from their first instruction on: their logs. (Their names and environments
+# cannot be used, as they overwrite these.)
 def holders(directory: Path) -> list[int]:
     """The other processes that have files in ``directory`` open for writing."""
     within = f"{directory}/"
@@ -76,6 +70,10 @@ def end_holders(directory: Path, *, spare: int = 0) -> None:
         time.sleep(LOOK_S)
 
 
+# It uses only the standard library, because it starts before all parts of Ray, and has to outlive
+# whatever ends its owner. It reads from a pipe whose other end only the owner holds. A byte means
+# that the owner no longer needs the watchdog. The end of the pipe means that the owner died: the
+# watchdog ends all processes of that Ray and removes its files.
 def main() -> None:
     """Wait for the end of the owner."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
