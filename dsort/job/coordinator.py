@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import numpy  # noqa: F401 - first, at this depth of imports: see docs/design/start.md
+import numpy  # noqa: F401 - first, at this depth of imports: see docs/design/008-start.md
 from msgspec.structs import replace
 
 from dsort.data.tally import Tally

@@ -9,6 +9,7 @@ from tests.support.commands import ROOT
 from tests.support.doc_pages import hand_written
 
 COLUMNS_MAX = 120
+ARCHITECTURE_BYTES_MAX = 40_000
 LINES_MAX = {"README.md": 150, "docs/design": 80, "docs": 300}
 WIDE = re.compile(r"\||\[[^\]]+\]: |0 2 \* \* \* ")
 """Lines that cannot be wrapped: rows of tables, definitions of links, a crontab."""
@@ -42,3 +43,16 @@ def test_lines_of_pages_fit_in_120_columns() -> None:
         if len(line) > COLUMNS_MAX and not WIDE.match(line)
     ]
     assert not wide, "\n".join(["", *wide])
+
+
+def test_pages_of_decisions_are_numbered_and_listed() -> None:
+    stems = sorted(page.stem for page in (ROOT / "docs" / "design").glob("*.md"))
+    stems.remove("index")
+    assert [stem[:4] for stem in stems] == [f"{n:03d}-" for n in range(1, len(stems) + 1)]
+    for page in ("ARCHITECTURE.md", "docs/design/index.md", "mkdocs.yml"):
+        text = (ROOT / page).read_text("utf-8")
+        assert not [stem for stem in stems if stem not in text], page
+
+
+def test_the_page_on_the_architecture_can_be_read_at_once() -> None:
+    assert (ROOT / "ARCHITECTURE.md").stat().st_size <= ARCHITECTURE_BYTES_MAX
