@@ -1,20 +1,8 @@
-"""Makes the same seeded records in several containers, and keeps them.
+"""Makes the same seeded records in several containers, and keeps them; ``KINDS`` lists the records.
 
-Rates of container suites count the bytes of *payload*: what records hold without headers, padding
-and names. So the same records in two containers are the same work.
-
-| kind | a record |
-|---|---|
-| ``100k`` | 90 to 110 KB of random bytes, as a picture is |
-| ``3k`` | one JSON object of about 3 KB on one line: an identifier, and words |
-| ``3k-files`` | 2 to 4 KB of random bytes |
-| ``labelled-100k``, ``labelled-3k`` | the same as files, each with JSON of some 200 bytes |
-| ``classed-100k``, ``classed-3k`` | the same as files, each with JSON of a class and a length |
-| ``half`` | 100 KB of words, which shrink, and as much of random bytes, which do not |
-
-TFRecord, MDS and zip shards are what dsort converts tars to; all others are written here, by the
-libraries that everybody has.
-"""
+Rates of container suites count the bytes of payload, without headers, padding and names: so the
+same records in two containers are the same work. dsort converts tars to TFRecord, MDS and zip; the
+libraries of the formats write all others."""
 
 from __future__ import annotations
 
@@ -169,6 +157,10 @@ KINDS: dict[str, Callable[[random.Random, int], Iterator[Record]]] = {
     "classed-100k": classed,
     "classed-3k": classed_small,
 }
+"""Makers of records: ``100k`` 90 to 110 KB of random bytes, as a picture is; ``3k`` a JSON line of
+3 KB; ``3k-files`` 2 to 4 KB of random bytes; ``half`` 100 KB of words, which shrink, and as much of
+random bytes; ``labelled`` and ``classed`` the same as files, each with some 200 bytes of JSON, or
+with JSON of a class and a length."""
 
 
 def _records(request: ContainerRequest, shard: int) -> Iterator[Record]:

@@ -1,10 +1,8 @@
-"""Makes the data: seeded tar shards of incompressible records, as fast as the disk takes them.
+"""Makes seeded tar shards of incompressible records, as fast as the disk takes them.
 
-A record has two members: ``.jpg`` (random bytes, the size jittered) and ``.cls`` (three digits).
-A shard is built as one array of 512-byte blocks: random everywhere, then headers, padding and
-the end of the archive are laid over it. Only NumPy's raw bit streams are used, which never change
-between releases, so a seed means the same bytes on every machine.
-"""
+A record has two members: ``.jpg`` (random bytes) and ``.cls`` (three digits). A shard is one array
+of random 512-byte blocks, with headers, padding and an end laid over it. NumPy's raw bit streams
+never change between releases, so a seed means the same bytes on every machine."""
 
 from __future__ import annotations
 

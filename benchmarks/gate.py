@@ -1,10 +1,8 @@
 """Whether dsort takes more processor time than an earlier commit of it:
+``python -m benchmarks.gate BASE [--pairs 10] [--only map-100k,spill-1k] [--data DIR]``.
 
-    python -m benchmarks.gate BASE [--pairs 10] [--only map-100k,spill-1k] [--data DIR]
-
-Both take turns at whole commands, with compiled bytecode and the same libraries. The gate holds
-(exit code 0) where the upper 90 % bound of each median ratio is at most ``RATIO_MAX``.
-"""
+Both run whole commands by turns, with compiled bytecode and the same libraries. The gate holds
+(exit code 0) where the upper 90 % bound of each median ratio is at most ``RATIO_MAX``."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""``dsort.loader`` beside other loaders: samples a second, the first batch, and where it goes on.
+"""``dsort.loader`` beside other loaders: samples a second, the first batch, and a resumed loop.
+``python -m benchmarks.loader --directory DIR [--megabytes 512] [--only bytes|jpeg|resume]``
 
-    python -m benchmarks.loader --directory DIR [--megabytes 512] [--only bytes|jpeg|resume]
-
-Each contender reads the same tars, which were just written or read, ``--rounds`` times in a process
-of its own; what counts is the best round by wall clock, and the processor seconds of it. Lines go
-to stderr, and one JSON object to stdout. With PyTorch installed, webdataset's ``WebLoader`` takes
-part with two workers, too.
-"""
+Each loader reads the same tars in ``--rounds`` processes; the best by wall clock counts. Lines go
+to standard error, one JSON object to standard output."""
 
 from __future__ import annotations
 

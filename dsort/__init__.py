@@ -1,16 +1,8 @@
 """dsort shuffles, sorts and reshards sharded training data inside a bucket.
 
-::
+    dsort.read("images/*.tar").shuffle(seed=42).write("out/a-%06d.tar", size="1GB").run()
 
-    import dsort
-
-    report = dsort.read("images/*.tar").shuffle(seed=42).write("out/a-%06d.tar", size="1GB").run()
-    for record in dsort.read_shards(report):
-        print(record.key, list(record.members))
-
-Names are loaded when they are first used. ``Client``, which speaks with a service, needs the extra
-``client`` (``pip install "dsort-shards[client]"``).
-"""
+Names are loaded when they are first used. ``Client`` needs the extra ``client``."""
 
 from __future__ import annotations
 

@@ -1,47 +1,7 @@
-"""Every error dsort raises on purpose, as one tree.
+"""The errors that dsort raises on purpose, as one tree below ``DsortError``.
 
-::
-
-    DsortError                    exit  http  who is at fault, what helps
-    ├── SpecError                   2    400  the spec or the command line: correct it
-    ├── InputError                  3    422  the data: a shard, a record, a key map
-    │   ├── MissingShardError
-    │   ├── CorruptShardError                 names shard, offset and reason
-    │   ├── UnsupportedShardError             a good shard of a kind that dsort cannot read
-    │   ├── ChangedInputError                 an input changed while the job ran
-    │   ├── DuplicateError                    duplicated_records / duplicate_keys: abort
-    │   ├── ContentKeyError                   a record's content key is missing or unreadable
-    │   ├── KeyMapError                       the external key map, or a record it does not place
-    │   ├── MixError                          inputs have not the records that a mix wants
-    │   ├── ShardEndError                     incomplete_shards / concatenated_shards: abort
-    │   ├── StrayMemberError                  stray_members: abort
-    │   ├── TransformError                    a step cannot be done, or not on this record
-    │   ├── UnsafeNameError                   unsafe_names: abort
-    │   └── VerifyError                       `dsort verify` found a difference
-    ├── StorageError                4    502  the bucket or the disk
-    │   ├── ObjectNotFoundError
-    │   ├── StorageAccessError                permission denied
-    │   ├── StorageFullError                  no room left for outputs or scratch
-    │   ├── NamesTakenError         2    409  objects have the names that outputs would get
-    │   └── TransientStorageError             a request failed that may well succeed if tried again
-    ├── WorkerLostError             5    500  a worker died several times
-    │   └── ScratchLostError                  with a node, and the scratch on it (the job mends it)
-    ├── JobConflictError            2    409  another coordinator runs the job, or none
-    ├── JobStoppedError       130/143    409  stopped by the user
-    ├── ServiceError                6    502  the service cannot be reached, or refuses
-    │   ├── NotFoundError                404  no such job, schedule or token that you may see
-    │   ├── ConflictError                409  the state of the thing does not allow it
-    │   ├── UnauthorizedError            401  no token, or one that the service does not know
-    │   ├── ForbiddenError               403  the token's role or buckets do not allow it
-    │   │   └── CodeRefusedError    2    403  code that the user has not allowed, here
-    │   ├── TooLargeError                413  the request's body
-    │   ├── TooSlowError                 408  the request's body
-    │   ├── TooManyRequestsError         429  wait ``retry_after_s``
-    │   └── NotSupportedError            501  a request of a peer's client that dsort does not serve
-    └── InvariantError              1    500  a bug of dsort: please report it
-
-A message says what happened and to what (job, shard, record, field); ``hint`` says what would
-help. Exit codes are class attributes, so that the command line needs no table of its own.
+A message names the event and its place (job, shard, record, field); ``hint`` names a remedy. Exit
+code and HTTP status are attributes of the class, so that no face of dsort needs a table of them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Lines about what dsort does, for those who ask why it waits or fails: standard ``logging``, with
-one logger a room, ``dsort.storage``, ``dsort.job`` and so on.
+"""Log lines: standard ``logging``, with one logger a room: ``dsort.storage``, ``dsort.job``.
 
-A program that imports dsort decides itself what becomes of them; nothing is configured here before
-a process of dsort's own asks for it: a command (:func:`lines_on_stderr`), a job's process of a
-service, or a worker. A worker's lines travel to its coordinator (:func:`lines_to_coordinator`) and
-are handled there, as if they were the coordinator's own (:func:`pass_on`).
-"""
+Importing dsort configures nothing. A process of dsort's own does: a command and a job's process of
+a service by :func:`lines_on_stderr`, a worker by :func:`lines_to_coordinator`, whose lines its
+coordinator handles as its own (:func:`pass_on`)."""
 
 from __future__ import annotations
 

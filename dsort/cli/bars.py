@@ -1,8 +1,4 @@
-"""The bars of :mod:`dsort.cli.progress`: the only module that loads rich, and only to draw.
-
-::
-
-    extract  ━━━━━━━━━━━━━━━━   123/1,000 shards   1.2 M records    512 MiB/s   0:12
+"""The bars of :mod:`dsort.cli.progress`. Only this module loads rich, and only to draw.
 
 There is no drawing thread: events draw, ten times a second at most.
 """

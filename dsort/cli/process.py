@@ -1,9 +1,7 @@
-"""The process of a command: whether it belongs to the command alone, as that of ``dsort start``
-does, or to a program that calls ``main``; and a child process for a command that uses Ray.
-
-When the Ray node on this machine is lost, Ray ends the process that uses it, with code 1 and with
-messages that users do not understand. Nothing in that process can prevent it. So a parent waits for
-the child, and reports the loss.
+"""The process of a command: whether it is the command's alone, or that of a program that calls
+``main``; and a child process for a command that uses Ray. When the Ray node of this machine is
+lost, Ray ends the process that uses it, with code 1 and messages of its own, and no code in that
+process can prevent it. So a parent waits for the child, and reports the loss.
 """
 
 from __future__ import annotations

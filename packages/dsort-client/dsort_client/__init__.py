@@ -1,16 +1,8 @@
-"""dsort_client speaks with a dsort service.
+"""dsort_client sends jobs to a dsort service, and reads what becomes of them:
+``dsort_client.Client("https://dsort.example.com").submit("spec.yaml")``.
 
-::
-
-    import dsort_client
-
-    with dsort_client.Client("https://dsort.example.com") as client:
-        job = client.wait(client.submit("spec.yaml").job_id)
-        job.raise_if_failed()
-
-Names are loaded when they are first used. All classes are dsort_client's own, also where
-``dsort-shards`` is installed: its ``dsort.Client`` raises the errors of ``dsort``.
-"""
+Names are loaded when they are first used. All classes are dsort_client's own: ``dsort.Client`` of
+``dsort-shards`` raises the errors of ``dsort``."""
 
 from __future__ import annotations
 
