@@ -139,6 +139,34 @@ def test_a_bare_name_is_a_column(tmp_path: Path, place: str) -> None:
         assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize("extension", [".tar", ".jsonl"])
+def test_inputs_are_joined_by_a_bare_name(tmp_path: Path, extension: str) -> None:
+    """It has the same bytes as ``json.text``, for all inputs and for one of them."""
+    WRITE[extension](tmp_path, ROWS[:-1])
+    (tmp_path / "more").mkdir()
+    for path in (tmp_path / "in").iterdir():
+        (tmp_path / "more" / path.name).write_bytes(path.read_bytes())
+
+    def joined(by: str, of_more: str) -> dict[str, bytes]:
+        inputs: list[dict[str, Any]] = [
+            {"name": "in", "input_bck": "in"},
+            {"name": "more", "input_bck": "more", "join": {"by": of_more}},
+        ]
+        for each in inputs:
+            each["input_extension"] = extension
+        join = {"by": by, "conflict": "first"}
+        spec = spec_of(overwrite=True, inputs=inputs, join=join)
+        del spec["input_bck"]
+        assert_verified(tmp_path, run_local(tmp_path, spec, workers=2).job_id)
+        return files_of(tmp_path / "out", "*.[tjp]*")
+
+    right = joined("json.text", "json.text")
+    numbers = rows_of(tmp_path, extension)
+    assert numbers == [("out", list(range(len(ROWS) - 1)))]
+    for by, of_more in (("text", "text"), ("text", "json.text"), ("json.text", "text")):
+        assert joined(by, of_more) == right
+
+
 ODD: list[dict[str, Any]] = [{"n": 90}, {"n": 91, "text": None}, {"n": 92, "text": ""}]
 
 
