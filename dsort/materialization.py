@@ -13,25 +13,40 @@ from typing import Final
 from msgspec.structs import replace
 
 from dsort.containers.registry import container_of
-from dsort.errors import InputError, NamesTakenError
-from dsort.job.sidecars import containers_named, directory_files
+from dsort.errors import InputError, InvariantError, JobConflictError, NamesTakenError, StorageError
+from dsort.job.sidecars import containers_named, directory_file_names, directory_files
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, open_with_settings
 from dsort.reading.view import ViewBucket, open_view, refuse_changed
 from dsort.results.earlier_results import later_than
 from dsort.results.job_ids import new_job_id
-from dsort.results.journal import discard_run
+from dsort.results.journal import (
+    JobDirectory,
+    Journal,
+    discard_run,
+    list_job_directories,
+    read_journal,
+)
+from dsort.results.journal_entries import (
+    Committing,
+    JobAccepted,
+    JournalState,
+    Planned,
+    PlannedRow,
+)
 from dsort.results.layout import manifest_name, staged_prefix
-from dsort.results.lease import Lease
+from dsort.results.lease import Lease, read_hold
 from dsort.results.manifest import Making, Manifest, ManifestOutput, write_manifest
 from dsort.results.report import Event, JobReport, report_of_manifest
 from dsort.results.reporter import Reporter
 from dsort.results.transaction import Transaction
+from dsort.scratch.logs import ShardCreated
 from dsort.settings import resolve_ref
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.staging import Staged, stage, stage_file
+from dsort.version import dsort_version
 
 __all__ = ["materialize_view"]
 
@@ -51,7 +66,7 @@ def materialize_view(
 ) -> JobReport:
     """Write the shards of ``view``, whose files are in ``files``, into a bucket, and return the
     report. ``InputError`` if this is no view, ``NamesTakenError`` if an object has the name of a
-    shard."""
+    shard. Before that, what materializations that died have left in the bucket is removed."""
     if view.spec.output != "view":
         text = f"the result of job {view.job_id} is no view: it has its shards"
         raise InputError(text, hint="output: view, or --view, makes a view")
@@ -63,10 +78,14 @@ def materialize_view(
     )
     bucket = open_with_settings(target, root=options.root, settings=options.settings)
     bucket.create()
+    done = _after_deaths(bucket, view.job_id)
+    if done is not None:
+        return done
     lease = Lease.take(bucket, wanted.job_id, attempt=1)
     lease.keep(on_lost=partial(_stop_for, stop), on_stop=partial(_stop_for, stop, "`dsort stop`"))
     try:
         copy = _Copy(wanted, source, bucket, on_event, stop)
+        copy.begin(view.job_id)
         made = copy.staged()
         refuse_changed(view.inputs, source.inputs)
         lease.check()
@@ -79,6 +98,57 @@ def materialize_view(
 
 def _stop_for(stop: StopFlag, why: str) -> None:
     stop.request(signal.SIGTERM, why)
+
+
+def _after_deaths(bucket: Bucket, view_id: str) -> JobReport | None:
+    """Remove what materializations that died have left in ``bucket``. Returns the report of one
+    that had written its manifest, if it was of the view of job ``view_id``."""
+    report = None
+    for each in list_job_directories(bucket):
+        state = _of_dead(bucket, each)
+        if state is None:
+            continue
+        is_whole = _end(bucket, each.job_id, state)
+        if is_whole and state.planned.digest == view_id:
+            report = _report(bucket, each.job_id)
+    return report
+
+
+def _of_dead(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
+    """The journal of a materialization that died: it has a plan, and unlike that of a job, no
+    inputs. None for anything else."""
+    job_id = directory.job_id
+    if not directory.has_journal or read_hold(bucket, job_id).live:
+        return None
+    try:
+        state = read_journal(bucket, job_id)
+        state.check()
+    except (InvariantError, JobConflictError, StorageError):
+        return None  # left for `dsort gc`
+    return state if state.planned and not state.has_inputs else None
+
+
+def _end(bucket: Bucket, job_id: str, state: JournalState) -> bool:
+    """Remove all that a materialization left; its shards, too, unless it had written its manifest.
+    Returns whether it had."""
+    names = [row.name for row in state.planned.shards]
+    prefix = staged_prefix(job_id)
+    given = {f"{prefix}{at}": (names[at], each.receipt) for at, each in state.created.items()}
+    lease = Lease.take(bucket, job_id, attempt=state.attempts + 1)
+    lease.keep(on_lost=lambda why: None, on_stop=lambda: None)
+    try:
+        is_whole = bool(bucket.stat_many([manifest_name(job_id)]))
+        if not is_whole and state.committing:
+            Transaction(bucket, job_id).roll_back(names, given, notes_replaced=False)
+        lease.check()
+        discard_run(bucket, job_id, lease=lease, names=names)
+        return is_whole
+    finally:
+        lease.close()
+
+
+def _report(bucket: Bucket, job_id: str) -> JobReport:
+    return report_of_manifest(json.loads(bucket.read(manifest_name(job_id))), bucket.uri)
 
 
 class _Copy:
@@ -98,8 +168,23 @@ class _Copy:
         self._bucket = bucket
         self._stop = stop
         self._prefix = staged_prefix(wanted.job_id)
+        self._journal = Journal(bucket, wanted.job_id, 1)
         inputs = [container_of(each.extension) for each in wanted.spec.sources]
         self._reporter = Reporter(wanted.job_id, wanted.spec, inputs, on_event)
+
+    def begin(self, view_id: str) -> None:
+        """Put the names that are going to be given into the journal: it is read if this process
+        dies."""
+        job_id, spec, outputs = self._wanted.job_id, self._wanted.spec, self._wanted.outputs
+        names = [each.name for each in outputs]
+        beside = directory_file_names(containers_named(spec, names), names)
+        self._refuse_taken([*names, *beside])
+        rows = [PlannedRow(x.name, x.records, x.members, x.payload_bytes, 0) for x in outputs]
+        rows += [PlannedRow(name, 0, 0, 0, 0) for name in beside]
+        now = later_than(None)
+        self._journal.append(JobAccepted(job_id, dsort_version(), spec.canonical(), now))
+        self._journal.append(Planned(view_id, tuple(rows)))
+        self._journal.flush()
 
     def staged(self) -> list[Staged]:
         """All shards, and the files that stand beside them, stored without names."""
@@ -110,7 +195,6 @@ class _Copy:
             self._reporter.phase("create", shards=len(outputs), bytes_total=total),
             ThreadPoolExecutor(AT_ONCE, thread_name_prefix="dsort-materialize") as threads,
         ):
-            self._refuse_taken([each.name for each in outputs])
             for output, each in zip(
                 outputs, threads.map(self._copied, range(len(outputs))), strict=True
             ):
@@ -126,6 +210,11 @@ class _Copy:
         job_id, bucket = self._wanted.job_id, self._bucket
         names = [each.name for each in made]
         given = {each.token: (each.name, each.receipt) for each in made}
+        for number, each in enumerate(made):
+            shard = ShardCreated(number, each.xxh3, each.receipt, "", each.size_bytes)
+            self._journal.append(shard)
+        self._journal.append(Committing())
+        self._journal.flush()
         transaction = Transaction(bucket, job_id, between=self._stop.raise_if_requested)
         try:
             transaction.publish(made, (), self._manifest)
@@ -133,8 +222,7 @@ class _Copy:
             bucket.delete(manifest_name(job_id))
             transaction.roll_back(names, given, notes_replaced=False)
             raise
-        stored = json.loads(bucket.read(manifest_name(job_id)))
-        return report_of_manifest(stored, bucket.uri)
+        return _report(bucket, job_id)
 
     def _refuse_taken(self, names: Sequence[str]) -> None:
         there = self._bucket.stat_many(names)
@@ -173,7 +261,6 @@ class _Copy:
             for each, schema in zip(containers, schemas, strict=True)
         ]
         files = directory_files(described, outputs)
-        self._refuse_taken([name for name, _ in files])
         for number, (name, data) in enumerate(files, len(outputs)):
             yield stage(self._bucket, f"{self._prefix}{number}", name, len(data), [data])
 
