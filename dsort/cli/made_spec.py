@@ -103,13 +103,14 @@ def _stream(source: str | None) -> str:
 
 def _choose(place: str, names: Iterable[str], source: str | None) -> tuple[str, int]:
     from dsort.containers.registry import check_supported, is_called
-    from dsort.naming.names import archive_extension, is_internal
+    from dsort.naming.names import VIEW_SUFFIX, archive_extension, is_internal
 
     counts = Counter(
-        extension
+        VIEW_SUFFIX if name.endswith(VIEW_SUFFIX) else archive_extension(name) or ""
         for name in names
-        if not is_internal(name) and (extension := archive_extension(name))
+        if not is_internal(name)
     )
+    has_view, _ = counts.pop(VIEW_SUFFIX, 0), counts.pop("", 0)
     if source is not None:
         wanted = suffix_of(source)
         try:
@@ -121,7 +122,9 @@ def _choose(place: str, names: Iterable[str], source: str | None) -> tuple[str, 
     else:
         raise MissingShardError(
             f"there is no shard in {place}",
-            hint="names of shards end in .tar, .jsonl, .parquet and the like; `dsort ls` lists the "
+            hint="it has a view: `dsort materialize` makes the shards"
+            if has_view
+            else "names of shards end in .tar, .jsonl, .parquet and the like; `dsort ls` lists the "
             "bucket, `dsort ingest` makes shards of loose files",
         )
     count = sum(number for each, number in counts.items() if is_called(f"x{each}", wanted))

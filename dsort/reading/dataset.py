@@ -378,7 +378,8 @@ def read_shards(
     - the report that :func:`dsort.run` returned, or the path or URI of a manifest
       (``.../manifest.json``): the shards of that result, in its order;
     - a bucket, with ``job_id``: the result of that job there;
-    - a bucket (a directory or a URI): all its shards, sorted by name;
+    - a bucket (a directory or a URI): all its shards, sorted by name; or its newest result, if that
+      is a view;
     - a shard, or a template of shards: ``s3://bucket/train-{000000..000099}.tar``;
     - a list of shards.
 

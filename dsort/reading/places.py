@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from dsort.containers.registry import check_supported, is_supported
 from dsort.errors import (
     ChangedInputError,
+    InputError,
     MissingShardError,
     ObjectNotFoundError,
     SpecError,
@@ -26,7 +27,7 @@ from dsort.naming.names import VIEW_SUFFIX, archive_extension, first_few, is_int
 from dsort.options import RunOptions, open_result, open_with_settings
 from dsort.reading.results import OF_A_JOB, FoundJob, find_result
 from dsort.results.job_ids import moment_of_id
-from dsort.results.manifest import parse_manifest
+from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobReport
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
@@ -132,7 +133,10 @@ def _is_bucket(text: str, options: RunOptions) -> bool:
 
 
 def _of_result(found: FoundJob, options: RunOptions) -> Iterator[ShardPlace]:
-    manifest = parse_manifest(found.read())
+    return _of_manifest(found, parse_manifest(found.read()), options)
+
+
+def _of_manifest(found: FoundJob, manifest: Manifest, options: RunOptions) -> Iterator[ShardPlace]:
     bucket = found.bucket if found.in_place else _open(manifest.spec.output_bck, options)
     opened, stored = open_result(manifest.spec, bucket, options), manifest.outputs
     if manifest.spec.output == "view":
@@ -155,12 +159,31 @@ def _of_bucket(text: str, options: RunOptions) -> Iterator[ShardPlace]:
         raise ObjectNotFoundError(f"there is no bucket {bucket.uri}", hint="is it mistyped?")
     listed = list(bucket.list(""))
     found = [info for info in listed if _is_shard(info.name)]
-    if not found and any(info.name.endswith(VIEW_SUFFIX) for info in listed):
-        return _of_result(find_result(text, options), options)
+    if any(info.name.endswith(VIEW_SUFFIX) for info in listed):
+        places = _of_newest_view(text, options, has_shards=bool(found))
+        if places is not None:
+            return places
     if not found:
         raise MissingShardError(f"there is no shard in {bucket.uri}")
     found.sort(key=lambda info: info.name)
     return (ShardPlace(bucket, info.name, info=info) for info in found)
+
+
+def _of_newest_view(
+    text: str, options: RunOptions, *, has_shards: bool
+) -> Iterator[ShardPlace] | None:
+    """The shards of the newest result of a bucket that has files of a view. None if the bucket has
+    shards, and this result is no view or there is none."""
+    try:
+        newest = find_result(text, options)
+    except InputError:
+        if has_shards:
+            return None
+        raise
+    manifest = parse_manifest(newest.read())
+    if has_shards and manifest.spec.output != "view":
+        return None
+    return _of_manifest(newest, manifest, options)
 
 
 def _is_shard(name: str) -> bool:

@@ -24,6 +24,7 @@ from dsort.loose_files.bucket import FilesBucket
 from dsort.moves.input_shard import InputShard
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import (
+    VIEW_SUFFIX,
     archive_extension,
     first_few,
     is_internal,
@@ -320,6 +321,8 @@ def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
 
 def _other_suffixes(passed_over: _SomeNames) -> str:
     """A hint with the suffixes of the shards that were passed over; empty if there are none."""
+    if any(name.endswith(VIEW_SUFFIX) for name in passed_over.first):
+        return "it has a view: `dsort materialize` makes the shards"
     suffixes = sorted({archive_extension(name) or "" for name in passed_over.first} - {""})
     if not suffixes:
         return ""

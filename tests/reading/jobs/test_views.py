@@ -83,6 +83,54 @@ def test_records_of_a_view_are_those_of_the_shards(where: str, here: Path) -> No
     assert [each.key for each in of_view.where(key)] == [key]
 
 
+def keys_of(where: str) -> list[str]:
+    return [each.key for each in dsort.read_shards(where)]
+
+
+def test_the_newest_result_of_a_bucket_is_read_if_it_is_a_view(here: Path) -> None:
+    shards = keys_of("out")
+    spec = {**VIEW, "output_bck": "out", "algorithm": {"kind": "shuffle", "seed": 5}}
+    report = dsort.run(spec)
+    assert keys_of("out") != shards
+    assert keys_of("out") == [each.key for each in dsort.read_shards(report)]
+    assert [each.key for each in dsort.Dataset("out", cache="")] == keys_of("out")
+    loaded = Loader("out", batch_size=None, order="sequential", cache="")
+    assert [each["__key__"] for each in loaded] == keys_of("out")
+    dsort.run({**SPEC, "output_format": "later-%03d"})
+    both = {each.shard for each in dsort.read_shards("out")}
+    assert both == {path.name for path in (here / "out").glob("*.tar")}
+    assert len(both) == 8
+
+
+def test_files_of_a_view_without_a_manifest_are_no_result(here: Path) -> None:
+    shards = keys_of("out")
+    (here / "out" / "x.tar.view").write_bytes(b"no view")
+    assert keys_of("out") == shards
+    manifest_in(here / "out").unlink()
+    assert keys_of("out") == shards
+    manifest_in(here / "view").unlink()
+    with pytest.raises(InputError):
+        keys_of("view")
+
+
+def test_a_damaged_manifest_of_the_newest_result_is_refused(here: Path) -> None:
+    report = dsort.run({**VIEW, "output_bck": "out", "algorithm": {"kind": "shuffle", "seed": 5}})
+    (here / "out" / f".dsort/{report.job_id}/manifest.json").write_bytes(b"{")
+    with pytest.raises(InputError):
+        keys_of("out")
+
+
+def test_a_job_that_reads_a_view_gets_the_command_that_makes_its_shards(
+    here: Path, cli: CommandLine
+) -> None:
+    ended = cli("shuffle", "view", "again")
+    assert ended.code == MissingShardError.exit_code
+    assert "dsort materialize" in ended.err
+    with pytest.raises(MissingShardError) as caught:
+        dsort.run({**SPEC, "input_bck": "view", "output_bck": "again"})
+    assert "dsort materialize" in caught.value.hint
+
+
 def test_one_file_of_a_view_opens_as_its_shard(here: Path, cli: CommandLine) -> None:
     with dsort.open("view/out-002.tar.view") as view, dsort.open("out/out-002.tar") as shard:
         assert [each.key for each in view] == [each.key for each in shard]
