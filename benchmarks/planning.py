@@ -27,7 +27,7 @@ from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import merge_pieces
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
-from dsort.scratch.nodes import ScratchNodes, ShardLocations
+from dsort.scratch.nodes import NoExchange, ScratchNodes, ShardLocations
 from dsort.workers.orderer import Orderer
 from dsort.workers.tasks import CutTask, DuplicatesTask, OrderTask
 
@@ -80,7 +80,7 @@ def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
             (HOME,), np.zeros(shards, np.int32), np.arange(shards, dtype=np.int32)
         ).dump(),
     )
-    nodes = ScratchNodes(HOME, store, None)
+    nodes = ScratchNodes(HOME, store, NoExchange())
     orderer = Orderer(nodes, Shuffle(seed="1"), container_of(".tar"), spill=False)
     bounds = [part * (1 << 64) // PARTS for part in range(PARTS)] + [0]
     for part in range(PARTS):

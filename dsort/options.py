@@ -42,6 +42,7 @@ class RunOptions(RayOptions, frozen=True):
     move: str = "auto"  # auto | map | range | spill
     workers: int | None = None  # None = one a core
     overwrite: bool | None = None  # None = as the spec says
+    force: bool = False  # replace and remove shards even if views point to them
     runtime: str = "local"  # local | ray
     bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
     settings: Settings = field(default_factory=Settings)  # how stores are reached

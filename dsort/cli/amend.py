@@ -191,6 +191,7 @@ def remove(
     bucket: options.JobBucket = None,
     root: options.Root = None,
     *,
+    force: options.Force = False,
     run: options.RunArguments,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
@@ -208,7 +209,7 @@ def remove(
     """
     found = find_job(dataset, bucket=bucket, root=root, finished=True)
     refuse_moved(found)
-    as_given = run_options(run, root=root, overwrite=False)
+    as_given = run_options(run, root=root, overwrite=False, force=force)
     from dsort import api
 
     with make_reporter(progress) as reporter, stoppable(reporter) as stop:

@@ -225,6 +225,7 @@ class MadeJob(options.RunArguments, frozen=True, kw_only=True):
     root: options.Root = None
     overwrite: options.Overwrite = False
     remove_stale: options.RemoveStale = False
+    force: options.Force = False
     dry_run: Annotated[bool, Option("--dry-run", help="Read and plan, but write nothing.")] = False
     print_spec: Annotated[
         bool,
@@ -266,7 +267,7 @@ def run_made_spec(
             context, asked, wait=how.wait, progress=style, as_json=how.as_json, verbose=how.verbose
         )
         return
-    as_given = run_options(how, root=how.root, overwrite=how.overwrite)
+    as_given = run_options(how, root=how.root, overwrite=how.overwrite, force=how.force)
     with make_reporter(style) as reporter:
         spec = read_spec(json.dumps(fields), None, None, warn=reporter.warn)
         _inform_of_seed(seed)

@@ -187,6 +187,14 @@ Overwrite = Annotated[
     bool,
     Option("--overwrite", help="Replace existing shards that have the names of output shards."),
 ]
+Force = Annotated[
+    bool,
+    Option(
+        "--force",
+        help="Replace and remove shards even if a view points to them: nothing can read that "
+        "view any more.",
+    ),
+]
 RemoveStale = Annotated[
     bool,
     Option(

@@ -55,6 +55,7 @@ HERE_ONLY = (
     "state_dir",
     "database",
     "run_code",
+    "force",
 )
 """Parameters of verbs that set how a job runs here; a service decides that for its jobs."""
 

@@ -142,7 +142,9 @@ def run_or_plan(
         return work(spec, options=as_given, on_event=reporter, stop=stop)
 
 
-def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> RunOptions:
+def run_options(
+    given: RunArguments, *, root: Path | None, overwrite: bool, force: bool = False
+) -> RunOptions:
     """The options as ``RunOptions``. Options that are not given come from the user's settings.
 
     A Ray cluster in the settings is used only if ``--ray`` is given. ``SpecError`` names the
@@ -174,6 +176,7 @@ def run_options(given: RunArguments, *, root: Path | None, overwrite: bool) -> R
         move=engine.move,
         workers=given.workers or settings.workers,
         overwrite=True if overwrite else None,
+        force=force,
         runtime="ray" if ray else "local",
         ray_address=(given.ray_address or settings.ray_address) if ray else None,
         ray_resources=resources,

@@ -32,6 +32,7 @@ def start(
     dry_run: DryRun = False,
     overwrite: options.Overwrite = False,
     remove_stale: options.RemoveStale = False,
+    force: options.Force = False,
     *,
     run: options.EngineArguments,
     progress: options.ProgressOption = "auto",
@@ -60,7 +61,7 @@ def start(
         asked = Submission(read_fields(spec, src, dst, **flags), priority, labels or (), dry_run)
         submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=verbose)
         return
-    as_given = run_options(run, root=root, overwrite=overwrite)
+    as_given = run_options(run, root=root, overwrite=overwrite, force=force)
     with make_reporter(progress) as reporter:
         job = read_spec(spec, src, dst, warn=reporter.warn, flags=flags)
         _refuse_one_stdin(spec, job)

@@ -27,6 +27,7 @@ from dsort.job.sidecars import (
     sidecars_written,
 )
 from dsort.naming.names import first_few
+from dsort.options import open_with_settings
 from dsort.results.earlier_results import listed_outputs, manifests_in, newest_first
 from dsort.results.layout import manifest_name
 from dsort.results.manifest import Manifest, parse_manifest
@@ -254,6 +255,8 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
     """``NamesTakenError`` if objects have names that the outputs get, or may get if their number is
     not known yet. Nothing if the job may replace them; a warning in a dry run."""
     sidecars = early_sidecar_names(job)
+    if not dry and not job.options.force:
+        _refuse_viewed(job)
     if job.overwrite:
         return
     if sidecars and job.buckets.outputs.exists():
@@ -263,6 +266,30 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
     if all(counts):
         existing = [name for name in existing if not _is_behind(job, name, counts)]
     _refuse(job, "the output template makes", existing, dry=dry)
+
+
+def _refuse_viewed(job: Job) -> None:
+    """``NamesTakenError`` if a view in the output bucket points to a shard that the job would
+    replace or remove."""
+    names = existing_names(job) if job.overwrite else []
+    if job.replaces_inputs:
+        names += [shard.name for shard in job.inputs]
+    if not names:
+        return
+    from dsort.results.views import places_of, views_into  # few jobs replace shards
+
+    bucket, options = job.buckets.outputs, job.options
+    found = views_into(
+        {place: name for name in names for place in places_of(bucket, [name])},
+        [bucket],
+        lambda ref: open_with_settings(ref, root=options.root, settings=options.settings),
+        manifests_max=MANIFESTS_READ_MAX,
+    )
+    for name, view in found.items():
+        raise NamesTakenError(
+            f"{name} in {bucket.uri} is not replaced: {view} points to it",
+            hint="remove the view first, or use --force: then nothing can read the view any more",
+        )
 
 
 def _is_behind(job: Job, name: str, counts: Sequence[int]) -> bool:

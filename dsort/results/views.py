@@ -49,17 +49,19 @@ def views_into(
     open_bucket: Opener,
     *,
     known: Iterable[ViewJob] = (),
+    manifests_max: int = MANIFESTS_READ_MAX,
 ) -> dict[str, str]:
-    """The results into which views point: by job id of the result, the view in words.
+    """The owners of objects to which views point: by owner, the view in words.
 
-    ``owners``: of each object, by its place (see ``places_of``), the job of its result.
-    ``buckets``: where the results are; the newest manifests in them are read. ``known``: jobs whose
+    ``owners``: of each object, by its place (see ``places_of``): the job of its result, or any
+    other text. ``buckets``: where the objects are; the ``manifests_max`` newest manifests in each
+    are read. ``known``: jobs whose
     views may be in other buckets. ``DsortError`` if such a view may point into ``buckets``, and its
     manifest cannot be read.
     """
     found: dict[str, str] = {}
     open_once = cache(open_bucket)
-    for uri, manifest in _views(buckets, open_once, known):
+    for uri, manifest in _views(buckets, open_once, known, manifests_max):
         places = places_read(_sources(manifest.spec, open_once), manifest.inputs, open_once)
         for place in places & owners.keys():
             found.setdefault(owners[place], f"the view of job {manifest.job_id} in {uri}")
@@ -67,11 +69,14 @@ def views_into(
 
 
 def _views(
-    buckets: Sequence[Bucket], open_bucket: Opener, known: Iterable[ViewJob]
+    buckets: Sequence[Bucket],
+    open_bucket: Opener,
+    known: Iterable[ViewJob],
+    manifests_max: int,
 ) -> Iterator[_View]:
     seen: set[tuple[str, str]] = set()
     for bucket in {each.uri: each for each in buckets}.values():
-        for manifest in _views_in(bucket):
+        for manifest in _views_in(bucket, manifests_max):
             seen.add((bucket.uri, manifest.job_id))
             yield _View(bucket.uri, manifest)
     for job_id, fields in known:
@@ -86,11 +91,11 @@ def _views(
                 continue  # the view was removed
 
 
-def _views_in(bucket: Bucket) -> Iterator[Manifest]:
+def _views_in(bucket: Bucket, manifests_max: int) -> Iterator[Manifest]:
     """The views among the newest manifests of ``bucket``. Strangers may have written there: a
     manifest that cannot be read is no view, because no reader could open it."""
     newest = sorted(manifests_in(bucket), key=lambda info: info.mtime_ns, reverse=True)
-    for info in newest[:MANIFESTS_READ_MAX]:
+    for info in newest[:manifests_max]:
         try:
             data = read_small(bucket, info.name, bytes_max=MANIFEST_BYTES_MAX)
             manifest = parse_manifest(data) if _MAY_BE_VIEW.search(data) else None

@@ -66,7 +66,7 @@ NO_FIELDS = {
     *("token_file", "local", "root", "spec", "help", "file", "run_code", "dataset", "bucket"),
     "print_spec",
     *("workers", "bandwidth_max", "scratch", "move", "places", "keys"),
-    *("ray", "ray_address", "ray_resources", "ray_labels"),
+    *("force", "ray", "ray_address", "ray_resources", "ray_labels"),
 }
 """Parameters that set no field of a spec: errors about them name them already."""
 
