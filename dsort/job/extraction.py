@@ -395,7 +395,7 @@ TASKS_A_WORKER = 8
 def can_run(job: Job) -> bool:
     """Whether a job's input shards may be extracted in runs: runs have no steps, and none of the
     operators that need each shard by itself."""
-    from dsort.workers.operators.all_operators import allow_runs  # imports all operators
+    from dsort.workers.operators.all_operators import allow_runs
 
     pipeline = job.pipeline
     more_than_keys = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -233,6 +234,11 @@ class Pipeline(Struct, frozen=True, dict=True):
         """Whether some step makes new records: members with new headers, like the members that a
         conversion makes."""
         return any(step.needs == "payload" for step in self.steps)
+
+    @property
+    def member_defaults(self) -> Sequence[tuple[str, bytes]]:
+        """The members that the container of the outputs adds to records that lack them."""
+        return self.carrier.packing.member_defaults if self.carrier.packing else ()
 
     @property
     def reads_rows(self) -> bool:

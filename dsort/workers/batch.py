@@ -27,7 +27,7 @@ from dsort.moves.slices import hash_records, slices_of
 from dsort.order.base import Algorithm
 from dsort.order.class_numbers import ClassCounter
 from dsort.order.placement import Placement
-from dsort.pipeline.pipeline import Deduplication, Pipeline
+from dsort.pipeline.pipeline import Deduplication
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog
 from dsort.scratch.requests import classes_of_shard
@@ -171,11 +171,6 @@ class Operator(ABC):
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         self.pipeline, self.store = setup.pipeline, store
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Whether a job may need this operator."""
-        return True
 
     @abstractmethod
     def apply(self, batch: Batch) -> None:

@@ -162,11 +162,6 @@ class NoteOrigins(Operator):
 
     in_rows = True
 
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Whether the index keeps origins."""
-        return pipeline.result.keeps_origins
-
     def apply(self, batch: Batch) -> None:
         """Note the origins of the records of a batch."""
         batch.found = batch.found.beside(_origins_of(batch.read, batch.records, self.pipeline))

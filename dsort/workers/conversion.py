@@ -152,12 +152,7 @@ class AddMemberDefaults(Operator):
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         super().__init__(setup, store)
-        self._defaults = _defaults(setup.pipeline)
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Whether the container has such members."""
-        return bool(_defaults(pipeline))
+        self._defaults = setup.pipeline.member_defaults
 
     def apply(self, batch: Batch) -> None:
         """Add the members to the records of a batch that is converted, and count them."""
@@ -167,11 +162,6 @@ class AddMemberDefaults(Operator):
         batch.named, batch.records = named, records
         names = shown_names(batch.shard.name, named, made)
         batch.log.add("members_defaulted", len(made), names)
-
-
-def _defaults(pipeline: Pipeline) -> Sequence[tuple[str, bytes]]:
-    packing = pipeline.carrier.packing
-    return () if packing is None else packing.member_defaults
 
 
 def _with_member_defaults(

@@ -34,7 +34,6 @@ from dsort.order.equal_keys import (
     join_rows,
     left_out_in,
 )
-from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes, ShardLocations
@@ -272,11 +271,6 @@ _STRAY = b"\0"
 
 class LeaveOutByJoin(Operator):
     """Removes what a join leaves out, and notes the places of the pieces that stay."""
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Whether inputs are joined."""
-        return bool(pipeline.join)
 
     def apply(self, batch: Batch) -> None:
         """Change ``batch``; count what is removed, and log its names."""

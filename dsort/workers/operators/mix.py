@@ -14,7 +14,6 @@ from dsort.data.tally import FLOW_ADDED, FLOW_DROPPED, Tally
 from dsort.moves.bare import BARE
 from dsort.moves.input_shard import ShardBytes
 from dsort.naming.names import readable
-from dsort.pipeline.pipeline import Pipeline
 from dsort.workers.batch import Batch, Operator
 
 
@@ -22,11 +21,6 @@ class LeaveOutEqual(Operator):
     """Removes the records that a survey has found equal to others."""
 
     in_runs = True
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Whether equal records are left out of weighed inputs."""
-        return pipeline.deduplicates_first
 
     def apply(self, batch: Batch) -> None:
         """Change the records of ``batch``; count what is removed, and log its names."""
@@ -50,7 +44,7 @@ class CopyRecords(Operator):
 
     def apply(self, batch: Batch) -> None:
         """Copy and leave out the records of a batch; count both."""
-        if batch.task.copies is None:
+        if batch.task.copies is None:  # a pass before the numbers of copies are known
             return
         counts = batch.task.copies.counts(batch.records.key_hash)
         _count(batch.shard.name, counts, batch.log)

@@ -46,11 +46,6 @@ class SettleExactOutputs(Operator):
 
     in_rows = True
 
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Whether outputs have exact numbers."""
-        return pipeline.division.is_counted
-
     def apply(self, batch: Batch) -> None:
         """Change the facts of ``batch``."""
         task, found, name = batch.task, batch.found, batch.task.stage.borders
@@ -92,11 +87,6 @@ class PlaceRecords(Operator):
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         super().__init__(setup, store)
         self._columns = columns_to_place(setup.pipeline)
-
-    @staticmethod
-    def is_needed(pipeline: Pipeline) -> bool:
-        """Whether there are several outputs, or a key map."""
-        return bool(pipeline.division) or pipeline.keymap is not None
 
     def apply(self, batch: Batch) -> None:
         """Add the outputs of records to the facts."""
