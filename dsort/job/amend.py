@@ -88,11 +88,9 @@ def warn_of_old_keys(job: Job) -> None:
 
 
 def claim_base(job: Job) -> None:
-    """Claim the result, so that no other job amends it. ``JobConflictError`` if another job
-    does."""
+    """Claim the result that the job amends, so that no other job amends it. ``JobConflictError`` if
+    another job does."""
     base = job.found.base
-    if not job.amends:
-        return
     name, bucket = amended_name(base.job_id), job.buckets.outputs
     claim = json.dumps({"job_id": job.job_id}).encode()
     if bucket.write_new(name, claim) or _claimed(bucket, name) == job.job_id:
@@ -106,8 +104,6 @@ def claim_base(job: Job) -> None:
 def release_base(job: Job) -> None:
     """Give up the claim on the result, which this job does not amend."""
     base = job.found.base
-    if not job.amends:
-        return
     name, bucket = amended_name(base.job_id), job.buckets.outputs
     if _claimed(bucket, name) == job.job_id:
         bucket.delete(name)
@@ -117,8 +113,6 @@ def release_base(job: Job) -> None:
 def refuse_lost_claim(job: Job) -> None:
     """``JobConflictError`` unless this job still has the claim on the result."""
     base = job.found.base
-    if not job.amends:
-        return
     other = _claimed(job.buckets.outputs, amended_name(base.job_id))
     if other != job.job_id:
         who = f"job {other}" if other else "another job"
@@ -126,11 +120,9 @@ def refuse_lost_claim(job: Job) -> None:
 
 
 def amended(job: Job, made: Manifest) -> Manifest:
-    """The manifest of the job: what the job itself has ``made``, or the whole result if the job
-    amends one. If the job removed keys, the file with their hashes is written."""
+    """The manifest of the whole result that the job amends, once the job has ``made`` its part. If
+    the job removed keys, the file with their hashes is written."""
     base = job.found.base
-    if not job.amends:
-        return made
     shards = result_shards(job, made.outputs)
     beside = result_sidecars(job, shards, made.sidecars)
     earlier = base.history.earlier
@@ -231,8 +223,6 @@ def _claimed(bucket: Bucket, name: str) -> str:
 def result_shards(job: Job, outputs: Sequence[ManifestOutput]) -> Sequence[ManifestOutput]:
     """All shards of the result, in output order, once the job has written ``outputs``."""
     base = job.found.base
-    if not job.amends:
-        return outputs
     if not job.replaces_inputs:
         return [*base.outputs, *outputs]
     written = {shard.name: shard for shard in outputs}
@@ -256,8 +246,6 @@ def result_sidecars(
 def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
     """``InputError`` if the names ``shards`` would move the files that list the whole result."""
     base = job.found.base
-    if not job.amends:
-        return
     known = {each.name for each in base.sidecars}
     for each in sidecars_written(job, shards):
         if each.ordinal < 0 and each.name not in known:

@@ -149,7 +149,7 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     if plan.shards.total("records") != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.buckets.outputs, staged_prefix(job.job_id)
-    whole = result_shards(job, outputs)
+    whole = result_shards(job, outputs) if job.amends else outputs
     index = index_name(job.job_id) if "wids" in job.pipeline.result.sidecars else ""
     before = noted_sidecars(bucket, job.job_id) if job.attempt.was_committing else []
     receipt, named = created.shards.receipt, list[Staged]()
@@ -179,7 +179,8 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     content = partial(_manifest, job, outputs, index, beside, listed_lineage)
     moment = _moment(job)
     last = _stage_manifest(job, content(moment))
-    refuse_lost_claim(job)
+    if job.amends:
+        refuse_lost_claim(job)
     job.attempt.lease.check()
     job.stop.raise_if_requested()  # the lease has checked for a request to stop
     transaction, given = transaction_of(job), cast(Sequence[Staged], shards)
@@ -281,7 +282,8 @@ def rollback(job: Job) -> PutBack:
     bucket.discard(staged_prefix(job.job_id), names=names_stored(job))
     bucket.delete(reactions_name(job.job_id))
     bucket.delete(rejects_name(job.job_id))
-    release_base(job)
+    if job.amends:
+        release_base(job)
     names, notes = _numbered_names(job), _notes_replaced(job)
     done = transaction_of(job).roll_back(names, job.outcome.naming, notes_replaced=notes)
     if not done.gave_names:
@@ -358,25 +360,24 @@ def _manifest(
         )
         for ordinal, shard in enumerate(job.inputs)
     ]
-    whole = amended(
-        job,
-        Manifest(
-            job_id=job.job_id,
-            created=created,
-            spec=job.spec,
-            inputs=inputs,
-            outputs=outputs,
-            index=index or None,
-            sidecars=sidecars,
-            lineage=lineage,
-            code=[
-                {"step": number, "kind": step.kind, **json.loads(step.known)}
-                for number, step in enumerate(job.pipeline.steps)
-                if isinstance(step, PayloadStep) and step.known
-            ],
-            classes=classes_of(job),
-        ),
+    whole = Manifest(
+        job_id=job.job_id,
+        created=created,
+        spec=job.spec,
+        inputs=inputs,
+        outputs=outputs,
+        index=index or None,
+        sidecars=sidecars,
+        lineage=lineage,
+        code=[
+            {"step": number, "kind": step.kind, **json.loads(step.known)}
+            for number, step in enumerate(job.pipeline.steps)
+            if isinstance(step, PayloadStep) and step.known
+        ],
+        classes=classes_of(job),
     )
+    if job.amends:
+        whole = amended(job, whole)
     reactions = job.reporter.reactions()
     if job.replaces_inputs:  # they would name removed keys
         reactions = tuple(replace(each, samples=()) for each in reactions)

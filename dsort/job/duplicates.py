@@ -119,7 +119,7 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
 def _key_search(job: Job) -> _Search:
     """The search for records whose key an earlier record has, or the result that they are added
     to."""
-    return replace(_BY_KEY, known=known_keys(job))
+    return replace(_BY_KEY, known=known_keys(job) if job.appends else ())
 
 
 def _equal_search(job: Job) -> _Search:

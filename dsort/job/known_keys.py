@@ -24,7 +24,7 @@ def compares_known_keys(job: Job) -> bool:
     """Whether the keys of the job's records are compared with those of the result that they are
     added to. The keys of joined records, and keys that are only numbers, are not."""
     pipeline = job.pipeline
-    if not job.appends or pipeline.join:
+    if pipeline.join:
         return False
     is_asked = pipeline.drops_same_keys or pipeline.reading.policies.duplicate_keys != "ignore"
     return is_asked and not all(form.container.numbers_records for form in pipeline.outputs)

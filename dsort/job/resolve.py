@@ -75,7 +75,7 @@ def resolve(job: Job, tally: Tally, *, dry: bool) -> None:
             _resolve_again(job)
         else:
             _resolve_first(job, tally, dry=dry)
-        if not dry:
+        if job.amends and not dry:
             claim_base(job)
         total = sum(shard.size_bytes for shard in job.inputs)
         log.debug("%d input shards have %d bytes", len(job.inputs), total)

@@ -325,8 +325,9 @@ def refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
     beside = directory_file_names(containers_named(job.spec, plan.names), plan.names)
     if not job.replaces_inputs:
         refuse_beside_inputs(job, beside)
-    refuse_moved_sidecars(job, plan.names)
-    refuse_other_schema(job, plan.schema)
+    if job.amends:
+        refuse_moved_sidecars(job, plan.names)
+        refuse_other_schema(job, plan.schema)
     sidecars = sidecars_written(job, plan.names)
     refuse_alike(sidecars)
     beside += [each.name for each in sidecars]
