@@ -115,5 +115,5 @@ def pyarrow() -> Contender:
 
 
 def _compression_of(task: Task) -> str:
-    """Files that are compressed already are not compressed once more, by anybody."""
+    """Files that are compressed already are not compressed once more."""
     return "snappy" if task.data.profile in TEXT_PROFILES else "uncompressed"

@@ -176,7 +176,7 @@ def round_robin(
 
 
 def tell(run: Run) -> None:
-    """One line about a run, for whoever waits."""
+    """One line about a run, for the terminal."""
     what = run.failure or (
         f"{run.megabytes_per_second:.0f} MB/s, work {run.work_seconds:.2f} s, "
         f"sync {run.sync_seconds:.2f} s, whole {run.whole_seconds:.2f} s"

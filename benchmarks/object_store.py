@@ -70,7 +70,7 @@ class Store:
 
     def new_bucket(self) -> str:
         """A fresh bucket that has been written to: SeaweedFS takes a second for the first object,
-        which would be on the account of whoever puts it there."""
+        which would be on the account of the process that puts it there."""
         name = str(self.server.new_bucket_name())
         client = self.server.client()
         client.create_bucket(Bucket=name)
@@ -279,7 +279,7 @@ def run_on_store(
 
 
 def _loopback_bytes() -> int:
-    """Bytes that went over the loopback interface so far, whoever sent them: the client and the
+    """Bytes that went over the loopback interface so far, of all senders: the client and the
     server are all that is there."""
     return int(psutil.net_io_counters(pernic=True)["lo"].bytes_sent)
 

@@ -87,7 +87,7 @@ class Row:
     """Bytes read from disks over those of the inputs, as ``/proc/<pid>/io`` counts the tree."""
     written_ratio: float | None = None
     peak_bytes: int = 0
-    """The most anonymous and shared memory that the tree had at one time; 0: nobody looked."""
+    """The most anonymous and shared memory that the tree had at one time; 0: not measured."""
 
 
 def summarise(runs: Sequence[Run]) -> list[Row]:

@@ -30,7 +30,7 @@ __all__ = ["S3Server", "seaweedfs"]
 START_SECONDS_MAX = 180
 STARTS_MAX = 3
 POLL_SECONDS = 0.1
-TERM_SECONDS = 1  # it would take 10 to 17 s to end gracefully, and nobody needs its data
+TERM_SECONDS = 1  # it would take 10 to 17 s to end gracefully, and its data is not needed
 REGION = "us-east-1"
 
 _numbers = count(1)
@@ -56,7 +56,7 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_CONFIG_FILE": os.devnull,  # nothing of whoever runs the tests
+            "AWS_CONFIG_FILE": os.devnull,  # nothing of the user who runs the tests
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         }
 

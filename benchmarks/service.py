@@ -164,7 +164,7 @@ def _list(url: str, rounds: int) -> dict[str, Any]:
 
 
 def _streams(url: str, job_id: str, count: int) -> dict[str, Any]:
-    """``count`` event streams of one job at once: what each was told, and when, of its stop."""
+    """``count`` event streams of one job at once: the events of each, and the time of its stop."""
     ready, ended_at = threading.Barrier(count + 1), list[float]()
     lock = threading.Lock()
 
@@ -200,7 +200,9 @@ def _end_job(directory: Path, job_id: str) -> None:
     end = time.monotonic() + READY_SECONDS_MAX
     with contextlib.suppress(psutil.NoSuchProcess):
         job = psutil.Process(pid)
-        while job.status() != psutil.STATUS_ZOMBIE:  # whoever inherits it may not look after it
+        while (
+            job.status() != psutil.STATUS_ZOMBIE
+        ):  # the process that inherits it may not look after it
             if time.monotonic() > end:
                 raise RuntimeError(f"the process {pid} of job {job_id} does not end")
             time.sleep(0.05)

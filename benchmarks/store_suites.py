@@ -35,7 +35,7 @@ MEMORY_BYTES_MAX = 512 << 20
 GIB = 1 << 30
 FLAT_BYTES = (GIB, 8 * GIB)
 FLAT_ROOM_FACTOR = 3.3
-"""What the server keeps of inputs and of outputs, what is spilled, and a little."""
+"""The server's copies of inputs and outputs, the spill, and a little."""
 S3_ROUNDS = (3, 5)
 """At least, and where there is time: a server's noise is that of its rates."""
 NODE_COUNTS = (1, 3)
@@ -51,7 +51,7 @@ def s3(bench: Bench, settings: Settings) -> Measured:
     if reason := missing():
         return Measured([], [Skip("s3", "all", reason)])
     data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
-    # The server keeps the inputs and an output, and what it was told to forget for a while.
+    # The server keeps the inputs and an output, and deleted objects for a while.
     require_room(settings.directory, int(2 * ROOM_FACTOR * data.total_bytes))
     measured = Measured([], [])
     small = data_of(settings, PROFILE, SMALL_BYTES, SMALL_SHARDS)
@@ -87,7 +87,7 @@ def s3(bench: Bench, settings: Settings) -> Measured:
 def turns(
     rounds: int, rounds_min: int = 1, until_s: float = math.inf
 ) -> Iterator[tuple[int, StoreContender]]:
-    """Round after round, each time in the other order: whoever comes first finds a server that had
+    """Round after round, each time in the other order: the first one finds a server that had
     time to put its house in order. After ``rounds_min``, no round begins after ``until_s`` of
     ``time.monotonic``."""
     contenders = list(STORE_CONTENDERS.values())

@@ -236,4 +236,4 @@ SUITES = MAIN | {
 
 QUICK_SUITES = ("warm", "limited", "small")
 MAIN_SUITES = tuple(MAIN)
-"""What is measured where nobody says what: all that pages quote."""
+"""The default suites: all that pages quote."""

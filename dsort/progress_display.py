@@ -75,7 +75,7 @@ class TerminalProgress(ProgressDisplay):
 
 
 class NotebookProgress(ProgressDisplay):
-    """A table in the output of a cell. What it shows last stays in the notebook."""
+    """A table in the output of a cell. The last state stays in the notebook."""
 
     def __init__(self) -> None:
         from IPython.display import HTML, display

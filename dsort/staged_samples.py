@@ -186,8 +186,8 @@ def _staging(base: Path, fields: Mapping[str, Any]) -> Iterator[tuple[Path, dict
 
 
 def _state(directory: Path) -> dict[str, Any]:
-    """What an earlier call has decided, or what this one does. What was not on disk when the
-    machine went down is gone, and nothing says which chunks that were: then all is staged anew."""
+    """The decisions of an earlier call, or of this one. After a crash of the machine, chunks that
+    did not reach the disk are gone, and no file lists them: then all is staged anew."""
     path, boot = directory / STATE_FILE, boot_id()
     try:
         with path.open("rb") as file:

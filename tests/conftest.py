@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _do_without_settings() -> None:
-    """What is set for whoever runs the tests is not for them: colours of continuous integration,
+    """Settings of the user who runs the tests are not for them: colours of continuous integration,
     profiles of a cloud, proxies on the way to servers of this machine. (Debian's packages come
     through a proxy, if there is one.)"""
     for name in [*os.environ]:
@@ -236,7 +236,7 @@ def rounds(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
 
 
 def is_setting(variable: str) -> bool:
-    """Whether this is a setting of whoever runs the tests, which they do without."""
+    """Whether this is a setting of the user who runs the tests, which they do without."""
     return variable.startswith(("DSORT_", "AWS_ENDPOINT_URL", "AIS_ENDPOINT"))
 
 
@@ -342,7 +342,7 @@ def cli(
     monkeypatch.chdir(tmp_path)
     for name in [each for each in os.environ if is_setting(each)]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".nobody"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".unset"))
 
     def run(*args: str | Path) -> Ended:
         capfd.readouterr()
@@ -360,7 +360,7 @@ def command(tmp_path: Path) -> CommandLine:
 
     def run(*args: str | Path, env: dict[str, str] | None = None, stdin: str = "") -> Ended:
         surroundings = {k: v for k, v in os.environ.items() if not is_setting(k)}
-        surroundings["XDG_CONFIG_HOME"] = str(tmp_path / ".nobody")
+        surroundings["XDG_CONFIG_HOME"] = str(tmp_path / ".unset")
         surroundings |= {"PYTHONPATH": str(ROOT), "COLUMNS": "80"} | (env or {})
         return run_dsort([*map(str, args)], cwd=tmp_path, env=surroundings, stdin=stdin)
 

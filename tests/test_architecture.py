@@ -104,16 +104,16 @@ own lines count: elsewhere it is an import and a line or two."""
 RAY_FOLDER = "dsort/runtime/ray/"
 
 CATCHES_ALL = {
-    "dsort/service/objects/shard_main.py": "the request is told, whatever it was",
+    "dsort/service/objects/shard_main.py": "the request gets an answer, whatever it was",
     "dsort/service/hosting/job_main.py": "the job's row says how it ended, whatever it was",
     "dsort/service/hosting/notifier.py": "one hook that goes wrong must not silence the others",
     "dsort/service/schedules/fire.py": "one schedule that goes wrong must not stop the others",
     "dsort/service/threads.py": "a bug in one turn must not end the thread of all jobs",
     "dsort/runtime/base.py": "a bug in a worker goes to the coordinator whole, with its traceback",
-    "dsort/staged_samples.py": "encoding runs the user's code, whose error is told by sample",
+    "dsort/staged_samples.py": "encoding runs the user's code, whose error names the sample",
     "dsort/runtime/local.py": "a fork must not return into the frames of its coordinator",
-    "dsort/user_code/child.py": "loading the user's code may raise anything, which is told",
-    "dsort/user_code/functions.py": "the user's code may raise anything, which is told by record",
+    "dsort/user_code/child.py": "loading the user's code may raise anything, which is reported",
+    "dsort/user_code/functions.py": "the user's code may raise anything; the record gets it",
     "dsort/stop_flag.py": "an error of any kind goes to the thread that waits for the answer",
 }
 """Where an error of any kind may be caught, and why: it is handed on, or a loop has to outlive a
@@ -172,9 +172,7 @@ FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 LINE_COLUMNS_MAX = 100
 DOCSTRING_WORDS_MIN = 3
-PRAGMA = re.compile(
-    r"\s+# (noqa|type: ignore).*"
-)  # nobody reads it: ruff does not count it, either
+PRAGMA = re.compile(r"\s+# (noqa|type: ignore).*")  # no reader's: ruff does not count it, either
 LOOKED_AT = (
     ast.AsyncFunctionDef,
     ast.Attribute,

@@ -29,7 +29,7 @@ TYPES = {
     "null": "null",
 }
 UNBOUNDED = 2**63 - 1
-"""What stands in a schema where there is no bound that anybody meets."""
+"""The text of a schema for a bound that no user meets."""
 
 
 def head(title: str, source: str) -> str:

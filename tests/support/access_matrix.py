@@ -1,5 +1,5 @@
 """Which routes there are, and what each answers to whom: the table that the law of access is
-checked against. Whoever adds a route adds its row."""
+checked against. A commit that adds a route adds its row."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LAWS: Mapping[str, _Answers] = {
     "look": _answers("   401   401    ok    ok    ok   ok", " 401  401    404   404 404 ok"),
     # A viewer may hear that it changes nothing before anything is looked for, or after.
     "change": _answers(" 401   401    403   ok    403  ok", " 401  401 403/404  404 404 ok"),
-    # A schedule runs with its owner's rights, whoever changes it or has it run.
+    # A schedule runs with its owner's rights, for all who change it or have it run.
     "owners": _answers(" 401   401    403   ok    403  ok", " 401  401 403/404  404 404 403"),
     "read": _answers("   401   401    ok    ok    ok   ok", " 401  401    403   403 403 ok"),
     "submit": _answers(" 401   401    403   ok    ok   ok", " 401  401    403   403 403 ok"),
@@ -150,7 +150,7 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
 }
 
 DECLINED = ("buckets", "objects", "cluster", "daemon", "health", "etl", "reverse", "download")
-"""Beginnings of a peer's paths: who has a token is told that they are not served."""
+"""Beginnings of a peer's paths: a client with a token reads that they are not served."""
 
 
 def routes_of(routes: list[BaseRoute]) -> Iterator[str]:

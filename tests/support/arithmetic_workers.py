@@ -143,7 +143,7 @@ class ArithmeticRuntime:
         return ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """Nobody has to come; records are dealt out to the partitions of the job."""
+        """No worker has to come; records are dealt out to the partitions of the job."""
         self._partition_records = self.scale.records_of_partitions(setup.movement.partitions)
 
     def scratch_nodes(self) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ class ArithmeticRuntime:
         self.traffic.note(type(request).__name__, len(pickle.dumps(request, protocol=5)))
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
-        """Nobody looks, and no node is lost."""
+        """No probe runs, and no node is lost."""
         return ()
 
     def run(
@@ -189,7 +189,7 @@ class ArithmeticRuntime:
         return []
 
     def close(self, *, keep_scratch: bool = False) -> None:
-        """Nobody has to go."""
+        """No worker has to go."""
 
     def _node(self, number: int) -> str:
         return f"{number % self.scale.nodes:016x}"

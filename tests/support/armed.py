@@ -1,8 +1,8 @@
 """Faults that a test has put somewhere, and that have to strike before it ends: a crash test whose
 fault cannot strike any more, because what it was put into has another name now, has to fail.
 
-Whoever arms a fault in this process says by which file it will be seen to have struck; after each
-test ``tests/conftest.py`` looks for these files.
+A test that arms a fault in this process says by which file it will be seen to have struck; after
+each test ``tests/conftest.py`` looks for these files.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ NEVER = 1e9
 @dataclass
 class Chaos:
     """One run. ``armed``, ``struck``: how many blows there were to be, and were. ``log``: what was
-    done, and what happened, for whoever has to look into it."""
+    done, and what happened, for the person who has to look into it."""
 
     seed: int
     root: Path
@@ -65,7 +65,7 @@ class Chaos:
         return facts_of(calm / "out")
 
     def run(self) -> None:
-        """Begin the job, and go on with it until it is done."""
+        """Begin the job, and resume it until it is done."""
         self._prepare(self.root)
         verb = start_arguments(self._case)
         while True:
@@ -115,7 +115,7 @@ class Chaos:
         return faults
 
     def _look_into(self, ended: Ended, points: Path) -> None:
-        """The attempt ended as it was made to; or there was too little left to go on with."""
+        """The attempt ended as it was made to; or there was too little left to resume."""
         assert "Traceback" not in ended.err
         if ended.code in ENDS_BY_BLOWS:
             return

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("chromium", "chromium-browser")
 FEATURES_OFF = (
-    # The list below the address bar, which nobody sees: two pages for each window, half a second of
-    # a processor.
+    # The list below the address bar, which no test sees: two pages for each window, half a second
+    # of a processor.
     "WebUIOmniboxPopup",
     "WebUIOmniboxAimPopup",
     # Playwright's own list counts no more where there is another one.

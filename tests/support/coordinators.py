@@ -158,7 +158,7 @@ def _text(log: Path, end: str) -> str:
 
 
 def _serve() -> None:
-    """Fork whoever is asked for, until nobody asks."""
+    """Fork each process that is asked for, until the last request."""
     from dsort.cli.main import main
     from dsort.cli.process import own_process
     from tests.support.internals import journal, movement

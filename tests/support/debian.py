@@ -1,6 +1,6 @@
 """Installing Debian's own packages for tests that need a program this package does not bring.
 
-Only root on a machine with ``apt-get`` can; whoever asks decides whether that ends the test or
+Only root on a machine with ``apt-get`` can; the caller decides whether that ends the test or
 skips it. A lock on dpkg's directory keeps two test processes from installing at once, and leaves no
 file. All is downloaded before anything is installed: only a download is ended when it takes too
 long.

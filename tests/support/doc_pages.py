@@ -1,5 +1,5 @@
 """The pages that people read, as tests see them: blocks of code by their tag, and a shell that runs
-the commands as somebody would type them.
+the commands as a user would type them.
 
 =========  ==========================================================================
 tag        what a test does with it

@@ -1,4 +1,4 @@
-"""A clock that stands still until somebody waits."""
+"""A clock that stands still until a caller waits."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A process that Python begins with ``points/`` on its path (see ``points/sitecustomize.py``) has the
 functions in ``POINTS`` wrapped. Each passage through a point is counted, over all processes of a
-job: whoever makes the file for passage n first is number n. So exactly the passage that a test
-names is struck, whichever process it is in, and what was struck can be seen afterwards.
+job: the process that makes the file for passage n first is number n. So exactly the passage that a
+test names is struck, whichever process it is in, and what was struck can be seen afterwards.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class PointFault:
     it), ``terminate`` (SIGTERM to it), ``interrupt`` (SIGINT), ``hang up`` (SIGHUP), ``stop``
     (SIGSTOP), the last four also with ``parent``;
     ``store down`` (see ``faulty_store``), ``out of memory`` (more than the control group may have
-    that the file ``group`` names), ``raise`` (an error that nobody expected).
+    that the file ``group`` names), ``raise`` (an unexpected error).
     """
 
     point: str
@@ -260,7 +260,7 @@ def _pass(point: str, label: str, directory: Path) -> None:
 
 
 def _number(directory: Path, stem: str, last: int) -> int:
-    """Which passage this is; 0 once nobody counts any more."""
+    """Which passage this is; 0 once counting has ended."""
     for number in range(1, last + 1):
         try:
             os.close(os.open(directory / f"{stem}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))

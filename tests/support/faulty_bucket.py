@@ -66,7 +66,7 @@ KINDS: Mapping[str, Collection[str]] = {
     "reply lost": (*_CHANGING, "finish"),  # it takes effect, and fails like a reset connection
     "size": _DESCRIBING,  # one byte more than there is
     "etag": _DESCRIBING,  # another one than the object has
-    "short": ("write", "write_new", "write_at"),  # the last byte is not stored, and nobody tells
+    "short": ("write", "write_new", "write_at"),  # the last byte is not stored, without an error
 }
 """Every kind of fault, and the operations that it can strike."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STORE_FILE = "store"
 DOWN = "down"
-"""While there is a file of this name, the store answers nobody."""
+"""While there is a file of this name, the store answers no request."""
 OPENED = "store opened"
 STRUCK = "store struck"
 """Files that say what has come to pass."""

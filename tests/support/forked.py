@@ -1,9 +1,9 @@
 """Processes of Python as forks of one process that has loaded what they load: a fresh interpreter
 takes half a second of a processor and more for that, and tests begin hundreds of them.
 
-They are processes like any other: children of whoever asks, each in a session of its own, with the
-environment and the directory that they are given. Only what ``/proc`` tells of them (command line,
-environment) is that of the process that was forked.
+They are processes like any other: children of the process that asks, each in a session of its own,
+with the environment and the directory that they are given. Only what ``/proc`` tells of them
+(command line, environment) is that of the process that was forked.
 
 ``python -m tests.support.forked`` is the process that is forked.
 """
@@ -33,7 +33,7 @@ REQUEST_BYTES_MAX = 1 << 20
 DESCRIPTORS_MAX = 4
 PR_SET_CHILD_SUBREAPER = 36
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""What libraries are told that begin threads when they are loaded."""
+"""Settings for libraries that begin threads when they are loaded."""
 
 
 _nurseries: dict[str, Nursery] = {}
@@ -60,7 +60,7 @@ class Forked(ForkedProcess):
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for its end, no longer than so; its exit code. ``TimeoutExpired``."""
-        with contextlib.suppress(ProcessLookupError):  # somebody has waited for it
+        with contextlib.suppress(ProcessLookupError):  # its parent has waited for it
             ends = os.pidfd_open(self.pid)
             try:
                 poll = select.poll()
@@ -203,7 +203,7 @@ def _adopting() -> Iterator[None]:
 
 
 def _serve(link: socket.socket) -> None:
-    """Fork a process whenever one is asked for, until nobody asks."""
+    """Fork a process whenever one is asked for, until the last request."""
     while True:
         data, descriptors, _, _ = socket.recv_fds(link, REQUEST_BYTES_MAX, DESCRIPTORS_MAX)
         if not data:

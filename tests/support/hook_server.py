@@ -33,7 +33,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _drip(self) -> None:
-        """Answer with a header line now and then, for ever, as far as whoever asked can tell."""
+        """Answer with a header line now and then, for ever, as far as the client can tell."""
         try:
             self.wfile.write(b"HTTP/1.1 200 OK\r\n")
             while not self.server.ended.wait(0.02):
@@ -42,12 +42,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.cut.set()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """No test reads it."""
 
 
 class HookServer(ThreadingHTTPServer):
     """``notices``: the documents of all requests; ``statuses``: the next answers, then 204;
-    ``cut``: whether somebody had enough of an answer that drips (``DRIP``)."""
+    ``cut``: whether the client had enough of an answer that drips (``DRIP``)."""
 
     daemon_threads = True
 

@@ -118,7 +118,7 @@ class HookedBucket:
         self.around("discard", first, lambda: self.inner.discard(*token_prefixes, names=names))
 
     def free_bytes(self) -> int | None:
-        """Nobody comes in between here."""
+        """No other writer comes in between here."""
         return self.inner.free_bytes()
 
     def local_path(self, name: str) -> Path | None:

@@ -101,7 +101,8 @@ class Hosting:
         await_that(lambda: process.status() == psutil.STATUS_STOPPED, WAIT_S)
 
     def suspend(self, process: psutil.Process) -> None:
-        """Suspend a job's process while it writes nothing to the database, or nobody else could."""
+        """Suspend a job's process while it writes nothing to the database, or no other process
+        could."""
         with self.database.writing() as connection:
             connection.execute(text("SELECT 1"))
             process.suspend()

@@ -217,7 +217,7 @@ class InlineRuntime:
 
 
 class _MovedFound(Found, kw_only=True):
-    """Makes a job move payload as it was told to, whatever would have been chosen."""
+    """Makes a job move payload by the given movement, whatever would have been chosen."""
 
     moved: Moved
     chosen: Movement = NO_MOVEMENT

@@ -12,7 +12,7 @@ from tests.support.internals import Making, Manifest, write_manifest
 
 @dataclass(frozen=True)
 class _Spec:
-    """A spec that nobody has checked."""
+    """An unchecked spec."""
 
     fields: Mapping[str, Any]
 

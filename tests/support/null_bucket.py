@@ -1,7 +1,7 @@
 """A bucket that holds nothing: it lists shards that are not there, and counts what it is asked.
 
 It behaves as an object store: no local paths, what is staged is sealed when it is finished. Small
-objects (specs, leases, reports) are kept, because whoever writes them may read them again.
+objects (specs, leases, reports) are kept, because their writers may read them again.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class NullBucket:
 
     def open(self, name: str) -> ReadObject:
         if not name.startswith(INTERNAL_PREFIX):
-            raise InvariantError(f"nobody reads payload here, not even {name}")
+            raise InvariantError(f"no payload is read here, not even {name}")
         data = self.read(name)
         return MemoryReadObject(self._info(name, len(data)), data, self.uri)
 

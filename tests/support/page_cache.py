@@ -34,4 +34,4 @@ def forget(path: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             if not any(cached_pages(path)):
                 return
-    pytest.skip("this file system keeps what nobody asks for")
+    pytest.skip("this file system keeps pages without readers")

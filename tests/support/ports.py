@@ -1,4 +1,4 @@
-"""Ports for servers that are told which one to take, and cannot be given port 0."""
+"""Ports for servers that need a number, and cannot be given port 0."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A real PostgreSQL for tests, from Debian's packages: it is started here and stopped by its pid.
 
-It listens on 127.0.0.1 alone, on a port that was free, lets nobody in without a random password,
+It listens on 127.0.0.1 alone, on a port that was free, admits no client without a random password,
 and keeps its files in a directory that goes with it. PostgreSQL refuses to run as root, so that
 root starts it as the user ``postgres`` that the package brings.
 """
@@ -88,7 +88,8 @@ class PostgresServer:
 
     def cleared_database(self) -> str:
         """The URL of a database that has dsort's tables and nothing in them: always the same one,
-        since a new one takes ten times as long. Whoever is still connected to it is thrown out."""
+        since a new one takes ten times as long. Clients that are still connected to it are thrown
+        out."""
         names = ", ".join(each.name for each in metadata.sorted_tables if each is not locks)
         self.run(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
@@ -125,7 +126,7 @@ def _installed() -> Path | None:
 @contextmanager
 def postgres_server(binaries: Path) -> Iterator[PostgresServer]:
     """Run a server until the end of the block. Raises whatever is wrong with it."""
-    # Not under pytest's own directory: nobody but its user may enter that.
+    # Not under pytest's own directory: its user alone may enter that.
     directory = Path(tempfile.mkdtemp(prefix="dsort-postgres-"))
     try:
         someone: dict[str, Any] = {}
@@ -149,7 +150,7 @@ def postgres_server(binaries: Path) -> Iterator[PostgresServer]:
 def _make_cluster(binaries: Path, directory: Path, password: str, someone: dict[str, Any]) -> None:
     secret = directory / "password"
     secret.write_text(password + "\n")
-    if someone:  # who may not read what the umask keeps to whoever wrote it
+    if someone:  # who may not read what the umask keeps to its writer
         os.chown(secret, someone["user"], someone["group"])
     done = subprocess.run(
         [
@@ -197,7 +198,8 @@ def _start(
 
 
 def _environment() -> dict[str, str]:
-    """What the server's programs see: no PGDATA, PGPORT and the like of whoever runs the tests."""
+    """What the server's programs see: no PGDATA, PGPORT and the like of the user who runs the
+    tests."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
 
 
@@ -223,7 +225,7 @@ def _wait_until_ready(server: PostgresServer, process: subprocess.Popen[bytes]) 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
-    process.send_signal(signal.SIGINT)  # "fast": whoever is still connected is thrown out
+    process.send_signal(signal.SIGINT)  # "fast": clients are thrown out
     try:
         process.wait(STOP_SECONDS_MAX)
     except subprocess.TimeoutExpired:

@@ -29,7 +29,7 @@ class RestartedServer:
         self._again: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """End it; whoever is connected is thrown out."""
+        """End it; all clients are thrown out."""
         pid = self.server.pid if self._again is None else self._again.pid
         os.kill(pid, signal.SIGINT)
         pid_file = self._home / "data" / "postmaster.pid"

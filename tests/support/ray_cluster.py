@@ -205,7 +205,7 @@ def _nodes_here(environment: Mapping[str, str]) -> Iterator[Nodes]:
     handler = signal.getsignal(signal.SIGTERM)  # Ray takes it over
     remember, ray._private.utils.write_ray_address = (
         ray._private.utils.write_ray_address,
-        lambda *given: None,  # in /tmp/ray, for whoever has no address
+        lambda *given: None,  # in /tmp/ray, for drivers without an address
     )
     before = set(children_here(recursive=True))
     cluster = None

@@ -31,7 +31,7 @@ STARTED = "Ray runtime started."
 
 @dataclass(frozen=True)
 class RayHead:
-    """A head that runs. ``address``: of its GCS; ``environment``: of whoever may join."""
+    """A head that runs. ``address``: of its GCS; ``environment``: of nodes that may join."""
 
     address: str
     environment: Mapping[str, str]

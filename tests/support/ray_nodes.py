@@ -15,7 +15,7 @@ AGENT = "--dashboard_agent_command="
 
 @contextlib.contextmanager
 def bare_nodes() -> Iterator[None]:
-    """Meanwhile, nodes that this process begins have no agent of the dashboard, and nobody who
+    """Meanwhile, nodes that this process begins have no agent of the dashboard, and no driver who
     looks after logs and sizes of clusters: each loads all of Ray, too."""
     from ray._private import node, services
 

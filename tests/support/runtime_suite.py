@@ -221,7 +221,7 @@ class RuntimeSuite:
         (work.directory / "reached").read_bytes()
         runtime.close()
         assert [pid for pid in work.noted() if is_alive(pid)] == []
-        with pytest.raises(OSError, match="No such device"):  # nobody reads it any more
+        with pytest.raises(OSError, match="No such device"):  # without a reader
             os.open(work.directory / "released", os.O_WRONLY | os.O_NONBLOCK)
         assert not (work.directory / "scratch").exists()
         runtime.close()
@@ -403,7 +403,7 @@ class OneRuntimeSuite:
         runtime.tell(node, WriteTo(str(written), b"done"))
         hearing.join()
         assert heard == [b"done"]
-        runtime.tell(node, FileBytes("missing"))  # whose failure is nobody's concern
+        runtime.tell(node, FileBytes("missing"))  # whose failure does not matter
 
     def test_a_bug_in_a_worker_is_reported_with_its_traceback(
         self, runtime: Runtime, work: Work

@@ -99,7 +99,7 @@ def examples(count: int) -> int:
 
 
 def is_named(arguments: Sequence[str]) -> bool:
-    """Whether somebody asks for single tests by their names: then all of them run."""
+    """Whether the command line names single tests: then all of them run."""
     return any("::" in argument for argument in arguments)
 
 

@@ -44,7 +44,7 @@ takes as long as to answer dozens of requests; they are the same for all service
 
 @contextlib.contextmanager
 def _app_of(service: Service) -> Iterator[FastAPI]:
-    """An application that nobody else has meanwhile."""
+    """An application that no other test has meanwhile."""
     free = _apps[service.config.metrics_open]
     if free:
         app, current = free.pop()

@@ -1,7 +1,7 @@
 """The service as users start it: ``dsort serve`` in a process of its own, on a port that it picks.
 
 Whatever a service started (its jobs' processes, in sessions of their own) can be found again, for
-all of them have inherited a limit that nobody else has.
+all of them have inherited a limit that no other process has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.forked_jobs import begin_service
 START_SECONDS_MAX = 180.0
 END_SECONDS_MAX = 120.0
 POLL_S = 0.02
-_PAUSE = threading.Event()  # nobody sets it
+_PAUSE = threading.Event()  # never set
 
 Found = TypeVar("Found")
 
@@ -88,13 +88,13 @@ def running_service(
     directory: Path, *args: str, env: Mapping[str, str] | None = None, mark: str = ""
 ) -> Iterator[ServiceProcess]:
     """``dsort serve ARGS`` in ``directory``, from when it accepts requests on. In the end it is
-    killed, and what it started, too, unless ``mark`` is given: then that is the work of whoever
-    made the mark (:func:`end_marked`), for a service that is started again finds its jobs."""
+    killed, and what it started, too, unless ``mark`` is given: then that is the work of the test
+    that made the mark (:func:`end_marked`), for a service that is started again finds its jobs."""
     own = mark or secrets.token_hex(8)
     number = len(list(directory.glob("service-*.log")))
     log, url_file = directory / f"service-{number}.log", directory / f"service-{number}.url"
     environment = {name: text for name, text in os.environ.items() if not is_setting(name)}
-    environment |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / ".nobody")}
+    environment |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(directory / ".unset")}
     arguments = ["--port", "0", "--url-file", str(url_file), *args]
     with log.open("wb") as output:
         process = begin_service(

@@ -19,9 +19,9 @@ class Trap(str):
     """The name of a shard; ``kind`` is what it does, with the files at ``paths``.
 
     ``note``: append the worker's process id to a file. ``die``: kill the worker, as often as there
-    are ``paths`` (which must not be there yet). ``block``: open one pipe to write, so that whoever
-    reads it knows, and another to read, until somebody has opened it to write. ``number``: turn
-    into something that is no name.
+    are ``paths`` (which must not be there yet). ``block``: open one pipe to write, so that a
+    process that reads it knows, and another to read, until a process has opened it to write.
+    ``number``: turn into something that is no name.
     """
 
     kind: str

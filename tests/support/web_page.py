@@ -45,8 +45,8 @@ OWN = ("file:", "blob:", "data:")
 
 @contextlib.contextmanager
 def careful_context(browser: Browser, url: str) -> Iterator[BrowserContext]:
-    """A browser of nobody, for a service at ``url``. In the end there must have been no error, no
-    warning, no dialog, and no request to anywhere else."""
+    """A browser without a user, for a service at ``url``. In the end there must have been no error,
+    no warning, no dialog, and no request to anywhere else."""
     width, height = WIDE
     made = browser.new_context(base_url=url, viewport={"width": width, "height": height})
     made.set_default_timeout(PATIENCE_MS)
@@ -107,7 +107,7 @@ def shoot(page: Page, name: str) -> None:
 
 
 def cut_off(page: Page) -> list[str]:
-    """What does not fit into its place or the screen: its text goes on where nobody sees it. Texts
+    """What does not fit into its place or the screen: its text goes on where no user sees it. Texts
     that end with "…" say so themselves, and specs, logs and tables of counts are to be scrolled."""
     found: list[str] = page.evaluate(CUT_OFF)
     return found

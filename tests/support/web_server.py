@@ -26,7 +26,7 @@ class _Handler(SimpleHTTPRequestHandler):
         super().do_HEAD()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """No test reads it."""
 
 
 class WebServer(ThreadingHTTPServer):

@@ -95,7 +95,7 @@ export const problemPage = (error) => {
   );
 };
 
-/** A button that does `work()`; it cannot be pressed meanwhile, and errors are told. */
+/** A button that does `work()`; it cannot be pressed meanwhile, and errors are shown. */
 export const workButton = (name, work, more = {}) => {
   const run = async () => {
     button.disabled = true;

@@ -62,7 +62,7 @@ const span = ([first, last]) =>
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/* One picture: `counts` by input (rows) and output (columns). A cell is told of when the pointer
+/* One picture: `counts` by input (rows) and output (columns). A cell is described when the pointer
    is on it, or arrow keys have led there. */
 class Picture {
   constructor(title, counts, mixing, words) {

@@ -114,7 +114,7 @@ class LiveJob {
 /** The bucket that a job writes to; "" if there are several. */
 const outputBucket = (job) => (/, /.test(job.output_uri || "") ? "" : job.output_uri || "");
 
-/* What the events have told so far. They are told from the beginning, so nothing is missing. */
+/* The state that the events have built so far. They are sent from the beginning, so none is missing. */
 function newLive() {
   const live = {};
   const begin = () =>
@@ -141,7 +141,7 @@ function newLive() {
   return live;
 }
 
-/** Events are told from the beginning: for a moment they are behind what the page knows. */
+/** Events are sent from the beginning: for a moment they are behind what the page knows. */
 function isNewer(progress, known) {
   if (!progress || !known) return Boolean(progress);
   const [at, knownAt] = [progress, known].map(({ phase }) => PHASES.indexOf(phase));

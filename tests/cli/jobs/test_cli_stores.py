@@ -1,5 +1,5 @@
 """Buckets of object stores on the command line: every verb takes their URIs, settings say how they
-are reached, options come before settings, and mistakes are told apart."""
+are reached, options come before settings, and mistakes have errors of their own."""
 
 from __future__ import annotations
 

@@ -174,7 +174,9 @@ def test_resume_and_stop_of_a_finished_job_say_so(cli: CommandLine, out: LocalBu
     assert (stopped.code, "has finished already" in stopped.out) == (0, True)
 
 
-def test_stop_of_a_job_that_nobody_runs_is_an_error(cli: CommandLine, out: LocalBucket) -> None:
+def test_stop_of_a_job_without_a_coordinator_is_an_error(
+    cli: CommandLine, out: LocalBucket
+) -> None:
     leave_job(out, ago_s=7200)
     ended = cli("stop", JOB)
     assert ended.code == 2

@@ -127,7 +127,7 @@ def test_what_makes_no_sense_is_reported(
 
 
 def test_a_damaged_transform_is_named(cli: CommandLine, tmp_path: Path) -> None:
-    kept = tmp_path / ".nobody" / "dsort" / "transforms"
+    kept = tmp_path / ".unset" / "dsort" / "transforms"
     kept.mkdir(parents=True)
     (kept / "odd@1.json").write_text("[" * 10_000)
     ended = cli("transforms", "show", "odd")

@@ -54,7 +54,7 @@ A_THREAD = (
 @pytest.mark.parametrize(
     ("before", "ask"),
     [(A_THREAD, "sys.exit(main())"), ((), "sys.exit(main(sys.argv[1:]))")],
-    ids=["beside a thread", "in a process that is somebody else's"],
+    ids=["beside a thread", "in the process of another program"],
 )
 def test_nothing_is_forked(before: tuple[str, ...], ask: str, tmp_path: Path) -> None:
     ended = run_script(tmp_path, NO_INTERPRETER, "from dsort.cli.main import main", *before, ask)

@@ -62,7 +62,7 @@ def test_a_job_tells_what_coordinator_and_workers_do(
     assert {"worker 0 waits for a task", "worker 1 waits for a task"} & set(of_workers)
 
 
-def test_a_level_that_is_none_is_refused_with_those_that_are(
+def test_an_unknown_level_is_refused_with_the_known_ones(
     images: Path, command: CommandLine
 ) -> None:
     for args, env in ((("--log-level", "loud"), {}), ((), {"DSORT_LOG": "loud"})):

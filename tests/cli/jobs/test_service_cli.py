@@ -44,7 +44,7 @@ class Place:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment of whoever may submit."""
+        """The environment of a user who may submit."""
         return {
             "DSORT_SERVER": self.service.url,
             "DSORT_TOKEN_FILE": str(self.root / "alice"),
@@ -301,9 +301,9 @@ def test_without_a_service_the_verbs_for_one_say_so(cli: CommandLine) -> None:
         ended = cli(*args)
         assert (ended.code, ended.out) == (2, "")
         assert ended.err.startswith("error: which service? none is named\nhint: give --server URL")
-    nobody = cli("wait", "x", "--server", "http://127.0.0.1:9")
-    assert nobody.code == 6
-    assert "there is no service at http://127.0.0.1:9" in nobody.err
+    absent = cli("wait", "x", "--server", "http://127.0.0.1:9")
+    assert absent.code == 6
+    assert "there is no service at http://127.0.0.1:9" in absent.err
 
 
 def test_only_the_right_certificate_in_the_right_name_is_trusted(
@@ -327,10 +327,10 @@ def test_who_may_not_is_refused_with_the_reason(
     assert (viewer.code, viewer.out) == (6, "")
     assert "viewer" in viewer.err
     monkeypatch.delenv("DSORT_TOKEN_FILE")
-    monkeypatch.setenv("DSORT_TOKEN", "nobody-knows-me")
+    monkeypatch.setenv("DSORT_TOKEN", "unknown-token")
     stranger = there("show")
     assert stranger.code == 6
-    assert "nobody-knows-me" not in stranger.err
+    assert "unknown-token" not in stranger.err
     monkeypatch.delenv("DSORT_CA_FILE")
     untrusted = there("show")
     assert untrusted.code == 6

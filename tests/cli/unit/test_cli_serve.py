@@ -96,7 +96,7 @@ def test_options_say_what_they_are_called(
 
 
 @pytest.mark.parametrize("text", ["", "6", "-1h", "3s", "for ever"])
-def test_a_time_that_is_none_is_refused(cli: CommandLine, tmp_path: Path, text: str) -> None:
+def test_an_unreadable_time_is_refused(cli: CommandLine, tmp_path: Path, text: str) -> None:
     ended = cli("serve", "--state-dir", tmp_path / "state", "--max-job-time", text)
     assert ended.code == 2
     assert "--max-job-time" in ended.err

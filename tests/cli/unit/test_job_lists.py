@@ -33,7 +33,7 @@ def narrow(*jobs: Job, columns: int = 80) -> list[str]:
     return job_list._narrow_table(rows, columns).splitlines()
 
 
-def test_what_nobody_gave_has_no_column() -> None:
+def test_a_value_that_no_job_has_gets_no_column() -> None:
     assert narrow(job()) == [
         "JOB                     STATE        AGE  FROM          TO",
         "20260131-020000-4f2a9c  finished  30 min  /data/images  s3://shuffled",

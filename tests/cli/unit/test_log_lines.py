@@ -100,7 +100,7 @@ import dsort.storage.transport, dsort.api
 top = logging.getLogger("dsort")
 assert [type(each).__name__ for each in top.handlers] == ["NullHandler"], top.handlers
 assert (top.level, top.propagate, logging.getLogger().handlers) == (0, True, [])
-logging.getLogger("dsort.storage").warning("nobody asked")
+logging.getLogger("dsort.storage").warning("unasked")
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
@@ -118,7 +118,7 @@ def test_lines_end_with_what_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> 
     assert [line.rpartition(": ")[2] for line in stream.getvalue().splitlines()] == ["inside"]
 
 
-def test_a_stream_that_nobody_reads_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_without_a_reader_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     stream.close()
     with lines_in(stream, monkeypatch):
@@ -131,7 +131,7 @@ def test_a_line_of_a_worker_is_handled_as_the_coordinators_own(
     origin = {"job": "job-1", "attempt": 1, "worker": 3, "node": "host-01"}
     line = LogLine(LOG.name, logging.DEBUG, 1e9, "100 % done", origin)
     log_lines.pass_on(line)
-    assert caplog.records == []  # nobody wants lines of that level
+    assert caplog.records == []  # no handler wants lines of that level
     with caplog.at_level(logging.DEBUG, "dsort"):
         log_lines.pass_on(line)
     (record,) = caplog.records

@@ -42,7 +42,7 @@ class Terminal(io.StringIO):
 
 
 class ClosedPipe(io.StringIO):
-    """A stream whose reader is gone. Counts how often somebody tried."""
+    """A stream whose reader is gone. Counts the attempts to write."""
 
     tries = 0
 
@@ -162,7 +162,7 @@ def test_a_signal_leaves_the_bars_as_they_are_drawn(
     assert capfd.readouterr().err == "stopping, please wait\n"
 
 
-def test_a_signal_while_bars_are_drawn_is_told_behind_them(
+def test_a_signal_while_bars_are_drawn_is_shown_behind_them(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Interrupted(Terminal):

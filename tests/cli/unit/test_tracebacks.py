@@ -1,4 +1,4 @@
-"""What users are told of a bug: what was raised, and not where in the code."""
+"""The message about a bug names the error that was raised, and not its place in the code."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def test_a_job_is_submitted_and_watched_from_an_event_loop(
     asyncio.run(use())
 
 
-def test_an_async_wait_ends_in_time_and_says_when_nobody_answers(
+def test_an_async_wait_ends_in_time_and_says_when_no_service_answers(
     place: Place, service: ServiceProcess
 ) -> None:
     async def use() -> None:
@@ -259,10 +259,10 @@ def test_an_async_wait_ends_in_time_and_says_when_nobody_answers(
             assert stopped.state == "stopped"
         told: list[str] = []
         impatient = Patience(attempts=2, delay_s=0.01)
-        nobody = AsyncClient("http://127.0.0.1:9", patience=impatient, on_wait=told.append)
+        absent = AsyncClient("http://127.0.0.1:9", patience=impatient, on_wait=told.append)
         with pytest.raises(ServiceError, match="there is no service at"):
-            await nobody.whoami()
-        await nobody.close()
+            await absent.whoami()
+        await absent.close()
 
     asyncio.run(use())
 

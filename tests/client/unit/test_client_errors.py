@@ -215,7 +215,7 @@ def test_what_is_no_service_of_ours_is_reported_in_words(
         ("https://alice:secret@service.test", "no credentials"),
     ],
 )
-def test_an_address_that_is_none_is_refused(text: str, message: str) -> None:
+def test_an_unreadable_address_is_refused(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message) as raised:
         checked_url(text)
     assert "secret" not in str(raised.value)

@@ -75,7 +75,7 @@ PLAN = JobReport(
 
 @dataclass
 class Service:
-    """A service that answers what it is told to, and remembers what it was asked."""
+    """A service that answers as set, and remembers the requests."""
 
     answers: dict[str, Sequence[httpx.Response | Callable[[], httpx.Response]]]
     asked: list[httpx.Request] = field(default_factory=list)

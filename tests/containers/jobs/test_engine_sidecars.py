@@ -179,7 +179,7 @@ def test_load_dataset_reads_the_directory(root: Path, monkeypatch: pytest.Monkey
     write_shards(root / "plain", {f"p-{n}.tar": texts(n) for n in range(2)})
     names = {"output_format": "data/{split}-{n:05d}-of-{total:05d}", "split": "test"}
     run_local(root, spec_with("huggingface", input_bck="plain", **names))
-    write_shards(root / "out" / "data", {"train-00000-of-00001.tar": texts(7)})  # somebody's
+    write_shards(root / "out" / "data", {"train-00000-of-00001.tar": texts(7)})  # another program's
     datasets.disable_progress_bars()
     loaded = datasets.load_dataset(str(root / "out"), cache_dir=str(root / "cache"))
     assert list(loaded) == ["test"]
@@ -276,7 +276,7 @@ def test_an_object_store_gets_the_same(
 
 def test_names_of_sidecars_that_are_taken_are_refused_before_anything_is_read(root: Path) -> None:
     for path in (root / "in").iterdir():
-        path.write_bytes(b"no tar: whoever reads it, fails")
+        path.write_bytes(b"no tar: a reader of it fails")
     (root / "out" / "data").mkdir(parents=True)
     for name, kind in (
         ("data/sizes.json", "sizes"),

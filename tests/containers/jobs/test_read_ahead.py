@@ -1,5 +1,5 @@
 """A worker fetches the next shard from a store while it scans and spills one: with the same
-requests and the same bytes, whoever gets that shard in the end."""
+requests and the same bytes, for any worker that gets that shard."""
 
 from __future__ import annotations
 

@@ -181,10 +181,10 @@ def test_what_a_process_that_died_had_spooled_is_removed(
     left = scratch / "dsort-20260101-000000-abcdef-stream"
     left.mkdir()
     (left / "lock").touch()
-    (scratch / "dsort-of-somebody").mkdir()
+    (scratch / "dsort-of-another").mkdir()
     give(monkeypatch, shard_of("a").data)
     run(tmp_path, {"input": "-", **TO_A_BUCKET})
-    assert [path.name for path in scratch.iterdir()] == ["dsort-of-somebody"]
+    assert [path.name for path in scratch.iterdir()] == ["dsort-of-another"]
 
 
 def test_a_job_that_read_a_stream_is_not_resumed(

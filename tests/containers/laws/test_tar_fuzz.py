@@ -296,7 +296,7 @@ def check_against_tarfile(data: bytes, table: MemberTable) -> None:
         for row, info in enumerate(infos):
             main = data[info.offset_data - 512 : info.offset_data]
             name = info.name.encode("utf-8", "surrogateescape").rstrip(b"/")
-            if main[257:263] == b"ustar\0" or main[345] == 0:  # else it sees a prefix that is none
+            if main[257:263] == b"ustar\0" or main[345] == 0:  # else it sees a wrong prefix
                 assert table.names[row].rstrip(b"/") == name
             if info.islnk() or info.issparse() or "GNU.sparse.major" in info.pax_headers:
                 continue

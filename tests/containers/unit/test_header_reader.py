@@ -129,7 +129,7 @@ def test_headers_are_there_before_a_scan_and_payload_is_not(
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, BLOCK_BYTES - 1])
-def test_a_shard_that_is_shorter_than_a_header_holds_nobody_up(
+def test_a_shard_that_is_shorter_than_a_header_holds_nothing_up(
     tmp_path: Path, shards: list[InputShard], size_bytes: int
 ) -> None:
     os.truncate(tmp_path / "in" / "0.tar", size_bytes)

@@ -68,7 +68,7 @@ def test_what_is_written_is_what_pyarrow_reads(table: pa.Table) -> None:
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip", "brotli", "lz4"])
 def test_long_columns_are_compressed_page_by_page(compression: str) -> None:
     table = long_table(90, seed=1)
-    long = ("text", "raw", "nobody")
+    long = ("text", "raw", "absent")
     for columns in (table.column_names, ["raw"], ["text", "score"]):
         chosen = table.select(columns)
         data = shard_of(chosen, 37, compression=compression, long=long)

@@ -353,7 +353,7 @@ def test_a_list_of_many_equal_items_of_a_fixed_width_is_refused_too(kind: pa.Dat
     assert "max_expansion" in refused.value.hint
 
 
-def test_a_codec_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_codec_is_refused(tmp_path: Path) -> None:
     """pyarrow 26 ends the process where it is asked for the name of such a codec."""
     write_plain(tmp_path / "a.parquet", long_table(20, seed=1))
     data = (tmp_path / "a.parquet").read_bytes()

@@ -36,7 +36,7 @@ def read(data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("raw", [b"zzz", b"12 34", b"9", b"\x81\1\2\3", b" x", b"\t7z"])
-def test_a_number_that_is_none_is_mended_and_reported(field: str, raw: bytes) -> None:
+def test_an_unreadable_number_is_mended_and_reported(field: str, raw: bytes) -> None:
     bad = with_field(member(b"b.jpg", b"bb"), FIELDS[field], filled(field, raw))
     data = member(b"a.jpg", b"a") + bad + member(b"c.jpg", b"ccc") + END
     assert len(read(data)) == 1  # tarfile stops there

@@ -165,7 +165,7 @@ def test_a_member_whose_name_can_be_no_feature_is_refused(name: str) -> None:
 
 
 class NoPayloads:
-    """Payloads that nobody is to ask for."""
+    """Payloads that no test may ask for."""
 
     are_sealed_later, shard_bytes = False, 0
 

@@ -143,7 +143,7 @@ HOSTILE = {
     "texts": stored({"n": ["<U9", 4, 0]}),
     "times": stored({"n": ["<M8[ns]", 4, 0]}),
     "nothing": stored({"n": ["|V0", 4, 0]}),
-    "a dtype that is none": stored({"n": [["x", 7], 4, 0]}),
+    "an unknown dtype": stored({"n": [["x", 7], 4, 0]}),
     "a negative count": stored({"n": ["<i8", -4, 0]}),
     "a negative offset": stored({"n": ["<i8", 4, -64]}),
     "off its border": stored({"n": ["<i8", 4, 3]}),

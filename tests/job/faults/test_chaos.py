@@ -35,7 +35,7 @@ BLOWS_MIN = 10
 
 @pytest.fixture(scope="module")
 def blows() -> Iterator[Counter[str]]:
-    """How many blows there were to be, and were: a point that nobody passes any more makes all of
+    """How many blows there were to be, and were: a point that no code passes any more makes all of
     this easy. (Of three one misses: what is drawn may be a later passage than there is.)"""
     counted: Counter[str] = Counter()
     yield counted

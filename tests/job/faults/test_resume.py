@@ -1,4 +1,4 @@
-"""Going on with a job, whatever became of it meanwhile: what was staged and never recorded, a node
+"""Resuming a job after any change meanwhile: what was staged and never recorded, a node
 that is gone, a coordinator that only seemed to be dead, inputs that changed, a job that was
 aborted."""
 
@@ -415,16 +415,14 @@ def test_dying_after_the_commit_is_a_finished_job(
     assert_whole(tmp_path / "out", undisturbed("spilled", base))
 
 
-def test_what_is_left_of_another_spec_is_not_gone_on_with(
-    begun: Coordinators, tmp_path: Path
-) -> None:
+def test_files_of_another_spec_are_not_resumed(begun: Coordinators, tmp_path: Path) -> None:
     die(begun, tmp_path, "spilled", PointFault("create:end", 4, "kill parent"))
     (job,) = (tmp_path / "out" / ".dsort").iterdir()
     accepted = known_of(tmp_path / "out").accepted
     assert accepted is not None
     own = parse_spec(dict(accepted.spec)).spec
     before = tree_of(tmp_path / "out")
-    other = own.model_copy(update={"description": "somebody else's"})
+    other = own.model_copy(update={"description": "another user's"})
     with pytest.raises(JobConflictError, match="another spec"):
         api.resume(job.name, "out", options=RunOptions(root=tmp_path), expected=other)
     assert tree_of(tmp_path / "out") == before

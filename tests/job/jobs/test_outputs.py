@@ -213,7 +213,7 @@ def test_a_plan_says_the_shards_of_all_outputs(data: Path) -> None:
     )
 
 
-def test_what_each_output_got_is_told(data: Path) -> None:
+def test_the_report_says_what_each_output_got(data: Path) -> None:
     report = run_local(data, divided(*HALVES, index=["huggingface", "energon", "sizes"]))
     train, val = (flat(keys_of(data, name)) for name in ("train-", "val-"))
     assert [(each.name, each.records) for each in report.outputs] == [

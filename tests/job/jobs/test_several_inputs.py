@@ -120,7 +120,7 @@ def test_a_missing_shard_is_named_with_its_input(root: Path) -> None:
     assert any("code/s-2.tar" in warning for warning in report.warnings)
 
 
-def test_inputs_that_change_are_told_apart(root: Path) -> None:
+def test_inputs_that_change_are_reported_one_by_one(root: Path) -> None:
     report = run_local(root, several("web", "code", duplicate_keys="ignore"))
     (root / "web" / "s-1.tar").unlink()
     assert any("web/s-1.tar" in each for each in verified(root, report.job_id))

@@ -145,7 +145,7 @@ def test_a_plan_writes_nothing_and_foretells_the_job(
 @pytest.mark.parametrize(
     "moved", [Moved("map", workers=5), Moved("spill", workers=3, partitions=4)]
 )
-def test_keys_that_many_shards_have_are_settled_whoever_finds_them(
+def test_keys_that_many_shards_have_are_settled_by_any_finder(
     reaction: str, moved: Moved, tmp_path: Path
 ) -> None:
     inputs = {

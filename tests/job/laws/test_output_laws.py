@@ -63,7 +63,7 @@ OUTPUTS: dict[str, tuple[dict[str, Any], Choice]] = {
     ),
     "by a number of each class": (
         {"outputs": BY_FRACTION, "stratify": 'has("cls")', "exact": True},
-        lambda record: "",  # of one record alone nobody can tell: see ``exact_choices``
+        lambda record: "",  # one record alone does not show it: see ``exact_choices``
     ),
     "by condition": (
         {

@@ -113,6 +113,6 @@ def test_every_movement_can_be_asked_for_by_its_name() -> None:
     assert tuple(MOVE_OF_WAY) == (*WAYS, "view")  # the output of the spec chooses that one
 
 
-def test_a_movement_that_is_none_is_refused() -> None:
+def test_an_unknown_movement_is_refused() -> None:
     with pytest.raises(SpecError, match="unknown move bogus"):
         choose(1, 4 * GB, forced="bogus")

@@ -242,7 +242,7 @@ def test_a_name_that_leads_to_a_private_address_is_refused(
     assert not asked
 
 
-def test_an_address_that_is_nobodys_is_refused_whatever_is_allowed(
+def test_an_address_without_an_owner_is_refused_whatever_is_allowed(
     port: int, names: dict[str, list[str]]
 ) -> None:
     for address in ("169.254.169.254", "0.0.0.0", "224.0.0.1", "::", "64:ff9b::a9fe:a9fe"):

@@ -1,4 +1,4 @@
-"""The laws of a loader's order: every record once an epoch, whoever reads, and however often the
+"""The laws of a loader's order: every record once an epoch, for any readers, and however often the
 number of ranks changes on the way."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job over loose files that dies goes on with the same files, or says which one is another."""
+"""A job over loose files that dies continues from the same files, or says which one is another."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def begin(begun: Coordinators, root: Path, fault: PointFault) -> str:
     ],
     ids=lambda each: each.about,
 )
-def test_a_job_goes_on_with_the_same_files(
+def test_a_job_continues_from_the_same_files(
     fault: PointFault, begun: Coordinators, tmp_path: Path
 ) -> None:
     job_id = begin(begun, tmp_path, fault)
@@ -57,7 +57,7 @@ def test_a_job_goes_on_with_the_same_files(
     ("name", "said"),
     [("ant/3.jpg", "file ant/3.jpg changed since the job began"), ("ant/x.jpg", "files came")],
 )
-def test_a_job_does_not_go_on_with_other_files(
+def test_a_job_does_not_continue_from_other_files(
     name: str, said: str, begun: Coordinators, tmp_path: Path
 ) -> None:
     job_id = begin(begun, tmp_path, PointFault("journal:append", about="MovementChosen"))

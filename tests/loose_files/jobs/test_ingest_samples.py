@@ -124,7 +124,7 @@ def test_the_same_call_goes_on_after_a_death(tmp_path: Path) -> None:
     assert asked(tmp_path) == sorted([*range(20), *range(6), 12, 13, 14])
 
 
-def test_the_same_call_goes_on_with_a_job_that_was_stopped(tmp_path: Path) -> None:
+def test_the_same_call_resumes_a_job_that_was_stopped(tmp_path: Path) -> None:
     with StopFlag() as stop:
 
         def listen(event: Event) -> None:

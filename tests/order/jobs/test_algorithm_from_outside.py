@@ -123,7 +123,7 @@ def test_the_schema_has_it_and_other_specs_do_not() -> None:
     assert "step_bytes" not in other.canonical()["algorithm"]
 
 
-def test_a_kind_that_nobody_registered_is_unknown() -> None:
+def test_a_kind_that_no_package_registered_is_unknown() -> None:
     for kind, hint in (("size", ""), ("shufle", 'did you mean "shuffle"?')):
         said = f'must be {BUILT_IN}, not the text "{kind}"'
         assert problems_of({"kind": kind}) == [SpecProblem("algorithm.kind", said, hint)]

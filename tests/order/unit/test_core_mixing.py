@@ -1,5 +1,5 @@
 """How records were mixed: every record is counted once whatever the partitions, an even shuffle
-passes, an order that is none does not, and where there is too little to tell, that is said."""
+passes, an unmixed order does not, and with too few records the verdict is open."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def test_a_job_by_ray_that_is_larger_than_all_object_stores_needs_no_more_of_the
 
 
 @pytest.mark.exhaustive
-def test_nodes_that_are_not_reached_are_told_once_each(nodes: Nodes, tmp_path: Path) -> None:
+def test_nodes_that_are_not_reached_are_reported_once_each(nodes: Nodes, tmp_path: Path) -> None:
     _, heard = dealt_out(tmp_path, 6, settings=Settings(exchange_network="203.0.113.0/24"))
     said = slow_exchanges(heard)
     told = [node for text in said for node in nodes.ids if node in text]
@@ -453,7 +453,7 @@ class TestOneRuntime:
         assert found == [data, data]
         assert exchange._locations[node], "the new agent is asked"
 
-    def test_a_node_that_is_not_reached_is_told_once_and_read_by_ray(
+    def test_a_node_that_is_not_reached_is_reported_once_and_read_by_ray(
         self, runtime: Runtime, work: Work, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         node = runtime.scratch_nodes()[0]

@@ -106,7 +106,7 @@ def test_a_pod_that_ends_has_the_time_to_hand_its_jobs_over() -> None:
     assert pod["terminationGracePeriodSeconds"] > ending_s
 
 
-def test_nobody_reaches_ray_but_its_pods_the_service_and_the_operator() -> None:
+def test_nothing_reaches_ray_but_its_pods_the_service_and_the_operator() -> None:
     rules = of_kind("NetworkPolicy", "dsort-ray")["spec"]["ingress"]
 
     assert all(rule["from"] for rule in rules)

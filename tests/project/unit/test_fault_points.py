@@ -1,5 +1,5 @@
 """A fault that cannot strike fails the test that armed it, or a crash test could not fail; buckets
-that fail on purpose fail as they are told, the same way every time."""
+that fail on purpose fail as they are set, the same way every time."""
 
 from __future__ import annotations
 

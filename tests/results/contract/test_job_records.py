@@ -168,7 +168,7 @@ def test_a_lease_whose_process_is_gone_is_free_here_only(
     take(bucket, here, attempt=2)
 
 
-def test_a_lease_that_nobody_renews_lapses(bucket: Bucket, machine: FakeMachine) -> None:
+def test_a_lease_without_renewal_lapses(bucket: Bucket, machine: FakeMachine) -> None:
     lease = take(bucket, machine)
     machine.pass_time(50)
     assert lease.renew()
@@ -236,7 +236,9 @@ def test_a_claim_holds_the_job_before_its_lease_is_written(
     assert hold.record.holder == second.me
 
 
-def test_whoever_sees_a_newer_attempt_has_lost(bucket: Bucket, machine: FakeMachine) -> None:
+def test_a_coordinator_that_sees_a_newer_attempt_has_lost(
+    bucket: Bucket, machine: FakeMachine
+) -> None:
     lost: list[str] = []
     lease = take(bucket, machine)
     lease._on_lost = lost.append
@@ -255,7 +257,7 @@ def test_whoever_sees_a_newer_attempt_has_lost(bucket: Bucket, machine: FakeMach
     assert hold.record.attempt == 2
 
 
-def test_a_suspended_holder_goes_on_if_nobody_took_the_job(
+def test_a_suspended_holder_goes_on_if_no_other_took_the_job(
     bucket: Bucket, machine: FakeMachine
 ) -> None:
     lease = take(bucket, machine)

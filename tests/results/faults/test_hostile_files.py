@@ -1,4 +1,4 @@
-"""Files that dsort reads back, as somebody else may have left them: every verb ends with a code and
+"""Files that dsort reads back, as a stranger may have left them: every verb ends with a code and
 words, never with a traceback, and touches nothing but the bucket."""
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ RESUMES = (4, 8)
 ENDS = {"died": "kill parent", "aborted": "raise"}
 VICTIM = "victim"
 OUR_DATA = ("index-", "ordered-", "spill-", "survey-")
-"""Nobody else can write to scratch, and what these say is checked by what a plan has to add up to:
-that it does not is a bug."""
+"""No stranger can write to scratch, and the content of these is checked by what a plan has to add
+up to: that it does not is a bug."""
 HOSTILE_VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -176,7 +176,7 @@ def test_looking_at_a_job_whose_files_were_changed(
 
 
 @pytest.mark.parametrize("how", ["died", "aborted"])
-def test_going_on_with_a_job_whose_files_were_changed(
+def test_resuming_a_job_whose_files_were_changed(
     how: str,
     remains: Callable[[str, Path], None],
     cli: CommandLine,
@@ -284,7 +284,7 @@ def _of_another_place(accepted: dict[str, Any]) -> None:
     accepted["spec"]["overwrite"] = True
 
 
-def test_a_job_that_writes_somewhere_else_is_not_gone_on_with(
+def test_a_job_that_writes_somewhere_else_is_not_resumed(
     remains: Callable[[str, Path], None], cli: CommandLine, tmp_path: Path
 ) -> None:
     remains("aborted", tmp_path)

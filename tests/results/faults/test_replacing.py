@@ -91,7 +91,7 @@ def test_a_job_that_died_is_undone_by_gc(
 
 @pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("fault", [*BEFORE_ITS_MANIFEST, *AFTER_IT], ids=named)
-def test_a_job_that_died_is_gone_on_with(
+def test_a_job_that_died_is_resumed(
     fault: PointFault,
     begun: Coordinators,
     base: Path,
@@ -250,12 +250,12 @@ def test_a_name_that_becomes_a_directory_costs_no_old_shard(tmp_path: Path) -> N
     assert "are as before" in report["error"]
 
 
-def test_somebody_elses_object_that_comes_while_names_are_given_stays(tmp_path: Path) -> None:
+def test_a_strangers_object_that_comes_while_names_are_given_stays(tmp_path: Path) -> None:
     spec = begin(tmp_path, {name: OLD[name] for name in ("out-0.tar", "out-1.tar")})
 
     def listen(event: Event) -> None:
         if isinstance(event, PhaseDone) and event.phase == "create":
-            (tmp_path / "out" / "out-4.tar").write_bytes(b"new, and somebody else's")
+            (tmp_path / "out" / "out-4.tar").write_bytes(b"new, and a stranger's")
 
     report = run_local(tmp_path, spec, on_event=listen)
     assert report.state == "finished"  # --overwrite was given, and it was there to be kept
@@ -278,7 +278,7 @@ def test_what_cannot_be_put_back_is_kept_and_named(begun: Coordinators, tmp_path
     as_before(tmp_path)
 
 
-def test_what_somebody_else_wrote_since_stays(begun: Coordinators, tmp_path: Path) -> None:
+def test_an_object_that_a_stranger_wrote_since_stays(begun: Coordinators, tmp_path: Path) -> None:
     prepare(tmp_path, CASES[CASE])
     die(begun, tmp_path, PointFault("publish:end", 5, about=".tar"))
     job = job_in(tmp_path / "out")

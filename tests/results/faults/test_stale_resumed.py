@@ -1,5 +1,5 @@
-"""A job that was to remove the rest of what it replaced, and died before: whoever goes on with it
-removes the same, or tells what is left."""
+"""A job that was to remove the rest of what it replaced, and died before: the attempt that resumes
+it removes the same, or tells what is left."""
 
 from __future__ import annotations
 

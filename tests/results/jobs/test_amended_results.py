@@ -83,7 +83,7 @@ def test_keys_that_no_record_has_are_named_and_nothing_else_is_done(tmp_path: Pa
 
 
 def test_no_file_says_which_keys_were_removed(tmp_path: Path) -> None:
-    """They may have been removed because they tell who somebody is."""
+    """They may have been removed because they tell who a person is."""
     members = [*record("jane-doe"), *record("b"), *record("c")]
     shard = shard_of()
     write_shards(tmp_path / "in", {"a.tar": type(shard)(tuple(members))})
@@ -432,7 +432,7 @@ def test_what_was_joined_gets_new_shards_of_each_input(tmp_path: Path, cli: Comm
     assert verify(tmp_path).problems == ()
 
 
-def test_code_that_a_result_says_is_not_run_unless_somebody_asks(tmp_path: Path) -> None:
+def test_code_that_a_result_says_is_not_run_unless_a_user_asks(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("def same(record):\n    return record\n")
     steps = {"steps": [{"map": {"python": f"{tmp_path}/code.py:same"}}]}
     made(tmp_path, transform=steps)

@@ -174,7 +174,7 @@ def test_an_amendment_that_fails_leaves_sidecars_as_they_were(
     assert verify(tmp_path).problems == ()
 
 
-def test_what_somebody_wrote_into_a_sidecar_is_not_lost(tmp_path: Path) -> None:
+def test_text_that_a_user_wrote_into_a_sidecar_is_not_lost(tmp_path: Path) -> None:
     made(tmp_path, index=["huggingface", "energon"])
     write_shards(tmp_path / "more", {"m.tar": shard_of(*"uvwxyz")})
     card, loader = tmp_path / "out" / "README.md", tmp_path / "out/.nv-meta/dataset.yaml"

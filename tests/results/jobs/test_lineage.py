@@ -138,13 +138,13 @@ def test_where_shows_where_records_were_and_are(cli: CommandLine, tmp_path: Path
     assert shown.code == 0
     assert f"was in  {first['input_shard']}, " in shown.out
     assert f"is in   {first['output_shard']}, " in shown.out
-    several = cli("where", "out", first["key"], rows[5]["key"], "nobody", "--json")
+    several = cli("where", "out", first["key"], rows[5]["key"], "absent-key", "--json")
     assert several.code == InputError.exit_code
     said = json.loads(several.out)
-    assert (said["records"], said["missing"]) == ([first, rows[5]], ["nobody"])
-    ended = cli("where", "out", "nobody")
+    assert (said["records"], said["missing"]) == ([first, rows[5]], ["absent-key"])
+    ended = cli("where", "out", "absent-key")
     assert (ended.code, ended.out) == (several.code, "")
-    assert "has no record nobody" in ended.err
+    assert "has no record absent-key" in ended.err
     assert "hint: dsort show" in ended.err
 
 
@@ -170,7 +170,7 @@ def test_keys_that_are_no_text_are_shown_as_messages_show_them(tmp_path: Path) -
         ("lineage.jsonl", b"x" * 100),
     ],
 )
-def test_a_lineage_that_somebody_changed_is_no_traceback(name: str, data: bytes) -> None:
+def test_a_lineage_that_a_stranger_changed_is_no_traceback(name: str, data: bytes) -> None:
     bucket = MemoryBucket()
     bucket.write(name, data)
     with pytest.raises(StorageError, match="is damaged"):

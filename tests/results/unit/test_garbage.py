@@ -136,7 +136,7 @@ def test_shards_that_were_named_without_a_manifest_are_removed_if_they_are_the_j
     journal.flush()
     for ordinal, name in enumerate(names):
         bucket.write(name, b"shard %d" % ordinal)
-    bucket.write("b.tar", b"somebody else's")
+    bucket.write("b.tar", b"another user's")
     bucket.delete("c.tar")
     before_commit, *_ = find_garbage(bucket, machine=machine)
     journal.append(Committing())
@@ -203,7 +203,7 @@ def test_a_write_that_was_cut_short_is_found(bucket: UploadBucket, machine: Fake
     assert names_of(bucket) == []
 
 
-def test_uploads_are_the_dead_jobs_or_nobodys_but_never_a_running_jobs(
+def test_uploads_are_the_dead_jobs_or_ownerless_but_never_a_running_jobs(
     bucket: UploadBucket, machine: FakeMachine
 ) -> None:
     leave_job(bucket, DEAD, machine, names=["a.tar", "shared.tar"], ago_s=30 * HOUR_S)

@@ -25,7 +25,7 @@ def test_another_process_of_the_same_number_is_another() -> None:
     assert Machine().is_gone(replace(me, pid_start=me.pid_start - 1))
 
 
-def test_a_process_that_ended_is_gone_even_if_nobody_asked_for_its_end() -> None:
+def test_a_process_that_ended_is_gone_even_if_no_process_asked_for_its_end() -> None:
     machine = Machine()
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL

@@ -93,13 +93,13 @@ def test_a_death_before_anything_is_noted(dies_at: int, bucket: Bucket) -> None:
     done = Transaction(bucket, JOB).put_back(NAMES)
     assert not done.was_noted
     assert contents(bucket) == old
-    # Or else it is gone on with.
+    # Or else it is resumed.
     assert replaced(Transaction(bucket, JOB).keep_replaced(outputs)) == set(old)
     assert Transaction(bucket, JOB).put_back(NAMES).lost == {}
     assert contents(bucket) == old
 
 
-def test_gone_on_with_what_was_published_is_not_kept(bucket: Bucket) -> None:
+def test_in_a_resumed_job_published_objects_are_not_kept(bucket: Bucket) -> None:
     bucket.write("out-0.tar", b"old 0")
     outputs = staged(bucket)
     Transaction(bucket, JOB).keep_replaced(outputs)
@@ -146,7 +146,7 @@ def test_nothing_is_fetched_through_a_link(tmp_path: Path) -> None:
         b'{"kept": 1' + b"0" * 5000 + b"}",
     ],
 )
-def test_a_note_of_somebody_else_is_no_note(note: bytes, tmp_path: Path) -> None:
+def test_a_note_of_a_stranger_is_no_note(note: bytes, tmp_path: Path) -> None:
     bucket = LocalBucket(tmp_path)
     bucket.write(f"{replaced_prefix(JOB)}kept.json", note)
     with pytest.raises(StorageError, match="is damaged"):

@@ -74,7 +74,7 @@ def test_an_error_names_file_and_bucket(
         sync_together(staged)
 
 
-def test_a_file_tells_of_an_error_that_somebody_else_was_told_of_the_file_system(
+def test_a_file_tells_of_an_error_that_another_file_got_from_the_file_system(
     staged: list[LocalStagedObject], asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(fd: int) -> None:

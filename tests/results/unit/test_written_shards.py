@@ -99,7 +99,7 @@ def test_whole_sectors_go_past_the_cache_whatever_blocks_they_fill(
     assert (tmp_path / ".dsort/job/staged/0").read_bytes() == expected[:written]
 
 
-def test_a_full_disk_is_told_by_the_file_that_was_written_directly(
+def test_a_full_disk_is_reported_by_the_file_that_was_written_directly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = LocalBucket(tmp_path)

@@ -134,7 +134,7 @@ class TestRayRuntime(RuntimeSuite):
         with pytest.raises(WorkerLostError, match=r"another Ray than 127\.0\.0\.1:1"):
             runtime_on("127.0.0.1:1", stop)
 
-    def test_an_address_that_is_none_is_a_mistake_of_the_command_line(self, stop: StopFlag) -> None:
+    def test_an_unreadable_address_is_a_mistake_of_the_command_line(self, stop: StopFlag) -> None:
         with pytest.raises(SpecError, match="--ray-address: 'here' is no address"):
             runtime_on("here", stop)
 

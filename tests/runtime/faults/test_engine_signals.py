@@ -83,7 +83,7 @@ def start(tmp_path: Path) -> Iterator[StartJob]:
 
 def wait_for_worker(pipe: Path, process: Forked) -> bytes:
     """What the worker writes to ``pipe`` when it gets there; nothing if the job ends before."""
-    # Should the job end without getting there, nobody else would ever open the pipe.
+    # Should the job end without getting there, no other process would ever open the pipe.
     unblock = threading.Thread(target=lambda: (process.wait(), write_nothing(pipe)), daemon=True)
     unblock.start()
     return pipe.read_bytes()
@@ -93,7 +93,7 @@ def write_nothing(pipe: Path) -> None:
     try:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:
-        return  # nobody waits any more
+        return  # no reader waits any more
 
 
 PLACES = [

@@ -1,5 +1,5 @@
 """On a Ray cluster whose nodes share no scratch: workers that die change nothing, and a job whose
-driver dies is gone on with, there or on this machine. (Nodes that are lost: ``test_cluster``.)"""
+driver dies is resumed, there or on this machine. (Nodes that are lost: ``test_cluster``.)"""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ DRIVERS = [
     DRIVERS,
     ids=lambda each: each if isinstance(each, str) else each.point,
 )
-def test_a_driver_that_dies_is_gone_on_with(
+def test_a_job_whose_driver_dies_is_resumed(
     fault: PointFault,
     case: str,
     runtime: str,
@@ -119,7 +119,7 @@ def test_a_driver_that_dies_is_gone_on_with(
 
 
 @pytest.mark.exhaustive
-def test_a_job_that_died_here_is_gone_on_with_there(
+def test_a_job_that_died_here_is_resumed_there(
     cluster: SharedCluster,
     begun: Coordinators,
     base: Path,

@@ -40,7 +40,7 @@ MEMORY_BYTES_MAX = 200 << 20
 
 
 class Waiting(HookedBucket):
-    """A bucket that does not return from operation ``at``, once somebody asked for a stop then."""
+    """A bucket that does not return from operation ``at``, once a stop was requested then."""
 
     def __init__(self, inner: LocalBucket, at: tuple[str, int], struck: Callable[[], None]) -> None:
         super().__init__(inner)

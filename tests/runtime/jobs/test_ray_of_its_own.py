@@ -168,7 +168,7 @@ def joined(address: str, directory: Path) -> str:
     """What another program gets who has no token, on the same machine."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     environment |= {"RAY_ADDRESS": address, "HOME": str(directory)}
-    # As Ray is told to take an address of loopback for one.
+    # As Ray is set to take an address of loopback for one.
     environment |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_gcs_server_port_wait_time_s": "3",
@@ -189,13 +189,13 @@ def stopped_below(driver: psutil.Process) -> psutil.Process | None:
     return None
 
 
-def test_a_ray_of_its_own_is_for_nobody_else_and_leaves_nothing_but_the_result(
+def test_a_ray_of_its_own_is_for_its_job_alone_and_leaves_nothing_but_the_result(
     begin: BeginJob, tmp_path: Path
 ) -> None:
     points = arm(tmp_path / "points", PointFault("create:start", 1, "stop"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    # Even where somebody does without tokens on clusters of theirs.
+    # Even where a user does without tokens on other clusters.
     job = begin(2, "plain", RAY_AUTH_MODE="disabled", **points_environment(points))
     said = job.hear("listens on")
     job.hear("create")

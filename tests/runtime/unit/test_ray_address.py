@@ -1,5 +1,5 @@
 """Addresses and versions of Ray: which are taken, what answers and listens there, and what a user
-is told if Ray cannot be had. All of it without Ray, and at once."""
+is shown if Ray cannot be had. All of it without Ray, and at once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ BAD = [
 
 @contextlib.contextmanager
 def listener(answer: bytes | None) -> Iterator[str]:
-    """The address of something that says ``answer`` to whoever comes; None: nothing."""
+    """The address of something that says ``answer`` to each connection; None: nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -113,7 +113,7 @@ def mode_of(path: Path) -> int:
 # --- whose it is ----------------------------------------------------------------------------------
 
 
-def test_a_directory_is_for_nobody_else_whatever_ray_does_within(base: Path) -> None:
+def test_a_directory_is_for_its_owner_alone_whatever_ray_does_within(base: Path) -> None:
     before = os.umask(0)
     try:
         path = make_ray_directory(base)
@@ -159,7 +159,7 @@ def test_what_still_runs_of_it_is_ended_first_and_no_reader_is(
     [{"host": "another"}, {"boot_id": f"{Machine().holder().boot_id}1"}, {"pid": os.getpid()}],
     ids=["host", "boot", "pid"],
 )
-def test_nobody_decides_for_another_machine_or_container(
+def test_no_process_decides_for_another_machine_or_container(
     base: Path, changes: dict[str, str]
 ) -> None:
     path = left(base)
@@ -216,7 +216,7 @@ def test_an_owner_that_makes_no_sense_is_none(base: Path, said: bytes | str) -> 
     else:
         assert isinstance(said, bytes)
         (path / "owner.json").write_bytes(said)
-    assert list(rays_left(base)) == [], "somebody may be about to say"
+    assert list(rays_left(base)) == [], "a starting owner may be about to say"
     long_ago_s = Machine().now_s() - YOUNG_S - 1
     os.utime(path, (long_ago_s, long_ago_s))
     found = [each.path for each in rays_left(base)]

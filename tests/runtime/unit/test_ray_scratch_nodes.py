@@ -57,7 +57,7 @@ class RaisedError(RayTaskError):
 
 @dataclass
 class Method:
-    """``remote`` gives a reference: the call itself, which is made when somebody gets it."""
+    """``remote`` gives a reference: the call itself, which is made when its result is read."""
 
     call: Callable[..., Any]
 
@@ -333,7 +333,7 @@ def test_a_file_is_shared_with_scratch_nodes_that_come_later(cluster: Cluster) -
     ] == [b"data"] * 2
 
 
-def test_a_scratch_node_that_somebody_could_not_reach_is_used_no_more(cluster: Cluster) -> None:
+def test_a_scratch_node_that_one_process_could_not_reach_is_used_no_more(cluster: Cluster) -> None:
     cluster.scratch_nodes.scratch_ref("n1")
     (scratch_node,) = cluster.scratch_nodes.scratch_nodes()
     cluster.scratch_nodes.lose(scratch_node)

@@ -77,7 +77,7 @@ def test_waiting_ends_with_a_request_to_stop_or_in_time(stop: StopFlag) -> None:
     stop.request(signal.SIGTERM)
     with pytest.raises(JobStoppedError):
         session.wait(stop)
-    session.close()  # which does not wait for somebody else's
+    session.close()  # which does not wait for another session's
     assert ray.ended_in is None
     ray.let_begin.set()
 

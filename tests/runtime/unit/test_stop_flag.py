@@ -1,4 +1,4 @@
-"""A stop flag is raised once, from anywhere, and wakes whoever waits for it."""
+"""A stop flag is raised once, from anywhere, and wakes all waiters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whoever may write to the output directory, and puts other files where scratch is, gets nothing by
-it: no code of theirs runs, and the result is the right one."""
+"""A stranger who may write to the output directory, and puts files where scratch is, gets nothing
+by it: no code of theirs runs, and the result is the right one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OLD_NAMES = ("inputs.pickle", "where-index-1", "where-survey-1", "splitters.pick
 
 
 class _Evil:
-    """Makes the file ``marker`` when somebody unpickles it."""
+    """Makes the file ``marker`` when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -92,7 +92,7 @@ def test_scratch_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_scratch_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_scratch_of_another_user_is_refused(tmp_path: Path) -> None:
     node = tmp_path / "dsort-x"
     node.mkdir(mode=0o700)
     os.chown(node, 65534, 65534)
@@ -164,7 +164,7 @@ def test_what_is_no_file_of_ours_in_scratch_is_not_read(tmp_path: Path, what: st
 def test_the_end_of_a_job_removes_what_it_held_and_nothing_that_was_put_there(
     tmp_path: Path,
 ) -> None:
-    """By the descriptor: a directory that has taken the place of scratch is somebody else's."""
+    """By the descriptor: a directory that has taken the place of scratch is a stranger's."""
     node = tmp_path / ".dsort" / new_job_id() / "scratch"
     node.parent.mkdir(parents=True)
     held = open_scratch(node, make_scratch(node, {"job_id": node.parent.name}))

@@ -26,7 +26,8 @@ from tests.support.page_cache import cached_pages, forget
 pytestmark = pytest.mark.disk
 
 BLOCKS_MAX = 64
-"""Pages that have just come may stay, though nobody wants them: then the next turn takes them."""
+"""Pages that have just come may stay, though no reader wants them: then the next turn takes
+them."""
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 """What can be known before a byte is read is reported then: the inputs of these jobs are no shards,
-and nobody gets so far as to find that out."""
+and no phase gets so far as to find that out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extensions and lists of keys that fit no record are told: they are most likely misspelt."""
+"""Extensions and lists of keys that fit no record are reported: they are most likely misspelt."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def steps(*given: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("move", ["map", "spill"])
-def test_what_fits_no_record_is_told_once(
+def test_lists_that_fit_no_record_are_reported_once(
     fields: dict[str, Any], told: str, move: str, tmp_path: Path
 ) -> None:
     """Whichever shard it is that something fits."""

@@ -266,7 +266,7 @@ def test_a_builder_is_frozen_and_short_to_look_at() -> None:
     assert made.to_dict()["transform"] == {"steps": [{"keep_keys": {"keys": ["a"]}}]}
 
 
-def test_all_problems_are_told_at_once_in_the_words_of_the_calls() -> None:
+def test_all_problems_are_reported_at_once_in_the_words_of_the_calls() -> None:
     wrong = (
         START.filter("siz('jpg') < 5")
         .filter("true")

@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 class User:
-    """Somebody with a home, a current directory and an environment, none of which is ours."""
+    """A user with a home, a current directory and an environment, none of which is ours."""
 
     def __init__(self, directory: Path) -> None:
         self.cwd = directory / "work"
@@ -138,7 +138,7 @@ def test_every_variable_of_ours(user: User) -> None:
         DSORT_AIS_REGION="here",
         DSORT_HTTP_REQUESTS_IN_FLIGHT_MAX="5",
         DSORT_S3_REGION="",
-        DSORT_TEST_SEED="somebody else's",
+        DSORT_TEST_SEED="another user's",
     )
     assert (found.root, found.memory_max_bytes, found.workers) == (Path("data"), 8 << 30, 3)
     assert (found.bandwidth_max_bytes_per_s, found.ray_address) == (MIB, "auto")

@@ -125,9 +125,7 @@ def test_settings_may_say_how_it_is_reached(tmp_path: Path) -> None:
         load_settings({}, tmp_path, tmp_path)
 
 
-def test_without_the_package_nobody_knows_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_package_it_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "site/shelves-1.0.dist-info/entry_points.txt").unlink()
     with pytest.raises(ValueError, match="unknown scheme"):
         parse_bucket("shelf://pictures")

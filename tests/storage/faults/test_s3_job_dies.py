@@ -1,4 +1,4 @@
-"""A job from one S3 bucket to another that dies, against a real server: gone on with, it gives the
+"""A job from one S3 bucket to another that dies, against a real server: resumed, it gives the
 bytes that directories give, and never leaves an unfinished upload behind."""
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ DEATHS = [
 
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("fault", DEATHS, ids=lambda fault: fault.point)
-def test_a_killed_job_is_gone_on_with(fault: PointFault, store: Store, base: Path) -> None:
+def test_a_killed_job_is_resumed(fault: PointFault, store: Store, base: Path) -> None:
     assert store.start(fault).code == -signal.SIGKILL
     assert [name for name in store.objects() if name.endswith("manifest.json")] == []
     ended = store.run("resume", store.job(), "--bucket", store.uri, "--workers", "2")
@@ -156,7 +156,7 @@ def test_a_killed_job_is_removed(point: str, store: Store) -> None:
     store.is_tidy()
 
 
-def test_a_stopped_job_keeps_its_uploads_and_is_gone_on_with(store: Store, base: Path) -> None:
+def test_a_stopped_job_keeps_its_uploads_and_is_resumed(store: Store, base: Path) -> None:
     ended = store.start(PointFault("create:finish", 3, "interrupt parent"))
     assert ended.code == 130, ended.err
     assert "of what it did are kept" in ended.err

@@ -1,6 +1,6 @@
 """A store that fails, and a job whose outputs have buckets of their own and whose coordinator
 dies: what passes changes nothing, what stays ends the job by a clear error, and afterwards the
-job can be gone on with."""
+job can be resumed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ STAYING: list[tuple[dict[str, Any], type[DsortError], str]] = [
 
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("number", range(len(STAYING)), ids=lambda at: STAYING[at][0]["kind"])
-def test_what_stays_ends_the_job_and_it_can_be_gone_on_with(
+def test_a_lasting_failure_ends_the_job_and_it_can_be_resumed(
     number: int, begun: Coordinators, base: Path, tmp_path: Path
 ) -> None:
     fault, error, word = STAYING[number]
@@ -133,7 +133,7 @@ GOES = [
 
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(("point", "nth", "case", "like_store"), GOES)
-def test_a_store_that_goes_away_leaves_what_can_be_gone_on_with(
+def test_a_store_that_goes_away_leaves_a_job_that_can_be_resumed(
     point: str,
     nth: int,
     case: str,

@@ -152,11 +152,11 @@ def test_what_is_replaced_in_any_bucket_is_kept_until_the_end(root: Path) -> Non
 def test_what_is_left_of_an_older_result_goes_where_it_is(root: Path) -> None:
     run_local(root, apart(output_shard_records=2))
     before = files_of(root / "val")
-    write_shards(root / "val", {"s-700.tar": b"somebody else's"})
+    write_shards(root / "val", {"s-700.tar": b"another user's"})
     spec = apart(overwrite=True, remove_stale=True)
     report = run_local(root, spec)
     after = files_of(root / "val")
-    assert after.pop("s-700.tar") == b"somebody else's"
+    assert after.pop("s-700.tar") == b"another user's"
     assert len(after) < len(before)
     assert len(after) == report.outputs[1].shards
 
@@ -250,7 +250,7 @@ def test_two_names_of_one_bucket_are_found_out(root: Path) -> None:
         ),
     ],
 )
-def test_mistakes_are_told_before_anything_is_read(fields: dict[str, Any], words: str) -> None:
+def test_mistakes_are_reported_before_anything_is_read(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         parse_spec(apart(**fields))
 

@@ -71,7 +71,7 @@ def test_parts_that_are_not_in_the_receipt_are_asked_for(
 
 
 @pytest.mark.usefixtures("no_etags_in_receipts")
-def test_a_part_that_somebody_else_wrote_is_not_published(bucket: S3Bucket) -> None:
+def test_a_part_that_another_writer_wrote_is_not_published(bucket: S3Bucket) -> None:
     receipt = upload(bucket, "a", bytes(11 * MIB))
     client = bucket._client
     client.api.upload_part(
@@ -98,7 +98,7 @@ def test_publishing_again_what_a_lost_call_published_is_no_error(
     assert bucket.read("a") == b"abcd"
 
 
-def test_the_same_content_by_somebody_else_is_in_the_way(bucket: S3Bucket) -> None:
+def test_the_same_content_by_another_writer_is_in_the_way(bucket: S3Bucket) -> None:
     ours, theirs = upload(bucket, "a", b"abc"), upload(bucket, "a", b"abc")
     bucket.publish(TOKEN, "a", overwrite=False, receipt=theirs)
     with pytest.raises(StorageError, match="exists already"):
@@ -259,7 +259,7 @@ def test_a_store_without_checksums_of_the_whole_is_given_those_of_parts(
     assert all("ChecksumCRC32C" in part for part in Receipt.parse(receipt).completion())
     made = count_requests(bucket)
     bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
-    assert made[-1] == "HeadObject", "nobody has checked the whole"
+    assert made[-1] == "HeadObject", "the whole is unchecked"
     assert bucket.read("a") == data
 
 

@@ -171,7 +171,7 @@ def test_of_several_writers_exactly_one_learns_that_it_was_first(seed: int, writ
 
 
 def test_delays_differ_between_workers() -> None:
-    """Whoever failed together does not come back together."""
+    """Requests that failed together do not come back together."""
     delays = {RetryPolicy().delay_s(8) for _ in range(100)}
     assert len(delays) > 90
     assert max(delays) - min(delays) > 10

@@ -143,7 +143,7 @@ def test_a_read_elsewhere_asks_for_its_range_and_one_behind_it_for_the_rest(
 
 
 @pytest.mark.parametrize("ends_silently", [False, True])
-def test_a_stream_that_breaks_is_gone_on_with_from_there(
+def test_a_stream_that_breaks_is_read_on_from_there(
     stored: FetchedObject, threads: ThreadPoolExecutor, ends_silently: bool
 ) -> None:
     stored.ends_silently = ends_silently
@@ -335,7 +335,7 @@ def test_the_room_of_a_ring_is_given_back_oldest_first() -> None:
             live.append((taken, mark))
         if taken is None or rng.random() < 0.4:
             view, mark = live.pop(0)
-            assert view == mark, "nobody else got the same room"
+            assert view == mark, "no other reader got the same room"
             ring.give_back()
     assert refused
 

@@ -29,7 +29,7 @@ LIMITS = StoreLimits()
 
 
 @pytest.fixture(autouse=True)
-def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = tmp_path / "aws-config"
     config.write_text("[profile there]\nregion = eu-west-3\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
@@ -135,8 +135,8 @@ def test_buckets_that_are_opened_together_share_a_client() -> None:
 
 
 def test_a_profile_that_there_is_not_is_an_access_error() -> None:
-    with pytest.raises(StorageAccessError, match="nobody") as caught:
-        open_object_bucket(BucketRef("s3", "images", profile="nobody"), LIMITS)
+    with pytest.raises(StorageAccessError, match="absent") as caught:
+        open_object_bucket(BucketRef("s3", "images", profile="absent"), LIMITS)
     assert caught.value.hint
 
 
@@ -228,7 +228,7 @@ def test_azure_is_asked_at_its_endpoint(
     asked: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint_url, paths = asked
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "somebody")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv("AZURE_SKIP_SIGNATURE", "true")
     bucket = open_bucket(BucketRef("az", "shards/train", endpoint_url=endpoint_url), root=Path())
     with pytest.raises(ObjectNotFoundError):

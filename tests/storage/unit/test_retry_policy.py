@@ -205,7 +205,7 @@ def test_a_policy_that_cannot_be_is_a_bug(wrong: dict[str, float]) -> None:
 
 
 class AwayError(Exception):
-    """Whoever is asked is away, and says for how long."""
+    """Each server is away, and says for how long."""
 
     def __init__(self, away_s: float) -> None:
         super().__init__(away_s)

@@ -1,5 +1,5 @@
 """Sizes of parts, the buffers that uploads share, and what a receipt carries; a page of a listing
-that is none is an error, never an end: nothing may be taken for missing."""
+that is broken is an error, never an end: nothing may be taken for missing."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def page(inside: str, root: str = "ListBucketResult") -> str:
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "unknown")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
     return S3Bucket(
         BucketRef("s3", "data", endpoint_url="http://127.0.0.1:9"), StoreLimits(tries_max=1)

@@ -137,7 +137,7 @@ def translated(error: BaseException) -> StorageError:
         (boto.SSLError(endpoint_url="h", error="CERTIFICATE_VERIFY_FAILED"), StorageError),
         (boto.NoCredentialsError(), StorageAccessError),
         (boto.PartialCredentialsError(provider="env", cred_var="X"), StorageAccessError),
-        (boto.ProfileNotFound(profile="nobody"), StorageAccessError),
+        (boto.ProfileNotFound(profile="absent"), StorageAccessError),
         (boto.SSOTokenLoadError(error_msg="x"), StorageAccessError),
         (boto.CredentialRetrievalError(provider="p", error_msg="x"), StorageAccessError),
         (boto.ParamValidationError(report="x"), StorageError),

@@ -323,7 +323,7 @@ def test_a_file_that_may_not_be_read_says_so(
 def test_a_directory_that_others_make_and_remove_meanwhile_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writers of public names share ``.dsort``, and whoever finds it empty removes it."""
+    """Writers of public names share ``.dsort``, and a writer that finds it empty removes it."""
     make, met = os.mkdir, list[str]()
 
     def mkdir(path: str, *given: Any, **named: Any) -> None:

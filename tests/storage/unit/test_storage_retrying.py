@@ -133,7 +133,7 @@ def test_an_object_that_replaced_another_and_whose_reply_was_lost_is_ours(
     assert bucket.read("lease") == b"held by 2"
 
 
-def test_somebody_else_who_was_faster_has_won(
+def test_another_writer_that_was_faster_has_won(
     policy: RetryPolicy, store: MemoryStore, plain: ObstoreBucket
 ) -> None:
     bucket = retrying(policy, Fault("write", "503", times=3), store=store)
@@ -145,7 +145,7 @@ def test_somebody_else_who_was_faster_has_won(
 def test_no_doubt_no_reading_back(
     policy: RetryPolicy, store: MemoryStore, plain: ObstoreBucket
 ) -> None:
-    """Without a lost reply even the same bytes are somebody else's."""
+    """Without a lost reply even the same bytes are another writer's."""
     bucket = retrying(policy, Fault("read", "denied", times=ALWAYS), store=store)
     plain.write("lease", b"the same")
     assert not bucket.write_new("lease", b"the same")

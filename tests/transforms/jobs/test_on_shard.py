@@ -163,7 +163,7 @@ def test_a_program_that_cannot_be_run_is_named(root: Path) -> None:
         run_local(root, spec(["no-such-program", "{path}"]))
 
 
-def test_a_resumed_job_runs_no_program_that_nobody_asked_for(root: Path) -> None:
+def test_a_resumed_job_runs_no_program_that_no_user_asked_for(root: Path) -> None:
     write_shards(root / "in", {"b.tar": b"no tar at all" * 99})
     with pytest.raises(InputError):
         run_local(root, spec(["true"]))

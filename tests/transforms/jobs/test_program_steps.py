@@ -128,7 +128,7 @@ def test_the_operator_allows_variables_that_may_hold_secrets(
     assert found.keys() & SECRETS.keys() == allowed
 
 
-def test_a_program_is_told_places_and_key_and_no_shell_reads_them(tmp_path: Path) -> None:
+def test_a_program_receives_places_and_key_and_no_shell_reads_them(tmp_path: Path) -> None:
     shards(tmp_path, "a; touch b", "c")
     step = {
         "exec": {"command": ["sh", "-c", 'printf "%s" "$1$$5" > "$OUT/txt"', "x", "$KEY ${KEY}"]}

@@ -71,7 +71,7 @@ def test_a_spec_from_the_network_reads_no_list_that_it_may_not(shard: Path, file
         run_local(shard, with_steps({"keep_keys": {"file": file}}), fetch=FetchPolicy())
 
 
-def test_keys_whose_hashes_are_equal_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_whose_hashes_are_equal_stay_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "dsort.data.text_sets.hash_column",
         lambda keys: hash_keys([key[:1] for key in keys.tolist()], len(keys)),

@@ -164,7 +164,7 @@ def test_each_record_has_all_steps_to_itself() -> None:
     assert expression.true_of(table, "filter").all()
 
 
-def test_lists_of_two_lengths_are_told_apart_without_steps() -> None:
+def test_lists_of_two_lengths_differ_without_steps() -> None:
     assert of_json("json.numbers.all(n, json.numbers != [n])", LONG)
 
 

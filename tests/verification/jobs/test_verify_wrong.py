@@ -355,7 +355,7 @@ WIDS_DAMAGE: dict[str, tuple[Callable[[Any], object], str]] = {
     "url": (lambda index: index["shardlist"][0].update(url="other-0.tar"), "list"),
     "a shard twice": (lambda index: index["shardlist"].append(index["shardlist"][0]), "list"),
     "order": (lambda index: index["shardlist"].reverse(), "list"),
-    "a shard that is none": (lambda index: index["shardlist"].append([]), "list"),
+    "no shard": (lambda index: index["shardlist"].append([]), "list"),
     "__kind__": (lambda index: index.update(__kind__="wids-shard-index-v9"), "index"),
     "wids_version": (lambda index: index.update(wids_version=2), "index"),
     "name": (lambda index: index.pop("name"), "index"),
