@@ -1,5 +1,5 @@
-"""An installed package adds an algorithm and a step by its entry points: specs, commands and jobs
-use them, and so do workers that are processes of their own."""
+"""An installed package adds one of each kind by its entry points: specs, commands, a service and
+workers on Ray use them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,18 @@ szip = tests.support.stored_zip:STORED_ZIP
 bzx = tests.support.slow_codec:SLOW
 [dsort.sidecars]
 contents = tests.support.contents_list:ContentsList
+[dsort.stores]
+shelf = tests.support.added_store:ShelfStore
 """
 BROKEN = "[dsort.steps]\nevery_nth = tests.support.every_nth:Nothing\n"
+NAMES_IN_ZIPS = [f"{shard}{number}.bin" for shard in range(2) for number in range(4)]
 METADATA = "Metadata-Version: 2.1\nName: shelves\nVersion: 1.0\n"
 
 
 def environment(root: Path) -> dict[str, str]:
     """The environment where the package in ``root / "site"`` is installed, if it is there."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(root / "site")])}
+    path = os.pathsep.join([str(ROOT), str(root / "site")])
+    return {**os.environ, "PYTHONPATH": path, "SHELVES": str(root / "shelves")}
 
 
 def dsort(root: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -63,6 +68,30 @@ def install(root: Path, entry_points: str) -> None:
     (info / "entry_points.txt").write_text(entry_points)
 
 
+def write_zips(root: Path) -> None:
+    (root / "zips").mkdir()
+    for shard in range(2):
+        with zipfile.ZipFile(root / f"zips/s-{shard}.szip", "w") as archive:
+            for number in range(4):
+                archive.writestr(f"{shard}{number}.bin", bytes([shard, number]))
+
+
+def names_in_zips(bucket: Path) -> list[str]:
+    names: list[str] = []
+    for path in sorted(bucket.glob("*.szip")):
+        with zipfile.ZipFile(path) as archive:
+            names += archive.namelist()
+    return names
+
+
+def names_in_packed(bucket: Path) -> list[str]:
+    names: list[str] = []
+    for path in sorted(bucket.glob("*.tar.bzx")):
+        with tarfile.open(fileobj=io.BytesIO(bz2.decompress(path.read_bytes()))) as archive:
+            names += archive.getnames()
+    return names
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     shards = {
@@ -80,17 +109,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_job_uses_what_a_package_adds(root: Path) -> None:
-    install(root, ENTRY_POINTS)
-    run = dsort(root, "start", "-f", "spec.json", "--workers", "2", "--progress", "none")
-    assert run.returncode == 0, run.stderr
-    found = [key for _, data in sorted(files_of(root / "out").items()) for key in keys_in(data)]
-    assert [name[0] for name in found] == ["c", "a", "d", "f"]
-    assert "size: sorted by size" in run.stdout
-    verified = dsort(root, "verify", "out")
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-
-
 def test_dsort_sort_sorts_by_an_algorithm_that_a_package_adds(root: Path) -> None:
     by = ("--by", "algorithm:size")
     unknown = dsort(root, "sort", "in", "out", *by)
@@ -98,15 +116,25 @@ def test_dsort_sort_sorts_by_an_algorithm_that_a_package_adds(root: Path) -> Non
     install(root, ENTRY_POINTS)
     run = dsort(root, "sort", "in", "out", *by, "--reverse", "--workers", "1")
     assert run.returncode == 0, run.stderr
+    assert "size: sorted by size" in run.stdout
     (data,) = [data for name, data in files_of(root / "out").items() if name.endswith(".tar")]
     assert [name[0] for name in keys_in(data)] == ["c", "a", "b", "d", "e", "f"]
 
 
-@pytest.mark.slow
-def test_a_service_runs_jobs_with_what_a_package_adds(root: Path) -> None:
-    install(root, ENTRY_POINTS)
-    with_contents(root)
+def run_by_command(root: Path, specs: list[dict[str, Any]], *options: str) -> None:
+    for spec in specs:
+        (root / "spec.json").write_text(json.dumps(spec))
+        run = dsort(root, "start", "-f", "spec.json", *options, "--workers", "2")
+        assert run.returncode == 0, run.stderr
+
+
+def run_on_ray(root: Path, specs: list[dict[str, Any]]) -> None:
+    run_by_command(root, specs, "--ray")
+
+
+def run_by_service(root: Path, specs: list[dict[str, Any]]) -> None:
     place = ["--root", str(root), "--state-dir", str(root / "state"), "--no-auth"]
+    place += ["--allow", "shelf://*"]
     serve = [*place, "--port", "0", "--url-file", str(root / "url"), "--workers", "1"]
     service = subprocess.Popen(
         [sys.executable, "-m", "dsort", "serve", *serve],
@@ -116,48 +144,46 @@ def test_a_service_runs_jobs_with_what_a_package_adds(root: Path) -> None:
     )
     try:
         url = await_that(lambda: (root / "url").exists() and (root / "url").read_text().strip())
-        spec = json.loads((root / "spec.json").read_text())
         with DsortClient(url) as client:
-            job = client.wait(client.submit(spec).job_id)
-        assert job.state == "finished", job
+            for spec in specs:
+                job = client.wait(client.submit(spec).job_id)
+                assert job.state == "finished", job
     finally:
         service.terminate()
         service.wait()
-    check_contents(root)
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_workers_on_ray_use_what_a_package_adds(root: Path) -> None:
+@pytest.mark.parametrize(
+    "run",
+    [
+        run_by_command,
+        pytest.param(run_by_service, marks=pytest.mark.slow),
+        pytest.param(run_on_ray, marks=[pytest.mark.ray, pytest.mark.slow, pytest.mark.exhaustive]),
+    ],
+)
+def test_jobs_use_each_kind_that_a_package_adds(root: Path, run: Callable[..., None]) -> None:
+    """One of each: an algorithm, a step, sidecars, then a store, a codec and a container."""
     install(root, ENTRY_POINTS)
-    with_contents(root)
-    run = dsort(root, "start", "-f", "spec.json", "--ray", "--workers", "2", "--progress", "none")
-    assert run.returncode == 0, run.stderr
+    spec = with_contents(root)
+    packed = {"output_bck": "shelf://packed", "output_extension": ".tar.bzx", "index": "none"}
+    unpacked = {"input_bck": "shelf://packed", "input_extension": ".tar.bzx"}
+    unpacks = spec_of(**unpacked, output_bck="unpacked", output_extension=".tar")
+    write_zips(root)
+    zips = spec_of(input_bck="zips", input_extension=".szip", output_bck="shelf://zips")
+    run(root, [spec, {**spec, **packed}, unpacks, zips])
     check_contents(root)
-    spec = {**json.loads((root / "spec.json").read_text()), "index": "none", "overwrite": True}
-    (root / "spec.json").write_text(json.dumps({**spec, "output_extension": ".tar.bzx"}))
-    run = dsort(root, "start", "-f", "spec.json", "--ray", "--workers", "2", "--progress", "none")
-    assert run.returncode == 0, run.stderr
-    (packed,) = (root / "out").glob("*.tar.bzx")
-    with tarfile.open(fileobj=io.BytesIO(bz2.decompress(packed.read_bytes()))) as archive:
-        assert [name[0] for name in archive.getnames()] == ["c", "a", "d", "f"]
+    names = names_in_packed(root / "shelves/packed")
+    assert [name[0] for name in names] == ["c", "a", "d", "f"]
+    assert keys_in((root / "unpacked/out-0.tar").read_bytes()) == names
+    assert sorted(names_in_zips(root / "shelves/zips")) == NAMES_IN_ZIPS
 
 
 def test_a_command_finds_shards_of_a_container_that_a_package_adds(root: Path) -> None:
     install(root, ENTRY_POINTS)
-    (root / "zips").mkdir()
-    for shard in range(2):
-        with zipfile.ZipFile(root / f"zips/s-{shard}.szip", "w") as archive:
-            for number in range(4):
-                archive.writestr(f"{shard}{number}.bin", bytes([shard, number]))
+    write_zips(root)
     run = dsort(root, "shuffle", "zips", "mixed", "--shards", "2", "--seed", "7")
     assert run.returncode == 0, run.stderr
-    found = []
-    for path in sorted((root / "mixed").glob("*.szip")):
-        with zipfile.ZipFile(path) as archive:
-            found += archive.namelist()
-    assert sorted(found) == [f"{shard}{number}.bin" for shard in range(2) for number in range(4)]
+    assert sorted(names_in_zips(root / "mixed")) == NAMES_IN_ZIPS
     again = spec_of(input_bck="mixed", input_extension=".szip", output_bck="again")
     (root / "spec.json").write_text(json.dumps(again))
     run = dsort(root, "start", "-f", "spec.json", "--progress", "none")
@@ -170,11 +196,7 @@ def test_a_command_reads_and_writes_with_a_codec_that_a_package_adds(root: Path)
     install(root, ENTRY_POINTS)
     run = dsort(root, "convert", "in", "packed", "--to", ".tar.bzx")
     assert run.returncode == 0, run.stderr
-    names = []
-    for packed in sorted((root / "packed").glob("*.tar.bzx")):
-        with tarfile.open(fileobj=io.BytesIO(bz2.decompress(packed.read_bytes()))) as archive:
-            names += [name[0] for name in archive.getnames()]
-    assert names == list("abcdef")
+    assert [name[0] for name in names_in_packed(root / "packed")] == list("abcdef")
     run = dsort(root, "shuffle", "packed", "mixed", "--seed", "7", "--workers", "2")
     assert run.returncode == 0, run.stderr
     assert [path.suffixes for path in (root / "mixed").glob("*.tar*")] == [[".tar", ".bzx"]]
@@ -182,9 +204,9 @@ def test_a_command_reads_and_writes_with_a_codec_that_a_package_adds(root: Path)
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
-def with_contents(root: Path) -> None:
+def with_contents(root: Path) -> dict[str, Any]:
     spec = json.loads((root / "spec.json").read_text())
-    (root / "spec.json").write_text(json.dumps({**spec, "index": ["sizes", "contents"]}))
+    return {**spec, "index": ["sizes", "contents"]}
 
 
 def check_contents(root: Path) -> None:
@@ -198,9 +220,7 @@ def check_contents(root: Path) -> None:
 
 def test_a_job_writes_the_sidecars_that_a_package_adds(root: Path) -> None:
     install(root, ENTRY_POINTS)
-    with_contents(root)
-    run = dsort(root, "start", "-f", "spec.json", "--workers", "2", "--progress", "none")
-    assert run.returncode == 0, run.stderr
+    run_by_command(root, [with_contents(root)])
     check_contents(root)
     assert dsort(root, "verify", "out").returncode == 0
     (shard,) = (root / "out").glob("*.tar.contents")

@@ -4,7 +4,6 @@ workers are processes of their own, read and write them by their URIs."""
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,36 +20,10 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from tests.support.bucket_suite import BucketSuite
+from tests.support.commands import ROOT
 from tests.support.datasets import read_shard, small_dataset, write_shards
 
-MODULE = """
-import os
-from pathlib import Path
-
-from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.registry import Store
-
-
-class Shelf(LocalBucket):
-    def __init__(self, ref):
-        super().__init__(Path(os.environ["SHELVES"], *ref.path.split("/")))
-        self.uri = ref.uri
-
-    def local_path(self, name):
-        super().local_path(name)
-        return None
-
-
-class ShelfStore(Store):
-    schemes = ("shelf",)
-    provider = "carpenter"
-    aliases = ("board",)
-    reach = ("region",)
-
-    def open(self, ref, limits, transport):
-        return Shelf(ref)
-"""
-ENTRY_POINT = "[dsort.stores]\nshelf = shelves:ShelfStore\n"
+ENTRY_POINT = "[dsort.stores]\nshelf = tests.support.added_store:ShelfStore\n"
 METADATA = "Metadata-Version: 2.1\nName: shelves\nVersion: 1.0\n"
 
 
@@ -60,14 +33,12 @@ def shelves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     site = tmp_path / "site"
     info = site / "shelves-1.0.dist-info"
     info.mkdir(parents=True)
-    (site / "shelves.py").write_text(MODULE)
     (info / "METADATA").write_text(METADATA)
     (info / "entry_points.txt").write_text(ENTRY_POINT)
     monkeypatch.syspath_prepend(str(site))
-    paths = filter(None, (str(site), os.environ.get("PYTHONPATH")))
+    paths = filter(None, (str(site), str(ROOT), os.environ.get("PYTHONPATH")))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("SHELVES", str(tmp_path / "shelves"))
-    monkeypatch.delitem(sys.modules, "shelves", raising=False)
     known = dict(registry.STORES)
     monkeypatch.setattr(registry.STORES, "_has_installed", False)
     yield tmp_path / "shelves"
