@@ -275,7 +275,7 @@ _FRAME_TYPE_AT, _SETTINGS = 3, 4
 
 def check_form(address: str) -> None:
     """``SpecError`` if ``address`` has no valid form."""
-    if address != "auto" and _host_and_port(address) is None:
+    if address != "auto" and not _places(address):
         raise SpecError(
             [SpecProblem("--ray-address", f"{address!r} is no address of Ray", _FORMS_HINT)]
         )
@@ -286,43 +286,42 @@ def check_listener(address: str) -> None:
 
     ``auto`` is checked only if ``RAY_ADDRESS`` is set, as otherwise only Ray can resolve it.
     """
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS", "")
-    found = _host_and_port(address)
-    if found is None or os.environ.get("RAY_USE_TLS", "0") != "0":
-        return
-    try:
-        with socket.create_connection(found, timeout=ANSWER_SECONDS_MAX) as connection:
-            connection.sendall(_PREFACE)
-            heard = connection.recv(_FRAME_TYPE_AT + 1)
-    except OSError as error:
-        raise WorkerLostError(
-            f"no Ray cluster answers at {address}: {error.strerror or error}", hint=PORT_HINT
-        ) from error
-    if heard[_FRAME_TYPE_AT:] != bytes([_SETTINGS]):
-        raise WorkerLostError(f"what answers at {address} is no Ray cluster", hint=PORT_HINT)
+    address = _resolved(address)
+    for place in _places(address) if os.environ.get("RAY_USE_TLS", "0") == "0" else ():
+        try:
+            with socket.create_connection(place, timeout=ANSWER_SECONDS_MAX) as connection:
+                connection.sendall(_PREFACE)
+                heard = connection.recv(_FRAME_TYPE_AT + 1)
+        except OSError as error:
+            raise WorkerLostError(
+                f"no Ray cluster answers at {address}: {error.strerror or error}", hint=PORT_HINT
+            ) from error
+        if heard[_FRAME_TYPE_AT:] != bytes([_SETTINGS]):
+            raise WorkerLostError(f"what answers at {address} is no Ray cluster", hint=PORT_HINT)
 
 
 def is_only_on_loopback(address: str, here: str) -> bool:
     """Whether ``address`` is on loopback, and its port is not open at ``here``, the address of this
     machine that Ray uses in its place."""
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS", "")
-    found = _host_and_port(address)
-    if found is None or found[0] not in LOOPBACK:
-        return False
-    try:
-        socket.create_connection((here, found[1]), timeout=ANSWER_SECONDS_MAX).close()
-    except OSError:
-        return True
+    for host, port in _places(_resolved(address)):
+        if host in LOOPBACK:
+            try:
+                socket.create_connection((here, port), timeout=ANSWER_SECONDS_MAX).close()
+            except OSError:
+                return True
     return False
 
 
-def _host_and_port(address: str) -> tuple[str, int] | None:
-    match = _FORM.fullmatch(address)
-    if match is None or not 0 < int(match["port"]) < 2**16:
-        return None
-    return match["host"].strip("[]"), int(match["port"])
+def _resolved(address: str) -> str:
+    return os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+
+
+def _places(address: str) -> list[tuple[str, int]]:
+    """The host and the port of ``address``; none if it has no valid form."""
+    form = _FORM.fullmatch(address)
+    if not form or not 0 < int(form["port"]) < 2**16:
+        return []
+    return [(form["host"].strip("[]"), int(form["port"]))]
 
 
 Listener = tuple[str, int]
