@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 from queue import SimpleQueue
 from threading import Condition, Thread
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dsort.errors import DsortError
 from dsort.storage.directory.kernel_reads import KernelReads
@@ -97,6 +97,10 @@ class _ThreadBatch:
         with self._changed:
             while self._left:
                 self._changed.wait()
+
+
+NO_READS: Final = _ThreadBatch((), 0)
+"""A batch that has ended."""
 
 
 class _KernelBatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from dsort.errors import InvariantError
 from dsort.moves.base import RowRun, WorkerParts, spans
 from dsort.moves.input_shard import SLICES_AT_ONCE_MAX
 from dsort.moves.payload_files import PAGE_BYTES, PayloadBuffer, RangeBuffer
-from dsort.moves.range_queue import RangeBatch, RangeQueue, RangeRead
+from dsort.moves.range_queue import NO_READS, RangeBatch, RangeQueue, RangeRead
 from dsort.moves.slices import (
     Gatherer,
     are_short,
@@ -54,6 +55,9 @@ SHARE_MAX = 0.8
 pieces."""
 READS_AT_ONCE = 2
 """Sequential reads of one partition. They are few because the disk is also busy with writes."""
+
+
+_NONE: Final = np.zeros(0, np.int64)
 
 
 class SpillMove:
@@ -155,9 +159,9 @@ class SpilledPayload:
         self._maps = not forgets and not are_short(self._ranges)
         self._split: SplitSpill | None = None
         self._views: dict[int, memoryview] = {}  # by worker of a mapped file; or the buffer as 0
-        self._shift: Int64s | None = None  # by block; None: blocks follow one another
-        self._block_of_shard: Int64s | None = None  # makes a look-up take 1 ns a row, not 30
-        self._batch: RangeBatch | None = None
+        self._shift = _NONE  # by block; empty: blocks follow one another
+        self._block_of_shard = _NONE  # makes a look-up take 1 ns a row, not 30
+        self._batch: RangeBatch = NO_READS
         self._files: dict[int, SpillFile] = {}
         self._holds_room = False
         self._gatherer = Gatherer()
@@ -176,13 +180,12 @@ class SpilledPayload:
         """Read the partition, if it fits in the buffer. If it does not, and has small records,
         spill it once more."""
         fits = self._maps or self._reader.size_bytes <= self._room.size_bytes
-        if self._batch is None and not self._views and fits:
+        if not self._views and fits:
             extents = self._reader.extents()
             if extents is not None:
                 self._begin(extents)
-        if self._batch is not None:
-            self._batch.wait()
-        elif not self._views:
+        self._batch.wait()
+        if not self._views:
             self._load_otherwise()
         if self._forgets:
             self._reader.forget()
@@ -191,8 +194,7 @@ class SpilledPayload:
 
     def close(self) -> None:
         """Close the spill files, and return the room in the buffer."""
-        if self._batch is not None:
-            self._batch.settle()
+        self._batch.settle()
         if self._holds_room:
             self._room.give_back()
             self._holds_room = False
@@ -287,9 +289,9 @@ class SpilledPayload:
         """The number of the view of each segment of ``rows``, and the segments with their places in
         the views instead of the blocks."""
         segments = self._ranges.run(rows.start, rows.stop)
-        if self._shift is None:
+        if not len(self._shift):
             return np.zeros(len(segments.start), np.int32), segments
-        if self._block_of_shard is not None and len(segments.start) == rows.stop - rows.start:
+        if len(self._block_of_shard) and len(segments.start) == rows.stop - rows.start:
             block = self._block_of_shard[self._rows[SHARD][rows]]
         else:
             block = np.searchsorted(self._reader.offsets[1:], segments.start, side="right")
