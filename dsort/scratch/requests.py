@@ -400,7 +400,7 @@ class DrawnClasses(Struct, frozen=True):
 class LotSteps(Struct, frozen=True):
     """Requests, for each border that is searched, how many records of some shards are in each of
     ``2**bits`` steps of ``2**shift`` from ``low`` on. The values are lots; or, for records with the
-    lot ``tied``, positions.
+    lot ``tied``, unless that is empty, positions.
 
     ``classes``: all of them. ``searched``: by class and border, the row of ``low`` and ``tied``, or
     -1. The answer has one row for each row of ``low``."""
@@ -411,7 +411,7 @@ class LotSteps(Struct, frozen=True):
     low: UInt64s
     shift: int
     bits: int
-    tied: UInt64s | None = None
+    tied: UInt64s
 
     def answer(self, store: IndexStore) -> Int64s:
         counts = np.zeros(len(self.low) << self.bits, np.int64)
@@ -420,9 +420,9 @@ class LotSteps(Struct, frozen=True):
             for border in range(self.searched.shape[1]):
                 row = self.searched[at, border]
                 some = np.flatnonzero(row >= 0)
-                row, value = row[some], (lots if self.tied is None else positions)[some]
+                row, value = row[some], (positions if len(self.tied) else lots)[some]
                 inside = value >= self.low[row]
-                if self.tied is not None:
+                if len(self.tied):
                     inside &= lots[some] == self.tied[row]
                 row, value = row[inside], value[inside]
                 step = (value - self.low[row]) >> np.uint64(self.shift)

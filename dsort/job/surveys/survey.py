@@ -144,7 +144,7 @@ class Selection(Struct):
         position[before >= totals[:, None]] = np.uint64((1 << 64) - 1)
         open_ = np.argwhere((before > 0) & (before < totals[:, None]))
         wanted = before[open_[:, 0], open_[:, 1]]
-        low, rest = self._narrowed(open_, wanted, None, self.lot_bits)
+        low, rest = self._narrowed(open_, wanted, np.zeros(0, np.uint64), self.lot_bits)
         lot[open_[:, 0], open_[:, 1]] = low
         open_, low, rest = open_[rest > 0], low[rest > 0], rest[rest > 0]
         if len(open_):  # several records have the lot of the border
@@ -153,21 +153,21 @@ class Selection(Struct):
         return Borders(self.classes, lot, position)
 
     def _narrowed(
-        self, open_: Int64s, wanted: Int64s, tied: UInt64s | None, number_bits: int
+        self, open_: Int64s, wanted: Int64s, tied: UInt64s, number_bits: int
     ) -> tuple[UInt64s, Int64s]:
-        """(the smallest number that ``wanted`` lots are below (or positions, of records with the
-        lots ``tied``), how many of the records with that number are still wanted), for each
-        border."""
+        """(the smallest number that ``wanted`` lots are below, how many of the records with that
+        number are still wanted), for each border. If ``tied`` is not empty, the numbers are the
+        positions of records with these lots."""
         low, rest = np.zeros(len(open_), np.uint64), wanted.copy()
         left, shift = np.arange(len(open_)), number_bits
         while len(left):
             if not shift:
-                if tied is None:
+                if not len(tied):
                     break  # ties: how many of them are wanted is in ``rest``
                 raise AssertionError("two records are at one position")
             bits = min(max(_STEPS_BITS - len(left).bit_length(), 1), _STEP_BITS_MAX, shift)
             shift -= bits
-            own = None if tied is None else tied[left]
+            own = tied[left] if len(tied) else tied
             counts = self._counts(open_[left], low[left], shift, bits, own)
             reached = np.cumsum(counts, axis=1)
             step = (reached < rest[left, None]).sum(axis=1)
@@ -182,9 +182,7 @@ class Selection(Struct):
             left = left[~is_even]
         return low, rest
 
-    def _counts(
-        self, open_: Int64s, low: UInt64s, shift: int, bits: int, tied: UInt64s | None
-    ) -> Int64s:
+    def _counts(self, open_: Int64s, low: UInt64s, shift: int, bits: int, tied: UInt64s) -> Int64s:
         searched = np.full((len(self.classes), int(open_[:, 1].max()) + 1), -1, np.int32)
         searched[open_[:, 0], open_[:, 1]] = np.arange(len(open_))
         total: NDArray[np.int64] = np.zeros((len(open_), 1 << bits), np.int64)
