@@ -86,6 +86,16 @@ class SortKeys(Struct, frozen=True, eq=False):
     words: UInt64s | None = None
     text: BytesColumn | None = None
 
+    @property
+    def groups(self) -> Int32s:
+        """The group of each row: 0 if all are in one."""
+        return np.zeros(self.count, np.int32) if self.group is None else self.group
+
+    @property
+    def texts(self) -> BytesColumn:
+        """The text of each row: empty without the column."""
+        return BytesColumn.empty(self.count) if self.text is None else self.text
+
     def take(self, rows: Rows) -> SortKeys:
         """The sort keys of ``rows`` in that order."""
         return sort_keys_of(Table(self.count, sort_columns(self)).take(rows))

@@ -51,7 +51,7 @@ def class_seed(seed: str, group: int, name: bytes) -> int:
     return xxhash.xxh3_64_intdigest(b"%d\0%b" % (group, name), seed=outer)
 
 
-def count_classes(group: Int32s | None, names: BytesColumn) -> list[tuple[Class, int]]:
+def count_classes(group: Int32s, names: BytesColumn) -> list[tuple[Class, int]]:
     """How many records each class has, in the order of their first records."""
     found: dict[Class, int] = {}
     for key in _classes(group, names):
@@ -59,11 +59,10 @@ def count_classes(group: Int32s | None, names: BytesColumn) -> list[tuple[Class,
     return [*found.items()]
 
 
-def _classes(group: Int32s | None, names: BytesColumn) -> list[Class]:
-    groups = [0] * len(names) if group is None else group.tolist()
+def _classes(group: Int32s, names: BytesColumn) -> list[Class]:
     if not len(names.blob):
-        return [(each, b"") for each in groups]
-    return [*zip(groups, names.tolist(), strict=True)]
+        return [(each, b"") for each in group.tolist()]
+    return [*zip(group.tolist(), names.tolist(), strict=True)]
 
 
 class ClassCounter:
@@ -77,7 +76,7 @@ class ClassCounter:
         self._seeds = np.array([class_seed(seed, *key) for key in keys], np.uint64)
         self._seen = np.zeros(len(keys), np.int64)
 
-    def places(self, group: Int32s | None, names: BytesColumn) -> ClassPlaces:
+    def places(self, group: Int32s, names: BytesColumn) -> ClassPlaces:
         """The places of the next records."""
         try:
             classes = [self._rows[key] for key in _classes(group, names)]

@@ -51,8 +51,7 @@ class Placement(OptionGroup, frozen=True):
 
         if not self.by_class:
             return BytesColumn.empty(len(records))
-        found = self.content.sort_keys(records).text
-        return BytesColumn.empty(len(records)) if found is None else found
+        return self.content.sort_keys(records).texts
 
     def sort_keys(self, records: RecordTable, found: ClassPlaces, hashes: UInt64s) -> SortKeys:
         """The sort keys of records whose places are known. ``hashes``: of the shuffle."""
@@ -329,7 +328,7 @@ class Batches(Placement, frozen=True):
             return order
         assert keys.words is not None, "windows are words"
         words = keys.words[order]
-        group = np.zeros(len(order), np.int32) if keys.group is None else keys.group[order]
+        group = keys.groups[order]
         begins = np.flatnonzero((words[1:] != words[:-1]) | (group[1:] != group[:-1])) + 1
         parts: list[Int64s] = []
         for start, stop in pairwise([0, *begins.tolist(), len(order)]):

@@ -187,8 +187,7 @@ class ClassCountsOf(Struct, frozen=True):
         found = []
         for shard in self.shards.tolist():
             sort = store.sort_keys(self.stage, shard)
-            names = BytesColumn.empty(sort.count) if sort.text is None else sort.text
-            found.append(count_classes(sort.group, names))
+            found.append(count_classes(sort.groups, sort.texts))
         return found
 
 

@@ -198,7 +198,7 @@ class ShardSortKeys:
         self._surveyed = BytesColumn.empty(0)
         self._first = 0
         if task.stage.classes and store.has_shard(SURVEY, task.shard):
-            self._surveyed = store.sort_keys(SURVEY, task.shard).text or self._surveyed
+            self._surveyed = store.sort_keys(SURVEY, task.shard).texts
         if task.stage.classes:
             counts = classes_of_shard(store.columns(task.stage.classes), task.shard)
             self._counter = ClassCounter(task.name, counts, algorithm.seed_text)
@@ -213,7 +213,7 @@ class ShardSortKeys:
         classes = self._classes(placement, records)
         if self._counter is None:
             return SortKeys(len(records), group=group, text=classes)
-        places = self._counter.places(group, classes)
+        places = self._counter.places(found.filled(GROUP), classes)
         hashes = self._algorithm.hashes(
             records.shard,
             records.key_hash,

@@ -159,7 +159,7 @@ class Joiner:
         self._nodes.store.write_table(f"said-{task.partition}.col", table)
 
     def _found(self, task: OrderTask, rows: Table, sort: SortKeys, rule: JoinRule) -> _Found:
-        keys = sort.text or BytesColumn.empty(0)  # no rows, no texts
+        keys = sort.texts
         shard = rows[SHARD]
         order = join_order(sort, decreasing=self._decreasing)
         joined = join_rows(rule, order, keys, self._inputs()[shard])
