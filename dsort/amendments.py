@@ -80,11 +80,11 @@ def append_fields(
     output_format: str | None = None,
     duplicate_keys: str | None = None,
 ) -> dict[str, Any]:
-    """The fields of the spec that adds the shards of the bucket ``source`` to a result, which is in
-    the bucket ``place``, in the same manner in which it was made. ``source``: of a result that
-    joined several inputs, one for each, by name. ``template``: of these shards; all, if it is None.
-    ``output_format``: of the new shards; None, the names go on. ``duplicate_keys``: None, as in the
-    spec of the result. ``SpecError`` if names cannot go on."""
+    """The fields of the spec that adds the shards of the bucket ``source`` to the result in the
+    bucket ``place``, as the result was made. ``source``: if the result joined several inputs, a
+    bucket for each, by name. ``template``: the names of the shards to add; None: all shards.
+    ``output_format``: the names of the new shards; None: they continue the numbers of the result.
+    ``duplicate_keys``: None: as in the spec of the result. ``SpecError``: names cannot continue."""
     spec = base.spec
     kept = {name: value for name, value in spec.canonical().items() if name not in _OF_THE_JOB}
     fields: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """Log lines: standard ``logging``, with one logger a room: ``dsort.storage``, ``dsort.job``.
 
-Importing dsort configures nothing. A process of dsort's own does: a command and a job's process of
-a service by :func:`lines_on_stderr`, a worker by :func:`lines_to_coordinator`, whose lines its
-coordinator handles as its own (:func:`pass_on`)."""
+Importing dsort configures nothing. Commands and job processes write lines to standard error
+(:func:`lines_on_stderr`). Workers send lines to the coordinator (:func:`lines_to_coordinator`),
+which handles them as its own (:func:`pass_on`)."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _printable(text: str) -> str:
 
 
 class LineHandler(logging.Handler):
-    """Writes each line with ``write``. That it cannot be written changes nothing for the job."""
+    """Writes each line with ``write``. A line that cannot be written does not disturb the job."""
 
     def __init__(self, write: Callable[[str], None], formatter: LineFormatter) -> None:
         super().__init__()

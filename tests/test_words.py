@@ -8,7 +8,6 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,7 +56,6 @@ def strings(path: Path) -> list[tuple[int, str]]:
     return [(each.lineno, each.value) for each in constants if isinstance(each.value, str)]
 
 
-@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
@@ -85,6 +83,8 @@ def banned() -> Iterator[tuple[str, str]]:
     """Each file with a banned word, and the word with its place."""
     for path in files([*CODE, *PAGES]):
         name = path.relative_to(ROOT).as_posix()
+        if not BANNED.search(path.read_text("utf-8").replace("_", " ")):
+            continue  # most files, at a tenth of the time
         for line, text in prose(path) if path.suffix == ".py" else lines(path):
             for word in BANNED.finditer(text):
                 yield name, f"{name}:{line}: {word.group()}"

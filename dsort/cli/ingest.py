@@ -165,7 +165,8 @@ def _location(text: str) -> str:
 
 
 def _sources(texts: list[str]) -> dict[str, object]:
-    """The input of a spec, or its inputs by the names in the arguments or their own names."""
+    """The fields of a spec that name its inputs. An argument is PLACE, or NAME=PLACE. Of several
+    places without a NAME, the last part of the path is the name."""
     named = [_NAMED.fullmatch(text) for text in texts]
     if len(texts) == 1 and named[0] is None:
         return {"input_bck": bucket_uri(texts[0])}

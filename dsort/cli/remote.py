@@ -191,7 +191,7 @@ def follow(
     as_json: bool,
     show_all: bool = False,
 ) -> None:
-    """Wait for a queued job and end with its exit code; without waiting, print its id."""
+    """``wait``: wait for a queued job, and exit with its exit code. Else print its id."""
     if not wait:
         output.write_either(job.document, job.job_id, as_json=as_json)
         return

@@ -32,7 +32,7 @@ STORE_VERBS = ("add", "ls", "show", "rm")
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """The options that define the change of records: exactly one of the first three is given."""
+    """The options that define the change of records. A command has one of the first three."""
 
     use: Annotated[
         str | None,
