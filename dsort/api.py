@@ -244,7 +244,7 @@ def remove(
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> Removal:
-    """Remove records from a result: write the shards that have them again, without them.
+    """Remove records from a result. Each shard with such records is written again without them.
 
     ``result``: the newest version, in any form that :func:`verify` takes, in the bucket ``place``
     (None: the bucket of the manifest). ``keys``: a file with one record key a line. All shards
@@ -464,10 +464,10 @@ def verify(
     ``result``: the report that :func:`run` returned, the path or URI of a manifest or of a job's
     directory, a bucket (its newest result), a job id, or the bytes of a manifest. ``output_uri``:
     the bucket of the result, if it is neither that of the manifest nor that of the spec.
-    ``max_expansion``: a shard may hold so many times its length; None: for inputs as the job
-    allowed, for outputs as the manifest has it. ``run_code``: steps run the code that the manifest
-    names once more, and their records are compared. The report lists differences. Raises
-    ``DsortError`` if the result cannot be read.
+    ``max_expansion``: a decoded shard may have so many times the length of the shard; None: the
+    limit of the job for inputs, that of the manifest for outputs. ``run_code``: steps run the code
+    that the manifest names once more, and their records are compared. The report lists differences.
+    Raises ``DsortError`` if the result cannot be read.
     """
     from dsort.verification.verify import verify_result  # as much again as a job loads
 

@@ -30,6 +30,5 @@ def processor_max_s(read_bytes: int, produced_bytes: int) -> float:
 
 
 def produced_max_bytes(read_bytes: int, max_expansion: float) -> float:
-    """How many bytes a reader may give back of a shard, once it is decoded. ``read_bytes``: of the
-    shard as it is stored."""
+    """The number of bytes to which a shard of ``read_bytes`` may expand when it is decoded."""
     return PRODUCED_BYTES + max_expansion * read_bytes

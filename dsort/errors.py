@@ -222,7 +222,7 @@ class StorageError(DsortError):
 
 
 def damaged(what: str, reason: str) -> StorageError:
-    """The error of a file that dsort keeps of a job, and that is not as dsort writes it."""
+    """The error about a file of a job whose content dsort cannot have written."""
     hint = "the job cannot be resumed; start it again"
     return StorageError(f"{what} is damaged: {reason}", hint=hint)
 

@@ -59,8 +59,8 @@ def opened_job(
     job_id: str = "",
     before: JournalState | None = None,
 ) -> Iterator[tuple[Job, Tally]]:
-    """A job whose buckets are open and whose runtime has begun, and the tally of what it meets
-    until it runs. ``before``: the state of an earlier attempt of ``job_id``."""
+    """A job whose buckets are open and whose runtime has begun, and the tally of the oddities
+    that were counted so far. ``before``: the state of an earlier attempt of ``job_id``."""
     spec, job_id = with_seed(spec), job_id or new_job_id()
     with explain_limits(), about(job_id), contextlib.ExitStack() as stack:
         flag = stop or stack.enter_context(StopFlag())

@@ -214,8 +214,8 @@ def _begin(directory: Path) -> dict[str, Any]:
 
 
 def _is_of_before(directory: Path, first: _Chunk, encode: Encode | None) -> bool:
-    """Whether what is staged has the samples of this call, by its first chunk: else it would be
-    mixed with other ones. Without the first chunk, nothing tells of later ones whose they are."""
+    """Whether the staged chunks are of the samples of this call, as the first chunk shows. Samples
+    of two calls would be mixed otherwise. Without a first chunk, the others show nothing."""
     there = directory / _chunk_name(0)
     if not there.exists():
         return not any(directory.glob("chunk-*"))

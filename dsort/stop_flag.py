@@ -131,7 +131,7 @@ class StopFlag(ClosesOnExit):
 
 
 def run_into_future(done: Future[T], action: Callable[[], T]) -> None:
-    """Do ``action`` and hand what it returned, or the error that it raised, to ``done``."""
+    """Run ``action``, and give its result or its error to ``done``."""
     try:
         done.set_result(action())
     except BaseException as error:  # noqa: BLE001 - the thread that waits for ``done`` raises it again

@@ -100,8 +100,8 @@ def with_flag(text: str) -> str:
 
 @contextmanager
 def naming_flags(context: click.Context) -> Iterator[None]:
-    """Make a ``SpecError`` raised inside name options of the command instead of the fields that
-    they set."""
+    """A context in which a ``SpecError`` names the options of the command, in place of the fields
+    that they set."""
     token = _current.set(context)
     try:
         yield

@@ -278,8 +278,8 @@ def _narrow_row(job: Job, now: datetime) -> tuple[str, ...]:
 
 
 def _narrow_table(rows: Sequence[tuple[str, ...]], columns: int) -> str:
-    """A table that fits into ``columns``: cells of text are cut, and empty columns left out. The
-    end of a place is kept, because places differ there."""
+    """A table that fits into ``columns``: cells of text are cut, and empty columns left out. A
+    long place loses its beginning, because places differ at their ends."""
     places = [row[at] for row in rows for at in (TEXT, TEXT + 1)]
     # As a rule this is the data root. `commonpath` refuses URIs beside directories.
     shared = commonprefix(places).rpartition("/")[0]  # noqa: RUF071
