@@ -35,6 +35,8 @@ CLIENTS = 8
 READY_SECONDS_MAX = 60.0
 STREAM_SECONDS_MAX = 60.0
 LIST_JOBS = 1000
+PACE, PACED_CLIENTS = 50, 16
+"""So many submissions a second come evenly, each from the client that is free."""
 SPEC = {
     "input_bck": "images",
     "output_bck": "shuffled",
@@ -150,6 +152,31 @@ def _submit(url: str, count: int) -> dict[str, Any]:
     }
 
 
+def _paced(url: str, count: int) -> dict[str, Any]:
+    """``count`` submissions at an even pace. A time begins when its submission is due, so that one
+    that waits for a late one counts its wait."""
+    seconds, begun = list[float](), time.perf_counter()
+
+    def work(client_number: int) -> None:
+        client = _Client(url)
+        for number in range(client_number, count, PACED_CLIENTS):
+            due = begun + number / PACE
+            time.sleep(max(0.0, due - time.perf_counter()))
+            spec = {**SPEC, "output_format": f"paced-{number}-%06d"}
+            status, view = client.ask("POST", "/v1/jobs", spec)
+            seconds.append(time.perf_counter() - due)
+            assert status == 201, view
+
+    with ThreadPoolExecutor(PACED_CLIENTS) as pool:
+        list(pool.map(work, range(PACED_CLIENTS)))
+    ms = [each * 1e3 for each in seconds]
+    return {
+        "paced_per_second": PACE,
+        "paced_p50_ms": median(ms),
+        "paced_p95_ms": quantiles(ms, n=20)[-1],
+    }
+
+
 def _list(url: str, rounds: int) -> dict[str, Any]:
     """How long a page of 50 takes, and one of the queue's next, with all those jobs there."""
     client, seconds = _Client(url), []
@@ -212,6 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, and print it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
     parser.add_argument("--submissions", type=int, default=2000)
+    parser.add_argument("--paced", type=int, default=500)
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--lists", type=int, default=200)
     parsed = parser.parse_args(arguments)
@@ -224,7 +252,8 @@ def main(arguments: list[str] | None = None) -> int:
             assert status == 201, running
             if not _Held.asked.wait(READY_SECONDS_MAX):
                 raise RuntimeError((directory / "service.log").read_text()[-2000:])
-            result = _submit(url, LIST_JOBS)
+            result = _paced(url, parsed.paced)
+            result |= _submit(url, LIST_JOBS)
             result |= _list(url, parsed.lists)
             if parsed.submissions > LIST_JOBS:
                 result |= _submit(url, parsed.submissions - LIST_JOBS)

@@ -211,8 +211,23 @@ class JobStore:
 
     def position(self, row: JobRow) -> int | None:
         """The place of one job in the queue, from 1; None if the job does not wait, or is far
-        behind."""
-        return self.positions([row.number]).get(row.number) if row.state == QUEUED else None
+        behind. Each submission asks this: it counts, where a list numbers the whole queue."""
+        if row.state != QUEUED:
+            return None
+        running = select(jobs.c.owner).where(jobs.c.state == RUNNING)
+        queued = select(func.count()).where(jobs.c.state == QUEUED)
+        with self._database.reading() as connection:
+            owners = Counter(connection.execute(running).scalars())
+            higher = connection.execute(queued.where(jobs.c.priority > row.priority)).scalar_one()
+            lines = connection.execute(_lines(row)).all()
+        turn_of = {each.owner: (owners[each.owner], each.turn, each.first) for each in lines}
+        nth = next((each.nth for each in lines if each.owner == row.owner), None)
+        if nth is None:  # it has begun since
+            return None
+        own = turn_of[row.owner]
+        ahead = (min(each.length, nth - (turn_of[each.owner] > own)) for each in lines)
+        place: int = higher + sum(ahead)
+        return place if place <= POSITIONS_MAX else None
 
     def positions(self, numbers: Iterable[int]) -> dict[int, int]:
         """The places in the queue, from 1, of those jobs that are among the first thousand, in the
@@ -401,6 +416,24 @@ def queue_places(running_owners: Iterable[str]) -> Select[tuple[int, int]]:
         queued.c.first,
     )
     return select(queued.c.number, func.row_number().over(order_by=order).label("place"))
+
+
+def _lines(row: JobRow) -> Select[Any]:
+    """For each owner, the queued jobs of the job's priority: how many, the first, and how many are
+    not later than the job; and when the owner last had a turn."""
+    not_later = case((jobs.c.number <= row.number, 1), else_=0)
+    return (
+        select(
+            jobs.c.owner,
+            func.count().label("length"),
+            func.min(jobs.c.number).label("first"),
+            func.sum(not_later).label("nth"),
+            func.max(_last_turn()).label("turn"),
+        )
+        .select_from(jobs.outerjoin(turns, turns.c.owner == jobs.c.owner))
+        .where(jobs.c.state == QUEUED, jobs.c.priority == row.priority)
+        .group_by(jobs.c.owner)
+    )
 
 
 def _running(running_owners: Iterable[str]) -> ColumnElement[int]:

@@ -360,6 +360,9 @@ def test_the_next_job_is_the_one_that_the_law_of_the_queue_names(
             else:
                 expected = one.expected() if len(one.running) < slots else None
                 assert one.start() == expected
+            rows = [row for each in one.waiting if (row := one.store.get(each)) is not None]
+            listed = one.store.positions(row.number for row in rows)
+            assert {row.number: one.store.position(row) for row in rows} == listed
 
 
 @settings(max_examples=examples(6))
