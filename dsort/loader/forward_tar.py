@@ -28,6 +28,7 @@ from dsort.loader.shard_file import DirectFile, ShardFile
 from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
 from dsort.reading.shard_reader import check_whole
+from dsort.reading.view import ViewObject
 
 __all__ = [
     "FILE_BYTES_MAX",
@@ -130,7 +131,7 @@ class ForwardTar:
         file: ShardFile,
         window_bytes: int,
         url: str,
-        direct: DirectFile | None,
+        direct: DirectFile | ViewObject | None,
     ) -> None:
         """``direct``: the same shard as a local file; None if it is none."""
         self.index: RecordIndex | None = None  # of the whole shard, once that was read
@@ -231,7 +232,7 @@ class ForwardTar:
             return self._scanned
         return int(self._pending.range_start.min())
 
-    def _read_headers(self, direct: DirectFile, window: _Window) -> bool:
+    def _read_headers(self, direct: DirectFile | ViewObject, window: _Window) -> bool:
         """Fill the window except for large payloads, which become its holes. If something other
         than the header of a plain file follows, read the rest whole and return False (True at the
         end of the shard)."""

@@ -308,9 +308,8 @@ class Loader:
     def _pipeline(self, steps: Steps) -> SampleStream:
         dataset = self.dataset
         record_bytes = max(dataset.size_bytes // self.records, 1)
-        first = dataset.places[0]
         most = self.memory_bytes
-        if first.bucket.local_path(first.name) is not None:
+        if dataset.places[0].is_file:
             most = min(most, FILE_AHEAD_BYTES)
         memory = max(most, BLOCKS_MIN * SMALL_BLOCK_BYTES)
         block = min(BLOCK_BYTES, max(memory // BLOCKS_MIN, SMALL_BLOCK_BYTES))

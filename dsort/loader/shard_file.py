@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from dsort.closing import ClosesOnExit
 from dsort.errors import ChangedInputError, StorageError
 from dsort.reading.places import ShardPlace
+from dsort.reading.view import ViewObject
 from dsort.storage.bucket import ObjectInfo, ReadObject
 from dsort.storage.directory.files import info_of
 from dsort.storage.directory.os_errors import storage_error_of
@@ -60,6 +61,16 @@ class ShardFile(ClosesOnExit):
             threads.shutdown()
         for each in idle:
             each.close()
+
+    def direct(self) -> DirectFile | ViewObject | None:
+        """The shard for reads of single members by any number of threads; None if it is in no local
+        file."""
+        if not self.is_file:
+            return None
+        first, place = self._idle[0], self._place
+        if isinstance(first, ViewObject):
+            return first
+        return DirectFile.of(place.bucket.local_path(place.name), self.info, place.bucket.uri)
 
     def read_into(self, view: memoryview, start: int) -> None:
         """Fill ``view`` from byte ``start``."""

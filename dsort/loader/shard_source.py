@@ -33,6 +33,7 @@ from dsort.loader.shard_file import DirectFile, ShardFile
 from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
 from dsort.reading.shard import Shard
+from dsort.reading.view import ViewObject
 
 __all__ = ["ShardSource"]
 
@@ -91,7 +92,7 @@ class ShardSource(ClosesOnExit):
         self._window_bytes = window_bytes
         self._max_expansion = max_expansion
         self._file: ShardFile | None = None
-        self._direct: DirectFile | None = None
+        self._direct: DirectFile | ViewObject | None = None
         self._index: RecordIndex | None = None
         self._forward: ForwardTar | None = None
         self._shard: Shard | None = None
@@ -177,9 +178,7 @@ class ShardSource(ClosesOnExit):
     def _open(self) -> None:
         container = container_of(self._place.name)
         self._file = self._open_file()
-        place = self._place
-        path = place.bucket.local_path(place.name) if self._file.is_file else None
-        self._direct = DirectFile.of(path, self._file.info, place.bucket.uri)
+        self._direct = self._file.direct()
         self._index = self._known(self._file)
         if self._index is not None:
             self._check_count(len(self._index))

@@ -31,6 +31,7 @@ from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobReport
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.made import MadeBucket
 from dsort.storage.ref import BucketRef
 
 __all__ = ["ShardPlace", "Where", "find_shard", "find_shards"]
@@ -54,6 +55,13 @@ class ShardPlace(Struct, frozen=True):
     xxh3: str | None = None
     info: ObjectInfo | None = None
     view_xxh3: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether its bytes are in local files."""
+        if isinstance(self.bucket, MadeBucket):
+            return self.bucket.are_files
+        return self.bucket.local_path(self.name) is not None
 
     def check_size(self, size_bytes: int) -> None:
         """``ChangedInputError`` if the shard has another size in the manifest."""

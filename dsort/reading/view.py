@@ -3,11 +3,12 @@ read from the inputs."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby, islice
 from operator import attrgetter
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import xxhash
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dsort.closing import ClosesOnExit
@@ -34,13 +35,14 @@ from dsort.options import RunOptions, open_with_settings
 from dsort.results.earlier_results import commits, manifests_in
 from dsort.results.layout import job_of, manifest_name
 from dsort.results.manifest import Manifest, ManifestInput, ManifestOutput, parse_manifest
-from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
+from dsort.storage.directory.os_errors import StorageErrors
 from dsort.storage.made import MadeBucket
 from dsort.storage.process_limits import files_that_fit
 from dsort.storage.routed import BucketPlace, open_inputs
 from dsort.storage.small_objects import read_small
 
-__all__ = ["ViewBucket", "open_view", "refuse_changed", "shards_of", "view_of_file"]
+__all__ = ["ViewBucket", "ViewObject", "open_view", "refuse_changed", "shards_of", "view_of_file"]
 
 FILE_BYTES_MAX: Final = 1 << 30
 MANIFEST_BYTES_MAX: Final = 4 << 30
@@ -136,6 +138,11 @@ class ViewBucket(MadeBucket):
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Extents] = OrderedDict()
 
+    @property
+    def are_files(self) -> bool:
+        """Whether its bytes are in local files."""
+        return self._reads.are_files
+
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The shards whose names begin with ``prefix``, in byte order."""
         names = (name for name in self._outputs if name.startswith(prefix))
@@ -149,7 +156,7 @@ class ViewBucket(MadeBucket):
     def open(self, name: str) -> ReadObject:
         """A shard; ``ObjectNotFoundError`` if there is none. ``ChangedInputError`` or
         ``CorruptShardError`` if its file in the view is not what the job wrote."""
-        return _ViewObject(self.stat(name), self.extents(name), self._reads)
+        return ViewObject(self.stat(name), self.extents(name), self._reads)
 
     def extents(self, name: str) -> Extents:
         """Where the bytes of a shard are."""
@@ -227,7 +234,7 @@ class _Part(NamedTuple):
     view: memoryview
 
 
-class _ViewObject(ClosesOnExit):
+class ViewObject(ClosesOnExit):
     """One shard of a view (see :class:`~dsort.storage.bucket.ReadObject`)."""
 
     def __init__(self, info: ObjectInfo, extents: Extents, inputs: _Inputs) -> None:
@@ -260,6 +267,30 @@ class _ViewObject(ClosesOnExit):
                 parts.append(_Part(shard, start, buffer[begin:end]))
         self._inputs.read(parts, sum(len(part.view) for part in parts))
 
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """``size_bytes`` bytes from byte ``offset`` on, without another copy if one input has
+        them."""
+        extents = self._extents
+        at = int(np.searchsorted(extents.at, offset, "right")) - 1
+        if 0 < size_bytes <= int(extents.at[at + 1]) - offset and extents.shard[at] >= 0:
+            start = int(extents.start[at]) + offset - int(extents.at[at])
+            return self._inputs.read_one(int(extents.shard[at]), start, size_bytes)
+        whole = bytearray(size_bytes)
+        self.read_into(memoryview(whole), offset)
+        return bytes(whole)
+
+    def contents(self, starts: list[int], sizes: list[int]) -> Iterable[bytes]:
+        """The contents of the members that begin at ``starts``; each is read by its ``next()``."""
+        return map(self.read, starts, sizes)
+
+    def will_need(self, start: int, size_bytes: int) -> None:
+        """A hint that these bytes are read soon, so that disks read all of their ranges at once."""
+        at, stop = self._extents.at, start + size_bytes
+        some = slice(int(np.searchsorted(at, start, "right")) - 1, int(np.searchsorted(at, stop)))
+        self._inputs.will_need(
+            self._extents.shard[some], self._extents.start[some], self._extents.length[some]
+        )
+
     def forget(self) -> None:
         """Do nothing: the inputs have other readers."""
 
@@ -282,9 +313,11 @@ class _Reads(Protocol):
 
 
 class _Open(Struct):
-    """An input that is open, and how many threads read it."""
+    """An input that is open, or being opened by a thread that has ``lock``; and how many threads
+    read it."""
 
-    reads: _Reads
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    reads: _Reads | None = None
     users: int = 0
 
 
@@ -334,16 +367,38 @@ class _Inputs:
                 for part in some:
                     reads.read_into(part.view, part.start)
 
-    @contextmanager
+    def read_one(self, shard: int, start: int, size_bytes: int) -> bytes:
+        """One range of one input."""
+        with self._reads(shard) as reads:
+            if isinstance(reads, _FileReads):
+                return reads.read(start, size_bytes)
+            whole = bytearray(size_bytes)
+            reads.read_into(memoryview(whole), start)
+            return bytes(whole)
+
+    def will_need(self, shards: Int64s, starts: Int64s, lengths: Int64s) -> None:
+        """See :meth:`ViewObject.will_need`."""
+        columns = (shards.tolist(), starts.tolist(), lengths.tolist())
+        for shard, start, length in zip(*columns, strict=True):
+            if shard >= 0:
+                with self._reads(shard) as reads:
+                    if isinstance(reads, _FileReads):
+                        reads.will_need(start, length)
+
+    @contextlib.contextmanager
     def _reads(self, shard: int) -> Iterator[_Reads]:
         with self._lock:
             found = self._open.get(shard)
             if found is None:
-                found = self._open[shard] = _Open(self._opened(self._known[shard]))
-                self._close_old()
+                found = self._open[shard] = _Open()
             self._open.move_to_end(shard)
             found.users += 1
+            self._close_old()
         try:
+            if found.reads is None:
+                with found.lock:  # other inputs are opened at the same time
+                    if found.reads is None:
+                        found.reads = self._opened(self._known[shard])
             yield found.reads
         finally:
             with self._lock:
@@ -353,7 +408,8 @@ class _Inputs:
         for shard, each in list(self._open.items())[: len(self._open) - self._open_max]:
             if not each.users:
                 del self._open[shard]
-                each.reads.close()
+                if each.reads is not None:
+                    each.reads.close()
 
     def _opened(self, known: ManifestInput) -> _Reads:
         info = ObjectInfo(known.name, known.bytes, known.mtime_ns, known.etag)
@@ -368,27 +424,52 @@ class _Inputs:
         random = source.random_reads()
         if random is None:
             return source
-        source.close()
-        return _FileReads(random, known.name)
+        with random:
+            if random.direct_fd < 0:
+                return source
+            with source:
+                return _FileReads(random.direct_fd, known.name, self._bucket.uri)
 
 
 class _FileReads:
     """Reads of a file through the page cache, in any order."""
 
-    def __init__(self, reads: RandomReads, name: str) -> None:
-        self._reads = reads
-        self._name = name
+    def __init__(self, fd: int, name: str, bucket: str) -> None:
+        """``fd``: the same file; it is not closed here."""
+        self._name, self._bucket = name, bucket
+        with StorageErrors(f"read {name}", bucket):
+            self._fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Bytes from byte ``offset`` on, without another copy."""
+        with StorageErrors(f"read {self._name}", self._bucket):
+            data = os.pread(self._fd, size_bytes, offset)
+        if len(data) == size_bytes:
+            return data
+        whole = bytearray(size_bytes)  # pread returned less: from 2 GiB on, or the file was cut
+        self.read_into(memoryview(whole), offset)
+        return bytes(whole)
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset``."""
         done = 0
         while done < len(buffer):
-            got = self._reads.peek(buffer[done:], offset + done)
+            with StorageErrors(f"read {self._name}", self._bucket):
+                got = os.preadv(self._fd, [buffer[done:]], offset + done)
             if not got:
                 text = f"input {self._name} of the view ends at byte {offset + done:,}"
                 raise ChangedInputError(text, hint=_HINT)
             done += got
 
+    def will_need(self, offset: int, size_bytes: int) -> None:
+        """A hint to the kernel that these bytes are read soon, unless the last of them is in the
+        page cache."""
+        with contextlib.suppress(OSError):
+            if os.preadv(self._fd, [bytearray(1)], offset + size_bytes - 1, os.RWF_NOWAIT):
+                return
+        os.posix_fadvise(self._fd, offset, size_bytes, os.POSIX_FADV_WILLNEED)
+
     def close(self) -> None:
         """Release it."""
-        self._reads.close()
+        os.close(self._fd)

@@ -19,6 +19,11 @@ class MadeBucket:
     uri: str
     seals_on_finish = True
 
+    @property
+    def are_files(self) -> bool:
+        """Whether the bytes of its objects are in local files."""
+        return False
+
     def exists(self) -> bool:
         return True
 

@@ -127,7 +127,7 @@ MODULES = {
     "dsort.reading.dataset": "BUFFER_BYTES COUNTED_BYTES_MIN IndexCache read_shards ShardRecord",
     "dsort.reading.record_index": "adjacent_records RecordIndex",
     "dsort.reading.shard_reader": "ShardReader",
-    "dsort.reading.view": "open_view",
+    "dsort.reading.view": "open_view ViewBucket",
     "dsort.results": "journal",
     "dsort.results.hooks": "call_command call_webhook",
     "dsort.results.job_ids": "moment_of_id new_job_id",

@@ -3,8 +3,10 @@ wrong with them."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +30,7 @@ from dsort.options import open_with_settings
 from tests.golden.jobs import JOBS
 from tests.support.commands import CommandLine
 from tests.support.datasets import small_dataset, write_shards
-from tests.support.internals import open_view, parse_manifest
+from tests.support.internals import ViewBucket, open_view, parse_manifest
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -218,6 +220,34 @@ def test_a_file_that_is_not_the_manifests_is_refused(here: Path) -> None:
     (here / "view" / name).write_bytes((here / "view" / "out-001.tar.view").read_bytes())
     with pytest.raises(ChangedInputError, match=name):
         list(dsort.read_shards("view"))
+
+
+class StoreOf:
+    """The files of a bucket as objects of a store, of which two are opened at the same time."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self._opened = inner, itertools.count()
+        self._both = threading.Barrier(2, timeout=60)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def local_path(self, name: str) -> None:
+        return None
+
+    def open(self, name: str) -> Any:
+        if next(self._opened) < 2:
+            self._both.wait()
+        return self._inner.open(name)
+
+
+def test_inputs_of_a_view_are_opened_at_the_same_time(here: Path) -> None:
+    options = dsort.RunOptions(root=here)
+    manifest = parse_manifest(manifest_in(here / "view").read_bytes())
+    files = open_with_settings("view", root=here, settings=options.settings)
+    inputs: Any = StoreOf(open_with_settings("in", root=here, settings=options.settings))
+    bucket = ViewBucket(manifest, files, inputs)
+    assert bucket.read("out-000.tar") == (here / "out" / "out-000.tar").read_bytes()
 
 
 def edited(here: Path, change: Callable[[dict[str, Any]], None]) -> Path:
