@@ -46,6 +46,9 @@ FILE_AHEAD_BYTES: Final = 32 << 20
 members of 100 KB, 256 MiB ahead took half as much processor time again."""
 WINDOW_BYTES_MIN: Final = 1 << 20
 ORDERS_KEPT: Final = 3
+SOURCES_MAX: Final = 256
+"""The number of shards that are open at once where records are in one order: each keeps its index
+in memory."""
 THREADS_MAX: Final = 8
 
 
@@ -62,9 +65,10 @@ class Loader:
 
     ``where``: a manifest, a job's report, a bucket, a template, or a list of shards, in any
     container and store. The order of an epoch depends on the dataset, ``seed``, ``epoch`` and
-    ``order`` alone (``sequential``, ``shards``, ``window(k)``: see ``dsort.loader.order``). All
-    ranks have the same number of steps, for any number of records: ``remainder`` sets what happens
-    to the last records (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.order``).
+    ``order`` alone (``sequential``, ``shards``, ``window(k)``, ``records``: see
+    ``dsort.loader.order``). All ranks have the same number of steps, for any number of records:
+    ``remainder`` sets what happens to the last records (``drop_last``, ``pad``, ``wrap``: see
+    ``dsort.loader.order``).
 
     ``batch_size``: samples of one rank and step; None: single samples instead of lists. ``decode``:
     names of decoders (``"rgb json txt"``: see ``dsort.loader.decode``), or a function that takes
@@ -315,6 +319,8 @@ class Loader:
         block = min(BLOCK_BYTES, max(memory // BLOCKS_MIN, SMALL_BLOCK_BYTES))
         budget = Budget(max(block // record_bytes, 1), block, max(memory // block, 2))
         width = max(self.kind.window, 1)
+        if self.kind.is_of_records:
+            width = min(len(dataset.places), SOURCES_MAX) // 2
         return SampleStream(
             steps,
             self._order,
@@ -323,6 +329,7 @@ class Loader:
             sources_max=2 * width + 2,
             threads=self.threads,
             decode=self._decode,
+            is_forward=not self.kind.is_of_records,
         )
 
     def _source(self, shard: int) -> ShardSource:
@@ -335,7 +342,11 @@ class Loader:
             return file
 
         def known(file: ShardFile) -> RecordIndex | None:
-            return dataset.known_index(place, file.info)
+            index = dataset.known_index(place, file.info)
+            if index is None and self.kind.is_of_records:
+                index = dataset.record_index(shard)
+                ShardFile(place, file.info, most=1).close()  # raises if the shard has changed
+            return index
 
         def learned(file: ShardFile, index: RecordIndex) -> None:
             dataset.keep_index(place, file.info, index)
@@ -348,6 +359,7 @@ class Loader:
             learned,
             window_bytes=min(BLOCK_BYTES, max(share, WINDOW_BYTES_MIN)),
             max_expansion=self._max_expansion,
+            is_forward=not self.kind.is_of_records,
         )
 
 

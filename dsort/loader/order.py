@@ -26,30 +26,35 @@ __all__ = [
 
 _WINDOW: Final = re.compile(r"window\(([1-9][0-9]{0,5})\)")
 _WINDOWS_KEPT: Final = 4
-_SHARDS, _WINDOWS = 1, 2
+_SHARDS, _WINDOWS, _RECORDS = 1, 2, 3
 
 
 class OrderKind(Struct, frozen=True):
     """The kind of order. ``window``: the number of shards that are read side by side; 0: shards in
-    the order of the dataset."""
+    the order of the dataset. ``is_of_records``: one permutation of all records, which reads no
+    shard forward."""
 
     window: int
+    is_of_records: bool = False
 
     @classmethod
     def parse(cls, text: str) -> OrderKind:
-        """``sequential``, ``shards`` or ``window(k)``. ``SpecError`` for anything else."""
+        """``sequential``, ``shards``, ``window(k)`` or ``records``. ``SpecError`` for anything
+        else."""
         if text == "sequential":
             return cls(0)
         if text == "shards":
             return cls(1)
+        if text == "records":
+            return cls(0, is_of_records=True)
         found = _WINDOW.fullmatch(text)
         if found is None:
-            hint = "sequential, shards or window(k), such as window(8)"
+            hint = "sequential, shards, records or window(k), such as window(8)"
             raise SpecError([SpecProblem("order", f"there is no order {text}", hint)])
         return cls(int(found[1]))
 
     def __str__(self) -> str:
-        names = {0: "sequential", 1: "shards"}
+        names = {0: "records" if self.is_of_records else "sequential", 1: "shards"}
         return names.get(self.window, f"window({self.window})")
 
 
@@ -76,6 +81,8 @@ class EpochOrder:
 
     def locate(self, places: Int64s) -> tuple[Int64s, Int64s]:
         """(shard, number in the shard) of the record at each place, shapes ``(n,)``."""
+        if self.kind.is_of_records:
+            places = self._drawn(places, self.records, _RECORDS, 0)
         if self.kind.window <= 1:
             at = np.searchsorted(self._ends, places, "right") - 1
             return self._shards[at], places - self._ends[at]
@@ -113,10 +120,14 @@ class EpochOrder:
     def _permuted(self, total: int, what: int, number: int) -> Int64s:
         """A random permutation of ``total`` numbers for this epoch. ``what`` and ``number`` name
         its purpose, and each purpose has another one."""
+        return self._drawn(np.arange(total, dtype=np.int64), total, what, number)
+
+    def _drawn(self, places: Int64s, total: int, what: int, number: int) -> Int64s:
+        """The numbers at ``places`` of such a permutation."""
         text = f"{self.digest}\0{self.seed}\0{self.epoch}\0{what}\0{number}"
         seed = np.uint64(xxhash.xxh3_64_intdigest(text.encode()))
-        places = np.arange(total, dtype=np.int64)
-        return permuted(places, np.full(total, total), np.full(total, seed))
+        count = len(places)
+        return permuted(places, np.full(count, total), np.full(count, seed))
 
 
 Remainder = Literal["drop_last", "pad", "wrap"]

@@ -38,7 +38,8 @@ PUT_BYTES: Final = 1 << 20
 
 
 class _Part(Struct, frozen=True):
-    """The samples ``rows`` of one shard, and the place ``at`` of each in its block."""
+    """The samples ``rows`` of one shard, which ascend, and the place ``at`` of each in its
+    block."""
 
     source: ShardSource
     ticket: int
@@ -60,7 +61,9 @@ class Budget(Struct, frozen=True):
 class _Block:
     """A block: holds its samples that were read and not yet taken."""
 
-    def __init__(self, parts: list[_Part], count: int, bytes_max: int) -> None:
+    def __init__(self, parts: list[_Part], count: int, bytes_max: int, *, is_forward: bool) -> None:
+        """``is_forward``: the places of each part ascend with its rows."""
+        self._is_forward = is_forward
         self._parts, self._count, self._bytes_max = parts, count, bytes_max
         self._ready: deque[tuple[int, list[Sample]]] = deque()
         self._held_bytes = 0
@@ -100,13 +103,29 @@ class _Block:
 
     def _read(self) -> None:
         try:
-            one = self._parts[0]
-            for size_bytes, some in self._in_order() if len(self._parts) > 1 else _sized(one):
+            for size_bytes, some in self._lists():
                 if not self._put(size_bytes, some):
                     return
         finally:
             for part in self._parts:
                 part.source.leave(part.ticket)
+
+    def _lists(self) -> Iterator[tuple[int, list[Sample]]]:
+        if not self._is_forward:
+            return self._placed()
+        return self._in_order() if len(self._parts) > 1 else _sized(self._parts[0])
+
+    def _placed(self) -> Iterator[tuple[int, list[Sample]]]:
+        """(bytes, samples) of all parts at once, each at its place."""
+        found: list[Sample] = [{}] * self._count
+        size_bytes = 0
+        for part in self._parts:
+            places = iter(part.at.tolist())
+            for more_bytes, some in _sized(part):
+                size_bytes += more_bytes
+                for sample in some:
+                    found[next(places)] = sample
+        yield size_bytes, found
 
     def _in_order(self) -> Iterator[tuple[int, list[Sample]]]:
         """(bytes, samples) of all parts, in the order of the block."""
@@ -152,9 +171,11 @@ class SampleStream:
         sources_max: int,
         threads: int,
         decode: Decoder | None,
+        is_forward: bool = True,
     ) -> None:
         """``order``: returns the order of an epoch. ``source``: makes the source of a shard, by its
-        number."""
+        number. ``is_forward``: each shard is read forward."""
+        self._is_forward = is_forward
         self._steps, self._order, self._make = steps, order, source
         self._budget, self._sources_max = budget, sources_max
         self._threads, self._decode = threads, decode
@@ -193,7 +214,9 @@ class SampleStream:
         try:
             while True:
                 for places in islice(blocks, self._budget.blocks - len(begun)):
-                    begun.append(_Block(self._parts(places), len(places), self._budget.block_bytes))
+                    bytes_max = self._budget.block_bytes
+                    parts = self._parts(places)
+                    begun.append(_Block(parts, len(places), bytes_max, is_forward=self._is_forward))
                     begun[-1].begin(fetchers)
                     # Only after the block, which may have the ticket before theirs: a thread that
                     # waits for a ticket of a block that is not begun would wait for ever.
@@ -234,7 +257,9 @@ class SampleStream:
             epoch = self._steps.begin.epoch + (0 if pads else turn)
             shards, rows = self._order(epoch).locate(places[at] - turn * self._steps.records)
             for shard in dict.fromkeys(shards.tolist()):
-                inside = shards == shard
+                inside = np.flatnonzero(shards == shard)
+                if not self._is_forward:
+                    inside = inside[np.argsort(rows[inside])]
                 source = self._source(turn, shard)
                 is_padding = pads and turn > 0
                 found.append(_Part(source, source.ticket(), rows[inside], at[inside], is_padding))

@@ -83,9 +83,11 @@ class ShardSource(ClosesOnExit):
         *,
         window_bytes: int,
         max_expansion: float,
+        is_forward: bool = True,
     ) -> None:
         """``known``: returns the kept index of the shard, if there is one. ``learned``: called with
-        an index that was made."""
+        an index that was made. ``is_forward``: rows ascend from call to call, too."""
+        self._is_forward = is_forward
         self.url = url
         self._place = place
         self._open_file, self._known, self._learned = open_file, known, learned
@@ -107,8 +109,8 @@ class ShardSource(ClosesOnExit):
         return self._tickets - 1
 
     def take(self, ticket: int, rows: Int64s) -> Iterator[list[Sample]]:
-        """The samples of records ``rows``, shape ``(n,)``, which ascend from call to call, in one
-        list for each read."""
+        """The samples of records ``rows``, shape ``(n,)``, which ascend (if the source is forward,
+        from call to call, too), in one list for each read."""
         with self._turn:
             self._turn.wait_for(lambda: self._served == ticket or self._has_no_order(rows))
         yield from self._samples(rows)
@@ -126,6 +128,8 @@ class ShardSource(ClosesOnExit):
         """Whether records ``rows`` can be read at the same time as others: each member by a call of
         its own, at its offset in the index."""
         index = self._index
+        if index is not None and not self._is_forward:
+            return True
         if index is None or self._direct is None or not len(rows) or int(rows[-1]) >= len(index):
             return False
         return are_large(index, rows)
@@ -183,7 +187,8 @@ class ShardSource(ClosesOnExit):
         if self._index is not None:
             self._check_count(len(self._index))
             return
-        if codec_of(self._place.name) is None and isinstance(container, Tar):
+        is_plain = codec_of(self._place.name) is None and isinstance(container, Tar)
+        if self._is_forward and is_plain:
             self._forward = ForwardTar(
                 self._place, self._file, self._window_bytes, self.url, self._direct
             )
@@ -212,8 +217,9 @@ class ShardSource(ClosesOnExit):
         gap, most = (
             (GAP_BYTES_MAX, FILE_BYTES_MAX) if is_file else (GAP_BYTES_STORE, RANGE_BYTES_MAX)
         )
+        room = self._room if self._is_forward else Room()  # several threads may be here
         for each in _ranges(index, rows, gap, most):
-            view = self._room.view(each.high - each.low)
+            view = room.view(each.high - each.low)
             self._file.read_into(view, each.low)
             contents = copied_from(view, each.low)
             yield list(samples_of(index, each.rows, contents, self.url))

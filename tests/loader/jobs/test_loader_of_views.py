@@ -71,3 +71,57 @@ def test_a_state_goes_on_in_the_same_view_alone(here: Path) -> None:
     dsort.run({**other, "algorithm": {"kind": "shuffle", "seed": 5}})
     with pytest.raises(InputError):
         Loader("other", cache="", seed=1).load_state_dict(loader.state_dict())
+
+
+def keys(**options: Any) -> list[str]:
+    loader = Loader("view", batch_size=None, order="records", **{"cache": "", **options})
+    return [str(each["__key__"]) for each in loader]
+
+
+def test_records_are_in_another_order_in_each_epoch_and_with_each_seed(here: Path) -> None:
+    every = by_key(samples("out"))
+    assert by_key(samples("view", order="records")) == every
+    orders = {tuple(keys(seed=seed, epoch=epoch)) for seed in (0, 1) for epoch in (0, 1)}
+    assert len(orders) == 4
+    assert all(sorted(order) == [each["__key__"] for each in every] for order in orders)
+    places = [each.name for each in Loader("view", cache="").dataset.places]
+    mixed = samples("view", order="records")[:10]
+    assert len({each["__url__"] for each in mixed}) > len(places) // 2
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("memory_bytes", [1 << 20, 256 << 20])
+def test_an_order_of_records_does_not_depend_on_how_it_is_read(
+    threads: int, memory_bytes: int, here: Path
+) -> None:
+    wanted = keys(seed=2)
+    assert keys(seed=2, threads=threads, memory_bytes=memory_bytes, cache="indexes") == wanted
+    loader = Loader("view", batch_size=None, order="records", seed=2, cache="")
+    assert [loader[at]["__key__"] for at in range(len(wanted))] == wanted
+    ranks = [
+        Loader("view", order="records", seed=2, cache="", rank=rank, world_size=2, remainder="pad")
+        for rank in (0, 1)
+    ]
+    steps = zip(*ranks, strict=True)
+    read = [each["__key__"] for step in steps for batch in step for each in batch]
+    assert read[: len(wanted)] == wanted
+
+
+def test_an_order_of_records_goes_on_from_a_state(here: Path) -> None:
+    wanted = keys(seed=3)
+    loader = Loader("view", order="records", seed=3, cache="", batch_size=2)
+    rest = iter(loader)
+    for _ in range(5):
+        next(rest)
+    again = Loader("view", order="records", seed=3, cache="", batch_size=1)
+    again.load_state_dict(loader.state_dict())
+    assert [each[0]["__key__"] for each in again] == wanted[10:]
+    with pytest.raises(InputError):
+        Loader("view", seed=3, cache="").load_state_dict(loader.state_dict())
+
+
+def test_records_of_encoded_shards_may_be_in_any_order(here: Path) -> None:
+    dsort.run({**SPEC, "output_bck": "packed", "output_extension": ".tar.gz"})
+    found = samples("packed", order="records", seed=1)
+    assert sorted(str(each["__key__"]) for each in found) == sorted(keys())
+    assert found != samples("packed", order="records", seed=2)

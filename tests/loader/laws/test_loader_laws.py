@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.support.internals import EpochOrder, OrderKind, Position, Remainder, Steps
 
 COUNTS = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any)
-KINDS = st.sampled_from(["sequential", "shards", "window(2)", "window(3)", "window(40)"])
+FORWARD = st.sampled_from(["sequential", "shards", "window(2)", "window(3)", "window(40)"])
+KINDS = FORWARD | st.just("records")
 SEEDS = st.integers(0, 2**31)
 
 
@@ -26,12 +27,18 @@ def located(order: EpochOrder, places: np.ndarray) -> list[tuple[int, int]]:
 
 
 @given(COUNTS, KINDS, SEEDS, st.integers(0, 9))
-def test_an_epoch_has_every_record_once_and_each_shard_forward(
+def test_an_epoch_has_every_record_once(
     counts: list[int], kind: str, seed: int, epoch: int
 ) -> None:
     order = order_of(counts, seed, epoch, kind)
     found = located(order, np.arange(order.records))
     assert sorted(found) == [(s, row) for s, n in enumerate(counts) for row in range(n)]
+
+
+@given(COUNTS, FORWARD, SEEDS, st.integers(0, 9))
+def test_each_shard_is_read_forward(counts: list[int], kind: str, seed: int, epoch: int) -> None:
+    order = order_of(counts, seed, epoch, kind)
+    found = located(order, np.arange(order.records))
     for shard in range(len(counts)):
         rows = [row for own, row in found if own == shard]
         assert rows == sorted(rows)
@@ -49,7 +56,7 @@ def test_any_places_are_found_alone_as_they_are_together(
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    for kind in ("shards", "window(4)"):
+    for kind in ("shards", "window(4)", "records"):
         orders = {
             tuple(located(order_of([5] * 16, seed, epoch, kind), np.arange(80)))
             for seed in range(3)
