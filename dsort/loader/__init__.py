@@ -7,5 +7,6 @@ never imported here.
 
 from dsort.loader.loader import Loader, LoaderState
 from dsort.loader.order import LoaderCheck
+from dsort.loader.step_records import StepRecord
 
-__all__ = ["Loader", "LoaderCheck", "LoaderState"]
+__all__ = ["Loader", "LoaderCheck", "LoaderState", "StepRecord"]

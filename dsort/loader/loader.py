@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.errors import InputError, SpecError, SpecProblem
@@ -28,6 +29,7 @@ from dsort.loader.sample_stream import PADDING, Budget, SampleStream
 from dsort.loader.samples import sample_of
 from dsort.loader.shard_file import ShardFile
 from dsort.loader.shard_source import ShardSource
+from dsort.loader.step_records import StepRecord, step_record
 from dsort.options import RunOptions
 from dsort.reading.dataset import Dataset
 from dsort.reading.places import Where
@@ -168,12 +170,23 @@ class Loader:
     def __getitem__(self, at: int) -> Any:
         """Item ``at`` of the rest of the epoch. Reads only its records."""
         steps = self._steps()
-        number = at + steps.count if at < 0 else at
-        if not 0 <= number < steps.count:
-            raise IndexError(f"the epoch has {steps.count:,} steps, none is number {at:,}")
+        number = self._number(steps, at)
         places = steps.places(number, number + 1)
         batch = [self._sample(steps, place) for place in places.tolist()]
         return batch if self.batch_size else batch[0]
+
+    def where(self, step: int) -> list[StepRecord]:
+        """The records of all ranks in step ``step`` of the rest of the epoch, in order, with the
+        places of their bytes. Reads the headers of shards whose records have no known places
+        yet."""
+        steps = self._steps()
+        number = self._number(steps, step)
+        found = []
+        for rank in range(self.world_size):
+            places = replace(steps, rank=rank).places(number, number + 1)
+            located = (self._located(steps, place) for place in places.tolist())
+            found += [step_record(self.dataset, rank, *each) for each in located]
+        return found
 
     def set_epoch(self, epoch: int) -> None:
         """Set the position to the first record of ``epoch``."""
@@ -294,14 +307,23 @@ class Loader:
             self._orders = {each: orders[each] for each in sorted(orders)[-ORDERS_KEPT:]}
         return order
 
-    def _sample(self, steps: Steps, place: int) -> Sample:
-        turn = place // steps.records
+    def _number(self, steps: Steps, at: int) -> int:
+        number = at + steps.count if at < 0 else at
+        if not 0 <= number < steps.count:
+            raise IndexError(f"the epoch has {steps.count:,} steps, none is number {at:,}")
+        return number
+
+    def _located(self, steps: Steps, place: int) -> tuple[int, int]:
+        """(shard, number in the shard) of the record at one place."""
         inside = np.array([place % steps.records], np.int64)
-        shards, rows = self._order(self._epoch(steps, turn)).locate(inside)
-        shard = int(shards[0])
-        record = self.dataset.record(shard, int(rows[0]))
-        sample = sample_of(record, self._url(shard))
-        if turn and self.remainder == "pad":
+        epoch = self._epoch(steps, place // steps.records)
+        shards, rows = self._order(epoch).locate(inside)
+        return int(shards[0]), int(rows[0])
+
+    def _sample(self, steps: Steps, place: int) -> Sample:
+        shard, row = self._located(steps, place)
+        sample = sample_of(self.dataset.record(shard, row), self._url(shard))
+        if place >= steps.records and self.remainder == "pad":
             sample[PADDING] = True
         return sample if self._decode is None else self._decode(sample)
 

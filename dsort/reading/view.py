@@ -39,7 +39,7 @@ from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
 from dsort.storage.directory.os_errors import StorageErrors
 from dsort.storage.made import MadeBucket
 from dsort.storage.process_limits import files_that_fit
-from dsort.storage.routed import BucketPlace, open_inputs
+from dsort.storage.routed import BucketPlace, Routed, open_inputs
 from dsort.storage.small_objects import read_small
 
 __all__ = ["ViewBucket", "ViewObject", "open_view", "refuse_changed", "shards_of", "view_of_file"]
@@ -173,6 +173,18 @@ class ViewBucket(MadeBucket):
                 _, old = self._kept.popitem(last=False)
                 rows -= len(old.length)
         return found
+
+    def source_of(self, name: str, offset: int) -> tuple[str, int] | None:
+        """(URL of the input shard, offset there) of byte ``offset`` of the shard ``name``; None if
+        no input has it."""
+        found = self.extents(name)
+        at = min(int(np.searchsorted(found.at, offset, "right")), len(found.shard)) - 1
+        if at < 0 or found.shard[at] < 0:
+            return None
+        bucket, inside = self.inputs, self._known[int(found.shard[at])].name
+        if isinstance(bucket, Routed):
+            bucket, inside = bucket.route(inside)
+        return f"{bucket.uri.rstrip('/')}/{inside}", int(found.start[at] + offset - found.at[at])
 
     def _output(self, name: str) -> ManifestOutput:
         output = self._outputs.get(name)

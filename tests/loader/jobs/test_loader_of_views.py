@@ -125,3 +125,42 @@ def test_records_of_encoded_shards_may_be_in_any_order(here: Path) -> None:
     found = samples("packed", order="records", seed=1)
     assert sorted(str(each["__key__"]) for each in found) == sorted(keys())
     assert found != samples("packed", order="records", seed=2)
+
+
+@pytest.mark.parametrize("where", ["out", "view"])
+@pytest.mark.parametrize("order", ["window(2)", "records"])
+def test_the_records_of_a_step_are_found_in_their_sources(
+    where: str, order: str, here: Path
+) -> None:
+    options: dict[str, Any] = {"order": order, "seed": 1, "world_size": 2, "batch_size": 3}
+    ranks = [Loader(where, cache="", rank=rank, **options) for rank in (0, 1)]
+    batches = [(rank, sample) for rank, own in enumerate(ranks) for sample in own[2]]
+    found = ranks[1].where(2)
+    assert [(each.rank, each.key) for each in found] == [(r, s["__key__"]) for r, s in batches]
+    for each, (_, sample) in zip(found, batches, strict=True):
+        assert each.url == sample["__url__"]
+        bucket = "in" if where == "view" else "out"
+        assert each.source.startswith((here / bucket).as_uri())
+        data = Path(each.source.removeprefix("file://")).read_bytes()
+        contents = [value for name, value in sample.items() if not name.startswith("__")]
+        assert any(data.startswith(value, each.offset) for value in contents if value)
+    with pytest.raises(IndexError):
+        ranks[0].where(len(ranks[0]))
+
+
+def test_a_step_after_a_state_is_that_of_the_rest(here: Path) -> None:
+    loader = Loader("view", cache="", seed=1)
+    third = loader.where(2)
+    rest = iter(loader)
+    next(rest)
+    again = Loader("view", cache="", seed=1)
+    again.load_state_dict(loader.state_dict())
+    assert again.where(1) == third
+
+
+def test_a_record_of_an_encoded_shard_has_no_offset(here: Path) -> None:
+    dsort.run({**SPEC, "output_bck": "packed", "output_extension": ".tar.gz"})
+    loader = Loader("packed", cache="")
+    (found,) = loader.where(0)
+    assert (found.offset, found.source) == (None, found.url)
+    assert found.key == loader[0][0]["__key__"]
