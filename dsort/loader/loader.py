@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import numpy as np
+import xxhash
 from msgspec.structs import replace
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
@@ -30,6 +31,7 @@ from dsort.loader.samples import sample_of
 from dsort.loader.shard_file import ShardFile
 from dsort.loader.shard_source import ShardSource
 from dsort.loader.step_records import StepRecord, step_record
+from dsort.loader.zipped import merged, refuse_other_cuts, results_of, zipped
 from dsort.options import RunOptions
 from dsort.reading.dataset import Dataset
 from dsort.reading.places import Where
@@ -66,11 +68,13 @@ class Loader:
             save(loader.state_dict())        # {manifest, seed, epoch, records_seen}
 
     ``where``: a manifest, a job's report, a bucket, a template, or a list of shards, in any
-    container and store. The order of an epoch depends on the dataset, ``seed``, ``epoch`` and
-    ``order`` alone (``sequential``, ``shards``, ``window(k)``, ``records``: see
-    ``dsort.loader.order``). All ranks have the same number of steps, for any number of records:
-    ``remainder`` sets what happens to the last records (``drop_last``, ``pad``, ``wrap``: see
-    ``dsort.loader.order``).
+    container and store. A list of results that were cut alike is read side by side: a sample has
+    the members of all, and their keys are compared.
+
+    The order of an epoch depends on the dataset, ``seed``, ``epoch`` and ``order`` alone
+    (``sequential``, ``shards``, ``window(k)``, ``records``: see ``dsort.loader.order``). All ranks
+    have the same number of steps, for any number of records: ``remainder`` sets what happens to the
+    last records (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.order``).
 
     ``batch_size``: samples of one rank and step; None: single samples instead of lists. ``decode``:
     names of decoders (``"rgb json txt"``: see ``dsort.loader.decode``), or a function that takes
@@ -119,7 +123,7 @@ class Loader:
         self.memory_bytes = memory_bytes
         self._decode, self._decode_named = decoder_of(decode), decode
         self._dataset_of = partial(
-            Dataset,
+            _datasets,
             where,
             job_id=job_id,
             cache=cache,
@@ -127,11 +131,12 @@ class Loader:
             max_expansion=max_expansion,
         )
         self._max_expansion = max_expansion
-        self._dataset, self._process = self._dataset_of(), os.getpid()
+        self._datasets, self._process = self._dataset_of(), os.getpid()
         self._begin = self._now = Position(epoch, 0)
         self._orders: dict[int, EpochOrder] = {}
-        self._pinned: dict[int, ObjectInfo] = {}
-        if not len(self._dataset):
+        self._pinned: dict[tuple[int, int], ObjectInfo] = {}
+        refuse_other_cuts(self._datasets)
+        if not len(self.dataset):
             raise InputError("there are no records to load", hint="a result of a job has some")
 
     # -- a stream ----------------------------------------------------------------------------------
@@ -150,8 +155,7 @@ class Loader:
                 )
             self._begin = self._now = steps.after(0)
             return
-        pipeline = self._pipeline(steps)
-        samples: Generator[Sample, None, None] = pipeline.samples(worker, workers)
+        samples = self._samples(steps, worker, workers)
         with contextlib.closing(samples):
             for turn, step in enumerate(range(worker, steps.count, workers)):
                 batch = [next(samples) for _ in range(steps.batch_size)]
@@ -185,7 +189,7 @@ class Loader:
         for rank in range(self.world_size):
             places = replace(steps, rank=rank).places(number, number + 1)
             located = (self._located(steps, place) for place in places.tolist())
-            found += [step_record(self.dataset, rank, *each) for each in located]
+            found += [step_record(own, rank, *at) for at in located for own in self._all()]
         return found
 
     def set_epoch(self, epoch: int) -> None:
@@ -200,21 +204,26 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset:
-        """Its records, by number and key."""
+        """Its records, by number and key. Of several results, those of the first."""
+        return self._all()[0]
+
+    def _all(self) -> list[Dataset]:
         if self._process != os.getpid():  # in a fork, open files belong to the parent process
-            self._dataset, self._process = self._dataset_of(), os.getpid()
-        return self._dataset
+            self._datasets, self._process = self._dataset_of(), os.getpid()
+        return self._datasets
 
     @property
     def records(self) -> int:
         """The number of records of an epoch."""
-        return len(self._dataset)
+        return len(self._datasets[0])
 
     @property
     def digest(self) -> str:
         """A hash of the dataset and of the kind of order: with the seed and the number of an epoch,
         it decides the order of that epoch."""
-        return f"{self._dataset.digest}-{self.kind}"
+        found = [each.digest for each in self._datasets]
+        whole = found[0] if len(found) == 1 else xxhash.xxh3_128_hexdigest("".join(found).encode())
+        return f"{whole}-{self.kind}"
 
     def check(self, steps: int) -> LoaderCheck:
         """Figures of the next ``steps`` of all ranks together. Does not read records."""
@@ -233,13 +242,14 @@ class Loader:
     def __repr__(self) -> str:
         rank, epoch = f"rank {self.rank} of {self.world_size}", f"epoch {self._begin.epoch}"
         size = f"batches of {self.batch_size}" if self.batch_size else "single samples"
-        what = repr(self._dataset).strip("<>")
+        what = repr(self._datasets[0]).strip("<>")
         return f"<Loader of a {what}: {self.kind}, seed {self.seed}, {epoch}, {rank}, {size}>"
 
     def close(self) -> None:
         """Release open shards. An iterator ends its threads when it is closed or no longer
         referenced."""
-        self._dataset.close()
+        for each in self._datasets:
+            each.close()
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -301,7 +311,7 @@ class Loader:
     def _order(self, epoch: int) -> EpochOrder:
         order = self._orders.get(epoch)
         if order is None:
-            counts = self._dataset.counts
+            counts = self._datasets[0].counts
             order = EpochOrder(counts, self.digest, self.seed, epoch, self.kind)
             orders = {**self._orders, epoch: order}
             self._orders = {each: orders[each] for each in sorted(orders)[-ORDERS_KEPT:]}
@@ -322,19 +332,26 @@ class Loader:
 
     def _sample(self, steps: Steps, place: int) -> Sample:
         shard, row = self._located(steps, place)
-        sample = sample_of(self.dataset.record(shard, row), self._url(shard))
+        sample = merged(
+            [sample_of(each.record(shard, row), _url(each, shard)) for each in self._all()]
+        )
         if place >= steps.records and self.remainder == "pad":
             sample[PADDING] = True
         return sample if self._decode is None else self._decode(sample)
 
-    def _url(self, shard: int) -> str:
-        place = self.dataset.places[shard]
-        return f"{place.bucket.uri.rstrip('/')}/{place.name}"
+    def _samples(self, steps: Steps, worker: int, workers: int) -> Generator[Sample, None, None]:
+        count = len(self._all())
+        if count == 1:
+            return self._pipeline(steps, 0, self._decode).samples(worker, workers)
+        pipelines = [self._pipeline(steps, at, None) for at in range(count)]
+        streams = [each.samples(worker, workers) for each in pipelines]
+        return zipped(streams, self._decode, self.threads)
 
-    def _pipeline(self, steps: Steps) -> SampleStream:
-        dataset = self.dataset
+    def _pipeline(self, steps: Steps, at: int, decode: Decoder | None) -> SampleStream:
+        """The stream of result number ``at``."""
+        dataset = self._all()[at]
         record_bytes = max(dataset.size_bytes // self.records, 1)
-        most = self.memory_bytes
+        most = self.memory_bytes // len(self._datasets)
         if dataset.places[0].is_file:
             most = min(most, FILE_AHEAD_BYTES)
         memory = max(most, BLOCKS_MIN * SMALL_BLOCK_BYTES)
@@ -346,21 +363,22 @@ class Loader:
         return SampleStream(
             steps,
             self._order,
-            self._source,
+            partial(self._source, at),
             budget=budget,
             sources_max=2 * width + 2,
             threads=self.threads,
-            decode=self._decode,
+            decode=decode,
             is_forward=not self.kind.is_of_records,
         )
 
-    def _source(self, shard: int) -> ShardSource:
-        dataset, place = self.dataset, self.dataset.places[shard]
+    def _source(self, at: int, shard: int) -> ShardSource:
+        dataset = self._all()[at]
+        place = dataset.places[shard]
         share = self.memory_bytes // (2 * self.kind.window + 1)
 
         def opened() -> ShardFile:
-            file = ShardFile(place, self._pinned.get(shard), most=self.threads)
-            self._pinned[shard] = file.info
+            file = ShardFile(place, self._pinned.get((at, shard)), most=self.threads)
+            self._pinned[at, shard] = file.info
             return file
 
         def known(file: ShardFile) -> RecordIndex | None:
@@ -375,7 +393,7 @@ class Loader:
 
         return ShardSource(
             place,
-            self._url(shard),
+            _url(dataset, shard),
             opened,
             known,
             learned,
@@ -383,6 +401,15 @@ class Loader:
             max_expansion=self._max_expansion,
             is_forward=not self.kind.is_of_records,
         )
+
+
+def _datasets(where: Where, **options: Any) -> list[Dataset]:
+    return [Dataset(each, **options) for each in results_of(where)]
+
+
+def _url(dataset: Dataset, shard: int) -> str:
+    place = dataset.places[shard]
+    return f"{place.bucket.uri.rstrip('/')}/{place.name}"
 
 
 def _made_again(where: Where, made: Mapping[str, Any], begin: Position) -> Loader:

@@ -25,7 +25,7 @@ from dsort.loader.order import EpochOrder, Steps
 from dsort.loader.samples import bytes_of
 from dsort.loader.shard_source import ShardSource
 
-__all__ = ["PADDING", "Budget", "SampleStream"]
+__all__ = ["PADDING", "Budget", "SampleStream", "decoded"]
 
 PADDING: Final = "__padding__"
 """The mark of samples that fill up the last step."""
@@ -195,7 +195,7 @@ class SampleStream:
                 yield from found
                 return
             decoders = ThreadPoolExecutor(self._threads, thread_name_prefix="dsort-decode")
-            yield from _decoded(decoders, self._decode, found, ahead=2 * self._threads)
+            yield from decoded(decoders, self._decode, found, ahead=2 * self._threads)
         finally:
             found.close()
             for pool in filter(None, (fetchers, decoders)):
@@ -298,9 +298,10 @@ def _sized(part: _Part) -> Iterator[tuple[int, list[Sample]]]:
         yield size_bytes, some
 
 
-def _decoded(
+def decoded(
     decoders: ThreadPoolExecutor, decode: Decoder, samples: Iterator[Sample], *, ahead: int
 ) -> Iterator[Sample]:
+    """The decoded samples, in order. ``ahead``: the number of tasks that are begun at once."""
     begun: deque[Future[list[Sample]]] = deque()
     while True:
         while len(begun) < ahead and (some := list(islice(samples, DECODED_AT_ONCE))):
