@@ -1,22 +1,8 @@
 """The contract of a container format: it reads the members of a shard from its bytes, and writes
 members as a shard.
 
-To add a container, write a module with a child of :class:`Container` and add it to ``registry``. A
-container turns the bytes of one shard into a ``MemberTable`` whose rows are byte ranges, writes the
-headers of members that get a new name, and makes the end of an output shard. It does not depend on
-buckets, paths, records or jobs; no other module depends on the layout of its shards.
-
-An output shard is its head (most have none; it may have what all records have in common, their
-*schema*), the stored bytes of its members, one after the other, and then its end. A container whose
-end lists the members (a zip: its central directory) gives each member an *entry* when it scans:
-what the end lists about that member, apart from its place. Entries go with their records through
-the plan; the end is built from them and from the places of the members.
-
-If inputs and outputs have different containers, each input shard is converted as it is extracted:
-its container makes a *bare* table (members whose stored bytes are their payload), and the container
-of the outputs makes its own table from that. In its table the bytes around payloads are literals
-and tails; payloads are still ranges of the input shard.
-"""
+To add a container, write a module with a child of :class:`Container` and add it to ``registry``. No
+other module depends on the layout of its shards."""
 
 from __future__ import annotations
 
@@ -176,7 +162,20 @@ class ContainerOptions(Struct, frozen=True):
 class Container(ABC):
     """One container format. Instances are small, immutable and can be pickled: workers receive
     one. Attributes whose type is a class of ``facets`` are None where a format has no such
-    thing."""
+    thing. A container does not depend on buckets, paths, records or jobs.
+
+    It turns the bytes of one shard into a ``MemberTable`` whose rows are byte ranges, writes the
+    headers of members that get a new name, and makes the end of an output shard. A shard is its
+    head (most have none; it may have what all records have in common, their *schema*), the stored
+    bytes of its members, one after the other, and then its end. If the end lists the members (a
+    zip: its central directory), a scan gives each member an *entry*: what the end lists about that
+    member, apart from its place. Entries go with their records through the plan; the end is built
+    from them and from the places of the members.
+
+    If inputs and outputs have different containers, each input shard is converted as it is
+    extracted: its container makes a *bare* table (members whose stored bytes are their payload),
+    and the container of the outputs makes its own table from that. In its table the bytes around
+    payloads are literals and tails; payloads are still ranges of the input shard."""
 
     suffixes: tuple[str, ...]
     """The suffixes of shard names of this container."""

@@ -1,16 +1,7 @@
-"""The LitData container, the chunks of Lightning.
+"""The LitData container, the chunks of Lightning: ``u32 n | u32 offset[n + 1] | items``.
 
-A chunk is ``u32 n | u32 offset[n + 1] | items``; an item is a u32 size for each of its leaves, and
-then the leaves. Chunks do not describe their leaves: the ``index.json`` beside the chunks does, and
-is needed. Items are moved unchanged, so the index of every directory must describe them alike. They
-have no names: records are numbered. In a conversion the leaf ``__key__`` is the key, if it is text.
-
-Converted, an item is a record whose members are its leaves, named as in the index (``image``,
-``boxes.0``): numbers (``int``, ``float``, ``bool``) become text, all other leaves become members
-unchanged. Records become items that are dictionaries of ``__key__`` and the extensions of their
-members; all must have the same. Values are kept byte for byte, and the format defines how a reader
-decodes them: ``txt``, ``json`` and ``cls`` are ``str``, ``jpg`` and ``jpeg`` are ``jpeg``, all
-others are ``bytes``.
+An item is a u32 size for each of its leaves, and then the leaves. Chunks do not describe their
+leaves: the ``index.json`` beside the chunks does, and is needed.
 """
 
 from __future__ import annotations
@@ -213,7 +204,15 @@ def schema_difference(schema: str, other: str) -> str:
 @dataclass(frozen=True, slots=True)
 class LitData(Container):
     """LitData chunks. ``schema``: the description of all items in the index, as JSON; "": the index
-    was not read, and leaves are not read."""
+    was not read, and leaves are not read.
+
+    Items are moved unchanged, so the index of every directory must describe them alike. They have
+    no names: records are numbered. In a conversion the leaf ``__key__`` is the key, if it is text.
+    An item becomes a record whose members are its leaves, named as in the index (``image``,
+    ``boxes.0``): numbers (``int``, ``float``, ``bool``) become text, all other leaves become
+    members unchanged. Records become items that are dictionaries of ``__key__`` and the extensions
+    of their members; all must have the same. Values are kept byte for byte, and the format defines
+    how a reader decodes them (``_FORMATS``)."""
 
     schema: str = ""
     member_defaults: tuple[tuple[str, bytes], ...] = ()

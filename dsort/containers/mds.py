@@ -1,17 +1,4 @@
-"""The MDS container (version 2), the shards of MosaicML Streaming.
-
-A record is a sample, and is moved unchanged, so all inputs must have the same columns. It has no
-name: its key is a column (``key_field``), or else its position. In a conversion the key is the
-column ``__key__``, if there is one and ``key_field`` names no other.
-
-Converted, a sample is a record whose members are its columns: a number of a fixed size becomes
-decimal text, all other values become members unchanged. Records become samples whose columns are
-``__key__`` and the extensions of their members; all must have the same. Values are kept byte for
-byte, and the encoding defines how a reader decodes them: ``txt`` is ``str``, ``json`` is ``json``,
-``cls`` is ``str_int`` (an integer as text), ``jpg`` and ``jpeg`` are ``jpeg``, ``png`` is ``png``,
-all others are ``bytes``. The columns of a sample are sorted by name, so members are read back in
-that order.
-"""
+"""The MDS container (version 2), the shards of MosaicML Streaming."""
 
 from __future__ import annotations
 
@@ -324,7 +311,15 @@ def schema_difference(schema: str, other: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Mds(Container):
     """MDS shards. ``key_field``: the column that is the key; "": records are numbered. ``columns``:
-    of the shards that are written. ``compression``: the codec around them."""
+    of the shards that are written. ``compression``: the codec around them.
+
+    A record is a sample, and is moved unchanged, so all inputs must have the same columns. In a
+    conversion the key is the column ``__key__``, if there is one and ``key_field`` names no other.
+    A sample becomes a record whose members are its columns: a number of a fixed size becomes
+    decimal text, all other values become members unchanged. Records become samples whose columns
+    are ``__key__`` and the extensions of their members; all must have the same. Values are kept
+    byte for byte, and the encoding defines how a reader decodes them (``_ENCODINGS``). The columns
+    of a sample are sorted by name, so members are read back in that order."""
 
     key_field: str = ""
     columns: Columns = NO_COLUMNS

@@ -1,13 +1,7 @@
 """Shards of samples, in two dialects: what MDS and LitData have in common.
 
 A shard begins with a table: ``u32 n | u32 offset[n + 1]``, little-endian, counted from its first
-byte. A sample is a u32 size for each value of any length, and then the values. There are no
-checksums. The only possible check is that offsets and sizes agree; so the sizes in each sample are
-read, 50 ns each.
-
-Made of the records of other containers, a sample has a value for each member and the key, in the
-order of their names: the extensions of the members, and ``__key__``. All records must have the
-same names.
+byte. A sample is a u32 size for each value of any length, and then the values.
 """
 
 from __future__ import annotations
@@ -104,7 +98,10 @@ def read_sizes(
 ) -> Generator[Need, memoryview, None]:
     """Check that the sizes of the ``values`` of each record add up to its length. ``fixed_bytes``:
     of the values without a size. ``take``: called with (offsets of records, sizes in them, shape
-    ``(n, values)``)."""
+    ``(n, values)``).
+
+    There are no checksums: whether offsets and sizes agree is the only check that there can be, so
+    the sizes in each record are read, 50 ns each."""
     row = 0
     while row < len(offsets) - 1:
         starts = offsets[row:-1][:ROWS_AT_ONCE_MAX]

@@ -1,10 +1,7 @@
 """The file of a view: the byte ranges of input shards, and literals, of which one output shard
 consists.
 
-It is Parquet, with a row for each range, in the order of the shard: ``record``, the number of the
-record in the shard (-1: bytes before the first record and behind the last one); ``key`` of the
-record, in its first row; ``shard``, the number of the input shard in the manifest, and ``offset``
-there, both null where the bytes are in ``literal``; ``bytes``, their number.
+It is Parquet, with a row for each range (``ViewRows``), in the order of the shard.
 """
 
 from __future__ import annotations
@@ -47,8 +44,11 @@ _ROW_BYTES_MIN: Final = 8
 
 
 class ViewRows(Struct, frozen=True, eq=False):
-    """Rows of a view, in columns. ``shard`` is -1 for literals, whose bytes are in ``literals``, a
-    column with a row for each row. ``keys``: empty but for the first row of a record."""
+    """Rows of a view, in columns. ``record``: the number of the record in the shard (-1: bytes
+    before the first record and behind the last one). ``shard``: the number of the input shard in
+    the manifest, and ``offset`` there; ``shard`` is -1 for literals, whose bytes are in
+    ``literals``, a column with a row for each row; both are null in the file. ``length``: the
+    column ``bytes`` of the file. ``keys``: empty but for the first row of a record."""
 
     record: Int64s
     keys: BytesColumn

@@ -1,7 +1,5 @@
 """Names: parses the texts that stand for names, and checks which names may be used.
 
-The texts come from specs and settings: templates of inputs and outputs, globs, wildcards of
-policies, names of objects and of members. The parsed values make names one at a time, or match them
-in bounded time; invalid texts raise ``ValueError``. Nothing here reads payload or requests names
-from a bucket.
+Parsed values make names one at a time, or match them in bounded time; invalid texts raise
+``ValueError``. Nothing here reads payload or requests names from a bucket.
 """

@@ -1,10 +1,5 @@
 """Templates that name inputs: the syntax of output templates, and what users of WebDataset write
-besides.
-
-``a-{00..09}::b-{00..19}`` joins templates with ``::``. A brace group that is no range of numbers is
-read as bash and WebDataset read it: alternatives ``{train,val}`` and letters ``{a..c}``. Number
-ranges follow AIStore's rules everywhere, also beside such a group. Braces cannot be nested.
-"""
+besides."""
 
 from __future__ import annotations
 
@@ -150,6 +145,11 @@ class InputTemplate(Struct, frozen=True):
 
 def parse_input_template(text: str) -> InputTemplate:
     """Parse the input template ``text``. A name without a range stands for that one shard.
+
+    ``a-{00..09}::b-{00..19}`` joins templates with ``::``. A brace group that is no range of
+    numbers is read as bash and WebDataset read it: alternatives ``{train,val}`` and letters
+    ``{a..c}``. Number ranges follow AIStore's rules everywhere, also beside such a group. Braces
+    cannot be nested.
 
     ``ValueError`` for a broken template, one without end (``%d``), one that names more than
     ``NAMES_MAX`` shards, or a text without any range that is no name either.

@@ -1,18 +1,5 @@
-"""Templates: one text that stands for a range of shard names.
-
-========  ============================  =================================================
-style     example                       names
-========  ============================  =================================================
-``bash``  ``s-{00..18}``                ``s-00`` to ``s-18``; step: ``{0010..0013..2}``
-``at``    ``s-@099``                    ``s-000`` to ``s-099``: from 0 up to the number
-``fmt``   ``s-%06d``                    ``s-000000`` and on, without end
-========  ============================  =================================================
-
-The styles are tried in this order. Numbers of a ``bash`` range are as wide as the *shorter* of its
-two bounds; several ranges are combined, the last one varying fastest. All of this is as in AIStore
-(cmn/cos/template.go), whose users must get the names that they expect. Different on purpose: a
-brace without its partner is an error here, while AIStore would treat the text as a prefix.
-"""
+"""Templates: one text that stands for a range of shard names, as in AIStore (cmn/cos/template.go),
+whose users must get the names that they expect."""
 
 from __future__ import annotations
 
@@ -72,7 +59,8 @@ class NumberRange(Struct, frozen=True):
 
 
 class ShardTemplate(Struct, frozen=True):
-    """A parsed template: ``prefix``, then for each range its number and its gap.
+    """A parsed template: ``prefix``, then for each range its number and its gap. The last range
+    varies fastest.
 
     Iterating yields all names in order (without end if ``count`` is None).
     """
@@ -139,7 +127,18 @@ class ShardTemplate(Struct, frozen=True):
 
 
 def parse_template(text: str) -> ShardTemplate:
-    """Parse the template ``text``. ``ValueError`` if it has no range, or is broken."""
+    """Parse the template ``text``. ``ValueError`` if it has no range, or is broken.
+
+    ========  ============================  =================================================
+    style     example                       names
+    ========  ============================  =================================================
+    ``bash``  ``s-{00..18}``                ``s-00`` to ``s-18``; step: ``{0010..0013..2}``
+    ``at``    ``s-@099``                    ``s-000`` to ``s-099``: from 0 up to the number
+    ``fmt``   ``s-%06d``                    ``s-000000`` and on, without end
+    ========  ============================  =================================================
+
+    The styles are tried in this order. A brace without its partner is an error, on purpose: AIStore
+    would treat the text as a prefix."""
     if not text:
         raise ValueError("empty range template")
     if len(text) > TEXT_CHARACTERS_MAX:
@@ -192,6 +191,7 @@ def parse_bash_range(inside: str, gap: str, text: str) -> NumberRange:
         _refuse("bash", text, "'start' cannot be greater than 'end'")
     if step <= 0:
         _refuse("bash", text, "'step' is non-positive")
+    # As in AIStore: the shorter bound decides.
     width = _width("bash", min(len(parts[0]), len(parts[1])), text)
     return NumberRange(start, step, (end - start) // step + 1, width, gap)
 

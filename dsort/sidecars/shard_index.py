@@ -1,14 +1,5 @@
-"""Sidecars of one output shard: where its records and members begin.
-
-=========== ====================================================================================
-``dali``    text. Of a tar: a line ``v1.2 <samples>``, then for each sample extension, offset,
-            size and name of its members. Of TFRecords: offset and size of each
-``energon`` where each sample begins, and where the last one ends: 64 bits, little-endian
-``lhotse``  where each pair of members begins, and the size of the file: the same numbers
-``lines``   where each line begins, and the size of the file: the same numbers, as Energon and
-            Lhotse read them of JSON lines
-=========== ====================================================================================
-"""
+"""Sidecars of one output shard, for DALI, Energon and Lhotse: where its records and members begin.
+Then those of a whole result: sizes, the Hugging Face card, the files of Energon."""
 
 from __future__ import annotations
 
@@ -67,14 +58,16 @@ class EnergonSample(NamedTuple):
 
 
 def energon_index(members: MemberTable) -> bytes:
-    """The index of a tar for Energon."""
+    """The index of a tar for Energon: where each sample begins, and where the last one ends, as 64
+    bits each, little-endian."""
     samples = list(energon_samples(members))
     end = samples[-1].offset + samples[-1].size_bytes if samples else 0
     return _numbers([*(each.offset for each in samples), end])
 
 
 def lines_index(members: MemberTable, file_bytes: int) -> bytes:
-    """Where the lines of a scanned shard begin."""
+    """Where the lines of a scanned shard begin, and the size of the file: the same numbers, as
+    Energon and Lhotse read them of JSON lines."""
     return _numbers([*members.range_start.tolist(), file_bytes])
 
 
@@ -87,7 +80,8 @@ def lines_sidecar(stored_bytes: Int64s) -> bytes:
 
 
 def dali_tar(shard: str, members: MemberTable) -> bytes:
-    """The index of a tar for DALI."""
+    """The index of a tar for DALI: a line ``v1.2 <samples>``, then for each sample a line with
+    extension, offset, size and name of its members."""
     lines = []
     for _, sample in groupby(_parts(members), lambda each: each[0]):
         parts = [part for _, part in sample]
@@ -114,7 +108,7 @@ def _parts(members: MemberTable) -> Iterator[tuple[bytes, Part]]:
 
 
 def dali_records(members: MemberTable) -> bytes:
-    """The index of TFRecords for DALI."""
+    """The index of TFRecords for DALI: offset and size of each."""
     starts, lengths = members.range_start.tolist(), members.range_length.tolist()
     return b"".join(b"%d %d\n" % each for each in zip(starts, lengths, strict=True))
 
@@ -145,7 +139,8 @@ def energon_samples(members: MemberTable) -> Iterator[EnergonSample]:
 
 
 def lhotse_index(shard: str, members: MemberTable, file_bytes: int) -> bytes:
-    """The index of a tar for Lhotse."""
+    """The index of a tar for Lhotse: where each pair of members begins, and the length of the
+    file."""
     if len(members) % 2:
         raise InputError(
             f"shard {shard} has {len(members)} members; Lhotse's are pairs of data and metadata",

@@ -2,14 +2,7 @@
 these.
 
 To add a codec, write a module with a child of :class:`Codec`, and add a line to
-``naming.extensions``.
-
-A file is *members*, one after the other (gzip's word; zstd and lz4 call them frames), and each ends
-with a checksum. All of them are read: a reader that stops after the first loses the rest.
-
-Output consists of pieces of a fixed number of decoded bytes, so that its bytes depend neither on
-the process that makes it nor on the number of threads.
-"""
+``naming.extensions``."""
 
 from __future__ import annotations
 
@@ -51,7 +44,8 @@ class PieceEncoder(ABC):
     """Encodes one file."""
 
     piece_bytes: int
-    """How many decoded bytes each piece has, except the last one."""
+    """How many decoded bytes each piece has, except the last one. It is fixed, so that the bytes of
+    a file depend neither on the process that makes it nor on the number of threads."""
 
     def begin(self) -> bytes:
         """The bytes before the first piece."""
@@ -71,7 +65,11 @@ class PieceEncoder(ABC):
 
 
 class Codec(ABC):
-    """One codec. Instances are immutable and can be pickled: workers receive one."""
+    """One codec. Instances are immutable and can be pickled: workers receive one.
+
+    A file is *members*, one after the other (gzip's word; zstd and lz4 call them frames), and each
+    ends with a checksum. All of them are read: a reader that stops after the first loses the
+    rest."""
 
     name: str
     suffixes: tuple[str, ...]

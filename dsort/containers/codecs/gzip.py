@@ -1,9 +1,5 @@
 """gzip (RFC 1952): all members are read, and one is written.
 
-webdataset and ``tarfile``'s streaming modes stop after the first member without an error, so an
-output is one member. It still consists of independent pieces: each ends at a byte, with a full
-flush, and the CRC-32 of the whole is combined from the pieces' checksums.
-
 ISA-L does levels 1 to 3, at several times the speed of zlib; zlib does the rest.
 """
 
@@ -63,6 +59,10 @@ class Gzip(Codec):
 
 
 class _GzipEncoder(PieceEncoder):
+    """Writes one member, because webdataset and ``tarfile``'s streaming modes stop after the first
+    without an error. It still consists of independent pieces: each ends at a byte, with a full
+    flush, and the CRC-32 of the whole is combined from the pieces' checksums."""
+
     piece_bytes = PIECE_BYTES
 
     def __init__(self, level: int) -> None:

@@ -2,9 +2,6 @@
 
 Any reader passes over the table, because it is a skippable frame. Readers that support it (zstd's
 own ``contrib/seekable_format``) find the frame of a byte with it.
-
-The library decodes frames within bounds. Only their headers are looked at before: it rounds the
-largest window up to a power of two.
 """
 
 from __future__ import annotations
@@ -73,13 +70,13 @@ class _FrameError(ValueError):
 
 
 class _FrameDecoder:
-    """Decodes one frame (see ``MemberDecoder``). Its header is checked before the library gets
-    it."""
+    """Decodes one frame (see ``MemberDecoder``). The library decodes within bounds; only the header
+    is checked before the library gets it."""
 
     def __init__(self, window_bytes_max: int) -> None:
         self._window_bytes_max = window_bytes_max
-        # The next power of two. Windows between the limit and that power are refused when the
-        # frame's header is read.
+        # The library rounds the largest window up to the next power of two. Windows between the
+        # limit and that power are refused when the frame's header is read.
         least, most = _WINDOW_LOG_BOUNDS
         log = min(max((window_bytes_max - 1).bit_length(), least), most)
         self._stream = zstd.ZstdDecompressor(

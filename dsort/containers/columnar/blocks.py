@@ -1,11 +1,5 @@
 """Blocks of rows, in the form in which they pass through scratch, and row groups gathered from
-them.
-
-A block is a header (which leaves are away from the batch, which of them stay in their shard, which
-have each value after its length, how long the message is), the light batch as a message of Arrow
-IPC without its schema, and, leaf by leaf, the bytes of its values or their places in the input
-shard.
-"""
+them."""
 
 from __future__ import annotations
 
@@ -42,7 +36,12 @@ ALIGNMENT = 8
 
 
 class DealtBlock(Struct, frozen=True):
-    """The rows of one partition: ``pieces``, with ``size_bytes`` in all."""
+    """The rows of one partition: ``pieces``, with ``size_bytes`` in all.
+
+    They are a header (which leaves are away from the batch, which of them stay in their shard,
+    which have each value after its length, how long the message is), the light batch as a message
+    of Arrow IPC without its schema, and, leaf by leaf, the bytes of its values or their places in
+    the input shard."""
 
     partition: int
     rows: int

@@ -1,10 +1,8 @@
 """Members as columns, in the layout of Hugging Face: the kind of column for an extension, and
 records as rows.
 
-The first input decides: its extensions are the columns, and the content of its members decides
-between numbers, texts and binaries. So that nothing is lost, a later member that does not fit is an
-error.
-"""
+The first input decides the columns and their kinds. So that nothing is lost, a later member that
+does not fit is an error."""
 
 from __future__ import annotations
 

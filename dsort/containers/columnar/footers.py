@@ -1,10 +1,4 @@
-"""Reads the column chunks from the footer of a Parquet file: places, sizes, codecs.
-
-pyarrow ends the process if a requested chunk is encrypted, has an unknown codec, or has a footer
-that contradicts itself. And a request to pyarrow, or decoding the whole footer, costs 3 to 50 µs a
-chunk, which is most of the cost of small row groups. So only the needed fields are read here, 20 µs
-a chunk, and the rest is skipped.
-"""
+"""Reads the column chunks from the footer of a Parquet file: places, sizes, codecs."""
 
 from __future__ import annotations
 
@@ -73,6 +67,10 @@ class Chunk(NamedTuple):
 def chunks_of(footer: bytes, groups_max: int = sys.maxsize) -> list[list[Chunk]]:
     """The chunks of each row group, or of the first ``groups_max`` of them. ``ValueError`` for an
     invalid footer, ``NotImplementedError`` if a column is encrypted."""
+    # pyarrow is not asked. It ends the process if a requested chunk is encrypted, has an unknown
+    # codec, or has a footer that contradicts itself; and a request, or decoding the whole footer,
+    # costs 3 to 50 µs a chunk, which is most of the cost of small row groups. The needed fields
+    # alone cost 20 µs a chunk.
     try:
         return _listed(footer, 0, _GROUPS, _group, groups_max)[0]
     except IndexError:

@@ -1,11 +1,5 @@
 """Column chunks of long values in Parquet's form, made of slices of the places in which the values
-lie.
-
-pyarrow's writer copies each value into a page, and the page into its output. Here a page is a
-header and slices of the input or the spill, which go to the file without a copy. On the data path
-our own code is welcome if a measurement justifies it: gathering and encoding took half of the
-processor time of rows that were not decoded.
-"""
+lie."""
 
 from __future__ import annotations
 
@@ -69,6 +63,10 @@ class PlainChunk(Struct):
 class PlainColumn(Struct, frozen=True):
     """A column that is written here: the column of ``leaf``, by its path. ``codec``: one of
     ``CODECS``."""
+
+    # pyarrow's writer copies each value into a page, and the page into its output: half of the
+    # processor time of rows that were not decoded. Here a page is a header and slices of the input
+    # or the spill, which go to the file without a copy.
 
     leaf: Leaf
     path: tuple[str, ...]

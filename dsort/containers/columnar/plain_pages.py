@@ -1,9 +1,7 @@
 """Long values of Parquet in place: pages of texts or binaries, stored or inflated.
 
-pyarrow decodes such a page by copying it into fresh memory, which costs 0.3 to 3 s a GiB; that is
-more than everything else in a shuffle of pictures. On the data path our own code is welcome if a
-measurement justifies it: this code reads only headers and lengths. Pages that are not entirely
-regular are left to pyarrow, which reads them or reports the error: nothing is refused here.
+Pages that are not entirely regular are left to pyarrow, which reads them or reports the error:
+nothing is refused here.
 """
 
 from __future__ import annotations
@@ -278,6 +276,9 @@ class _Opened(Struct, frozen=True):
 class InflatedColumn:
     """Reads one column of some row groups in order. A value that is not null has the definition
     level ``level_max``."""
+
+    # pyarrow decodes such a page by copying it into fresh memory, which costs 0.3 to 3 s a GiB:
+    # more than everything else in a shuffle of pictures. Here only headers and lengths are read.
 
     def __init__(self, shard: memoryview, level_max: int, page_bytes_max: float) -> None:
         """``page_bytes_max``: the maximum inflated size of a page."""

@@ -1,12 +1,5 @@
 """Shards that are neither in memory nor mapped, in the form in which pyarrow reads them: a Python
-file.
-
-Before a part of such a shard is inflated, the bytes with its inflated length are checked, as in
-other shards. They lie between the parts that are inflated, and each read may be a request to a
-store. So the part that is decoded next is fetched as one range and held, checked, and decoded from
-there; then the check costs no request. Headers of pages are fetched alone if their row group is
-larger than the memory for held ranges.
-"""
+file."""
 
 from __future__ import annotations
 
@@ -169,7 +162,12 @@ MESSAGE_HEAD_BYTES = 16 << 10
 
 
 class Source(Protocol):
-    """The bytes of a shard."""
+    """The bytes of a shard.
+
+    Before a part of a shard is inflated, the bytes with its inflated length are checked. They lie
+    between the parts that are inflated, and each read may be a request to a store. So the part that
+    is decoded next is fetched as one range and held, checked, and decoded from there; then the
+    check costs no request."""
 
     size_bytes: int
 
@@ -299,8 +297,8 @@ class MessageFile(SourceFile):
 
 
 def ranged_headers(source: Source) -> Headers:
-    """Headers of a shard that is read in small ranges. If headers are read in order, no range is
-    read twice."""
+    """Headers of a shard that is read in small ranges, because its row group is larger than the
+    memory for held ranges. If headers are read in order, no range is read twice."""
     held, held_at = memoryview(b""), 0
 
     def header(at: int, stop: int) -> tuple[ThriftStruct, int]:

@@ -1,10 +1,5 @@
 """Schemas: the types with which rows are processed, whether two shards agree, how many bytes rows
-take.
-
-Rows are processed as *plain* types. Dictionaries and views refer to values elsewhere, which are out
-of reach once rows are separated: they are decoded when they are read, and made again when they are
-written.
-"""
+take."""
 
 from __future__ import annotations
 
@@ -47,8 +42,10 @@ _NULL_BYTES = 8
 
 
 def plain_schema(shard: str, schema: Any) -> Any:
-    """The schema with which rows of ``schema`` are processed, without its metadata. ``InputError``
-    for a type that cannot be processed."""
+    """The schema with which rows of ``schema`` are processed, without its metadata: its *plain*
+    types. Dictionaries and views refer to values elsewhere, which are out of reach once rows are
+    separated: they are decoded when they are read, and made again when they are written.
+    ``InputError`` for a type that cannot be processed."""
     import pyarrow as pa
 
     if not len(schema):

@@ -1,13 +1,4 @@
-"""The fields of many plain tar headers at once: sizes, checksums, other numbers, names.
-
-Headers are rows of 64 little-endian words. Nearly all words are the same in all headers of a run:
-zeros, one owner, one time. Each of these is read once for the run. The other words are columns,
-each in one piece: a column read from rows of 512 bytes finds its words in an eighth of the
-processor's cache.
-
-A number is read eight characters at a time: an octal digit is the low three bits of its byte, and
-shift-and-add steps join neighbours.
-"""
+"""The fields of many plain tar headers at once: sizes, checksums, other numbers, names."""
 
 from __future__ import annotations
 
@@ -61,7 +52,8 @@ _NAME_WORDS = NAME_BYTES // 8 + 1  # of the last, the name has the first half
 
 
 def _octal(digits: UInt64s) -> UInt64s:
-    """The value of eight octal digits, one a byte, most significant first."""
+    """The value of eight octal digits, one a byte, most significant first: a digit is the low three
+    bits of its byte, and shift-and-add steps join neighbours."""
     pairs = ((digits * _TO_PAIRS) >> _8) & _PAIRS
     quads = ((pairs * _TO_QUADS) >> _16) & _QUADS
     value: UInt64s = (quads * _TO_ALL) >> _32
@@ -85,6 +77,10 @@ def _alike(words: UInt64s) -> Bools:
 
 class HeaderFields:
     """The fields of headers ``words``, shape ``(n, 64)``, of which there is at least one."""
+
+    # Nearly all words are the same in all headers of a run: zeros, one owner, one time. Each of
+    # these is read once for the run. The other words are columns, each in one piece: a column read
+    # from rows of 512 bytes finds its words in an eighth of the processor's cache.
 
     def __init__(self, words: UInt64s) -> None:
         self._words = words

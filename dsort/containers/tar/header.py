@@ -1,18 +1,6 @@
 """Tar headers one at a time: fields to values and values to fields. Strict, and slow but sure.
 
-The layout is POSIX.1-1988 (ustar) with the GNU and POSIX.1-2001 (pax) extensions. Forms that real
-tars use beyond those texts are read as GNU tar and Python's ``tarfile`` read them. If the two
-disagree on where a member ends, the header is refused.
-
-Numbers besides the size (mode, owner, group, time, device): a scan does not need them, but
-``tarfile`` and Go's ``archive/tar`` stop at a header with a number that they cannot read, and would
-lose all members after it. ``odd_numbers`` finds such a header, ``mended`` rewrites its numbers.
-
-To change one property of a member, its group of headers is split into pax records, GNU long names
-and the main header, changed, and put together again: first the pax header, then long link target
-and long name, then the main header.
-
-Readers that pass over payload look at one block of a header (``hop``, ``plain_payload``).
+The layout is POSIX.1-1988 (ustar) with the GNU and POSIX.1-2001 (pax) extensions.
 """
 
 from __future__ import annotations
@@ -110,7 +98,9 @@ def compression_of(start: bytes) -> str | None:
 def parse_header(shard: str, at: int, block: bytes) -> Header:
     """The header ``block`` (512 bytes at byte ``at`` of ``shard``).
 
-    Raises ``CorruptShardError`` if it is no header, or has a wrong checksum or an unreadable size.
+    Forms that real tars use beyond the standards are read as GNU tar and Python's ``tarfile`` read
+    them. Raises ``CorruptShardError`` if the two disagree on where the member ends, if the block is
+    no header, or if it has a wrong checksum or an unreadable size.
     """
     if not _checksum_holds(block):
         raise CorruptShardError(shard, at, _what_else(at, block))
@@ -260,7 +250,9 @@ _USUAL = re.compile(
 
 
 def odd_numbers(block: bytes) -> bool:
-    """Whether the header ``block`` has a number that some reader cannot read."""
+    """Whether the header ``block`` has a number that some reader cannot read: mode, owner, group,
+    time or device. A scan does not need these, but ``tarfile`` and Go's ``archive/tar`` stop at
+    such a header, and would lose all members after it."""
     if _USUAL.match(block):
         return False
     return any(odd_number(block[low:high]) for low, high in _FIELDS)
@@ -312,7 +304,9 @@ _NAMES = (b"path", b"GNU.sparse.name")
 
 
 class _Headers:
-    """The header blocks of one member, split into their parts."""
+    """The header blocks of one member, split into pax records, GNU long names and the main header,
+    so that one property can be changed. ``blocks`` puts them together again: first the pax header,
+    then long link target and long name, then the main header."""
 
     def __init__(self, blocks: bytes) -> None:
         self.pax_block: bytes | None = None

@@ -1,10 +1,4 @@
-"""Reads one member of a tar strictly: its pax, long-name and main headers as one group.
-
-A ``Window`` is the part of the shard that is in memory. Pax global headers apply to every later
-member of their shard; members leave that shard one by one, so a member to which a relevant global
-record applies gets a pax header of its own (``GlobalRecords``). Hard links are resolved to the data
-that they mean (``resolve_links``).
-"""
+"""Reads one member of a tar strictly: its pax, long-name and main headers as one group."""
 
 from __future__ import annotations
 
@@ -125,7 +119,9 @@ _NUMBERS = frozenset({b"mtime", b"atime", b"ctime", b"uid", b"gid"})
 
 
 class GlobalRecords:
-    """The global records in force at one point of a shard."""
+    """The global records in force at one point of a shard. They apply to every later member, and
+    members leave the shard one by one: so a member to which a relevant record applies gets a pax
+    header of its own."""
 
     def __init__(self, shard: str) -> None:
         self._shard = shard

@@ -1,17 +1,7 @@
 """The tar format: finds the members in a shard's bytes, without a copy of any payload.
 
-Reads ustar, GNU and pax archives and old V7 archives. A ``CorruptShardError`` has the shard, the
-byte offset and the reason. Every header's checksum is verified and every member ends where the next
-header begins; nothing is skipped and nothing is guessed. Plain headers are read many at a time
-(``vector``), the others one by one (``member``): 0.25 µs a member of 1 KB.
-
-Where a tar ends: a torn write or a preallocated download leaves zeros in place of members, and two
-zero blocks are an end marker. The padding distinguishes them: GNU tar, Python and others fill up a
-*record* of 10,240 bytes, so that the archive is a whole number of records and less than one of them
-is padding; Go, Rust and dsort do not pad. Other zeros are noted: as unusual, if ``tar -b`` (records
-of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads the whole again)
-may have left them, else as unexplained. Zeros within the last record of a padded tar may also
-replace members, because a shorter tar would have the same zeros: nothing in the bytes shows it.
+Nothing is skipped and nothing is guessed: every header's checksum is verified, and every member
+ends where the next header begins.
 """
 
 from __future__ import annotations
@@ -60,7 +50,16 @@ _OTHER_RECORD_BYTES_MIN, _OTHER_RECORD_BYTES_MAX = 32 << 10, 1 << 20
 
 
 class EndWatch:
-    """The ends found so far of the archives in one shard of ``size_bytes``."""
+    """The ends found so far of the archives in one shard of ``size_bytes``.
+
+    A torn write or a preallocated download leaves zeros in place of members, and two zero blocks
+    are an end marker. The padding distinguishes them: GNU tar, Python and others fill up a *record*
+    of 10,240 bytes, so that the archive is a whole number of records and less than one of them is
+    padding; Go, Rust and dsort do not pad. Other zeros are noted: as unusual, if ``tar -b``
+    (records of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads the
+    whole again) may have left them, else as unexplained. Zeros within the last record of a padded
+    tar may also replace members, because a shorter tar would have the same zeros: nothing in the
+    bytes shows it."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -316,7 +315,8 @@ _TAIL_BYTES = 1 << 20
 
 
 class TarScan:
-    """The members of one shard found so far.
+    """The members of one shard found so far: of ustar, GNU, pax and old V7 archives. Plain headers
+    are read many at a time (``vector``), the others one by one (``member``).
 
     A window may end anywhere. Headers that are only partly in it are read from the next window,
     which then begins where they begin; payload is passed over. Nothing of a window is kept.

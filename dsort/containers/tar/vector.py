@@ -1,15 +1,7 @@
 """Reads many plain tar headers at once, as columns.
 
-There are two ways to find headers, and one way to read them. Small members: every 512-byte block is
-tested for the magic (about 8 ns a block). Large members: a plain loop hops from header to header
-(0.35 µs a header) without checking them. Either way the results are *candidates*: a data block may
-look like a header (a tar inside a tar), and a hop may land anywhere. ``read_headers`` then takes
-the longest run from the first candidate on in which each is a header whose checksum holds, in plain
-form, and ends where the next begins. The caller reads the rest, one member at a time.
-
-``fields`` reads the fields. Names that do not fit in a header, or are not ASCII, make a pax or GNU
-long-name header for every member; those are read as columns as well. Only the plain forms that
-writers use today are read here. Other forms are flagged, and ``member`` reads them.
+Headers are found by their magic or by hopping, and read by ``read_headers``. Only the plain forms
+that writers use today are read here: other forms are flagged, and ``member`` reads them.
 """
 
 from __future__ import annotations
@@ -52,7 +44,8 @@ _ZERO, _BLANK, _EQUALS, _NEWLINE = (np.uint8(ord(byte)) for byte in "0 =\n")
 
 
 class LongNames(Struct):
-    """The names in extension headers; columns of shape ``(n,)``.
+    """The names in extension headers; columns of shape ``(n,)``. Names that do not fit in a header,
+    or are not ASCII, make such a header for every member.
 
     ``start`` counts bytes from block 0. ``length`` is 0 if the header has no name; in rows that are
     not ``plain``, the other two are undefined.
@@ -215,7 +208,9 @@ class HeaderRun(Struct):
 
 
 def find_by_magic(blocks: Blocks, first: int, stop: int) -> Int64s:
-    """The blocks from ``first`` to before ``stop`` that hold the magic of a header."""
+    """The blocks from ``first`` to before ``stop`` that hold the magic of a header: about 8 ns a
+    block, which is the faster way where members are small. They are *candidates*: a data block may
+    look like a header (a tar inside a tar)."""
     words = blocks.words[first:stop, _MAGIC_WORD]
     found = np.flatnonzero((words & _MAGIC_MASK) == _MAGIC)
     return found + first
@@ -223,7 +218,8 @@ def find_by_magic(blocks: Blocks, first: int, stop: int) -> Int64s:
 
 def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
     """The blocks of up to ``count_max`` headers, each at the end of the member before it, according
-    to that member's header."""
+    to that member's header: 0.35 µs a header, which is the faster way where members are large. They
+    are *candidates*: nothing is checked, and a hop may land anywhere."""
     view, at, last = blocks.view, first * BLOCK_BYTES, (blocks.count - 1) * BLOCK_BYTES
     found: list[int] = []
     try:
@@ -239,7 +235,9 @@ def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
 
 
 def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | None:
-    """The members whose headers are the first of ``found``, as long as they are plain.
+    """The members whose headers are the first of ``found``, as long as they are plain: the longest
+    run in which each is a header whose checksum holds, and ends where the next begins. The caller
+    reads the rest, one member at a time.
 
     ``blocks_max``: the end of the shard, counted as in ``found``. None if there is no member.
     """

@@ -1,24 +1,4 @@
-"""The TFRecord container: the interface of this folder to the rest of dsort.
-
-A record is a frame, and is moved with both of its checksums. It has no name: its key is a feature
-of its ``tf.train.Example`` (``key_field``), or else its position. In a conversion the key is the
-feature ``__key__``, if there is one and ``key_field`` names no other.
-
-Converted, an Example is a record whose members are its features, and a record becomes an Example
-whose features are its members, in their order, after the feature ``__key__``:
-
-| feature | member |
-|---|---|
-| one bytes value | ``key.feature``, the value |
-| one number | ``key.feature``, the number as text |
-| several bytes values | ``key.feature.0``, ``key.feature.1``, … |
-| several numbers, or no value | ``key.feature.json``, a JSON array |
-
-A slash in a feature's name becomes a dot in the member's name, because text after a slash would be
-part of another key. A member ``cls`` that is an integer as Python writes it becomes an int64
-feature; all others become bytes features. So members that are read back from TFRecord are the same,
-byte for byte.
-"""
+"""The TFRecord container: the interface of this folder to the rest of dsort."""
 
 from __future__ import annotations
 
@@ -213,7 +193,24 @@ _EXAMPLE_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TFRecord(Container):
-    """TFRecord shards. ``key_field``: the feature that is the key; "": records are numbered."""
+    """TFRecord shards. ``key_field``: the feature that is the key; "": records are numbered.
+
+    A record is a frame, and is moved with both of its checksums. In a conversion the key is the
+    feature ``__key__``, if there is one and ``key_field`` names no other. An Example becomes a
+    record whose members are its features, and a record becomes an Example whose features are its
+    members, in their order, after the feature ``__key__``:
+
+    | feature | member |
+    |---|---|
+    | one bytes value | ``key.feature``, the value |
+    | one number | ``key.feature``, the number as text |
+    | several bytes values | ``key.feature.0``, ``key.feature.1``, … |
+    | several numbers, or no value | ``key.feature.json``, a JSON array |
+
+    A slash in a feature's name becomes a dot in the member's name, because text after a slash would
+    be part of another key. A member ``cls`` that is an integer as Python writes it becomes an int64
+    feature; all others become bytes features. So members that are read back from TFRecord are the
+    same, byte for byte."""
 
     key_field: str = ""
 

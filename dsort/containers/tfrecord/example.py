@@ -1,12 +1,7 @@
 """``tf.train.Example`` as bytes: where the values of its features are.
 
-An Example is ``{1: Features}``, Features a map ``{1: {1: name, 2: Feature}}``, a Feature one of
-``{1: BytesList}``, ``{2: FloatList}``, ``{3: Int64List}``, and each list ``{1: values}``, numbers
-packed or not. A SequenceExample has a field 2 besides. Nothing is passed over: a field that has no
-place in this structure is an error, because it would be lost in a conversion.
-
-The walker reads through a small window, so that large values cost nothing, and it makes at most
-``VALUES_MAX`` values of a record, of which at most ``PARTS_MAX`` are bytes.
+Nothing is passed over: a field that has no place in an Example is an error, because it would be
+lost in a conversion.
 """
 
 from __future__ import annotations
@@ -70,7 +65,12 @@ def _text(number: float) -> str:
 
 
 class ExampleBytes:
-    """Records of one shard, read through a window that moves with them."""
+    """Records of one shard, read through a small window that moves with them, so that large values
+    cost nothing.
+
+    An Example is ``{1: Features}``, Features a map ``{1: {1: name, 2: Feature}}``, a Feature one of
+    ``{1: BytesList}``, ``{2: FloatList}``, ``{3: Int64List}``, and each list ``{1: values}``,
+    numbers packed or not. A SequenceExample has a field 2 besides."""
 
     def __init__(self, read: Callable[[int, int], bytes | memoryview]) -> None:
         """``read``: returns bytes of the shard, by offset and count."""

@@ -1,9 +1,6 @@
 """Local headers and entries of the central directory, as dsort writes them.
 
-The entries that travel with members have 0 as their place. The entry of a member of 4 GiB and more
-has its sizes in a zip64 field, which is its first field; other entries have none. In a shard of 4
-GiB and more every entry takes 12 bytes more: a zip64 field with the place, or the place and the
-disk after the sizes. So the length of a directory is known before it is written.
+The entries that travel with members have 0 as their place.
 """
 
 from __future__ import annotations
@@ -58,7 +55,9 @@ __all__ = [
 ]
 
 LARGE_PLACE_BYTES: Final = 12
-"""How many bytes more an entry takes in a shard of 4 GiB and more."""
+"""How many bytes more each entry takes in a shard of 4 GiB and more: a zip64 field with the place,
+or the place and the disk after the sizes, if the member has 4 GiB and a zip64 field, its first, for
+these. So the length of a directory is known before it is written."""
 
 _VERSION, _VERSION_64 = 20, 45
 _UNIX = 3 << 8
