@@ -54,17 +54,24 @@ LOADED: Final = (
 
 NO_REFUSALS: Final = ("exit 1", "exit 5", "StorageFullError")
 """A bug, and memory that ran out."""
+PLACE: Final = re.compile(r"at byte \d+|\b(record|column) \S+|-\d{9}\b|\bindex\.json\b")
+"""Where in a shard the cause of a refusal is: a byte, a record, by its key or its number, a column,
+or the file beside the shard that describes it."""
+UNMET: Final = re.compile(r"has 0 records|are no records|is no file|has no file|[\d,]+ files$")
+"""The ends of readers that refuse no shard: it does not have the requested record or file, or has
+more files than the service lists."""
 
 
 class _CommandError(Exception):
-    """A command that ended with another code than 0."""
+    """A command that ended with another code than 0: the code, and what it wrote about that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a reader took. ``peak_bytes``: of memory, above what its process had when idle;
     ``read_bytes``: as long as the shard is, or less if less of it was read; ``error``: the class of
-    the error that the reader ended with, ``exit 3`` of a command, or ""; ``detail``: its text."""
+    the error that the reader ended with, ``exit 3`` of a command, or ""; ``detail``: its text, or
+    the standard error of the command."""
 
     peak_bytes: int
     processor_s: float
@@ -76,12 +83,15 @@ class Cost:
 
 def check_reader(reader: str, path: Path, *, max_expansion: float = 200) -> Cost:
     """What ``reader`` costs over the shard ``path``. Fails if that is more than the law allows, or
-    if the reader ends otherwise than with the bytes or a refusal of the shard."""
+    if the reader ends otherwise than with the bytes, or a refusal that names shard and place."""
     _, buffer_bytes = READERS[reader]
     cost = measure(reader, path)
     said = f"{reader} of {path.name}: {cost}"
     assert cost.error not in NO_REFUSALS, said
     assert "alloc of size" not in cost.detail, said  # pyarrow's, of what the limit did not allow
+    if cost.error and not UNMET.search(cost.detail):
+        assert path.name in cost.detail, said
+        assert PLACE.search(cost.detail), said
     assert cost.peak_bytes <= memory_max_bytes(buffer_bytes), said
     assert cost.processor_s <= processor_max_s(cost.read_bytes, cost.produced_bytes), said
     assert cost.produced_bytes <= produced_max_bytes(cost.read_bytes, max_expansion), said
@@ -123,7 +133,7 @@ def become_reader(descriptors: list[int], parent: int, reader: str, where: str) 
         try:
             produced = read(path, Path(directory))
         except _CommandError as ended:
-            error = detail = str(ended)
+            error, detail = ended.args
         except DsortError as refused:
             error, detail = type(refused).__name__, str(refused)
         processor_s = time.process_time() - began
@@ -232,18 +242,19 @@ def _inspect(path: Path, directory: Path) -> int:
 
 
 def _command(*arguments: str) -> Callable[[Path, Path], int]:
-    """A command line, whose output goes to a file. ``SHARD`` among its arguments is the path."""
+    """A command line, whose outputs go to files. ``SHARD`` among its arguments is the path."""
 
     def run(path: Path, directory: Path) -> int:
         from dsort.cli.main import main
 
-        out = directory / "out"
-        with out.open("wb") as file:
-            os.dup2(file.fileno(), 1)
+        out, errors = directory / "out", directory / "errors"
+        for stream, where in ((1, out), (2, errors)):
+            with where.open("wb") as file:
+                os.dup2(file.fileno(), stream)
         code = main([str(path) if each == "SHARD" else each for each in arguments])
         sys.stdout.flush()
         if code:
-            raise _CommandError(f"exit {code}")
+            raise _CommandError(f"exit {code}", errors.read_text()[:2000])
         return out.stat().st_size
 
     return run

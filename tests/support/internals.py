@@ -48,7 +48,7 @@ MODULES = {
     "dsort.job.job": "Buckets Fact Facts Found Job JobAttempt Outcome",
     "dsort.job.lineage": "find_in_lineage",
     "dsort.job.output_names": "OutputNames TemplateExhaustedError",
-    "dsort.job.plan": "OVERHEAD_TEXT",
+    "dsort.job.plan": "FILE_BYTES_MAX OVERHEAD_TEXT",
     "dsort.job.setup": "new_job probes worker_setup",
     "dsort.job.setup.inputs": "refuse_unreadable resolve_inputs",
     "dsort.job.setup.new_job": "load_keymap load_steps output_names with_seed",

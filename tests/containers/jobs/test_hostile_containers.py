@@ -4,6 +4,7 @@ jobs over them end soon, in an error that names the shard, or in a right result.
 from __future__ import annotations
 
 import io
+import json
 import struct
 import time
 import tracemalloc
@@ -17,9 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsort import api
+from dsort.containers.litdata import CONFIG_BYTES_MAX
 from dsort.containers.mds import MDS
 from dsort.containers.objects.container import CBOR, MSGPACK, Objects
-from dsort.errors import CorruptShardError, DsortError, InputError
+from dsort.errors import CorruptShardError, DsortError, InputError, SchemaError, StorageError
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
@@ -29,6 +31,8 @@ from tests.support.encoded_files import SUFFIXES as CODECS
 from tests.support.encoded_files import made_elsewhere
 from tests.support.engine import refused, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.internals import FILE_BYTES_MAX
+from tests.support.litdata_reader import write_litdata
 from tests.support.mds_writer import mds_shard
 from tests.support.tar_builder import header, member
 from tests.support.tfrecords import frame
@@ -292,3 +296,41 @@ def test_an_empty_file_is_no_table_of_no_rows(suffix: str, tmp_path: Path) -> No
     spec = job_over(tmp_path, suffix, b"", ".tar")
     with refused(tmp_path, CorruptShardError, f"s-0{suffix}", "has no bytes"):
         run_inline(spec, tmp_path, Moved("spill"))
+
+
+def chunks_with_an_index(root: Path) -> tuple[Path, dict[str, object]]:
+    """The index of a LitData chunk, and a job over the chunk."""
+    write_litdata(root / "in", {"chunk-0-0.bin": [(b"x", 1)]})
+    more = {"input_extension": ".bin", "output_format": "chunk-0-%d"}
+    spec = spec_of(input_format={"template": "chunk-0-{0..0}"}, output_shard_records=40, **more)
+    return root / "in" / "index.json", spec
+
+
+def test_an_index_over_its_limit_is_refused_by_name_before_it_is_read(tmp_path: Path) -> None:
+    path, spec = chunks_with_an_index(tmp_path)
+    with path.open("r+b") as index:
+        index.truncate(FILE_BYTES_MAX + 1)  # a hole, of which no byte is on the disk
+    tracemalloc.start()
+    try:
+        with pytest.raises(StorageError) as caught:
+            run_inline(spec, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < FILE_BYTES_MAX >> 4
+    finally:
+        tracemalloc.stop()
+    assert "index.json in" in caught.value.message
+    assert f"{FILE_BYTES_MAX + 1:,} bytes" in caught.value.message
+
+
+def test_a_config_over_its_limit_is_refused_by_the_name_of_its_index(tmp_path: Path) -> None:
+    path, spec = chunks_with_an_index(tmp_path)
+    index = json.loads(path.read_bytes())
+    index["config"]["more"] = ""
+    index["config"]["more"] = "x" * (CONFIG_BYTES_MAX - len(json.dumps(index["config"])))
+    path.write_text(json.dumps(index))
+    assert run_inline(spec, tmp_path).records == 1
+    index["config"]["more"] += "x"
+    path.write_text(json.dumps(index))
+    with pytest.raises(SchemaError) as caught:
+        run_inline({**spec, "output_bck": "out2"}, tmp_path)
+    assert f"index.json in file://{tmp_path}/in cannot be used" in caught.value.message
+    assert f"{CONFIG_BYTES_MAX + 1:,} bytes" in caught.value.message

@@ -125,6 +125,40 @@ def test_a_zip_of_long_comments_is_refused_before_they_fill_the_memory(
     assert "over 1 KiB each" in cost.detail
 
 
+HEADER_BYTES: Final = 64 << 20
+
+
+def _long_header(path: Path) -> None:
+    """A pax header of one value, which is a hole in the file."""
+    record = pax_record(b"comment", b"")
+    with path.open("wb") as file:
+        file.write(header(b"PaxHeaders/x", HEADER_BYTES, b"x"))
+        file.write(b"%d%b" % (HEADER_BYTES, record[record.index(b" ") : -1]))
+        file.seek(512 + HEADER_BYTES - 1)
+        file.write(b"\n" + member(b"a.jpg") + END)
+
+
+def _long_header_in_gzip(path: Path) -> None:
+    """A pax header of as many values as there can be, which take 2 GB as values of Python."""
+    with gzip.open(path, "wb", 1) as file:
+        file.write(pax((b"5 a=\n" * (HEADER_BYTES // 5 + 1))[:HEADER_BYTES]))
+        file.write(member(b"a.jpg") + END)
+
+
+@pytest.mark.sample(keep=3)
+@pytest.mark.parametrize("write", [_long_header, _long_header_in_gzip])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_header_of_64_mib_is_refused_at_its_place_within_bounds(
+    reader: str, write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / ("header.tar" if write is _long_header else "header.tar.gz")
+    write(path)
+    assert path.stat().st_blocks * 512 < 1 << 20
+    cost = check_reader(reader, path)
+    assert "header.tar" in cost.detail
+    assert "at byte 0: a pax or long-name header of 67108864 bytes" in cost.detail
+
+
 COLUMNS: Final = 4000
 
 
