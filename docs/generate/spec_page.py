@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from docs.generate.words import escaped, examples_of, facts, head
+from dsort.builder.builder import InputCalls, SpecBuilder
+from dsort.builder.outputs import KeyMapCalls, OrderCalls, OutputCalls
+from dsort.builder.steps import StepCalls
+from dsort.spec.config import JobConfig
 
 __all__ = ["spec_page"]
 
@@ -15,89 +19,33 @@ A spec is a JSON or YAML object. This page lists each field with its type, its l
 default. [Writing a spec](../specs.md) is ordered by task. `dsort spec check` checks a spec and
 prints all of its problems at once. `dsort spec schema` prints the JSON Schema of this page.
 """
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Inputs": (
-        "input_bck",
-        "input_format",
-        "inputs",
-        "ingest",
-        "mix",
-        "join",
-        "input_extension",
-        "key_field",
-        "max_expansion",
-    ),
-    "Outputs": (
-        "output_bck",
-        "output_format",
-        "output_extension",
-        "output_shard_size",
-        "output_shard_size_is",
-        "output_shard_size_counts",
-        "output_shard_records",
-        "output_shard_count",
-        "equalize",
-        "keep_shards",
-        "split",
-        "outputs",
-        "split_by",
-        "exact",
-        "stratify",
-        "strip_final_newline",
-        "member_defaults",
-        "output_compression_level",
-        "output_compression",
-        "row_group_rows",
-        "row_group_bytes",
-        "lineage",
-        "output",
-        "overwrite",
-        "remove_stale",
-        "index",
-    ),
-    "Steps": ("require", "transform", "deduplicate"),
-    "Order": ("algorithm",),
-    "External key map": ("ekm", "ekm_file", "ekm_file_sep", "ekm_default", "compatibility"),
-    "Reactions": (
-        "missing_shards",
-        "corrupt_shards",
-        "incomplete_shards",
-        "concatenated_shards",
-        "duplicated_records",
-        "duplicate_keys",
-        "stray_members",
-        "unsafe_names",
-        "ekm_malformed_line",
-        "ekm_missing_key",
-    ),
-    "The job": (
-        "description",
-        "dry_run",
-        "verify",
-        "amend",
-        "on_shard",
-        "on_success",
-        "on_failure",
-        "max_mem_usage",
-        "default_max_mem_usage",
-        "extract_concurrency_max_limit",
-        "create_concurrency_max_limit",
-    ),
+GROUPS = {
+    "Inputs": InputCalls,
+    "Outputs": OutputCalls,
+    "Steps": StepCalls,
+    "Order": OrderCalls,
+    "External key map": KeyMapCalls,
+    "Reactions": None,
+    "The job": SpecBuilder,
 }
-"""Which fields go together."""
+"""The fields that go together: a class of the builder sets them, or ``reactions``."""
 LAST = "Kept for AIStore's sake"
 
 
 def spec_page(schema: Mapping[str, Any]) -> str:
     """Every field of a spec, by group."""
     fields: dict[str, Any] = schema["properties"]
-    grouped = {name for names in GROUPS.values() for name in names}
-    if unknown := grouped - fields.keys():
-        raise ValueError(f"docs/generate/spec_page.py groups fields that are gone: {unknown}")
-    rest = tuple(name for name in fields if name not in grouped)
-    if new := [name for name in rest if name != "Config" and not fields[name].get("deprecated")]:
-        raise ValueError(f"docs/generate/spec_page.py has no group for the fields {new}")
-    groups = {**GROUPS, LAST: rest}
+    new = {name for name, field in fields.items() if not field.get("deprecated")} - {"Config"}
+    new -= {*SpecBuilder.set_by()}
+    reactions = [name for name in JobConfig.model_fields if name in new]
+    if unset := new - {*reactions}:
+        raise ValueError(f"no call of the builder sets {unset}")
+    groups = {
+        title: reactions if calls is None else [*vars(calls)["_set_by"]]
+        for title, calls in GROUPS.items()
+    }
+    grouped = {name for names in groups.values() for name in names}
+    groups[LAST] = [name for name in fields if name not in grouped]
     parts = [head("Spec", "the JSON Schema of a spec"), INTRODUCTION]
     for title, names in groups.items():
         parts.append(f"## {title}")

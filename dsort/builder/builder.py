@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TypeVar
 
 from dsort.builder.fields import BuilderFields, Place, input_place, name_of, problem
-from dsort.builder.outputs import OrderCalls, OutputCalls
+from dsort.builder.outputs import KeyMapCalls, OrderCalls, OutputCalls
 from dsort.builder.steps import StepCalls
 from dsort.settings.named_transforms import find_transform
 from dsort.spec.inputs import Nonmatch
@@ -49,6 +49,18 @@ def input_fields(
 
 class InputCalls(BuilderFields):
     """Calls that set the inputs."""
+
+    _set_by: ClassVar[Mapping[str, str]] = {
+        "input_bck": "read(...)",
+        "input_format": "read",
+        "inputs": "read(...)",
+        "ingest": "ingest",
+        "mix": "mix",
+        "join": "join",
+        "input_extension": "read(container=...)",
+        "key_field": "read(key_field=...)",
+        "max_expansion": "limits(expansion=...)",
+    }
 
     def union(
         self,
@@ -159,13 +171,27 @@ class Submits(Protocol[Answer]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
+class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls, KeyMapCalls):
     """A job spec, built one call after the other. Frozen: each call returns a new builder.
     ``dsort.read`` makes the first one, ``SpecBuilder.of`` one from an existing spec.
 
     Two are equal if they set the same fields. From ``write`` on, each call checks the whole spec:
     ``SpecError`` lists all of its problems, and names the calls.
     """
+
+    _set_by: ClassVar[Mapping[str, str]] = {
+        "description": "describe(...)",
+        "dry_run": "plan()",
+        "verify": "checksum()",
+        "amend": "set(amend=...)",
+        "on_shard": "on_shard",
+        "on_success": "notify(on_success=...)",
+        "on_failure": "notify(on_failure=...)",
+        "max_mem_usage": "limits(memory=...)",
+        "default_max_mem_usage": "reactions(default_max_mem_usage=...)",
+        "extract_concurrency_max_limit": "limits(extractors=...)",
+        "create_concurrency_max_limit": "limits(creators=...)",
+    }
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -192,40 +218,9 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls):
 
     # --- other fields of a spec ------------------------------------------------------------------
 
-    def deduplicate(
-        self,
-        by: Literal["key", "content"] | Mapping[str, str] | None = None,
-        *,
-        extensions: Sequence[str] | None = None,
-        keep: Literal["first", "last"] | None = None,
-    ) -> Self:
-        """Keep one of several equal records. ``by``: ``key``, ``content``, or a field:
-        ``{"field": "json.text"}``. ``extensions``: of the members compared."""
-        listed = None if extensions is None else list(extensions)
-        given = {"by": by, "extensions": listed, "keep": keep}
-        said = {name: value for name, value in given.items() if value is not None}
-        return self._with("deduplicate", {"deduplicate": said or {"by": "key"}}, shown=said)
-
-    def index(self, *kinds: str) -> Self:
-        """Write files beside the shards for their readers: ``index("wids", "sizes")``."""
-        return self._with("index", {"index": list(kinds)}, shown={"_kinds": kinds})
-
-    def lineage(self, file: Literal["parquet", "jsonl"] = "parquet") -> Self:
-        """Write a file with the place of each record in the inputs and in the result."""
-        return self._with("lineage", {"lineage": file}, shown={"_file": file})
-
-    def view(self) -> Self:
-        """Write no shards, but files that list which bytes of the inputs each shard has."""
-        return self._with("view", {"output": "view"}, shown={})
-
     def checksum(self) -> Self:
         """Compare checksums of all records, when they are read and when they are written."""
         return self._with("checksum", {"verify": "content"}, shown={})
-
-    def equalize(self, how: Literal["drop"]) -> Self:
-        """Give all shards the same number of records, and leave out the excess. For a ``count`` of
-        shards."""
-        return self._with("equalize", {"equalize": how}, shown={"_how": how})
 
     def limits(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from dsort.containers.registry import is_columnar
 from dsort.errors import SpecError, SpecProblem
@@ -24,64 +24,6 @@ from dsort.storage.ref import BucketRef
 __all__ = ["BuilderFields", "Place", "input_place", "name_of", "output_place", "problem"]
 
 
-OWNERS: Final[Mapping[str, str]] = {
-    "algorithm": "order",
-    "compatibility": "set(compatibility=...)",
-    "deduplicate": "deduplicate",
-    "description": "describe(...)",
-    "dry_run": "plan()",
-    "equalize": "equalize(...)",
-    "ekm": "key_map(...)",
-    "ekm_default": "key_map(default=...)",
-    "ekm_file": "key_map(file=...)",
-    "ekm_file_sep": "key_map(separator=...)",
-    "exact": "split(exact=...)",
-    "extract_concurrency_max_limit": "limits(extractors=...)",
-    "create_concurrency_max_limit": "limits(creators=...)",
-    "index": "index(...)",
-    "ingest": "ingest",
-    "input_bck": "read(...)",
-    "input_extension": "read(container=...)",
-    "input_format": "read",
-    "inputs": "read(...)",
-    "join": "join",
-    "keep_shards": "keep_shards()",
-    "key_field": "read(key_field=...)",
-    "lineage": "lineage(...)",
-    "max_expansion": "limits(expansion=...)",
-    "max_mem_usage": "limits(memory=...)",
-    "member_defaults": "convert(member_defaults=...)",
-    "mix": "mix",
-    "on_failure": "notify(on_failure=...)",
-    "on_shard": "on_shard",
-    "on_success": "notify(on_success=...)",
-    "output": "view()",
-    "output_bck": "write(...)",
-    "output_compression": "convert(compression=...)",
-    "output_compression_level": "compress(level=...)",
-    "output_extension": "write(container=...)",
-    "output_format": "write(names=...)",
-    "output_shard_count": "write(count=...)",
-    "output_shard_records": "write(records=...)",
-    "output_shard_size": "write(size=...)",
-    "output_shard_size_counts": "write(size_counts=...)",
-    "output_shard_size_is": "write(size_is=...)",
-    "outputs": "split(...)",
-    "overwrite": "write(overwrite=...)",
-    "remove_stale": "write(remove_stale=...)",
-    "require": "require",
-    "row_group_bytes": "convert(row_group_bytes=...)",
-    "row_group_rows": "convert(row_group_rows=...)",
-    "split": "split(...)",
-    "split_by": "split(by=...)",
-    "stratify": "split(stratify=...)",
-    "strip_final_newline": "convert(strip_final_newline=...)",
-    "transform": "steps",
-    "verify": "checksum()",
-}
-"""The call that sets each field of the spec; a call without brackets takes the parts of the field
-as named arguments."""
-
 _OF_SORT: Final = {
     "content_key_missing": "missing",
     "content_key_type": "type",
@@ -89,29 +31,42 @@ _OF_SORT: Final = {
     "json_field": "field",
     "keys": "by",
 }
-_CALLED: Final = {name: call for name, call in OWNERS.items() if "_" in name}
-_NAMES: Final = re.compile(r"\b(" + "|".join(sorted(_CALLED, key=len, reverse=True)) + r")\b")
 _STEP: Final = re.compile(r"transform\.steps\[(\d+)\](?:\.\w+)?(.*)")
 _INPUT: Final = re.compile(r"inputs\[(\d+)\](.*)")
 _OUTPUT: Final = re.compile(r"outputs\[(\d+)\](.*)")
 
 
 def in_words_of_calls(
-    problems: Sequence[SpecProblem], fields: Mapping[str, Any], order: str, inputs: Sequence[str]
+    problems: Sequence[SpecProblem],
+    fields: Mapping[str, Any],
+    order: str,
+    inputs: Sequence[str],
+    set_by: Mapping[str, str],
 ) -> list[SpecProblem]:
     """``problems`` of a spec with these ``fields``, expressed with calls. ``order``: the call that
-    set the order of records; ``inputs``: the calls that set the inputs."""
+    set the order of records; ``inputs``: the calls that set the inputs; ``set_by``: the call that
+    sets each field."""
+    names = sorted((name for name in set_by if "_" in name), key=len, reverse=True)
+    named = re.compile(rf"\b({'|'.join(names)})\b")
+
+    def text(text: str) -> str:
+        return named.sub(lambda found: set_by[found[1]], text)
+
     return [
-        SpecProblem(_path(each.path, fields, order, inputs), _text(each.message), _text(each.hint))
+        SpecProblem(
+            _path(each.path, fields, order, inputs, set_by), text(each.message), text(each.hint)
+        )
         for each in problems
     ]
 
 
-def _text(text: str) -> str:
-    return _NAMES.sub(lambda found: _CALLED[found[1]], text)
-
-
-def _path(path: str, fields: Mapping[str, Any], order: str, inputs: Sequence[str]) -> str:
+def _path(
+    path: str,
+    fields: Mapping[str, Any],
+    order: str,
+    inputs: Sequence[str],
+    set_by: Mapping[str, str],
+) -> str:
     step, given, output = (each.fullmatch(path) for each in (_STEP, _INPUT, _OUTPUT))
     if step is not None:
         return _step(int(step[1]), step[2], fields)
@@ -130,9 +85,11 @@ def _path(path: str, fields: Mapping[str, Any], order: str, inputs: Sequence[str
         return f"{order}(...)" if rest in ("", "kind") else f"{order}({argument}=...)"
     if name == "transform" and dot:
         return {"use": "use(...)", "steps": "steps"}.get(rest, f"on_error({rest}=...)")
-    call = OWNERS.get(name, name)
-    if "(" in call or name not in OWNERS:
-        return call + _part(path[len(name) :]) if name in OWNERS else f"reactions({path}=...)"
+    if name not in set_by:
+        return f"reactions({path}=...)"
+    call = set_by[name]
+    if "(" in call:
+        return call + _part(path[len(name) :])
     return f"{call}({rest}=...)" if dot else f"{call}(...)"
 
 
@@ -163,7 +120,13 @@ _CODECS: Final = {each.name: each.suffixes[0] for each in CODECS}
 class BuilderFields:
     """``given``: fields of the spec, with all inputs in ``inputs`` and the codec in ``codec``.
     ``calls``: the calls that set them, as Python; ``is_whole``: whether the place to write to is
-    set."""
+    set.
+
+    Each class of calls has a table ``_set_by``: the call that sets each field of the spec, in the
+    order of the reference page. A call without brackets takes the parts of the field as named
+    arguments."""
+
+    _set_by: ClassVar[Mapping[str, str]] = {}
 
     given: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     calls: tuple[str, ...] = ()
@@ -171,6 +134,12 @@ class BuilderFields:
     is_whole: bool = False
 
     __hash__ = None  # type: ignore[assignment]  # its values are lists and mappings
+
+    @classmethod
+    def set_by(cls) -> dict[str, str]:
+        """The call that sets each field of the spec."""
+        tables = [vars(each).get("_set_by", {}) for each in reversed(cls.__mro__)]
+        return {field: call for table in tables for field, call in table.items()}
 
     def __repr__(self) -> str:
         text = ".".join(self.calls)
@@ -216,7 +185,9 @@ class BuilderFields:
             )
         except SpecError as error:
             inputs = [_call_name(each) for each in self.calls if _gives_input(each)]
-            found = in_words_of_calls(error.problems, fields, self.order_call, inputs)
+            found = in_words_of_calls(
+                error.problems, fields, self.order_call, inputs, self.set_by()
+            )
             raise SpecError(found) from None
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from dsort.builder.fields import BuilderFields, Place, output_place
 from dsort.order.algorithms import ALGORITHMS
 
-__all__ = ["OrderCalls", "OutputCalls"]
+__all__ = ["KeyMapCalls", "OrderCalls", "OutputCalls"]
 
 _ENDS: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 _SPLIT: Final = ("split", "outputs", "split_by", "exact", "stratify")
@@ -19,6 +19,10 @@ Codec = Literal["gzip", "zstd", "lz4", "snappy", "brotli", "none"]
 
 class OrderCalls(BuilderFields):
     """The order of records. The last call decides."""
+
+    _set_by: ClassVar[Mapping[str, str]] = {
+        "algorithm": "order",
+    }
 
     def shuffle(
         self,
@@ -94,6 +98,35 @@ class OrderCalls(BuilderFields):
 
 class OutputCalls(BuilderFields):
     """Outputs and their shards."""
+
+    _set_by: ClassVar[Mapping[str, str]] = {
+        "output_bck": "write(...)",
+        "output_format": "write(names=...)",
+        "output_extension": "write(container=...)",
+        "output_shard_size": "write(size=...)",
+        "output_shard_size_is": "write(size_is=...)",
+        "output_shard_size_counts": "write(size_counts=...)",
+        "output_shard_records": "write(records=...)",
+        "output_shard_count": "write(count=...)",
+        "equalize": "equalize(...)",
+        "keep_shards": "keep_shards()",
+        "split": "split(...)",
+        "outputs": "split(...)",
+        "split_by": "split(by=...)",
+        "exact": "split(exact=...)",
+        "stratify": "split(stratify=...)",
+        "strip_final_newline": "convert(strip_final_newline=...)",
+        "member_defaults": "convert(member_defaults=...)",
+        "output_compression_level": "compress(level=...)",
+        "output_compression": "convert(compression=...)",
+        "row_group_rows": "convert(row_group_rows=...)",
+        "row_group_bytes": "convert(row_group_bytes=...)",
+        "lineage": "lineage(...)",
+        "output": "view()",
+        "overwrite": "write(overwrite=...)",
+        "remove_stale": "write(remove_stale=...)",
+        "index": "index(...)",
+    }
 
     def split(
         self,
@@ -198,26 +231,6 @@ class OutputCalls(BuilderFields):
         """Write each input shard as one output shard of the same name."""
         return self._with("keep_shards", {"keep_shards": True}, shown={})
 
-    def key_map(
-        self,
-        keys: Mapping[str, Sequence[str]] | None = None,
-        *,
-        file: str | None = None,
-        separator: str | None = None,
-        default: str | None = None,
-    ) -> Self:
-        """An external key map: which output template each record goes to, ``{template: [key]}`` or
-        in a file. ``default``: the template of all others."""
-        listed = None if keys is None else {name: list(it) for name, it in keys.items()}
-        values = {
-            "ekm": listed,
-            "ekm_file": file,
-            "ekm_file_sep": separator,
-            "ekm_default": default,
-        }
-        shown = {"_keys": listed, "file": file, "separator": separator, "default": default}
-        return self._with("key_map", values, shown=shown)
-
     def convert(
         self,
         container: str,
@@ -241,6 +254,23 @@ class OutputCalls(BuilderFields):
         shown = {"_container": container, **own}
         return self._with("convert", {"output_extension": container, **own}, shown=shown)
 
+    def index(self, *kinds: str) -> Self:
+        """Write files beside the shards for their readers: ``index("wids", "sizes")``."""
+        return self._with("index", {"index": list(kinds)}, shown={"_kinds": kinds})
+
+    def lineage(self, file: Literal["parquet", "jsonl"] = "parquet") -> Self:
+        """Write a file with the place of each record in the inputs and in the result."""
+        return self._with("lineage", {"lineage": file}, shown={"_file": file})
+
+    def view(self) -> Self:
+        """Write no shards, but files that list which bytes of the inputs each shard has."""
+        return self._with("view", {"output": "view"}, shown={})
+
+    def equalize(self, how: Literal["drop"]) -> Self:
+        """Give all shards the same number of records, and leave out the excess. For a ``count`` of
+        shards."""
+        return self._with("equalize", {"equalize": how}, shown={"_how": how})
+
     def compress(self, codec: Codec, *, level: int | None = None) -> Self:
         """A codec for each shard (gzip, zstd, lz4); in tables, for their columns."""
         values = {"codec": codec, "output_compression_level": level}
@@ -261,6 +291,38 @@ class OutputCalls(BuilderFields):
             if not named:
                 outputs.append({"name": name, **given})
         return {"outputs": outputs}
+
+
+class KeyMapCalls(BuilderFields):
+    """External key maps."""
+
+    _set_by: ClassVar[Mapping[str, str]] = {
+        "ekm": "key_map(...)",
+        "ekm_file": "key_map(file=...)",
+        "ekm_file_sep": "key_map(separator=...)",
+        "ekm_default": "key_map(default=...)",
+        "compatibility": "set(compatibility=...)",
+    }
+
+    def key_map(
+        self,
+        keys: Mapping[str, Sequence[str]] | None = None,
+        *,
+        file: str | None = None,
+        separator: str | None = None,
+        default: str | None = None,
+    ) -> Self:
+        """An external key map: which output template each record goes to, ``{template: [key]}`` or
+        in a file. ``default``: the template of all others."""
+        listed = None if keys is None else {name: list(it) for name, it in keys.items()}
+        values = {
+            "ekm": listed,
+            "ekm_file": file,
+            "ekm_file_sep": separator,
+            "ekm_default": default,
+        }
+        shown = {"_keys": listed, "file": file, "separator": separator, "default": default}
+        return self._with("key_map", values, shown=shown)
 
 
 def _ends(

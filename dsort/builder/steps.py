@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from dsort.builder.fields import BuilderFields, problem
 
@@ -13,7 +13,13 @@ __all__ = ["StepCalls"]
 
 
 class StepCalls(BuilderFields):
-    """Calls that add steps."""
+    """Calls that add steps, and leave out equal records."""
+
+    _set_by: ClassVar[Mapping[str, str]] = {
+        "require": "require",
+        "transform": "steps",
+        "deduplicate": "deduplicate",
+    }
 
     def filter(self, expression: str) -> Self:
         """Keep the records for which an expression (CEL) is true."""
@@ -102,6 +108,20 @@ class StepCalls(BuilderFields):
         """A server makes other members or records. ``options``: members, args, drop, concurrency,
         timeout."""
         return self._with_step("http", {"url": url, **options}, _url=url, **options)
+
+    def deduplicate(
+        self,
+        by: Literal["key", "content"] | Mapping[str, str] | None = None,
+        *,
+        extensions: Sequence[str] | None = None,
+        keep: Literal["first", "last"] | None = None,
+    ) -> Self:
+        """Keep one of several equal records. ``by``: ``key``, ``content``, or a field:
+        ``{"field": "json.text"}``. ``extensions``: of the members compared."""
+        listed = None if extensions is None else list(extensions)
+        given = {"by": by, "extensions": listed, "keep": keep}
+        said = {name: value for name, value in given.items() if value is not None}
+        return self._with("deduplicate", {"deduplicate": said or {"by": "key"}}, shown=said)
 
     def step(self, kind: str, options: Any) -> Self:
         """A step of any kind, also one that another package has added."""

@@ -14,7 +14,6 @@ import yaml
 
 import dsort
 from dsort.builder import SpecBuilder, read
-from dsort.builder.fields import OWNERS
 from dsort.errors import SpecError
 from dsort.spec.model import JobSpec
 from dsort.storage.ref import BucketRef
@@ -152,10 +151,9 @@ def test_each_call_gives_the_fields_of_the_spec() -> None:
 
 
 def test_calls_cover_what_a_spec_can_say() -> None:
-    left_to_set = {"amend", "compatibility", "Config", "dry_run"}
     names = {field.alias or name for name, field in JobSpec.model_fields.items()}
     obsolete = {"dsorter_type"}
-    assert names - {*OWNERS} == (left_to_set - {*OWNERS}) | obsolete
+    assert names - {*SpecBuilder.set_by()} == {"Config"} | obsolete
 
 
 def test_calls_cover_what_a_step_can_say() -> None:
@@ -284,6 +282,9 @@ def test_all_problems_are_reported_at_once_in_the_words_of_the_calls() -> None:
     assert told["reactions(duplicate_keyz=...)"].hint == 'did you mean "duplicate_keys"?'
     assert "write(names=...) has {split}" in told["split(...)"].message
     assert "output_" not in str(caught.value)
+    with pytest.raises(SpecError) as caught:
+        START.set(amend={"job": 5}).write(**END)
+    assert [each.path for each in caught.value.problems] == ["set(amend=...), job"]
 
 
 def test_what_no_spec_can_have_is_refused() -> None:
