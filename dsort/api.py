@@ -455,6 +455,8 @@ def verify(
     output_uri: str | None = None,
     max_expansion: float | None = None,
     run_code: bool = False,
+    sample: float | None = None,
+    seed: str = "",
     options: RunOptions | None = None,
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
@@ -466,8 +468,9 @@ def verify(
     the bucket of the result, if it is neither that of the manifest nor that of the spec.
     ``max_expansion``: a decoded shard may have so many times the length of the shard; None: the
     limit of the job for inputs, that of the manifest for outputs. ``run_code``: steps run the code
-    that the manifest names once more, and their records are compared. The report lists differences.
-    Raises ``DsortError`` if the result cannot be read.
+    that the manifest names once more, and their records are compared. ``sample``: the part of the
+    output shards to read, and no input; ``seed`` draws them ("": the job's id). The report lists
+    differences. Raises ``DsortError`` if the result cannot be read.
     """
     from dsort.verification.verify import verify_result  # as much again as a job loads
 
@@ -479,6 +482,8 @@ def verify(
         output_uri=output_uri,
         max_expansion=max_expansion,
         run_code=run_code,
+        sample=sample,
+        seed=seed,
         on_event=_listener(None, on_event),
         stop=stop,
     )

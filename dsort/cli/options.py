@@ -44,6 +44,7 @@ __all__ = [
     "RemoveStale",
     "Root",
     "RunArguments",
+    "SampleSeed",
     "Scratch",
     "Server",
     "Service",
@@ -286,6 +287,21 @@ VerifyMemoryMax = Annotated[
         "memory, up to 128 MiB, as frames of `zstd --long=27` do.  [default: 256MB]",
     ),
 ]
+VerifySample = Annotated[
+    str | None,
+    Option(
+        "--sample",
+        metavar="PART",
+        help="Read a random part of the output shards, as 1% or 0.01, and at least one of them. "
+        "Of the other shards, only names, sizes and the counts in the manifest are checked. "
+        "Nothing is compared with the inputs: a missing, changed or foreign record that the "
+        "manifest agrees with is not found. Without a difference, the exit code is 7.",
+    ),
+]
+SampleSeed = Annotated[
+    str | None,
+    Option("--seed", help="The seed that draws the shards of --sample.  [default: the job's id]"),
+]
 VerifyMaxExpansion = Annotated[
     int | None,
     Option(
@@ -392,6 +408,18 @@ def duration_s(text: str, option: str, *, min_s: float = 0) -> float:
         problem = SpecProblem(option, f"{text!r} is less than {least}", "for example 30m, 6h or 7d")
         raise SpecError([problem])
     return found_s
+
+
+def sample_part(text: str) -> float:
+    """The part that ``--sample`` gives: above 0, at most 1."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        part = float(number) / (100 if percent else 1)
+    except ValueError:
+        part = 0.0
+    if rest or not 0 < part <= 1:
+        raise SpecError([SpecProblem("--sample", f"must be a part, as 1% or 0.01, not {text!r}")])
+    return part
 
 
 def size_bytes(text: str, option: str, *, least: int = 0) -> int:

@@ -12,7 +12,7 @@ from dsort.cli.find import data_root, find_job, user_settings
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.progress import make_reporter
 from dsort.cli.run import stoppable
-from dsort.errors import InputError, VerifyError
+from dsort.errors import InputError, SpecError, SpecProblem, VerifyError
 from dsort.options import RunOptions
 
 __all__ = ["verify", "where"]
@@ -33,6 +33,8 @@ def verify(
             "--run-code only for a job of your own.",
         ),
     ] = False,
+    sample: options.VerifySample = None,
+    seed: options.SampleSeed = None,
     progress: options.ProgressOption = "auto",
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -40,10 +42,14 @@ def verify(
     """Read the inputs and the outputs of a job again, and compare the records.
 
     The command checks that every record is there once, that bytes and checksums are equal, and that
-    the order and the duplicates are as the spec says.
+    the order and the duplicates are as the spec says. With --sample it reads a random part of the
+    output shards, and no input.
     """
     from dsort import api
 
+    if seed is not None and sample is None:
+        raise SpecError([SpecProblem("--seed", "is of --sample")])
+    part = None if sample is None else options.sample_part(sample)
     found = find_job(job, bucket=bucket, root=root, finished=True)
     if not found.finished:
         raise InputError(
@@ -65,6 +71,8 @@ def verify(
             output_uri=found.bucket.uri if found.in_place else None,
             max_expansion=max_expansion,
             run_code=run_code,
+            sample=part,
+            seed=seed or "",
             options=run,
             on_event=reporter,
             stop=stop,
@@ -74,6 +82,8 @@ def verify(
         differences = output.count(report.problem_count, "difference")
         error = VerifyError(f"the result of job {report.job_id} has {differences}")
         raise click.exceptions.Exit(exits.report_error(error, as_json=False, debug=debug))
+    if report.sample is not None:
+        raise click.exceptions.Exit(exits.SAMPLED)
 
 
 def where(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         RecordFlow,
     )
     from dsort.verification.findings import VerifyReport
+    from dsort.verification.sample import SampleReport
 
 __all__ = [
     "bytes_line",
@@ -157,13 +158,18 @@ def _in_rows(name: str, words: Sequence[str], count: int) -> Iterable[tuple[str,
 def verification(report: VerifyReport) -> str:
     """What a check of a result found."""
     verdict = "correct" if report.ok else output.count(report.problem_count, "difference")
+    sample = report.sample
+    if sample is not None:
+        verdict = f"{'no difference' if report.ok else verdict} in a sample"
     head = output.fields(
         [
             ("job", f"{report.job_id}: {verdict}"),
             ("result", output.printable(output.place(report.output_uri))),
             ("shards", f"{report.input_shards:,} in, {report.output_shards:,} out"),
+            ("sample", "" if sample is None else _sampled(sample)),
             ("records", records_line(report.records, report.members)),
             ("read", f"{output.size(report.bytes_read)} in {output.duration(report.elapsed_s)}"),
+            *(("not checked", each) for each in (sample.not_checked if sample else ())),
             ("warnings", _warnings(report.warnings)),
         ]
     )
@@ -176,6 +182,11 @@ def verification(report: VerifyReport) -> str:
     found = output.table(("WHAT", "SHARD", "RECORD", "DETAILS"), rows)
     hidden = report.problem_count - len(rows)
     return f"{head}\n\n{found}" + (f"\n... and {hidden:,} more" if hidden else "")
+
+
+def _sampled(sample: SampleReport) -> str:
+    shards = output.count(sample.shards, "output shard")
+    return f"{shards} read, {100 * sample.part:g}%, seed {output.printable(sample.seed)}"
 
 
 def output_lines(outputs: Iterable[OutputCount]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from msgspec import Struct, to_builtins
 from dsort.html_tables import fields_html, rows_html
 from dsort.results.report import Event, JobWarning, PhaseDone, Progress
 from dsort.sizes import format_count
+from dsort.verification.sample import SampleReport
 
 PROBLEMS_MAX = 100
 """The number of problems that are named; all are counted."""
@@ -51,7 +52,7 @@ class VerifyProblem(Struct, frozen=True):
 
 class VerifyReport(Struct, frozen=True):
     """The report of ``dsort verify``. ``problem_count`` counts all problems, ``problems`` holds the
-    first ones."""
+    first ones. ``sample``: None if the whole result was read."""
 
     job_id: str
     output_uri: str
@@ -64,6 +65,7 @@ class VerifyReport(Struct, frozen=True):
     problem_count: int = 0
     problems: tuple[VerifyProblem, ...] = ()
     warnings: tuple[str, ...] = ()
+    sample: SampleReport | None = None
 
     @property
     def ok(self) -> bool:
@@ -72,12 +74,14 @@ class VerifyReport(Struct, frozen=True):
 
     def __repr__(self) -> str:
         verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
+        verdict += " in a sample" if self.sample else ""
         records = format_count(self.records, "record")
         return f"<VerifyReport {self.job_id} {verdict}: {records} in {self.output_uri}>"
 
     def _repr_html_(self) -> str:
         """The report as HTML, for a notebook."""
         verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
+        verdict += " in a sample" if self.sample else ""
         head = fields_html(
             f"verify {self.job_id}: {verdict}",
             [("result", self.output_uri), ("records", f"{self.records:,}")],

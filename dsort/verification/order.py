@@ -289,7 +289,7 @@ def _check_target(
         shards = list(group)
         for number, shard in enumerate(shards, start=1):
             last, following = number == len(shards), shards[number : number + 1]
-            if not shard.readable:
+            if not shard.readable and not by_count:
                 continue
             records_max = target.records
             if target.is_measured and (records_max is None or shard.records < records_max):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -180,19 +180,21 @@ class OutputReader:
         watch: OrderWatch,
         progress: ProgressTeller,
         *,
+        drawn: Collection[str],
         may_merge: bool,
         on_shard: Callable[[int, ManifestOutput, MemberTable], None],
     ) -> OutputTable:
-        """Read all output shards. ``on_shard`` is called for each that can be read. ``may_merge``:
-        records of one key may be side by side and look like one, so that fewer records than in the
-        manifest are no problem."""
+        """Read the ``drawn`` output shards; of the others, check that they are there. ``on_shard``
+        is called for each that can be read. ``may_merge``: records of one key may be side by side
+        and look like one, so that fewer records than in the manifest are no problem."""
+        self._check_undrawn([shard for shard in outputs if shard.name not in drawn])
         facts: list[ShardFacts] = []
         parts: list[tuple[UInt64s, UInt64s, Bools]] = []  # key hashes, digests, ties
         md5: dict[str, str] = {}
         for ordinal, (shard, place) in enumerate(zip(outputs, places, strict=True)):
             before = self._reader.bytes_read
             self._groups[shard.name] = place.group
-            found = self._shard(shard, place, watch, md5)
+            found = self._shard(shard, place, watch, md5) if shard.name in drawn else None
             if found is None:
                 given = (shard.records, shard.members, shard.payload_bytes)
                 stored_bytes = shard.container_bytes - _end_bytes(shard)
@@ -208,7 +210,8 @@ class OutputReader:
                 self._compare_counts(shard, facts[-1], may_merge=may_merge)
                 parts.append((records.key_hash, records.digests, ties))
             done = self._reader.bytes_read - before
-            progress.advance(shards=1, records=len(parts[-1][0]), bytes_done=done)
+            read = int(shard.name in drawn)
+            progress.advance(shards=read, records=len(parts[-1][0]), bytes_done=done)
         counts = [len(part[0]) for part in parts]
         groups = [place.group for place in places]
         parts.append(_NOTHING)  # without any part, the columns would have no dtype
@@ -221,6 +224,28 @@ class OutputReader:
             ties=np.concatenate([part[2] for part in parts]),
             group=np.repeat(np.array(groups, np.int32), counts),
         )
+
+    def _check_undrawn(self, outputs: Sequence[ManifestOutput]) -> None:
+        """Check that shards which are not read are there, and have their sizes."""
+        there = self._bucket.stat_many([shard.name for shard in outputs]) if outputs else {}
+        for shard in outputs:
+            info = there.get(shard.name)
+            if info is None:
+                self._tell_missing(shard)
+            else:
+                self._has_size(shard, info.size_bytes)
+
+    def _tell_missing(self, listed: ManifestOutput) -> None:
+        text = f"is not there; it should have {listed.records:,} records"
+        self._findings.problem("missing_shard", listed.name, "", text)
+
+    def _has_size(self, listed: ManifestOutput, size_bytes: int) -> bool:
+        """Whether a shard has the size in the manifest; else it is a problem."""
+        if size_bytes == listed.file_bytes:
+            return True
+        text = f"has {size_bytes:,} bytes, the manifest says {listed.file_bytes:,}"
+        self._findings.problem("size", listed.name, "", text)
+        return False
 
     def _decoding(self, listed: ManifestOutput) -> DecodingRules:
         """The bound for decoding an output: ``max_expansion`` if it is set, else the size in the
@@ -267,13 +292,10 @@ class OutputReader:
                 xxh3, md5[name] = checksums.finish()
                 size_bytes = shard.file_bytes
         except ObjectNotFoundError:
-            text = f"is not there; it should have {listed.records:,} records"
-            self._findings.problem("missing_shard", name, "", text)
+            self._tell_missing(listed)
             return None
-        if size_bytes != listed.file_bytes:
-            text = f"has {size_bytes:,} bytes, the manifest says {listed.file_bytes:,}"
-            self._findings.problem("size", name, "", text)
-        elif xxh3 != listed.xxh3 and not isinstance(self._bucket, MadeBucket):
+        sized = self._has_size(listed, size_bytes)
+        if sized and xxh3 != listed.xxh3 and not isinstance(self._bucket, MadeBucket):
             text = f"has the XXH3 checksum {xxh3}, the manifest says {listed.xxh3}"
             self._findings.problem("checksum", name, "", text)
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -68,9 +68,17 @@ class SidecarCheck:
             if found != right:
                 self._problem(each.name, f"does not say what is in {shard.name}")
 
-    def check_rest(self) -> None:
-        """Check the sidecars of the whole result, and that none is missing from the manifest."""
-        if self._part.lineage is not None:
+    def check_undrawn(self, shards: Iterable[str]) -> None:
+        """Check that the sidecars of ``shards``, which are not read, are there."""
+        wanted = [each.name for shard in shards for each in self._of_shards.get(shard, ())]
+        self._check_sizes([self._listed[name] for name in wanted if name in self._listed])
+
+    def check_rest(self, *, is_sample: bool) -> None:
+        """Check the sidecars of the whole result, and that none is missing from the manifest.
+        ``is_sample``: of a lineage, check the size alone."""
+        if self._part.lineage is not None and is_sample:
+            self._check_sizes([self._part.lineage])
+        elif self._part.lineage is not None:
             self._check_bytes(self._part.lineage)
         if self._part.job_id != self._manifest.job_id:
             return  # the check of the last part covers them
@@ -87,6 +95,15 @@ class SidecarCheck:
                 if found is not None and found != right:
                     self._problem(each.name, _WRONG)
         self._check_directory_files()
+
+    def _check_sizes(self, listed: Sequence[ManifestSidecar]) -> None:
+        """Check that files which are not read are there, with their sizes."""
+        there = self._bucket.stat_many([each.name for each in listed]) if listed else {}
+        for each in listed:
+            if each.name not in there:
+                self._problem(each.name, "is not there")
+            else:
+                self._compare(each, there[each.name].size_bytes, each.xxh3)
 
     def _check_bytes(self, listed: ManifestSidecar) -> None:
         """Check that a file, which may be large, has the size and the checksum in the manifest."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct, field
@@ -57,6 +58,7 @@ from dsort.verification.outputs import (
     place_outputs,
 )
 from dsort.verification.plain import RowsAgain, RowsAsTheyAre, rows_have_keys
+from dsort.verification.sample import Sample, SampleReport
 from dsort.verification.shards import ComparedBytes
 from dsort.verification.sidecars import SidecarCheck
 
@@ -73,14 +75,16 @@ def verify_result(
     output_uri: str | None,
     max_expansion: float | None,
     run_code: bool,
+    sample: float | None,
+    seed: str,
     on_event: Callable[[Event], None],
     stop: StopFlag | None,
 ) -> VerifyReport:
     """Verify the result that ``manifest`` (its bytes) describes.
 
-    ``output_uri``: where the result is now, if not where the spec says. ``max_expansion`` and
-    ``run_code``: see ``api.verify``. Of ``options`` only ``root`` and ``settings`` matter. Problems
-    are in the report. Raises ``InputError`` (this is no manifest, the key map cannot be read),
+    ``output_uri``: where the result is now, if not where the spec says. The others: see
+    ``api.verify``. Of ``options`` only ``root`` and ``settings`` matter. Problems are in the
+    report. Raises ``InputError`` (this is no manifest, the key map cannot be read),
     ``TransformError`` (code cannot be loaded), ``StorageError`` and ``JobStoppedError``.
     """
     stored = parse_manifest(manifest)
@@ -94,14 +98,20 @@ def verify_result(
         from dsort.reading.view import open_view  # few results are views
 
         stored, outputs = open_view(stored, outputs, options)
-    reports, shared = [], _Shared(stored)
+    taken = Sample.of(sample, seed or stored.job_id)
+    if taken is not None and run_code:
+        hint = "leave out one of them: a sample is not compared with the inputs"
+        raise InputError("code is not run again for a sample", hint=hint)
+    reports, shared = [], _Shared(stored, taken)
     for part in stored.parts():
         found = _Verification(part, shared, outputs, max_expansion, options, on_event, stop)
         with contextlib.ExitStack() as stack:
             if run_code and found.pipeline.makes_records:
                 found.run_code_again(options, stack)
             reports.append(found.run())
-    return reports[0] if len(reports) == 1 else _of_all(stored.job_id, reports)
+    report = reports[0] if len(reports) == 1 else _of_all(stored.job_id, reports)
+    told = taken and SampleReport(taken.part, taken.seed, len(shared.drawn))
+    return replace(report, sample=told)
 
 
 def _report_of_replaced(
@@ -143,14 +153,21 @@ def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> Fil
     return found
 
 
-class _Shared(Struct):
+class _Shared(Struct, dict=True):
     """Data that the verifications of the parts of a result share. ``whole``: the manifest of the
-    result; ``md5``: of each shard that was read; ``key_hashes``: of the records of each part that
-    was read."""
+    result; ``sample``: None to read all of it; ``md5``: of each shard that was read;
+    ``key_hashes``: of the records of each part that was read."""
 
     whole: Manifest
+    sample: Sample | None
     md5: dict[str, str] = field(default_factory=dict)
     key_hashes: list[UInt64s] = field(default_factory=list)
+
+    @cached_property
+    def drawn(self) -> frozenset[str]:
+        """The names of the output shards to read."""
+        names = frozenset(shard.name for shard in self.whole.outputs)
+        return names if self.sample is None else self.sample.drawn(names)
 
 
 class _Verification:
@@ -269,14 +286,15 @@ class _Verification:
 
     def _read_inputs(self, compared: Sequence[ComparedBytes]) -> tuple[InputReader, InputTable]:
         """The reader of the inputs, and their records if these can be compared."""
-        manifest, findings = self._manifest, self._findings
+        manifest, findings, whole = self._manifest, self._findings, self._shared.sample is None
         comparable = inputs_are_comparable(
             manifest,
             self._inputs_bucket,
             findings,
-            has_removed=len(self._removed) > 0,
-            needs_code=self.pipeline.makes_records and self._code is None,
+            has_removed=whole and len(self._removed) > 0,
+            needs_code=whole and self.pipeline.makes_records and self._code is None,
         )
+        comparable = comparable and whole
         reader = InputReader(
             manifest.spec,
             self.pipeline,
@@ -308,6 +326,9 @@ class _Verification:
     ) -> OutputTable:
         """Read all shards, and compare the sidecars with them meanwhile."""
         sidecars = SidecarCheck(self._manifest, self._whole, self._outputs_bucket, self._findings)
+        drawn, is_sample = self._shared.drawn, self._shared.sample is not None
+        undrawn = [shard.name for shard in self._manifest.outputs if shard.name not in drawn]
+        sidecars.check_undrawn(undrawn)
         with sidecars.samples() as samples:
 
             def check_sidecars(ordinal: int, shard: ManifestOutput, members: MemberTable) -> None:
@@ -320,10 +341,11 @@ class _Verification:
                 places,
                 watch,
                 self._progress,
+                drawn=drawn,
                 may_merge=may_merge,
                 on_shard=check_sidecars,
             )
-        sidecars.check_rest()
+        sidecars.check_rest(is_sample=is_sample)
         return outputs
 
     # -- inputs ----------------------------------------------------------------------------------
@@ -356,7 +378,8 @@ class _Verification:
     def _expect(self, input_passes: int) -> None:
         """Set the total amount to read. The bytes of the inputs count once: earlier passes read
         headers only."""
-        inputs, outputs = self._manifest.inputs, self._manifest.outputs
+        inputs, drawn = self._manifest.inputs, self._shared.drawn
+        outputs = [shard for shard in self._manifest.outputs if shard.name in drawn]
         input_bytes = sum(shard.bytes for shard in inputs) if input_passes else 0
         self._progress.expect(
             shards=input_passes * len(inputs) + len(outputs),

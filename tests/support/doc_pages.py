@@ -162,7 +162,7 @@ class Shell:
             self.serve(*_words(command)[1:])
         elif export := re.match(r"export (\w+)=(?:\$\((.*?)\)|(\S+))", command):
             self.monkeypatch.setenv(export[1], self.dsort(export[2]) if export[2] else export[3])
-        elif command.startswith("dsort ") and not re.search(r" \| |\$\(", command):
+        elif command.startswith("dsort ") and not re.search(r" \|\|? |\$\(", command):
             self.dsort(command)
         else:
             self.other(command)

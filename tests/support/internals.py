@@ -205,6 +205,7 @@ MODULES = {
     "dsort.verification.input_table": "InputTable later_duplicates RecordRows",
     "dsort.verification.order": "check_cuts FirstRecord Place ShardFacts",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
+    "dsort.verification.sample": "Sample",
     "dsort.verification.shards": (
         "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"
     ),
