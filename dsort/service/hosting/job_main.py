@@ -1,12 +1,6 @@
 """The process of one attempt at a job: ``python -m dsort.service.hosting.job_start JOB ATTEMPT``.
-
-It reads its job from the database, runs it, and writes the outcome to the database. It exits with 0
-once the job has ended, whatever the outcome. With any other code the job still counts as running,
-and the next process resumes it.
-
-SIGTERM and SIGINT are meant for the process and not for the job (a machine shuts down). The engine
-keeps what is done and releases the job's lease, and the job goes back into the queue. If a user
-stops the job, the process reads that in the job's row.
+It exits with 0 once the job has ended, whatever the outcome. With any other code the job still
+counts as running, and the next process resumes it.
 """
 
 from __future__ import annotations
@@ -75,6 +69,9 @@ def main(arguments: list[str]) -> int:
             url, connections_max=2, migrate=False, silence_s_max=SILENCE_S_MAX
         ) as database,
     ):
+        # SIGTERM and SIGINT are meant for the process and not for the job (a machine shuts down):
+        # the engine keeps what is done, and the job goes back into the queue. If a user stops the
+        # job, the process reads that in the job's row.
         received: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, partial(_leave, stop, received))

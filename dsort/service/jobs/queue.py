@@ -1,13 +1,7 @@
-"""The queue: how dispatchers and job processes claim, update, end and take over jobs.
-
-Each function is one short transaction. It names the attempt that it is made for, and has no effect
-(``False``, ``None``, a :class:`Beat` that is not ``ours``) once another attempt has begun or the
-job has ended. One replica at a time decides which job runs (``alone="dispatch"``).
-
-Whether two jobs may write the same name is computed once for each pair, before the transaction:
-comparing templates may take a second, if there are ten thousand of them or they are made to be
-hard.
-"""
+"""The queue: how dispatchers and job processes claim, update, end and take over jobs. Each function
+is one short transaction, for the attempt that it names: it has no effect (``False``, ``None``, a
+:class:`Beat` that is not ``ours``) once another attempt has begun or the job has ended. One replica
+at a time decides which job runs (``alone="dispatch"``)."""
 
 from __future__ import annotations
 
@@ -186,7 +180,9 @@ def claim_outputs(
     ``JobConflictError`` if a running job may write one of them."""
     with database.reading() as connection:
         for other in _running(connection):
-            conflict_of(claims, other.claims)  # fills the cache that the transaction below needs
+            # Fills the cache that the transaction below needs: to compare templates may take a
+            # second, if there are ten thousand of them or they are made to be hard.
+            conflict_of(claims, other.claims)
     with database.writing(alone=ALONE) as connection:
         for other in _running(connection):
             if other.job_id != job_id and conflict_of(claims, other.claims):
