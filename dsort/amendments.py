@@ -275,6 +275,7 @@ def remove_fields(
         "max_expansion",
         "max_mem_usage",
         "index",
+        "checksums",
         "lineage",
     )
     fields = {name: own[name] for name in as_before if own.get(name) is not None}

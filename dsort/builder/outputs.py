@@ -126,6 +126,7 @@ class OutputCalls(BuilderFields):
         "overwrite": "write(overwrite=...)",
         "remove_stale": "write(remove_stale=...)",
         "index": "index(...)",
+        "checksums": "checksums(...)",
     }
 
     def split(
@@ -257,6 +258,10 @@ class OutputCalls(BuilderFields):
     def index(self, *kinds: str) -> Self:
         """Write files beside the shards for their readers: ``index("wids", "sizes")``."""
         return self._with("index", {"index": list(kinds)}, shown={"_kinds": kinds})
+
+    def checksums(self, kind: Literal["sha256"] = "sha256") -> Self:
+        """Put another checksum of each output shard into the manifest."""
+        return self._with("checksums", {"checksums": kind}, shown={"_kind": kind})
 
     def lineage(self, file: Literal["parquet", "jsonl"] = "parquet") -> Self:
         """Write a file with the place of each record in the inputs and in the result."""

@@ -4,7 +4,7 @@ stream; and a permutation of numbers by them."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -105,6 +105,33 @@ def shuffle_words(
     if len(again):
         words[again] = mix(words[again] ^ nth[again].astype(np.uint64))
     return words
+
+
+class FileDigests:
+    """The digests of a file that other programs know: those of ``wanted``, ``md5`` or
+    ``sha256``."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        self._states = {name: _DIGESTS[name](usedforsecurity=False) for name in wanted}
+
+    def update(self, data: memoryview | bytes) -> None:
+        """Add the next bytes."""
+        for state in self._states.values():
+            state.update(data)
+
+    def text(self) -> str:
+        """All of them in one text, for ``digest_in``."""
+        return " ".join(f"{name}:{state.hexdigest()}" for name, state in self._states.items())
+
+
+def digest_in(text: str, name: str) -> str:
+    """The digest called ``name`` in a text of ``FileDigests``, in hexadecimal digits; "" if it was
+    not wanted."""
+    pairs = (each.partition(":") for each in text.split(" "))
+    return next((digest for kind, _, digest in pairs if kind == name), "")
+
+
+_DIGESTS: Final = {"md5": hashlib.md5, "sha256": hashlib.sha256}
 
 
 def md5_digests(keys: Iterable[bytes]) -> tuple[UInt64s, BytesColumn]:

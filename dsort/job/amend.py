@@ -296,6 +296,7 @@ def refuse_other_sidecars(job: Job) -> None:
 def _kept_up(spec: JobSpec, *, splits: bool) -> dict[str, object]:
     """The settings that all jobs of a result must have alike."""
     found: dict[str, object] = {"index": sorted(spec.index), "lineage": spec.lineage}
+    found["checksums"] = spec.checksums
     own = {target.place: target.bucket.uri for target in spec.targets if target.bucket}
     found["buckets of outputs"] = own
     if splits:

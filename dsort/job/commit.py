@@ -11,6 +11,7 @@ import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import IO, Any, TypeVar, cast, overload
 
 import numpy as np
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from dsort.containers.base import Container
 from dsort.containers.registry import codec_of
+from dsort.data.hashes import digest_in
 from dsort.errors import InvariantError
 from dsort.job.amend import amended, known_md5, refuse_lost_claim, release_base, result_shards
 from dsort.job.create import Created, keep_sealed
@@ -92,10 +94,16 @@ class _Made(Sequence[Thing]):
 
 
 def outputs_of(
-    plan: Plan, created: Created, *, encoded: Sequence[bool], names: Sequence[str] = ()
+    plan: Plan,
+    created: Created,
+    *,
+    encoded: Sequence[bool],
+    names: Sequence[str] = (),
+    digests: Mapping[int, str] = MappingProxyType({}),
 ) -> Sequence[ManifestOutput]:
     """The output shards as the manifest lists them. ``names``: of the outputs if there are several;
-    ``encoded``: whether a codec encodes each output, or the only output."""
+    ``encoded``: whether a codec encodes each output, or the only output; ``digests``: of the
+    shards, by ordinal."""
     shards = plan.shards
     columns = [shards.column(name) for name in ("group", "records", "members", "payload_bytes")]
     columns += [shards.file_bytes, shards.container_bytes]
@@ -113,6 +121,7 @@ def outputs_of(
             created.shards.checksum(at),
             decoded_bytes[at] if encoded[group[at] if names else 0] else None,
             names[group[at]] if names else None,
+            digest_in(digests.get(at, ""), "sha256") or None,
         )
 
     return _Made(len(shards), make)
@@ -138,14 +147,14 @@ class _ShardsByToken(Mapping[str, tuple[str, str]]):
         return found.name, found.receipt
 
 
-def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> str:
+def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -> str:
     """Name the shards and write the manifest; returns its name. All becomes visible, or nothing."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     names = job.pipeline.output_names
     encoded = [bool(form.codec) and not form.is_late for form in job.pipeline.outputs]
     if job.pipeline.result.is_view:
         encoded = [True] * len(encoded)  # so that manifests have the sizes of shards
-    outputs = outputs_of(plan, created, encoded=encoded, names=names)
+    outputs = outputs_of(plan, created, encoded=encoded, names=names, digests=digests)
     if plan.shards.total("records") != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
     bucket, prefix = job.buckets.outputs, staged_prefix(job.job_id)
@@ -165,13 +174,14 @@ def commit(job: Job, plan: Plan, created: Created, md5: Mapping[int, str]) -> st
     # All that needs room is stored before the first name is given: if the disk is full, the user
     # must not lose the objects that have the names now.
     if index:
-        known = known_md5(job) | {name: md5[at] for at, name in enumerate(plan.names)}
+        own = (digest_in(digests[at], "md5") for at in range(len(plan.names)))
+        known = known_md5(job) | dict(zip(plan.names, own, strict=True))
         data = wids_index_bytes(job.job_id, whole, [known[shard.name] for shard in whole])
         # The name belongs to this job: only an earlier attempt can have given it already.
         named.append(stage(bucket, f"{prefix}index", index, len(data), [data], replaces=True))
     lineage = _stage_lineage(job, plan)
     named += [each.staged._replace(replaces=True) for each in lineage]
-    keep_sealed(job, created, md5)
+    keep_sealed(job, created, digests)
     job.attempt.journal.append(Committing())
     job.attempt.journal.flush()
     beside = [each.listed for each in sidecars]

@@ -53,9 +53,9 @@ def run_job(job: Job, tally: Tally) -> JobReport:
             plan = created.as_written(plan)
             total = int(plan.shards.file_bytes.sum())
             with job.reporter.phase("commit", shards=len(plan.shards), bytes_total=total):
-                md5 = seal(job, plan, ordering, created)
+                digests = seal(job, plan, ordering, created)
                 job.stop.raise_if_requested()
-                manifest = commit(job, plan, created, md5)
+                manifest = commit(job, plan, created, digests)
     remove_stale(job)
     if job.replaces_inputs:
         forget_removed(job.buckets.outputs, job.job_id)

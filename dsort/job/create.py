@@ -59,11 +59,11 @@ class CreatedShards(MutableMapping[int, ShardCreated]):
         return ordinal in self._texts
 
     def __getitem__(self, ordinal: int) -> ShardCreated:
-        checksum, md5, receipt = self._texts[ordinal].split("\0", 2)
-        return ShardCreated(ordinal, checksum, receipt, md5, self._file_bytes[ordinal])
+        checksum, digests, receipt = self._texts[ordinal].split("\0", 2)
+        return ShardCreated(ordinal, checksum, receipt, digests, self._file_bytes[ordinal])
 
     def __setitem__(self, ordinal: int, shard: ShardCreated) -> None:
-        self._texts[ordinal] = f"{shard.xxh3}\0{shard.md5}\0{shard.receipt}"
+        self._texts[ordinal] = f"{shard.xxh3}\0{shard.digests}\0{shard.receipt}"
         more = ordinal + 1 - len(self._file_bytes)
         if more > 0:
             self._file_bytes.extend([-1] * more)
@@ -159,7 +159,7 @@ def _create_tasks(
             locations=ordering.locations,
             nodes=nodes,
             node=best,
-            want_md5=on_the_way and "wids" in result.sidecars,
+            digests=result.digests if on_the_way else (),
             check_content=on_the_way and result.checks_content,
             schema=plan.schema,
             late_schemas=plan.late_schemas,
@@ -230,33 +230,33 @@ def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[
 
 
 def seal(job: Job, plan: Plan, ordering: Ordering, created: Created) -> Mapping[int, str]:
-    """Make all staged shards durable and check them; their MD5 by ordinal if they were read.
+    """Make all staged shards durable and check them; their digests by ordinal if they were read.
 
     Does nothing if the store did both when the shards were written. ``ordering``: used only to
     check content.
     """
     bucket = job.buckets.outputs
     if bucket.seals_on_finish:
-        if "wids" not in job.pipeline.result.sidecars:
-            return {}  # no index needs MD5
-        return {ordinal: shard.md5 for ordinal, shard in created.shards.items()}
-    md5 = _sealed_before(job, created)
+        if not job.pipeline.result.digests:
+            return {}
+        return {ordinal: shard.digests for ordinal, shard in created.shards.items()}
+    digests = _sealed_before(job, created)
     if _some_seal_on_finish(job):
         for ordinal, shard in created.shards.items():
             if bucket_for(bucket, plan.names[ordinal]).seals_on_finish:
-                md5[ordinal] = shard.md5
-    _advance(job, plan, md5)
-    seal_missing = partial(_seal_missing, job, plan, ordering, created, md5)
+                digests[ordinal] = shard.digests
+    _advance(job, plan, digests)
+    seal_missing = partial(_seal_missing, job, plan, ordering, created, digests)
     if job.pipeline.result.checks_content:
         ordering.want_all()
         retry_after_lost_scratch(ordering, seal_missing)
     else:
         seal_missing()
-    return md5
+    return digests
 
 
 def _seal_missing(
-    job: Job, plan: Plan, ordering: Ordering, created: Created, md5: dict[int, str]
+    job: Job, plan: Plan, ordering: Ordering, created: Created, digests: dict[int, str]
 ) -> None:
     late, prefix = [form.is_late for form in job.pipeline.outputs], staged_prefix(job.job_id)
     shards = [
@@ -274,17 +274,15 @@ def _seal_missing(
             head_bytes=shard.head_bytes,
         )
         for shard in plan.shards
-        if shard.ordinal not in md5
+        if shard.ordinal not in digests
     ]
     step = min(max(len(shards) // job.found.movement.workers, 1), SEALED_AT_ONCE_MAX)
     batches = (tuple(shards[at : at + step]) for at in range(0, len(shards), step))
-    want_md5 = "wids" in job.pipeline.result.sidecars
-    tasks = (
-        SealTask(batch, _partition_nodes(ordering, batch), want_md5=want_md5) for batch in batches
-    )
+    wanted = job.pipeline.result.digests
+    tasks = (SealTask(batch, _partition_nodes(ordering, batch), wanted) for batch in batches)
     for task, done in answers(job, tasks, SealDone):
-        sealed = {shard.ordinal: done.md5.get(shard.ordinal, "") for shard in task.shards}
-        md5.update(sealed)
+        sealed = {shard.ordinal: done.digests.get(shard.ordinal, "") for shard in task.shards}
+        digests.update(sealed)
         _advance(job, plan, sealed)
 
 
@@ -297,23 +295,23 @@ def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
     )
 
 
-def keep_sealed(job: Job, created: Created, md5: Mapping[int, str]) -> None:
+def keep_sealed(job: Job, created: Created, digests: Mapping[int, str]) -> None:
     """Record for later attempts that all shards are sealed: they may find some under their
     names."""
     if not job.buckets.outputs.seals_on_finish:
-        rows = [[ordinal, created.shards[ordinal].receipt, md5[ordinal]] for ordinal in md5]
+        rows = [[at, created.shards[at].receipt, text] for at, text in digests.items()]
         job.attempt.retain(SEALED_FILE, json.dumps(rows).encode())
 
 
 def _sealed_before(job: Job, created: Created) -> dict[int, str]:
-    """The MD5 of the shards that an earlier attempt sealed, by ordinal."""
+    """The digests of the shards that an earlier attempt sealed, by ordinal."""
     data = job.attempt.retained(SEALED_FILE)
     if not data:
         return {}
     rows = parse_kept(data, f"{SEALED_FILE} of job {job.job_id}", list[tuple[int, str, str]])
     return {  # other shards are sealed again
-        ordinal: md5
-        for ordinal, receipt, md5 in rows
+        ordinal: digests
+        for ordinal, receipt, digests in rows
         if ordinal in created.rechecked and created.shards[ordinal].receipt == receipt
     }
 

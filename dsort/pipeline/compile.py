@@ -60,6 +60,7 @@ def compile_pipeline(
             sidecars=spec.index,
             lineage=spec.lineage,
             is_view=spec.output == "view",
+            checksums=spec.checksums,
         ),
     )
 

@@ -153,7 +153,7 @@ class ResultRules(Struct, frozen=True):
     ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of files
     beside the shards. ``lineage``: the form of the file that lists where each record was and is;
     None: no such file. ``is_view``: files of ranges of the inputs are written in place of
-    shards."""
+    shards. ``checksums``: the digest of each shard beside XXH3; None: no such digest."""
 
     checks_content: bool = False
     keeps_shards: bool = False
@@ -161,6 +161,13 @@ class ResultRules(Struct, frozen=True):
     sidecars: tuple[str, ...] = ()
     lineage: Literal["parquet", "jsonl"] | None = None
     is_view: bool = False
+    checksums: Literal["sha256"] | None = None
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """The kinds of ``FileDigests`` to make of each output shard."""
+        own = () if self.checksums is None else (self.checksums,)
+        return ("md5", *own) if "wids" in self.sidecars else own
 
     @property
     def keeps_lineage(self) -> bool:

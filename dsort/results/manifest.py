@@ -44,7 +44,8 @@ class ManifestInput(Struct, frozen=True):
 class ManifestOutput(Struct, frozen=True):
     """One output shard. ``xxh3``: XXH3 (64 bits) of the file, as ``xxhsum -H3`` prints it.
     ``decoded_bytes``: its size without its codec; None if it has none. ``output``: the name of its
-    output; None if there is only one."""
+    output; None if there is only one. ``sha256``: as ``sha256sum`` prints it, if the spec has it in
+    ``checksums``."""
 
     name: str
     records: int
@@ -54,6 +55,7 @@ class ManifestOutput(Struct, frozen=True):
     xxh3: str
     decoded_bytes: int | None = None
     output: str | None = None
+    sha256: str | None = None
 
     @property
     def container_bytes(self) -> int:
@@ -217,7 +219,7 @@ class Making(Struct, frozen=True):
 # inputs         name, bytes, mtime_ns, etag and records of each input shard, in input order
 # outputs        name, records, members, payload_bytes, file_bytes and xxh3 (XXH3-64 of the file,
 #                16 hexadecimal digits) of each output shard, in output order; decoded_bytes
-#                too, if the outputs have a codec
+#                too, if the outputs have a codec, and sha256, if the spec has it in checksums
 # totals         records, members, payload_bytes, file_bytes of all outputs
 # readers        of each output: output (its name, "" of the only one), shards, records_min,
 #                records_max, and workers, the numbers of readers that divide its shards

@@ -128,13 +128,13 @@ SUFFIX = ".jsonl"
 
 
 class ShardCreated(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A whole, staged output shard. ``receipt``: the value needed to publish it; ``md5``: "" unless
-    requested; ``file_bytes``: its length, -1 if not known."""
+    """A whole, staged output shard. ``receipt``: the value needed to publish it; ``digests``: a
+    text of ``FileDigests``; ``file_bytes``: its length, -1 if not known."""
 
     ordinal: Count
     xxh3: str
     receipt: str
-    md5: str
+    digests: str
     file_bytes: Integer
 
 

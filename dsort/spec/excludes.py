@@ -212,7 +212,8 @@ EXCLUDES: Final = (
     ),
     Excludes(
         (
-            *("outputs", "ekm", "ekm_file", "index", "lineage", "on_shard", "remove_stale"),
+            *("outputs", "ekm", "ekm_file", "index", "checksums", "lineage", "on_shard"),
+            "remove_stale",
             "output: view",
         ),
         "standard output",
@@ -234,7 +235,7 @@ EXCLUDES: Final = (
     Excludes(("on_shard",), "outputs that have buckets of their own"),
     Excludes(("remove_stale", "output_bck"), "amend", "which does not keep it up yet"),
     Excludes(
-        ("ingest", "index", "lineage", "on_shard", "amend", "verify"),
+        ("ingest", "index", "checksums", "lineage", "on_shard", "amend", "verify"),
         "output: view",
         "which holds no shards",
         "leave out one of them",

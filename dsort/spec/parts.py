@@ -335,6 +335,11 @@ class SpecFields(Part):
         description="content: checksum every record's bytes on the way in and compare them on the "
         "way out; costs one more pass over the bytes.",
     )
+    checksums: Annotated[Literal["sha256"] | None, LATER] = Field(
+        default=None,
+        description="sha256: the manifest has the SHA-256 of each output shard beside its XXH3. It "
+        "costs one more pass over the outputs.",
+    )
     index: SidecarKinds = Field(
         default=(),
         description="Files beside the shards for those who read them: one kind, or a list. wids: a "

@@ -17,6 +17,7 @@ from dsort.containers.base import Container
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.registry import container_of
 from dsort.data.columns import Bools, Int32s, UInt64s
+from dsort.data.hashes import digest_in
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
 from dsort.job.output_names import OutputNames
@@ -287,9 +288,11 @@ class OutputReader:
             container = self._forms[self._output_of(name)].container
             decoding = self._decoding(listed)
             with self._reader.open(self._bucket, name, decoding, container) as shard:
-                checksums = Checksums(shard, want_md5=self._want_md5)
+                wanted = ["md5"] * self._want_md5 + ["sha256"] * (listed.sha256 is not None)
+                checksums = Checksums(shard, wanted)
                 found = self._opened(shard, checksums, place, watch)
-                xxh3, md5[name] = checksums.finish()
+                xxh3, digests = checksums.finish()
+                md5[name] = digest_in(digests, "md5")
                 size_bytes = shard.file_bytes
         except ObjectNotFoundError:
             self._tell_missing(listed)
@@ -297,6 +300,10 @@ class OutputReader:
         sized = self._has_size(listed, size_bytes)
         if sized and xxh3 != listed.xxh3 and not isinstance(self._bucket, MadeBucket):
             text = f"has the XXH3 checksum {xxh3}, the manifest says {listed.xxh3}"
+            self._findings.problem("checksum", name, "", text)
+        sha256 = digest_in(digests, "sha256")
+        if sized and sha256 != (listed.sha256 or ""):
+            text = f"has the SHA-256 checksum {sha256}, the manifest says {listed.sha256}"
             self._findings.problem("checksum", name, "", text)
         return found
 

@@ -6,7 +6,6 @@ then its bytes, window by window.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
-from dsort.data.hashes import hash_keys
+from dsort.data.hashes import FileDigests, hash_keys
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords, split_names
 from dsort.data.segments import Segments
@@ -37,13 +36,13 @@ _GAP_BYTES_MAX = 1 << 20
 
 
 class Checksums:
-    """XXH3-64 (and MD5, with ``want_md5``) of a whole shard, computed while its bytes are read in
+    """XXH3-64 and the ``wanted`` digests of a whole shard, computed while its bytes are read in
     order."""
 
-    def __init__(self, shard: ShardBytes, *, want_md5: bool) -> None:
+    def __init__(self, shard: ShardBytes, wanted: Sequence[str]) -> None:
         self._shard = shard
         self._xxh3 = xxhash.xxh3_64()
-        self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
+        self._digests = FileDigests(wanted)
         self._at = 0
         if shard.codec is not None:
             shard.watch = self._take
@@ -58,17 +57,16 @@ class Checksums:
         self._take(view[self._at - base :])
 
     def finish(self) -> tuple[str, str]:
-        """(XXH3-64, MD5 or "") in hexadecimal digits; reads the bytes that are still missing."""
+        """(XXH3-64, the text of the ``FileDigests``); reads the bytes that are still missing."""
         if self._shard.is_as_stored:
             self._read_gap(self._shard.size_bytes)
         for piece in self._shard.file_pieces(self._at):  # of a file that cannot be decoded
             self._take(piece)
-        return self._xxh3.hexdigest(), self._md5.hexdigest() if self._md5 else ""
+        return self._xxh3.hexdigest(), self._digests.text()
 
     def _take(self, view: memoryview | bytes) -> None:
         self._xxh3.update(view)
-        if self._md5:
-            self._md5.update(view)
+        self._digests.update(view)
         self._at += len(view)
 
     def _read_gap(self, end: int) -> None:

@@ -243,6 +243,9 @@ class _Verification:
         manifest, findings, progress = self._manifest, self._findings, self._progress
         if manifest.job_id == self._whole.job_id:
             check_totals(self._whole, findings)
+        if manifest.spec.checksums and any(not each.sha256 for each in manifest.outputs):
+            text = "the manifest lacks SHA-256 checksums, which its spec asks for"
+            findings.problem("manifest", "", "", text)
         self._check_input_names()
         places = place_outputs(manifest.outputs, self._names, findings)
         check_output_names(manifest.outputs, places, manifest.spec.output_names, findings)

@@ -3,7 +3,6 @@ sealer checks a staged shard and makes it durable, before it gets its name."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -16,6 +15,7 @@ import xxhash
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
 from dsort.data.columns import Int64s
+from dsort.data.hashes import FileDigests
 from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
@@ -225,7 +225,7 @@ class Creator:
         return StagedFile(
             staged,
             self._writeback,
-            want_md5=task.want_md5,
+            digests=task.digests,
             seals_on_finish=bucket_for(self._outputs, piece.name).seals_on_finish,
             past_cache=self._move.skips_cache and piece.shard_bytes >= PAST_CACHE_BYTES_MIN,
             encoder=self._encoders[piece.output].encoder(),
@@ -353,7 +353,7 @@ class Sealer:
 
     def seal(self, task: SealTask) -> SealDone:
         """Check length, and checksum and content if the task requires it; then sync."""
-        md5: dict[int, str] = {}
+        digests: dict[int, str] = {}
         nodes = dict(task.nodes)
         with ExitStack() as stack:
             opened = []
@@ -367,26 +367,27 @@ class Sealer:
                         "planned"
                     )
                 # Read back before the sync, while the pages are still in memory.
-                if task.want_md5 or shard.reread:
-                    md5[shard.ordinal] = self._md5(staged, shard)
+                if task.digests or shard.reread:
+                    digests[shard.ordinal] = self._digests(staged, shard, task.digests)
                 if shard.pieces:
                     self._check_content(shard, staged, nodes)
             if not sync_together(opened):
                 _sync_each(opened)
-        return SealDone(md5)
+        return SealDone(digests)
 
-    def _md5(self, staged: StagedObject, shard: StagedShard) -> str:
-        """The MD5 that a wids index needs. Checks the checksum of the bytes read for it."""
-        state, md5 = xxhash.xxh3_64(), hashlib.md5(usedforsecurity=False)
+    def _digests(self, staged: StagedObject, shard: StagedShard, wanted: Sequence[str]) -> str:
+        """The digests that are ``wanted``, such as the MD5 of a wids index. Checks the checksum of
+        the bytes read for them."""
+        state, digests = xxhash.xxh3_64(), FileDigests(wanted)
         for window in self._buffer.windows(staged, 0, shard.shard_bytes, WINDOW_BYTES):
             state.update(window)
-            md5.update(window)
+            digests.update(window)
         if state.hexdigest() != shard.checksum:
             raise StorageError(
                 f"output shard {shard.ordinal} reads back other bytes than were written",
                 hint="check the disk and its file system",
             )
-        return md5.hexdigest()
+        return digests.text()
 
     def _check_content(
         self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]

@@ -6,7 +6,6 @@ All records travel in one container, the carrier. A :class:`RawSink` writes them
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
@@ -18,6 +17,7 @@ import xxhash
 from msgspec import Struct
 
 from dsort.containers.base import Container
+from dsort.data.hashes import FileDigests
 from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.members import PlacedEntries, placed_entries
 from dsort.data.table import Table
@@ -51,13 +51,14 @@ class StagedFile:
         staged: StagedObject,
         writeback: Writeback,
         *,
-        want_md5: bool,
+        digests: Sequence[str],
         seals_on_finish: bool,
         encoder: Encoder,
         past_cache: bool = False,
         watch: MemberWatch | None = None,
     ) -> None:
-        """``past_cache``: the file is not read soon, so it bypasses the page cache if possible."""
+        """``digests``: the kinds of ``FileDigests`` to make. ``past_cache``: the file is not read
+        soon, so it bypasses the page cache if possible."""
         self.written_bytes = 0
         self.watch = watch
         self._encoder = encoder
@@ -68,7 +69,7 @@ class StagedFile:
         self._finish = writeback.finish if seals_on_finish else writeback.finish_now
         self._flushed = 0
         self._xxh3 = xxhash.xxh3_64()
-        self._md5 = hashlib.md5(usedforsecurity=False) if want_md5 else None
+        self._digests = FileDigests(digests) if digests else None
 
     @property
     def checksum(self) -> str:
@@ -76,9 +77,9 @@ class StagedFile:
         return self._xxh3.hexdigest()
 
     @property
-    def md5(self) -> str:
-        """MD5 of the written bytes (hexadecimal); "" unless the job needs it."""
-        return self._md5.hexdigest() if self._md5 is not None else ""
+    def digests(self) -> str:
+        """The text of the ``FileDigests`` of the written bytes; "" unless the job needs some."""
+        return self._digests.text() if self._digests is not None else ""
 
     def write(self, slices: Sequence[memoryview]) -> int:
         """Write the next bytes of the shard; return their number."""
@@ -137,9 +138,9 @@ class StagedFile:
         update = self._xxh3.update
         for piece in slices:
             update(piece)
-        if self._md5 is not None:
+        if self._digests is not None:
             for piece in slices:
-                self._md5.update(piece)
+                self._digests.update(memoryview(piece))
 
     def _write_piece(self, slices: Sequence[Buffer], size_bytes: int) -> None:
         if size_bytes < JOINED_BYTES_MAX * len(slices) and len(slices) > 1:
@@ -184,7 +185,7 @@ class FinishedShard(Struct, frozen=True):
     def done(self) -> ShardCreated:
         """The facts about the shard. Waits for its receipt."""
         file, receipt = self.file, self.receipt.result()
-        return ShardCreated(self.ordinal, file.checksum, receipt, file.md5, file.written_bytes)
+        return ShardCreated(self.ordinal, file.checksum, receipt, file.digests, file.written_bytes)
 
 
 PENDING_MAX = 4

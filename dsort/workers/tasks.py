@@ -381,11 +381,11 @@ class CreateTask(Doable, frozen=True):
     """Write output shards: their pieces, shard by shard and in their final order.
 
     ``nodes``: (partition, node that has it in order). ``node``: the node that has most of the
-    payload, so a worker there is the best one. ``want_md5``, ``check_content``: do this while the
-    shard is written, if it cannot be read back later (see ``Bucket.seals_on_finish``). ``schema``:
-    of all records. ``sidecars``: the kinds whose bytes are stored below ``sidecars_prefix`` of the
-    output bucket. ``late_schemas``: for each output whose records are converted while they are
-    written, its schema; "" for other outputs.
+    payload, so a worker there is the best one. ``digests`` (kinds), ``check_content``: do this
+    while the shard is written, if it cannot be read back later (``Bucket.seals_on_finish``).
+    ``schema``: of all records. ``sidecars``: the kinds whose bytes are stored below
+    ``sidecars_prefix`` of the output bucket. ``late_schemas``: for each output whose records are
+    converted while they are written, its schema; "" for other outputs.
     """
 
     phase = "create"
@@ -393,7 +393,7 @@ class CreateTask(Doable, frozen=True):
     locations: str
     nodes: tuple[tuple[int, str], ...]
     node: str
-    want_md5: bool = False
+    digests: tuple[str, ...] = ()
     check_content: bool = False
     schema: str = ""
     sidecars: tuple[str, ...] = ()
@@ -437,16 +437,17 @@ class SealTask(Doable, frozen=True):
     phase = "seal"
     shards: tuple[StagedShard, ...]
     nodes: tuple[tuple[int, str], ...] = ()
-    want_md5: bool = False
+    digests: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"sealing output shards from number {self.shards[0].ordinal} on"
 
 
 class SealDone(Struct, frozen=True):
-    """Output shards that are ready for their names. ``md5``: by ordinal, if the task wants it."""
+    """Output shards that are ready for their names. ``digests``: by ordinal, a text of
+    ``FileDigests``, if the task wants some."""
 
-    md5: dict[int, str]
+    digests: dict[int, str]
 
 
 class PublishTask(Doable, frozen=True):

@@ -15,7 +15,9 @@ MODULES = {
         "numbers_at PackedTexts row_numbers run_sums runs_that_fit stable_argsort "
         "TextsByNumber UInt32s UInt64s UInt8s"
     ),
-    "dsort.data.hashes": "any_twice hash_keys md5_digests mix permuted shard_seed shuffle_words",
+    "dsort.data.hashes": (
+        "any_twice digest_in hash_keys md5_digests mix permuted shard_seed shuffle_words"
+    ),
     "dsort.data.index": (
         "BLOCK_LENGTH BLOCK_SHARD BLOCK_START BLOCK_WORKER CONTENT_HASH ENTRIES ENTRIES_BYTES "
         "GROUP KEYS MEMBERS ORDINAL PAYLOAD_BYTES RANGES RANK record_index SHARD SortKeys "

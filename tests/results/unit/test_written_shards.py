@@ -15,7 +15,7 @@ import xxhash
 from dsort.errors import StorageFullError
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.direct_writes import direct_writes
-from tests.support.internals import PIECE_BYTES, NoEncoder, StagedFile, Writeback
+from tests.support.internals import PIECE_BYTES, NoEncoder, StagedFile, Writeback, digest_in
 
 pytestmark = pytest.mark.disk
 
@@ -54,7 +54,7 @@ def test_a_shard_has_the_bytes_and_checksums_of_its_slices(
     file = StagedFile(
         staged,
         writeback,
-        want_md5=True,
+        digests=["md5", "sha256"],
         seals_on_finish=False,
         encoder=NoEncoder(),
         past_cache=past_cache,
@@ -68,7 +68,8 @@ def test_a_shard_has_the_bytes_and_checksums_of_its_slices(
     found = (tmp_path / ".dsort/job/staged/0").read_bytes()
     assert found == data + b"end"
     assert file.checksum == xxhash.xxh3_64_hexdigest(data + b"end")
-    assert file.md5 == hashlib.md5(data + b"end", usedforsecurity=False).hexdigest()
+    assert digest_in(file.digests, "md5") == hashlib.md5(data + b"end").hexdigest()
+    assert digest_in(file.digests, "sha256") == hashlib.sha256(data + b"end").hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_a_full_disk_is_reported_by_the_file_that_was_written_directly(
     file = StagedFile(
         bucket.stage(".dsort/job/staged/0"),
         writeback,
-        want_md5=False,
+        digests=[],
         seals_on_finish=False,
         encoder=NoEncoder(),
         past_cache=True,
