@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, EXPANSION_MAX_DEFAULT
 from dsort.containers.columnar.page_bounds import arrow_errors
+from dsort.containers.columnar.ranges import MemorySource
 from dsort.containers.columnar.reader import open_table
 from dsort.containers.columnar.schema import bytes_column
 from dsort.containers.columnar.writer import Write, byte_sink
@@ -172,7 +173,7 @@ def read_view(name: str, data: bytes) -> tuple[ViewRows, str]:
     row is a range of some shard or a literal of its length, and records count up."""
     form = _file_schema()
     limit = EXPANSION_MAX_DEFAULT * len(data) + EXPANSION_FLOOR_BYTES
-    table = open_table(name, _InMemory(data), inflated_max=limit)
+    table = open_table(name, MemorySource(memoryview(data)), inflated_max=limit)
     if not table.schema.equals(form):
         raise CorruptShardError(name, 0, "it is no view: it has other columns")
     parts: list[ViewRows] = []
@@ -199,26 +200,6 @@ def read_view(name: str, data: bytes) -> tuple[ViewRows, str]:
         raise CorruptShardError(name, 0, "it is no view: its rows do not fit together")
     schema = (table.schema.metadata or {}).get(_SCHEMA, b"")
     return rows, schema.decode("utf-8", "replace")
-
-
-class _InMemory:
-    """The bytes of a file as a :class:`~dsort.containers.columnar.ranges.Source`."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = memoryview(data)
-        self.size_bytes = len(data)
-
-    def whole(self) -> memoryview | None:
-        """All bytes."""
-        return self._data
-
-    def read(self, offset: int, length: int) -> bytes:
-        """One range."""
-        return bytes(self._data[offset : offset + length])
-
-    def held(self, offset: int, length: int) -> memoryview | None:
-        """The same range, without a copy."""
-        return self._data[offset : offset + length]
 
 
 def _file_schema() -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 
 from dsort.containers.columnar.page_bounds import refuse_larger
+from dsort.containers.columnar.ranges import MemorySource
 from dsort.containers.columnar.reader import TableShard, open_table, plain_batches
 from dsort.containers.columnar.schema import (
     batch_bytes,
@@ -38,7 +39,6 @@ from dsort.naming.names import KEY_COLUMN, position_key, shortened
 __all__ = [
     "BATCH_BYTES",
     "ROW_BYTES_MIN",
-    "MemorySource",
     "cell_contents",
     "cells_of_rows",
     "cells_of_shard",
@@ -52,26 +52,6 @@ ROW_BYTES_MIN = 16
 MEMBER_BYTES_MIN = 256
 """The size that a row or cell counts at least as a member, whose header in a tar has 512 bytes."""
 POSITION_DIGITS = 9
-
-
-class MemorySource:
-    """The bytes of a shard that are in memory."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self.size_bytes = len(data)
-
-    def whole(self) -> memoryview | None:
-        """All bytes."""
-        return self._data
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Bytes ``offset:offset + length``."""
-        return bytes(self._data[offset : offset + length])
-
-    def held(self, offset: int, length: int) -> memoryview | None:
-        """Bytes ``offset:offset + length``."""
-        return self._data[offset : offset + length]
 
 
 def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:

@@ -12,6 +12,7 @@ from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, Headers
 from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 
 __all__ = [
+    "MemorySource",
     "MessageFile",
     "Source",
     "SourceFile",
@@ -180,6 +181,26 @@ class Source(Protocol):
     def held(self, offset: int, length: int) -> memoryview | None:
         """Bytes ``offset:offset + length``, until other bytes are requested; None if there is no
         room for so many."""
+
+
+class MemorySource:
+    """The bytes of a shard that are in memory."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.size_bytes = len(data)
+
+    def whole(self) -> memoryview | None:
+        """All bytes."""
+        return self._data
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes ``offset:offset + length``."""
+        return bytes(self._data[offset : offset + length])
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        """Bytes ``offset:offset + length``."""
+        return self._data[offset : offset + length]
 
 
 class SourceFile:

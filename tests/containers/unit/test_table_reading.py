@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsort.containers.columnar.cells import MemorySource, row_keys
+from dsort.containers.columnar.cells import row_keys
 from dsort.containers.columnar.footers import chunks_of
 from dsort.containers.columnar.page_bounds import inflated_pages
-from dsort.containers.columnar.ranges import ranged_headers
+from dsort.containers.columnar.ranges import MemorySource, ranged_headers
 from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, row_bytes, with_columns
 from dsort.containers.columnar.thrift import I32, read_struct

@@ -17,8 +17,8 @@ import pytest
 
 from dsort.containers.columnar import thrift
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup, deal_out
-from dsort.containers.columnar.cells import MemorySource
 from dsort.containers.columnar.plain_pages import InflatedColumn, IrregularPageError
+from dsort.containers.columnar.ranges import MemorySource
 from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, row_bytes
 from dsort.containers.columnar.values import LightRows, leaves_of, whole_batch
