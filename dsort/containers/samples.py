@@ -20,7 +20,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
 from dsort.errors import ConversionError, CorruptShardError
-from dsort.naming.names import KEY_COLUMN, readable
+from dsort.naming.names import KEY_COLUMN, is_utf8, readable
 
 __all__ = [
     "SHARD_BYTES_MAX",
@@ -271,11 +271,9 @@ def _check_keys(members: MemberTable, records: FormedRecords) -> None:
     if not (records.keys.blob >= 0x80).any():
         return
     for record, key in enumerate(records.keys.tolist()):
-        try:
-            key.decode()
-        except UnicodeDecodeError:
+        if not is_utf8(key):
             name = members.names[int(records.member_rows[records.member_offsets[record]])]
-            raise _unfit(key, name, "has a name that is no UTF-8") from None
+            raise _unfit(key, name, "has a name that is no UTF-8")
 
 
 def _check_sizes(sizes: Int64s, records: FormedRecords, data_set: str) -> None:

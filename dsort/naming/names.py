@@ -58,6 +58,15 @@ def readable(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
 
 
+def is_utf8(content: bytes) -> bool:
+    """Whether bytes are text."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def directory_of(name: str) -> str:
     """The directory that an object is in, with its slash; "" at the top."""
     return name[: name.rfind("/") + 1]

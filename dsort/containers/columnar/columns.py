@@ -14,7 +14,7 @@ import numpy as np
 
 from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers, arrow_structs
 from dsort.errors import ConversionError, InputError
-from dsort.naming.names import KEY_COLUMN, readable, shortened
+from dsort.naming.names import KEY_COLUMN, is_utf8, readable, shortened
 
 __all__ = [
     "ColumnKinds",
@@ -183,7 +183,7 @@ class ColumnKinds:
         known = self._kinds.setdefault(extension, "int64" if last in _NUMBERS else "string")
         if known == "int64" and not text_is_whole_number(content):
             known = "string"
-        if known == "string" and not _is_text(content):
+        if known == "string" and not is_utf8(content):
             known = "binary"
         self._kinds[extension] = known
 
@@ -191,14 +191,6 @@ class ColumnKinds:
     def kinds(self) -> Mapping[str, str]:
         """The kind of each column, in the order of their first members."""
         return self._kinds
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def schema_of_kinds(kinds: Mapping[str, str]) -> Any:
@@ -295,10 +287,8 @@ def _array(shard: str, name: str, values: list[Any], kind: Any) -> Any:
 
 
 def _utf8(shard: str, name: bytes, content: bytes, what: str) -> bytes:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        raise _unfit(shard, name, f"is no {what} in UTF-8") from None
+    if not is_utf8(content):
+        raise _unfit(shard, name, f"is no {what} in UTF-8")
     return content
 
 

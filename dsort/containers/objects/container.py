@@ -36,7 +36,7 @@ from dsort.data.members import MemberTable
 from dsort.data.numbered import DIGITS
 from dsort.data.records import FormedRecords
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
-from dsort.naming.names import KEY_COLUMN, position_key, readable
+from dsort.naming.names import KEY_COLUMN, is_utf8, position_key, readable
 
 __all__ = ["CBOR", "KEY_FIELD", "MSGPACK", "Cbor", "MsgPack", "ObjectScan", "Objects", "key_in"]
 
@@ -356,14 +356,6 @@ def _refused(key: bytes, what: str) -> ConversionError:
     )
 
 
-def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _msgpack_map_head(pairs: int) -> bytes:
     if pairs < 16:
         return bytes([0x80 | pairs])
@@ -371,7 +363,7 @@ def _msgpack_map_head(pairs: int) -> bytes:
 
 
 def _msgpack_text(content: bytes) -> bytes:
-    if not _is_text(content):
+    if not is_utf8(content):
         return _msgpack_bytes_head(len(content), content) + content
     size_bytes = len(content)
     if size_bytes < 32:
@@ -428,7 +420,7 @@ class Cbor(Objects):
         cbor_header,
         CBOR_SIZES,
         map_head=lambda pairs: _cbor_head(5, pairs),
-        text=lambda text: _cbor_head(3 if _is_text(text) else 2, len(text)) + text,
+        text=lambda text: _cbor_head(3 if is_utf8(text) else 2, len(text)) + text,
         bytes_head=lambda size_bytes, key: _cbor_head(2, size_bytes),
     )
 

@@ -22,7 +22,7 @@ from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
 from dsort.errors import ConversionError
-from dsort.naming.names import KEY_COLUMN, readable
+from dsort.naming.names import KEY_COLUMN, is_utf8, readable
 
 __all__ = [
     "HEAD_BYTES",
@@ -298,9 +298,7 @@ def _feature_name(key: bytes, suffix: bytes) -> bytes:
         why = "has an empty extension"
     elif feature == KEY_FEATURE:
         why = "is the feature that the key goes to"
-    try:
-        feature.decode()
-    except UnicodeDecodeError:
+    if not is_utf8(feature):
         why = "is no UTF-8, which names of features are"
     if why:
         raise ConversionError(

@@ -38,6 +38,7 @@ from dsort.containers.zip.layout import (
 from dsort.data.columns import Bools, BytesColumn, Int64s, cut_rows
 from dsort.data.members import PlacedEntries
 from dsort.data.row_bytes import row_by_row, side_by_side, spread
+from dsort.naming.names import is_utf8
 
 __all__ = [
     "LARGE_PLACE_BYTES",
@@ -131,10 +132,8 @@ def _check_names(names: BytesColumn, lengths: Int64s, wide: Bools) -> None:
     if len(unfit):
         raise UnfitNameError(int(unfit[0]), "a zip has names of 1 to 65,535 bytes, without NUL")
     for row in np.flatnonzero(wide).tolist():
-        try:
-            names[row].decode()
-        except UnicodeDecodeError:
-            raise UnfitNameError(row, "names in a zip are UTF-8") from None
+        if not is_utf8(names[row]):
+            raise UnfitNameError(row, "names in a zip are UTF-8")
 
 
 def _column(heads: Records) -> BytesColumn:
