@@ -17,7 +17,7 @@ from dsort.naming.names import closest
 from dsort.order.algorithms import ALGORITHMS
 from dsort.spec.config import JobConfig
 from dsort.spec.dialects import OLDER_NAMES, PARTS
-from dsort.spec.hints import path_of, plain_problems
+from dsort.spec.hints import SORT_HINT, path_of, plain_problems
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.part import LATER, Late
 from dsort.transforms.steps import STEPS
@@ -156,6 +156,8 @@ def _meant_by_unknown(errors: Sequence[ErrorDetails]) -> set[str]:
 
 def _hint_of_unknown(path: str) -> str:
     """What to write in place of the unknown field at ``path``; "" if nothing is near."""
+    if path == "algorithm.by":  # the word of the builder's ``sort``
+        return SORT_HINT
     meant = _meant(path)
     if meant is None:
         return ""

@@ -28,6 +28,7 @@ from dsort.naming.names import (
     check_output_name,
     closest,
     normalize_extension,
+    shortened,
 )
 from dsort.naming.patterns import FileLocation, glob_regex
 from dsort.naming.templates import SPLIT_FIELD, parse_template
@@ -122,7 +123,14 @@ def _input_text(text: str) -> str:
     return text
 
 
+_RANGE_MARK: Final = re.compile(r"[{}@%]")
+_BARE_NUMBER: Final = re.compile(r"0\d+d(?![0-9A-Za-z])")
+
+
 def _output_template(text: str) -> str:
+    if not _RANGE_MARK.search(text) and (number := _BARE_NUMBER.search(text)):
+        meant = f"{text[: number.start()]}%{text[number.start() :]}"
+        raise FieldError(f"no range in template {shortened(text)!r}", f'did you mean "{meant}"?')
     check_output_name(parse_template(text).name(0))
     return text
 

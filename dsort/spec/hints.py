@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -103,13 +103,21 @@ PLAIN_WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
     "bool_type": _not("true or false"),
     "dict_type": _not("an object"),
     "extra_forbidden": lambda error: "unknown field",
+    "float_parsing": _not("a number"),
+    "float_type": _not("a number"),
+    "greater_than": lambda error: (
+        f"must be greater than {_context(error)['gt']:g}, not {error['input']}"
+    ),
     "greater_than_equal": _limit("least", "ge"),
     "int_type": _not("a whole number"),
     "less_than_equal": _limit("most", "le"),
+    "list_type": _not("a list"),
     "literal_error": _not_a_choice,
     "missing": lambda error: "is required",
     "model_type": _not("an object"),
+    "string_too_long": lambda error: f"has more than {_context(error)['max_length']} characters",
     "string_too_short": lambda error: "must not be empty",
+    "too_long": lambda error: f"has more than {_context(error)['max_length']} items",
     "too_short": lambda error: "must not be empty",
     "string_type": _not("text"),
     "tuple_type": _not("a list"),
@@ -134,10 +142,18 @@ def plain_problems(error: ErrorDetails) -> list[SpecProblem]:
     return [SpecProblem(path_of(error["loc"]), words, _hint(error))]
 
 
-_REPEAT_HINT = (
-    'Loader(..., remainder="pad") of dsort.loader repeats records, so that all ranks have as many '
-    "steps; equalize: drop leaves out fewer records than there are shards"
+SORT_HINT: Final = (
+    "alphanumeric sorts by keys, content by a member, "
+    'value by a field: {"kind": "value", "value": "json.score"}'
 )
+_HINTS: Final[Mapping[tuple[str, str], str]] = {
+    ("algorithm.kind", "sort"): SORT_HINT,
+    ("equalize", "repeat"): (
+        'Loader(..., remainder="pad") of dsort.loader repeats records, so that all ranks have as '
+        "many steps; equalize: drop leaves out fewer records than there are shards"
+    ),
+}
+"""The hint for a choice that a field does not have, but another field or tool."""
 
 
 def _hint(error: ErrorDetails) -> str:
@@ -147,8 +163,8 @@ def _hint(error: ErrorDetails) -> str:
     if error["type"] == "missing" and error["loc"][-1] == "input_bck":
         return 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
     if error["type"] == "literal_error" and isinstance(value, str):
-        if (path_of(error["loc"]), value) == ("equalize", "repeat"):
-            return _REPEAT_HINT
+        if known := _HINTS.get((path_of(error["loc"]), value)):
+            return known
         near = closest(value, _choices(error))
         return f'did you mean "{near}"?' if near else ""
     if error["type"] == "string_type" and isinstance(value, (bool, int, float)):

@@ -119,6 +119,17 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
 
 
 @rule
+def _tables_are_read_in_parts(spec: SpecFields) -> Iterator[SpecProblem]:
+    carrier = carrier_extension(spec)
+    for source in spec.sources if is_columnar(carrier) else ():
+        if is_columnar(source.extension) and codec_of(source.extension) is not None:
+            text = f"{source.extension} shards cannot be written as {carrier}: rows are read in "
+            hint = "unpack them first, or `dsort convert` them to .tar: columns are compressed"
+            path = f"{source.path}input_extension"
+            yield SpecProblem(path, f"{text}parts, which a codec hides", f"{hint} inside")
+
+
+@rule
 def _outputs_can_be_encoded(spec: SpecFields) -> Iterator[SpecProblem]:
     for place, part in _places(spec):
         if part.output_extension is not None:

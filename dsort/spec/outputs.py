@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
@@ -97,12 +98,21 @@ class Output(Part):
     output_shard_count: ShardCount = Field(default=None, description="As at the top level.")
 
 
+_JOB_ID: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"
+
+
+def _job_id(text: str) -> str:
+    if not re.fullmatch(_JOB_ID.removesuffix("$"), text):
+        raise FieldError(f"{describe(text)} is no id of a job", "as in 20260131-235959-4f2a9c")
+    return text
+
+
 class Amend(Part):
     """A finished job of the output bucket whose result this one amends. The new manifest lists the
     whole result; readers that go by manifests see it as it was, or as it is."""
 
-    job: str = Field(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$",
+    job: Annotated[str, AfterValidator(_job_id)] = Field(
+        json_schema_extra={"pattern": _JOB_ID},
         description="The id of the job, which nothing has amended yet.",
         examples=["20260131-235959-4f2a9c"],
     )

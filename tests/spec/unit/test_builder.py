@@ -278,7 +278,7 @@ def test_all_problems_are_reported_at_once_in_the_words_of_the_calls() -> None:
     told = {each.path: each for each in caught.value.problems}
     assert told["filter(...) no. 1"].hint == 'did you mean "size"?'
     assert {"sample(fraction=...)", "sort(type=...)", "write(records=...)"} <= {*told}
-    assert told["union('other'), weight"].message.endswith("greater than 0")
+    assert "greater than 0" in told["union('other'), weight"].message
     assert told["reactions(duplicate_keyz=...)"].hint == 'did you mean "duplicate_keys"?'
     assert "write(names=...) has {split}" in told["split(...)"].message
     assert "output_" not in str(caught.value)

@@ -19,7 +19,19 @@ from tests.support.commands import ROOT
 from tests.support.sampling import examples
 from tests.support.spec_cases import CONTENT, small
 
-JARGON = ("Input should", "pydantic", "https://", "type=", "Extra inputs", "NoneType", "str type")
+JARGON = (
+    "Input should",
+    "String should",
+    "Tuple should",
+    "parse string",
+    "pattern",
+    "pydantic",
+    "https://",
+    "type=",
+    "Extra inputs",
+    "NoneType",
+    "str type",
+)
 
 
 def test_closest_looks_past_case_and_gives_up_on_strangers() -> None:
@@ -42,6 +54,54 @@ def test_closest_looks_past_case_and_gives_up_on_strangers() -> None:
 )
 def test_values_are_described_as_their_writer_would(value: object, words: str) -> None:
     assert describe(value) == words
+
+
+def _map(**options: Any) -> dict[str, Any]:
+    return {"transform": {"steps": [{"map": {"python": "a:b", **options}}]}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"amend": {"job": "x y"}}, "amend.job"),
+        (_map(resources={"num_cpus": "x"}), "transform.steps[0].map.resources.num_cpus"),
+        (_map(resources={"num_cpus": [1]}), "transform.steps[0].map.resources.num_cpus"),
+        ({"outputs": [{"name": "a", "fraction": 0}]}, "outputs[0].fraction"),
+        ({"on_shard": {"exec": ["a"] * 1001}}, "on_shard.exec"),
+        ({"key_field": "x" * 1001}, "key_field"),
+    ],
+)
+def test_a_wrong_value_is_described_in_plain_words(fields: dict[str, Any], path: str) -> None:
+    (problem,) = [each for each in caught(**fields) if each.path == path]
+    assert not any(word in problem.message for word in JARGON), problem
+
+
+def test_a_near_miss_is_answered_with_what_was_most_likely_meant() -> None:
+    (problem,) = caught(output_format="shuffled-06d")
+    assert "shuffled-%06d" in problem.hint
+    kind, by = caught(algorithm={"kind": "sort", "by": "key"})
+    assert (kind.path, by.path) == ("algorithm.kind", "algorithm.by")
+    assert "alphanumeric" in kind.hint
+    assert kind.hint == by.hint
+
+
+def test_a_codec_around_tables_is_refused_where_rows_stay_rows() -> None:
+    packed = {"input_extension": ".parquet.gz", "output_extension": ".parquet"}
+    (problem,) = caught(**packed)
+    assert problem.path == "input_extension"
+    inputs = [
+        {"name": "a", "input_bck": "a", "input_extension": ".parquet"},
+        {"name": "b", "input_bck": "b", "input_extension": ".parquet.zst"},
+    ]
+    found = caught(inputs=inputs, input_bck=..., output_bck="out", output_extension=".parquet")
+    assert [each.path for each in found] == ["inputs[1].input_extension"]
+    parse_spec(small(**packed | {"output_extension": ".tar"}))  # cells become members
+
+
+def caught(**fields: Any) -> tuple[SpecProblem, ...]:
+    with pytest.raises(SpecError) as error:
+        parse_spec(small(**fields))
+    return tuple(error.value.problems)
 
 
 VALUES: list[Any] = [
