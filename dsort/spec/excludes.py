@@ -19,6 +19,7 @@ __all__ = ["EXCLUDES", "Excludes", "rule"]
 rule = Rules()
 
 _BEHIND: Final = "join in one job, and do that with its result in another"
+_MIX_ENDS: Final = "one of them says how many records come out"
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 
 
@@ -27,14 +28,16 @@ class Excludes(Struct, frozen=True):
 
     A field is a path (``ingest.labels``), excluded where the spec sets it to something else than
     its default; or a path and a value (``duplicate_keys: rename``). ``other`` is one as well.
-    Either may be a name in :data:`_CASES`. ``why`` follows the sentence that it cannot be combined;
-    ``text`` is the message in place of both."""
+    Either may be a name in :data:`_CASES`, also of what a field needs and the spec does not have.
+    ``why`` follows the sentence that it cannot be combined; ``text`` is the message in place of
+    both; ``path``: that of the problem, if it is another field's."""
 
     fields: tuple[str, ...]
     other: str
     why: str = ""
     hint: str = ""
     text: str = ""
+    path: str = ""
 
     def problems(self, spec: SpecFields) -> Iterator[SpecProblem]:
         """A problem for each of the fields that ``spec`` has beside the other one."""
@@ -43,7 +46,7 @@ class Excludes(Struct, frozen=True):
 
     def _problems_of(self, field: str, spec: SpecFields) -> Iterator[SpecProblem]:
         if _has(spec, field):
-            path = field.partition(": ")[0]
+            path = self.path or field.partition(": ")[0]
             if field == "weights":
                 path = "inputs" if spec.mix is None else "mix"
             yield SpecProblem(path, self.message(field), self.hint)
@@ -87,20 +90,39 @@ def _shuffles_by(name: str) -> Callable[[SpecFields], object]:
 _CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "algorithm.batches": _shuffles_by("batches"),
     "algorithm.interleave": _shuffles_by("interleave"),
+    "a key map that must have all keys": lambda spec: (
+        spec.has_key_map and spec.config.ekm_missing_key == "abort"
+    ),
     "a key map": lambda spec: spec.has_key_map,
+    "amend by append": lambda spec: spec.amend and spec.amend.by == "append",
     "an external key map": lambda spec: spec.has_key_map and not spec.outputs,
     "deduplicate by a field": lambda spec: (
         spec.deduplicate and not isinstance(spec.deduplicate.by, str)
     ),
     "deduplicate by content": lambda spec: spec.deduplicate and spec.deduplicate.by == "content",
+    "deduplicate by other than content": lambda spec: (
+        spec.deduplicate and spec.deduplicate.by != "content"
+    ),
     "deduplicate by key": lambda spec: spec.deduplicate and spec.deduplicate.by == "key",
     "exact or stratify where duplicates are left out": _leaves_duplicates_out,
+    "fewer than two inputs": lambda spec: len(spec.inputs) < 2,
+    "files without classes": lambda spec: spec.ingest and spec.ingest.layout != "folders",
+    "files without a recipe": lambda spec: spec.ingest and spec.ingest.recipe is None,
     "folders": lambda spec: spec.ingest and spec.ingest.layout == "folders",
     "layout: metadata": lambda spec: spec.ingest and spec.ingest.layout == "metadata",
+    "mix of no inputs": lambda spec: not spec.inputs,
+    "mix without a number": lambda spec: (
+        spec.mix and spec.mix.records is None and spec.mix.stop is None
+    ),
+    "no external key map": lambda spec: not spec.has_key_map,
+    "no output bucket": lambda spec: spec.named_output_bck is None,
+    "no overwrite": lambda spec: not spec.overwrite,
+    "no fractions": lambda spec: all(each.fraction is None for each in spec.outputs),
     "output_bck": lambda spec: spec.output_bck.is_stream,
     "outputs that have buckets of their own": lambda spec: spec.has_buckets_of_outputs,
     "recipe": lambda spec: spec.ingest and spec.ingest.recipe is not None,
     "several outputs": lambda spec: len(spec.outputs) > 1,
+    "streams as inputs": lambda spec: any(each.bucket.is_stream for each in spec.sources),
     "standard output": lambda spec: spec.output_bck.is_stream,
     "weights": lambda spec: spec.weighs_inputs,
     "weights that make copies": lambda spec: spec.copies_records,
@@ -108,6 +130,55 @@ _CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
 
 EXCLUDES: Final = (
     # inputs
+    Excludes(
+        ("inputs",),
+        "no output bucket",
+        hint="several inputs have no bucket that the outputs would go to by default",
+        text="is required where there are inputs",
+        path="output_bck",
+    ),
+    Excludes(
+        ("ingest",),
+        "no output bucket",
+        hint='e.g. "file:///data/shards" or "s3://bucket/shards"',
+        text="is required: shards are not written among files",
+        path="output_bck",
+    ),
+    Excludes(
+        ("ingest",),
+        "streams as inputs",
+        text="cannot be combined with ingest: files are listed, and no stream",
+        path="input_bck",
+    ),
+    Excludes(
+        ("ingest.pipes",),
+        "files without a recipe",
+        text="is about lines of a recipe, and there is none",
+    ),
+    Excludes(
+        ("ingest.class_map",),
+        "files without classes",
+        text="needs layout: folders, which has classes",
+    ),
+    Excludes(
+        ("mix",),
+        "mix of no inputs",
+        hint="it says how many records come out of each input",
+        text="needs inputs",
+    ),
+    Excludes(("mix",), "mix without a number", hint=_MIX_ENDS, text="needs records or stop"),
+    Excludes(("mix.records",), "mix.stop", hint=_MIX_ENDS, text="has records and stop", path="mix"),
+    Excludes(
+        ("mix.replacement",),
+        "mix.stop",
+        text="needs mix.records: stop says whether records occur twice",
+    ),
+    Excludes(
+        ("join",),
+        "fewer than two inputs",
+        hint="inputs: [{name: images, input_bck: ...}, {name: labels, input_bck: ...}]",
+        text="needs several inputs",
+    ),
     Excludes(("join",), "ingest", "files of one key are joined already"),
     Excludes(("weights",), "ingest", "inputs are trees of files that are joined"),
     Excludes(("ingest.archives",), "layout: metadata"),
@@ -138,6 +209,9 @@ EXCLUDES: Final = (
     ),
     Excludes(("exact", "stratify"), "join", "it would count the parts of records", _BEHIND),
     # records
+    Excludes(
+        ("deduplicate.extensions",), "deduplicate by other than content", text="need by: content"
+    ),
     Excludes(
         ("deduplicate",),
         "weights that make copies",
@@ -178,6 +252,40 @@ EXCLUDES: Final = (
         hint="leave records out in a job before this one",
     ),
     # outputs
+    Excludes(
+        ("split_by", "exact", "stratify"),
+        "no fractions",
+        text="needs outputs that have fractions",
+    ),
+    Excludes(
+        ("ekm_default",),
+        "no external key map",
+        hint="set ekm or ekm_file",
+        text="needs an external key map",
+    ),
+    Excludes(
+        ("ekm_default",),
+        "a key map that must have all keys",
+        hint='set ekm_missing_key to "warn" or "ignore"',
+        text="no record can go there: a record that the key map does not place aborts the job",
+    ),
+    Excludes(
+        ("remove_stale",),
+        "no overwrite",
+        hint="set overwrite: true, too (--overwrite)",
+        text="needs overwrite: without it no result is replaced",
+    ),
+    Excludes(
+        ("overwrite",),
+        "amend by append",
+        text="cannot be combined with amend: the shards that are there stay",
+    ),
+    Excludes(
+        ("output: view",),
+        "streams as inputs",
+        hint="leave out output: view, and the job writes shards",
+        text="view does not work: a stream cannot be read again",
+    ),
     Excludes(
         ("ekm",), "ekm_file", text="there is an ekm_file, too: only one of them can place records"
     ),

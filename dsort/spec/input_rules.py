@@ -129,23 +129,9 @@ def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _outputs_of_several_have_a_bucket(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.inputs and spec.named_output_bck is None:
-        hint = "several inputs have no bucket that the outputs would go to by default"
-        yield SpecProblem("output_bck", "is required where there are inputs", hint)
-
-
-@rule
 def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ingest is None:
         return
-    hint = 'e.g. "file:///data/shards" or "s3://bucket/shards"'
-    if spec.named_output_bck is None:
-        yield SpecProblem("output_bck", "is required: shards are not written among files", hint)
-    if any(source.bucket.is_stream for source in spec.sources):
-        yield SpecProblem(
-            "input_bck", "cannot be combined with ingest: files are listed, and no stream"
-        )
     if spec.input_extension != ".tar":
         text = (
             "cannot be combined with ingest: "
@@ -161,14 +147,10 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
             text = "cannot be combined with ingest: it names shards"
             hint = "use prefix, glob, or objnames"
             yield SpecProblem(f"{source.path}input_format.template", text, hint)
-    if spec.ingest.pipes and spec.ingest.recipe is None:
-        yield SpecProblem("ingest.pipes", "is about lines of a recipe, and there is none")
     for source in spec.sources if spec.ingest.recipe is not None else ():
         if any(value is not None for _, value in source.format):
             text = "cannot be combined with ingest.recipe, which names each object"
             yield SpecProblem(f"{source.path}input_format", text)
-    if spec.ingest.class_map is not None and spec.ingest.layout != "folders":
-        yield SpecProblem("ingest.class_map", "needs layout: folders, which has classes")
     names = {source.name for source in spec.sources}
     for name in spec.ingest.members:
         if name not in names:
@@ -333,20 +315,6 @@ def _one_number_of_copies(spec: SpecFields) -> Iterator[SpecProblem]:
                 "cannot be combined with mix, which says how many records come out",
                 "give the input a weight",
             )
-
-
-@rule
-def _mix_says_how_many(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.mix is None:
-        return
-    if not spec.inputs:
-        yield SpecProblem("mix", "needs inputs", "it says how many records come out of each input")
-    if (spec.mix.records is None) == (spec.mix.stop is None):
-        text = "needs records or stop" if spec.mix.stop is None else "has records and stop"
-        yield SpecProblem("mix", text, "one of them says how many records come out")
-    if spec.mix.replacement and spec.mix.stop is not None:
-        text = "needs mix.records: stop says whether records occur twice"
-        yield SpecProblem("mix.replacement", text)
 
 
 @rule

@@ -94,16 +94,6 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
 
 
-@rule
-def _only_what_is_replaced_gets_stale(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.remove_stale and not spec.overwrite:
-        yield SpecProblem(
-            "remove_stale",
-            "needs overwrite: without it no result is replaced",
-            "set overwrite: true, too (--overwrite)",
-        )
-
-
 # --- containers and codecs -----------------------------------------------------------------------
 
 
@@ -460,6 +450,3 @@ def _views_change_no_payload(spec: SpecFields) -> Iterator[SpecProblem]:
         if step.needs == "payload":
             text = f"{step.kind} makes payload, and a view has none of its own"
             yield SpecProblem(f"transform.steps[{number}]", text, _SHARDS_INSTEAD)
-    if any(source.bucket.is_stream for source in spec.sources):
-        text = "view does not work: a stream cannot be read again"
-        yield SpecProblem("output", text, _SHARDS_INSTEAD)

@@ -101,8 +101,6 @@ def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
     if wanted is None:
         return
     by = wanted.by
-    if by != "content" and wanted.extensions:
-        yield SpecProblem("deduplicate.extensions", "need by: content")
     extensions = (spec.input_extension, carrier_extension(spec))
     tables = [each for each in extensions if by == "content" and is_columnar(each)]
     if tables:
@@ -156,25 +154,7 @@ def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _default_can_be_reached(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.ekm_default is None:
-        return
-    if not spec.has_key_map:
-        yield SpecProblem("ekm_default", "needs an external key map", "set ekm or ekm_file")
-    elif spec.config.ekm_missing_key == "abort":
-        yield SpecProblem(
-            "ekm_default",
-            "no record can go there: a record that the key map does not place aborts the job",
-            'set ekm_missing_key to "warn" or "ignore"',
-        )
-
-
-@rule
 def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.outputs:
-        if spec.split_by != "key":
-            yield SpecProblem("split_by", "needs outputs that have fractions")
-        return
     seen: set[str] = set()
     for number, output in enumerate(spec.outputs):
         if output.name in seen:
@@ -203,17 +183,10 @@ def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
     if by_fraction and abs(total - 1) > 1e-9:
         hint = "the step sample leaves records out" if total < 1 else ""
         yield SpecProblem("outputs", f"the fractions add up to {total:.12g}, not to 1", hint)
-    if spec.split_by != "key" and spec.outputs and not by_fraction:
-        yield SpecProblem("split_by", "needs outputs that have fractions")
 
 
 @rule
 def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
-    for name in ("exact", "stratify"):
-        if not getattr(spec, name):
-            continue
-        if not any(output.fraction is not None for output in spec.outputs):
-            yield SpecProblem(name, "needs outputs that have fractions")
     if spec.stratify is None:
         return
     from dsort.expressions.nodes import ExpressionError
@@ -259,9 +232,6 @@ _HINT: Final = "`dsort remove` makes such a spec"
 @rule
 def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.amend is None or spec.amend.by != "remove":
-        if spec.amend is not None and spec.overwrite:
-            text = "cannot be combined with amend: the shards that are there stay"
-            yield SpecProblem("overwrite", text)
         return
     steps = [] if spec.transform is None else [step.kind for step in spec.transform.build()]
     is_right = (
@@ -293,9 +263,6 @@ _BEHIND: Final = "join in one job, and do that with its result in another"
 
 @rule
 def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is not None and len(spec.inputs) < 2:
-        hint = "inputs: [{name: images, input_bck: ...}, {name: labels, input_bck: ...}]"
-        yield SpecProblem("join", "needs several inputs", hint)
     for number, each in enumerate(spec.inputs):
         if each.join is not None and spec.join is None:
             text = "says how a join differs, but there is none"
