@@ -272,6 +272,7 @@ def remove_fields(
         "output_compression",
         "row_group_rows",
         "row_group_bytes",
+        "content_defined_chunks",
         "max_expansion",
         "max_mem_usage",
         "index",

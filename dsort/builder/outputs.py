@@ -121,6 +121,7 @@ class OutputCalls(BuilderFields):
         "output_compression": "convert(compression=...)",
         "row_group_rows": "convert(row_group_rows=...)",
         "row_group_bytes": "convert(row_group_bytes=...)",
+        "content_defined_chunks": "convert(content_defined_chunks=...)",
         "lineage": "lineage(...)",
         "output": "view()",
         "overwrite": "write(overwrite=...)",
@@ -239,6 +240,7 @@ class OutputCalls(BuilderFields):
         row_group_rows: int | None = None,
         row_group_bytes: int | str | None = None,
         compression: Codec | None = None,
+        content_defined_chunks: bool | None = None,
         member_defaults: Mapping[str, str] | None = None,
         strip_final_newline: bool | None = None,
     ) -> Self:
@@ -249,6 +251,7 @@ class OutputCalls(BuilderFields):
             "row_group_rows": row_group_rows,
             "row_group_bytes": row_group_bytes,
             "output_compression": compression,
+            "content_defined_chunks": content_defined_chunks,
             "member_defaults": None if member_defaults is None else dict(member_defaults),
             "strip_final_newline": strip_final_newline,
         }

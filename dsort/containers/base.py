@@ -149,6 +149,7 @@ class ContainerOptions(Struct, frozen=True):
     ``member_defaults``: (extension, payload) of members that a record gets if it lacks them.
     ``row_group_rows``, ``row_group_bytes``: how large the row groups of tables are at most, in rows
     and in bytes of their values. ``compression``: of columns; "": the default of the container.
+    ``content_defined_chunks``: pages end where their values say so.
     """
 
     key_field: str = ""
@@ -157,6 +158,7 @@ class ContainerOptions(Struct, frozen=True):
     row_group_rows: int | None = None
     row_group_bytes: int = 64 << 20
     compression: str = ""
+    content_defined_chunks: bool = False
 
 
 class Container(ABC):

@@ -77,6 +77,7 @@ def container_options(spec: JobSpec) -> ContainerOptions:
         row_group_rows=spec.row_group_rows,
         row_group_bytes=spec.row_group_bytes or ContainerOptions().row_group_bytes,
         compression=spec.output_compression or "",
+        content_defined_chunks=spec.content_defined_chunks,
     )
 
 

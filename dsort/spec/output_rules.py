@@ -205,6 +205,9 @@ def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
         if getattr(spec, name) is not None and not tables:
             text = f"cannot be combined with {spec.output_extension}: its shards have no columns"
             yield SpecProblem(name, text)
+    if spec.content_defined_chunks and ".parquet" not in tables:
+        text = f"cannot be combined with {spec.output_extension}: its shards have no pages"
+        yield SpecProblem("content_defined_chunks", text, "write .parquet, or leave it out")
     if spec.row_group_bytes is not None and not 1 <= spec.row_group_bytes <= 1 << 30:
         yield SpecProblem("row_group_bytes", "is not between 1 and 1GB")
     known = {".parquet": ("lz4", "zstd", "snappy", "gzip", "brotli", "none")}

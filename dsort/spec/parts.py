@@ -261,6 +261,12 @@ class SpecFields(Part):
         description="How columns are compressed, but for those that hold files. Default: snappy in "
         "Parquet, none in Arrow, which knows zstd and lz4 only.",
     )
+    content_defined_chunks: Annotated[bool, LATER] = Field(
+        default=False,
+        description="Pages of Parquet outputs end where their values say so, and not after so many "
+        "bytes: versions of a data set that differ by a few rows have most pages in common, which "
+        "stores with deduplication keep and upload once, as the Hugging Face Hub does.",
+    )
     algorithm: AnyAlgorithm = Field(
         default_factory=lambda: algorithm_model().model_validate({}),
         description="How records are ordered.",

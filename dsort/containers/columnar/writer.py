@@ -243,7 +243,9 @@ class _ParquetWriter:
         has_own_types, schema = has_types(schema), without_types(schema)
         codec = options.compression or "snappy"
         self._plain = plain_schema("of the job", schema)
-        self.columns = tuple(_plain_columns(schema, codec, long))
+        by_content = options.content_defined_chunks
+        # Pages that are written here end after so many bytes.
+        self.columns = () if by_content else tuple(_plain_columns(schema, codec, long))
         self._numbers = [described.paths.index(".".join(each.path)) for each in self.columns]
         self._away = tuple(each.leaf for each in self.columns)
         self._whole = described.footer
@@ -271,6 +273,7 @@ class _ParquetWriter:
             write_statistics=ordered_paths or False,
             write_page_index=True,
             write_batch_size=MEDIA_VALUES_A_BATCH if has_files else None,
+            use_content_defined_chunking=by_content,
         )
         self._flush = self._out.flush
         self._flush()

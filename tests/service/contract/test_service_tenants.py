@@ -282,7 +282,7 @@ def test_a_job_writes_through_no_link_into_another_tenants_bucket(running: Tenan
     job = running.job({**SHARDS, "overwrite": True})
     assert job["state"] == "failed", job
     (out / "x-0.tar").unlink()
-    shutil.rmtree(out / ".dsort")
+    shutil.rmtree(out / ".dsort", ignore_errors=True)
     (out / ".dsort").symlink_to(theirs / "out")
     assert running.job(SHARDS)["state"] == "failed"
     (out / ".dsort").unlink()
