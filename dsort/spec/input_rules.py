@@ -158,15 +158,6 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _inputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
-    seen: set[str] = set()
-    for number, each in enumerate(spec.inputs):
-        if each.name in seen:
-            yield SpecProblem(f"inputs[{number}].name", f'"{each.name}" is the name of two inputs')
-        seen.add(each.name)
-
-
-@rule
 def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         named = source.format.template is not None or source.format.objnames is not None
@@ -303,8 +294,12 @@ def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _one_number_of_copies(spec: SpecFields) -> Iterator[SpecProblem]:
+def _each_input_has_one_name_and_one_share(spec: SpecFields) -> Iterator[SpecProblem]:
+    seen: set[str] = set()
     for number, each in enumerate(spec.inputs):
+        if each.name in seen:
+            yield SpecProblem(f"inputs[{number}].name", f'"{each.name}" is the name of two inputs')
+        seen.add(each.name)
         given = [name for name in ("weight", "repeat", "records") if getattr(each, name)]
         if len(given) > 1:
             text = f"only one of {joined(given)} can say how many records come out"

@@ -106,10 +106,6 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
                 own = target.extension != spec.output_extension
                 yield SpecProblem(f"{target.path * own}output_extension", text)
                 break
-
-
-@rule
-def _tables_are_read_in_parts(spec: SpecFields) -> Iterator[SpecProblem]:
     carrier = carrier_extension(spec)
     for source in spec.sources if is_columnar(carrier) else ():
         if is_columnar(source.extension) and codec_of(source.extension) is not None:
@@ -370,6 +366,10 @@ def _why(spec: SpecFields) -> str:
 @rule
 def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
     for target in late_targets(spec):
+        if target.counts_file:
+            text = f"file cannot be combined with {_why(spec)}: how long {target.extension} shards "
+            path = _path(spec, target, "output_shard_size_counts")
+            yield SpecProblem(path, f"{text}get is known once they are written", "use payload")
         container = container_of(target.extension)
         if container.packing is None and not container.is_columnar:
             text = f"{target.extension} shards are made of no other container's"
@@ -386,19 +386,6 @@ def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
             text = f"{target.extension} cannot be combined with {_why(spec)}"
             hint = f"use {container.suffixes[0]}, or write it in a job of its own"
             yield SpecProblem(_path(spec, target, "output_extension"), text, hint)
-
-
-@rule
-def _late_outputs_are_measured_by_payload(spec: SpecFields) -> Iterator[SpecProblem]:
-    for target in late_targets(spec):
-        if target.counts_file:
-            text = (
-                f"file cannot be combined with {_why(spec)}: "
-                f"how long {target.extension} shards get is "
-                "known once they are written"
-            )
-            path = _path(spec, target, "output_shard_size_counts")
-            yield SpecProblem(path, text, "use payload")
 
 
 @rule

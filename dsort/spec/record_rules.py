@@ -74,25 +74,16 @@ MAKE_ROWS = ("map", "flat_map")
 
 
 @rule
-def _lines_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.strip_final_newline:
-        return
+def _conversions_make_what_their_fields_are_about(spec: SpecFields) -> Iterator[SpecProblem]:
+    if not (spec.strip_final_newline or spec.member_defaults):
+        return  # containers are loaded only where they are needed
     made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
-    if not made.begins_bare or read.begins_bare:
-        text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
+    text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
+    if spec.strip_final_newline and (not made.begins_bare or read.begins_bare):
         yield SpecProblem("strip_final_newline", text, "it is for members that become lines")
-
-
-@rule
-def _samples_are_made_of_others(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.member_defaults:
-        return
-    made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
-    if made.schemas is None or made == read:
-        text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
-        yield SpecProblem(
-            "member_defaults", text, "it is for members that become samples: .mds, .bin"
-        )
+    if spec.member_defaults and (made.schemas is None or made == read):
+        hint = "it is for members that become samples: .mds, .bin"
+        yield SpecProblem("member_defaults", text, hint)
 
 
 @rule
@@ -307,7 +298,7 @@ def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
+def _records_can_be_in_that_order(spec: SpecFields) -> Iterator[SpecProblem]:
     algorithm = spec.algorithm.type
     if spec.join is not None and not (algorithm.joins or algorithm.joins_by_places):
         text = (
@@ -315,6 +306,9 @@ def _order_is_by_keys(spec: SpecFields) -> Iterator[SpecProblem]:
         )
         hint = f"shuffle, alphanumeric, md5, content and none do; or {_BEHIND}"
         yield SpecProblem("algorithm.kind", text, hint)
+    if spec.keep_shards and spec.algorithm.kind != "none":
+        text = f"{spec.algorithm.kind} cannot be combined with keep_shards: records stay in their "
+        yield SpecProblem("algorithm.kind", f"{text}shards", "use none, or leave it out")
 
 
 @rule
@@ -392,14 +386,6 @@ def _batches_are_whole(spec: SpecFields) -> Iterator[SpecProblem]:
             text = f"{target.records:,} records are no whole batches of {batches.records:,}"
             near = max(target.records // batches.records, 1) * batches.records
             yield SpecProblem("output_shard_records", text, f"a multiple, as {near:,}")
-
-
-@rule
-def _kept_shards_are_in_order(spec: SpecFields) -> Iterator[SpecProblem]:
-    kind = spec.algorithm.kind
-    if spec.keep_shards and kind != "none":
-        text = f"{kind} cannot be combined with keep_shards: records stay in their shards"
-        yield SpecProblem("algorithm.kind", text, "use none, or leave it out")
 
 
 def as_aistore_orders(spec: SpecFields, algorithm: Algorithm) -> Algorithm:
