@@ -9,11 +9,24 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from typing import NewType
+from typing import Any, NewType
 
 _TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 _SET_PART = re.compile(r"(.)-(.)|(.)", re.DOTALL)
 _LAST = chr(0x10FFFF)
+
+
+def _compiled(pattern: str, *, never_capture: bool) -> Any:
+    import re2  # 20 ms, and few jobs need it
+
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = never_capture
+    options.dot_nl = True
+    try:
+        return re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
+    except re2.error as error:
+        raise ValueError(f"no regular expression, or too large a one: {error}") from None
 
 
 class LinearRegex:
@@ -26,18 +39,8 @@ class LinearRegex:
     __slots__ = ("_fullmatch", "pattern")
 
     def __init__(self, pattern: str) -> None:
-        import re2  # 20 ms, and few jobs need it
-
-        options = re2.Options()
-        options.log_errors = False
-        options.never_capture = True
-        options.dot_nl = True
         self.pattern = pattern
-        try:
-            compiled = re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
-        except re2.error as error:
-            raise ValueError(f"no regular expression, or too large a one: {error}") from None
-        self._fullmatch = compiled.fullmatch
+        self._fullmatch = _compiled(pattern, never_capture=True).fullmatch
 
     def fullmatch(self, name: str) -> bool:
         """Whether the pattern matches the whole of ``name``."""
@@ -52,15 +55,7 @@ class KeyPattern:
     __slots__ = ("_fullmatch",)
 
     def __init__(self, pattern: str) -> None:
-        import re2  # 20 ms, and few jobs need it
-
-        options = re2.Options()
-        options.log_errors = False
-        options.dot_nl = True
-        try:
-            compiled = re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
-        except re2.error as error:
-            raise ValueError(f"no regular expression, or too large a one: {error}") from None
+        compiled = _compiled(pattern, never_capture=False)
         if not compiled.groups:
             raise ValueError("has no group (...) that would say which part of a name is the key")
         self._fullmatch = compiled.fullmatch
