@@ -119,7 +119,7 @@ def _objects(source: Source, bucket: Bucket) -> Iterator[tuple[bytes, int, int]]
     """(path, size or ``NO_FILE``, stamp) of each object of an input."""
     wanted = source.format
     if wanted.objnames is not None:
-        yield from named_files(source, bucket, wanted.objnames)
+        yield from named_files(bucket, wanted.objnames)
         return
     prefix, pattern = wanted.prefix or "", None
     if wanted.glob is not None:
@@ -139,9 +139,7 @@ def base_of(source: Source) -> int:
     return len(prefix[: prefix.rfind("/") + 1].encode(*_NAMES))
 
 
-def named_files(
-    source: Source, bucket: Bucket, names: tuple[str, ...]
-) -> Iterator[tuple[bytes, int, int]]:
+def named_files(bucket: Bucket, names: tuple[str, ...]) -> Iterator[tuple[bytes, int, int]]:
     """(path, size, stamp) of each of ``names``; ``MissingShardError`` for those that do not
     exist."""
     found = bucket.stat_many(names)

@@ -98,15 +98,13 @@ def add_recipe(
         for (key, extension, _, _), text in zip(programs, texts, strict=True):
             members.add_text(key, extension, text)
     for number, lines in enumerate(wanted):
-        _add_objects(members, number, lines, sources[number], buckets[number])
+        _add_objects(members, number, lines, buckets[number])
 
 
-def _add_objects(
-    members: Members, number: int, lines: Sequence[Line], source: Source, bucket: Bucket
-) -> None:
+def _add_objects(members: Members, number: int, lines: Sequence[Line], bucket: Bucket) -> None:
     names = tuple(dict.fromkeys(path for _, _, path in lines))
     there: Mapping[bytes, tuple[int, int]] = {
-        path: (size, stamp) for path, size, stamp in named_files(source, bucket, names)
+        path: (size, stamp) for path, size, stamp in named_files(bucket, names)
     }
     for key, extension, name in lines:
         path = name.encode(*_NAMES)

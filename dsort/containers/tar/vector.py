@@ -40,7 +40,7 @@ def _text(text: bytes) -> np.uint64:
 
 _TIME_MASK, _TIME = _text(b"\xff" * 6), _text(b"mtime=")  # by far the most frequent
 _PATH_MASK, _PATH = _text(b"\xff" * 5), _text(b"path=")
-_ZERO, _BLANK, _EQUALS, _NEWLINE = (np.uint8(ord(byte)) for byte in "0 =\n")
+_ZERO, _BLANK, _NEWLINE = (np.uint8(ord(byte)) for byte in "0 \n")
 
 
 class LongNames(Struct):
