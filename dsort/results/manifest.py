@@ -329,7 +329,9 @@ def result_shards(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> ResultSha
             for name in spec.output_names
         }
     records = {shard.name: shard.records for shard in outputs}
-    return ResultShards(records, splits, [shard.xxh3 for shard in outputs])
+    checksums = [shard.xxh3 for shard in outputs]
+    sha256 = [shard.sha256 or "" for shard in outputs]
+    return ResultShards(records, splits, checksums, sha256, [each.file_bytes for each in outputs])
 
 
 def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence[str]) -> bytes:

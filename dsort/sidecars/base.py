@@ -21,11 +21,14 @@ __all__ = ["ResultShards", "Sidecar"]
 class ResultShards(Struct, frozen=True):
     """The shards of a result. ``records``: of each shard by name, in output order; ``splits``: the
     shards of each split, by its name in the spec ("": there is one split); ``checksums``: the XXH3
-    of each shard, in hexadecimal digits."""
+    of each shard, in hexadecimal digits; ``sha256``: the same, "" where the job has none;
+    ``file_bytes``: its size."""
 
     records: Mapping[str, int]
     splits: Mapping[str, Sequence[str]]
     checksums: Sequence[str]
+    sha256: Sequence[str] = ()
+    file_bytes: Sequence[int] = ()
 
 
 class Sidecar:
@@ -41,6 +44,9 @@ class Sidecar:
     """Whether it has files for the whole result."""
     moves: ClassVar[bool] = False
     """Whether these files are in the directory of the shards, if the shards have one."""
+
+    needs_sha256: ClassVar[bool] = False
+    """Whether these files list the SHA-256 of shards."""
 
     def reads(self, extension: str) -> bool:
         """Whether its readers can read shards of ``extension``."""

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from dsort.registry import Registry
 from dsort.sidecars.base import ResultShards, Sidecar
+from dsort.sidecars.croissant import Croissant
 
 if TYPE_CHECKING:
     from dsort.data.members import MemberTable
@@ -146,7 +147,7 @@ class Sizes(Sidecar):
         return sizes(result, common_directory([*result.records]))
 
 
-BUILT_IN: Final = (Wids, Dali, Energon, Lhotse, Lines, HuggingFace, Sizes)
+BUILT_IN: Final = (Wids, Dali, Energon, Lhotse, Lines, HuggingFace, Sizes, Croissant)
 DATABASE: Final = "index.sqlite"
 
 

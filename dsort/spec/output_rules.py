@@ -94,6 +94,14 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
 
 
+@rule
+def _listed_checksums_are_made(spec: SpecFields) -> Iterator[SpecProblem]:
+    wanting = [each.kind for each in kinds_of(spec.index) if each.needs_sha256]
+    if wanting and spec.checksums != "sha256":
+        text = f"{joined(wanting)} lists the SHA-256 of each shard"
+        yield SpecProblem("index", text, "set checksums: sha256, too")
+
+
 # --- containers and codecs -----------------------------------------------------------------------
 
 

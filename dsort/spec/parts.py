@@ -354,7 +354,7 @@ class SpecFields(Part):
         "twice. dali: an index of each shard. energon: .nv-meta/ and an index of each shard. "
         "lhotse: an index of each shard. lines: <shard>.idx, where each line begins. huggingface: "
         "README.md, by which load_dataset finds the shards. sizes: sizes.json, the records of each "
-        "shard.",
+        "shard. croissant: croissant.json; it needs checksums: sha256.",
         examples=["wids", ["dali", "sizes"]],
     )
     lineage: Annotated[Literal["parquet", "jsonl"] | None, LATER] = Field(
