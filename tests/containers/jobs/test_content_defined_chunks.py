@@ -69,7 +69,7 @@ def in_common(one: bytes, other: bytes) -> float:
 def test_results_that_differ_by_a_row_have_most_bytes_in_common(
     tmp_path: Path, compression: str
 ) -> None:
-    fields = {"output_compression": compression, "content_defined_chunks": True}
+    fields: dict[str, Any] = {"output_compression": compression, "content_defined_chunks": True}
     before = written(tmp_path, "before", insert=False, **fields)
     after = written(tmp_path, "after", insert=True, **fields)
     assert in_common(before, after) > 0.7

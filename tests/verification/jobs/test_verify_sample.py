@@ -26,7 +26,8 @@ def sampled(job: FinishedJob, part: float = 0.3, seed: str = "") -> VerifyReport
 
 
 def drawn(job: FinishedJob, part: float = 0.3, seed: str = "") -> frozenset[str]:
-    return Sample(part, seed or job.report.job_id).drawn(job.names)
+    names: frozenset[str] = Sample(part, seed or job.report.job_id).drawn(job.names)
+    return names
 
 
 def flip(job: FinishedJob, name: str) -> None:
