@@ -78,14 +78,14 @@ def test_results_that_differ_by_a_row_have_most_bytes_in_common(
 
 def test_without_it_compressed_pages_behind_the_row_differ(tmp_path: Path) -> None:
     """So that the test above says something."""
-    fields = {
+    fields: dict[str, Any] = {
         "output_compression": "zstd",
         "transform": {"steps": [{"fields": {"keep": ["id", "text"]}}]},
     }
     before = written(tmp_path, "before", insert=False, **fields)
     after = written(tmp_path, "after", insert=True, **fields)
     assert in_common(before, after) < 0.3
-    cut = {**fields, "content_defined_chunks": True}
+    cut: dict[str, Any] = {**fields, "content_defined_chunks": True}
     before = written(tmp_path, "cut-before", insert=False, **cut)
     assert in_common(before, written(tmp_path, "cut-after", insert=True, **cut)) > 0.7
 
