@@ -72,7 +72,7 @@ def test_results_that_differ_by_a_row_have_most_bytes_in_common(
     fields: dict[str, Any] = {"output_compression": compression, "content_defined_chunks": True}
     before = written(tmp_path, "before", insert=False, **fields)
     after = written(tmp_path, "after", insert=True, **fields)
-    assert in_common(before, after) > 0.7
+    assert in_common(before, after) > 0.85
     assert pq.read_table(pa.BufferReader(after)).equals(table(insert=True))
 
 
@@ -87,7 +87,7 @@ def test_without_it_compressed_pages_behind_the_row_differ(tmp_path: Path) -> No
     assert in_common(before, after) < 0.3
     cut: dict[str, Any] = {**fields, "content_defined_chunks": True}
     before = written(tmp_path, "cut-before", insert=False, **cut)
-    assert in_common(before, written(tmp_path, "cut-after", insert=True, **cut)) > 0.7
+    assert in_common(before, written(tmp_path, "cut-after", insert=True, **cut)) > 0.6
 
 
 def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path) -> None:
