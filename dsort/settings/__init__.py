@@ -1,10 +1,8 @@
 """Settings that a user makes once, for all jobs: the data root, and how stores are reached.
 
-In ascending precedence: a store's usual variables (``AWS_ENDPOINT_URL``, ``AIS_ENDPOINT``),
-``~/.config/dsort/dsort.toml``, ``dsort.toml`` in the current directory, ``DSORT_*`` variables; a
-spec or an option takes precedence over all of them. Of the tables of stores the most specific one
-that has a field wins: ``[stores."s3://bucket/prefix"]`` before ``[stores.s3]`` and before the
-variables, which are equivalent to the latter. Credentials are in none of these places.
+In ascending precedence: a store's usual variables (``AWS_ENDPOINT_URL``), the ``dsort.toml`` of the
+user, that of the current directory, ``DSORT_*`` variables; a spec or an option wins over all. Of
+the tables of stores the most specific one with the field wins. Credentials are in none of them.
 """
 
 from __future__ import annotations

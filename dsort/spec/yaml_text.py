@@ -1,9 +1,8 @@
 """Parses YAML with the meaning of JSON, to plain values.
 
-A bare word in YAML means the same as in JSON, or else it is text: ``yes``, ``010``, ``1:30`` and
-``2024-01-01`` are texts, because a shard may have such a name. There are no tags and no duplicate
-keys (as in JSON), and aliases and merge keys (``<<``) only as far as they do not expand the
-document too much.
+A bare word means the same as in JSON, or else it is text (``yes``, ``1:30``, ``2024-01-01``): a
+shard may have such a name. There are no tags and no duplicate keys; aliases and merge keys (``<<``)
+expand the document only so far.
 """
 
 from __future__ import annotations

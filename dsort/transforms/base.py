@@ -1,9 +1,8 @@
 """The contract of a step: what a job does to records after they are read and before it orders them.
 
-To add a step, write a module with a subclass of :class:`Step` and register it (``steps.register``).
 A step receives the records of one input shard at a time, as columns, and returns those that stay.
-The result must depend only on its options and these records: the same job has to give the same
-bytes with any workers, and a task of a dead worker is done again by another worker.
+The result depends only on its options and these records: another worker does the task of a dead
+one again, and makes the same bytes.
 """
 
 from __future__ import annotations

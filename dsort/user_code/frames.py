@@ -1,9 +1,8 @@
 """The messages between a worker and a process of user code: frames with lengths.
 
-There is no pickle: counts and sizes are arrays of integers, names and payloads are bytes, and texts
-are JSON. Records are sent to the process: their description through a pipe, their payload in shared
-memory. Members of a tar are sent back, except for members that are the very ones that were sent,
-which are named.
+There is no pickle: counts and sizes are arrays of integers, names and payloads are bytes, texts are
+JSON. Descriptions of records go through a pipe, payload through shared memory. Members of a tar
+come back, or the names of members that are the very ones that were sent.
 """
 
 from __future__ import annotations

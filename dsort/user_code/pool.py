@@ -1,9 +1,8 @@
 """Several processes of user code for one step: frames are sent to them, and results are returned in
 the order of the frames.
 
-The page of a process shows which record it was running when it ended or took too long. All its
-other records are given to another process. A record that a process was running when it died gets a
-second try in a process of its own, because records before it may have leaked memory.
+The page of a process shows which record it was running when it ended; that record gets a second try
+in a process of its own, because records before it may have leaked memory.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Writes of one file from its first byte to its last, past the page cache.
 
-Bytes that are written once and not read through the page cache need no pages: allocating pages,
-copying into them and releasing them costs more than the write. ``O_DIRECT`` requires whole blocks
-of the file and whole sectors of memory: headers and payloads of a tar are whole sectors, at any
-place in blocks that were read directly. So bytes that do not fill the last block are kept for the
-next write.
+Pages cost more than the write of bytes that are written once. ``O_DIRECT`` requires whole blocks of
+the file and whole sectors of memory, which headers and payloads of a tar are; bytes that do not
+fill the last block are kept for the next write.
 """
 
 from __future__ import annotations

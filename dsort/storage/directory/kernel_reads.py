@@ -3,8 +3,6 @@
 ``io_submit`` hands a run of reads to the kernel, and ``io_getevents`` waits for some of them. A
 read costs half of what it costs in a thread, because no thread has to be woken for each. The files
 have to be open with ``O_DIRECT``: reads of others would block ``io_submit``.
-
-Source: ``linux/aio_abi.h``, and the manual pages of the four calls.
 """
 
 from __future__ import annotations
