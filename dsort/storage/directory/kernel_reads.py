@@ -21,6 +21,7 @@ __all__ = ["KernelReads"]
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2), "riscv64": (0, 1, 4, 2)}
 """The numbers of ``io_setup``, ``io_destroy``, ``io_getevents`` and ``io_submit``, for which libc
 has no functions."""
+# Numbers and structures are those of ``linux/aio_abi.h``.
 _PREAD = 0
 _READ = struct.Struct("=QIIHhIQQqQII")
 """``struct iocb``: data, key, flags of the read, operation, priority, file, memory, size, offset,
