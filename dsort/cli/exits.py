@@ -11,10 +11,8 @@ from types import TracebackType
 from dsort.cli import output
 from dsort.errors import DsortError, InvariantError, JobStoppedError, SpecError
 
-__all__ = ["SAMPLED", "exit_code", "exit_table", "report_bug", "report_error", "report_usage"]
+__all__ = ["exit_code", "exit_table", "report_bug", "report_error", "report_usage"]
 
-SAMPLED = 7
-"""A check without a difference that did not read all of a result."""
 BUG_HINT = (
     "this is a bug of dsort, not a mistake of yours: please report it, "
     "with what `--debug` adds to this message"
@@ -31,13 +29,10 @@ def exit_code(error: DsortError) -> int:
 def exit_table() -> list[tuple[str, str]]:
     """All exit codes with their meanings, taken from the error tree."""
     rows = {"0": "done"}
-    sampled = "no difference in a sample: the rest was not read"
     for kind in sorted(DsortError.__subclasses__(), key=lambda kind: kind.exit_code):
         code = "129, 130, 143" if kind is JobStoppedError else str(kind.exit_code)
         meaning = " ".join((kind.__doc__ or kind.__name__).split()).partition(". ")[0].rstrip(".")
         meaning = meaning[0].lower() + meaning[1:]
-        if kind is JobStoppedError:  # the last one
-            rows[str(SAMPLED)] = sampled
         rows[code] = f"{rows[code]}; or {meaning}" if code in rows else meaning
     return list(rows.items())
 

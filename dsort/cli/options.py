@@ -295,7 +295,7 @@ VerifySample = Annotated[
         help="Read a random part of the output shards, as 1% or 0.01, and at least one of them. "
         "Of the other shards, only names, sizes and the counts in the manifest are checked. "
         "Nothing is compared with the inputs: a missing, changed or foreign record that the "
-        "manifest agrees with is not found. Without a difference, the exit code is 7.",
+        "manifest agrees with is not found.",
     ),
 ]
 SampleSeed = Annotated[
