@@ -173,6 +173,9 @@ _TOKEN_VERBS: Final = (
     _Verb("ls", "token:ls", "List tokens, without their secrets."),
     _Verb("rm", "token:rm", "Remove a token."),
 )
+_VIEW_VERBS: Final = (
+    _Verb("export", "view:export", "List the ranges of a view for other programs."),
+)
 _SPEC_VERBS: Final = (
     _Verb("check", "start:check", "Check a job spec."),
     _Verb("schema", "start:schema", "Print the JSON Schema of a job spec."),
@@ -191,6 +194,7 @@ _GROUPS: Final[Mapping[str, _Group]] = {
     "schedule": _Group("Service", "Jobs that a service submits at set times.", _SCHEDULE_VERBS),
     "token": _Group("Service", "Tokens of the users of a service.", _TOKEN_VERBS),
     "transforms": _Group("Service", "Transforms with names and versions.", _TRANSFORM_VERBS),
+    "view": _Group("Look", "Views for other programs.", _VIEW_VERBS),
     "spec": _Group("Tools", "Check job specs, and print their schema.", _SPEC_VERBS),
 }
 

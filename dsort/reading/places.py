@@ -34,7 +34,7 @@ from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.made import MadeBucket
 from dsort.storage.ref import BucketRef
 
-__all__ = ["ShardPlace", "Where", "find_shard", "find_shards"]
+__all__ = ["ShardPlace", "Where", "find_shard", "find_shards", "shards_of_result"]
 
 NAMES_A_BATCH: Final = 10_000
 _SHOWN_MAX: Final = 3
@@ -77,7 +77,7 @@ def find_shards(where: Where, job_id: str | None, options: RunOptions) -> Iterat
     """The shards of ``where``, which is as for :func:`dsort.read_shards`. Raises ``InputError`` and
     its subclasses, ``SpecError``, ``StorageError``."""
     if isinstance(where, JobReport) or (isinstance(where, (str, Path)) and job_id is not None):
-        return _of_result(find_result(where, options, job_id=job_id), options)
+        return shards_of_result(find_result(where, options, job_id=job_id), options)
     if isinstance(where, (str, Path)):
         return _one_place(str(where), options)
     return _listed(where, options)
@@ -105,11 +105,11 @@ def _in_view(bucket: Bucket, name: str, options: RunOptions) -> ShardPlace:
 
 def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
     if text.endswith(".json") or re.fullmatch(OF_A_JOB, text):
-        return _of_result(find_result(text, options), options)
+        return shards_of_result(find_result(text, options), options)
     if _is_bucket(text, options):
         return _of_bucket(text, options)
     if moment_of_id(text):
-        return _of_result(find_result(text, options), options)
+        return shards_of_result(find_result(text, options), options)
     head, slash, tail = text.rpartition("/")
     at = _TEMPLATE.search(text)
     if at is not None:
@@ -140,7 +140,8 @@ def _is_bucket(text: str, options: RunOptions) -> bool:
         return False
 
 
-def _of_result(found: FoundJob, options: RunOptions) -> Iterator[ShardPlace]:
+def shards_of_result(found: FoundJob, options: RunOptions) -> Iterator[ShardPlace]:
+    """The shards of a result."""
     return _of_manifest(found, parse_manifest(found.read()), options)
 
 

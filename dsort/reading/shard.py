@@ -297,6 +297,18 @@ class Shard(ClosesOnExit, Sequence[Record]):
             return None
         return self._contents.index if self._contents.odd is None else None
 
+    @property
+    def stored_index(self) -> RecordIndex | None:
+        """The places of its records in the stored bytes, with a start of -1 for content that is not
+        a range of these. None if a codec or a compressed member makes all or some of them other
+        bytes."""
+        if self._table is not None or self._open_bytes().codec is not None:
+            return None
+        odd, rows = self._contents.odd, self._contents.rows
+        if odd is not None and odd.compressed_bytes is not None:
+            return None if bool((odd.compressed_bytes[rows] >= 0).any()) else self._contents.index
+        return self._contents.index
+
     def _number_of(self, key: str) -> int:
         numbers = self._keys.numbers_of(key)
         if numbers:

@@ -181,10 +181,15 @@ class ViewBucket(MadeBucket):
         at = min(int(np.searchsorted(found.at, offset, "right")), len(found.shard)) - 1
         if at < 0 or found.shard[at] < 0:
             return None
-        bucket, inside = self.inputs, self._known[int(found.shard[at])].name
-        if isinstance(bucket, Routed):
-            bucket, inside = bucket.route(inside)
-        return f"{bucket.uri.rstrip('/')}/{inside}", int(found.start[at] + offset - found.at[at])
+        url = object_uri(*self.input_at(int(found.shard[at])))
+        return url, int(found.start[at] + offset - found.at[at])
+
+    def input_at(self, shard: int) -> tuple[Bucket, str]:
+        """(bucket, name in it) of input shard number ``shard``."""
+        name = self._known[shard].name
+        if isinstance(self.inputs, Routed):
+            return self.inputs.route(name)
+        return self.inputs, name
 
     def _output(self, name: str) -> ManifestOutput:
         output = self._outputs.get(name)
@@ -212,6 +217,11 @@ class ViewBucket(MadeBucket):
         if int(rows.record.max(initial=-1)) >= output.records:
             raise CorruptShardError(output.name, 0, "it has more records than its manifest says")
         return Extents.of(rows, schema)
+
+
+def object_uri(bucket: Bucket, name: str) -> str:
+    """The URI of an object."""
+    return f"{bucket.uri.rstrip('/')}/{name}"
 
 
 class Extents(Struct, frozen=True, eq=False):

@@ -130,6 +130,7 @@ MODULES = {
     "dsort.reading.record_index": "adjacent_records RecordIndex",
     "dsort.reading.shard_reader": "ShardReader",
     "dsort.reading.view": "open_view ViewBucket",
+    "dsort.reading.view_records": "get_batch_requests MemberRange ViewRecord",
     "dsort.results": "journal",
     "dsort.results.hooks": "call_command call_webhook",
     "dsort.results.job_ids": "moment_of_id new_job_id",

@@ -13,12 +13,14 @@ from dsort.cli.main import whole_app
 
 WITHOUT_JSON: Final = {
     "cat": "writes the bytes of a shard, and nothing else",
+    "view export": "writes JSON lines, or requests in JSON",
     "serve": "runs until it is stopped; --url-file has its address",
 }
 WITHOUT_SERVER: Final = {
     "verify": "no route reads inputs and outputs again; `verify` of a spec does, in the job",
     "where": "no route reads lineages",
     "materialize": "no route copies shards; the spec of a view without `output: view` writes them",
+    "view export": "no route lists the ranges of a view",
     "remove": "no route finds the shards that hold some keys, which the job's spec needs",
     "serve": "is the service",
     "gen-shards": "no route writes test shards",
