@@ -1,7 +1,7 @@
-"""What reading a shard that an attacker made may cost: the law of every reader of shards.
+"""The time and memory that a hostile shard may cost: the law of every reader of shards.
 
-A reader is what looks into one shard: a scan, ``dsort.open``, ``dsort.read_shards``, ``dsort
-inspect``, ``dsort cat``, the loader, and the looks of the service. ``tests/support/bounds.py``
+Readers of shards are a scan, ``dsort.open``, ``dsort.read_shards``, ``dsort inspect``, ``dsort
+cat``, the loader, and the processes of the service that read a shard. ``tests/support/bounds.py``
 measures readers by this law.
 """
 

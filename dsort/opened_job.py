@@ -1,4 +1,5 @@
-"""Opens the job of a spec: its buckets, its runtime, its pipeline, what user code may use."""
+"""Opens the job of a spec: its buckets, its runtime, its pipeline, what user code may use. ``api``
+calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a process that has done what it was for."""
+"""Ends a process that has done its work."""
 
 from __future__ import annotations
 

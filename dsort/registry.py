@@ -1,4 +1,4 @@
-"""What dsort knows by a name: its own algorithms, steps and stores, and those of packages."""
+"""Things with a name in specs: algorithms, steps and stores, of dsort and of packages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Try again what failed and may go well the next time: stores, the database, the service.
+"""Repeats calls that failed and may succeed the next time: to stores, the database, the service.
 
-Ours, and not tenacity: its clock and its random numbers are global, and a call that goes well costs
-11.6 µs in place of 0.7.
+It is not tenacity, whose clock and random numbers are global, and which makes a call that succeeds
+take 11.6 µs in place of 0.7.
 """
 
 from __future__ import annotations

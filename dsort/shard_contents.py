@@ -1,8 +1,8 @@
-"""What one shard holds, found by key, name or number, and streamed: for ``dsort cat``; and all of
-it in a summary: for ``dsort inspect``.
+"""Finds and streams records and members of one shard (``dsort cat``), and makes a summary of all of
+them (``dsort inspect``).
 
-Of a shard that is larger than a small buffer only headers are read to find something in it, where
-its container has payloads between them; then the payload that is asked for.
+If a shard is larger than a small buffer, and its container has payloads between headers, only the
+headers are read to find a member; then its payload is read.
 """
 
 from __future__ import annotations

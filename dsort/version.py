@@ -1,6 +1,6 @@
 """The version of dsort: the only place that has it.
 
-Not asked of what is installed, for a checkout may be newer than what its environment knows of it.
+The metadata of the installed distribution may be older than a checkout, so they are not read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A job spec, built in Python one call after the other: ``dsort.read(...)....write(...)``.
 
-The builder keeps nothing but fields of the spec: each call sets one or several of them from Python
-values. The result is a ``JobSpec``, or a ``SpecError`` with all problems at once, which names the
-calls.
+``builder`` has the chain of calls, and is the first to read; ``fields``, ``outputs`` and ``steps``
+set fields of the spec from Python values. The result is a ``JobSpec``, or a ``SpecError`` with all
+problems at once, which names the calls.
 """
 
 from __future__ import annotations

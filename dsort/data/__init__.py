@@ -1,6 +1,6 @@
 """The content of a shard in columns: members, records, the record index, hashes and tallies.
 
-It gets the members that a container has found, and makes records with their keys, hashes and byte
-ranges, shape ``(n,)`` each, for ordering, cutting, spilling and verification. Everything here is
-pure: no module opens a file.
+A container makes ``members``, ``records`` groups them by key, and ``index`` lists the columns of
+the record index: read these three first. A column has an entry for each record, or the bytes of
+texts and their offsets. Everything here is pure: no module opens a file.
 """

@@ -1,8 +1,8 @@
 """Loads the records of shards for training.
 
-From a dataset, a rank and a seed it makes batches of samples in the form of webdataset, in an order
-that any number of ranks can resume. The extra ``loader`` installs Pillow, for decoding; PyTorch is
-never imported here.
+From a dataset, a rank and a seed, ``loader`` (read it first) makes batches of samples in the form
+of webdataset; any number of ranks can resume the order, which ``order`` computes. The extra
+``loader`` installs Pillow, for decoding; PyTorch is never imported here.
 """
 
 from dsort.loader.loader import Loader, LoaderState

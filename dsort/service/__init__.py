@@ -1,7 +1,6 @@
 """The job service: a queue of jobs and schedules behind a REST API, with its database.
 
-Clients send HTTP requests with specs; their tokens decide what they may do. Each job runs in a
-process of its own through ``dsort.api``. The service returns the state of jobs as JSON, metrics,
-and events as they happen. Several replicas may share one database. The service never touches
-payload.
+Read ``service`` first: all parts in one object, without HTTP. ``api`` has the routes, ``jobs`` and
+``schedules`` the rows, ``hosting`` the processes: each job runs in one of its own, through
+``dsort.api``. Several replicas may share one database. The service never touches payload.
 """

@@ -1,6 +1,6 @@
 """Job specs: reads, checks and completes what a user writes.
 
-A spec is a file, a text or a mapping, in JSON, YAML or an older dialect of AIStore. The result is a
-frozen :class:`JobSpec`, complete and checked, or a ``SpecError`` with all of its problems, each
-with its field and a hint. Nothing here opens a bucket.
+A file, text or mapping in JSON, YAML or an older dialect of AIStore becomes a :class:`JobSpec`
+(``model``, the first to read), frozen, complete and checked, with warnings; or a ``SpecError`` with
+all problems, each with field and hint (``load``). Nothing here opens a bucket or decides on data.
 """

@@ -1,6 +1,6 @@
 """User code: runs a user's functions and programs on records, in separate processes.
 
-A worker sends records in frames, and receives their results as members of a tar. The process at the
-other end (``child``) may raise, hang, leak or be killed: the worker then decides what happens to
-the record that it was running, and all other records get the same results as without that.
+Read ``pool`` first. A worker sends records in frames, and receives their results as members of a
+tar. The process at the other end (``child``) may raise, hang, leak or be killed. The worker then
+decides about the record that was running; all others get the same results as without the failure.
 """

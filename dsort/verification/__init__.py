@@ -1,6 +1,6 @@
 """Verification: whether an output bucket holds exactly what the job's spec makes of its inputs.
 
-The input is a manifest, the result a report of the differences. ``inputs`` and ``outputs`` read the
-shards of each side again, ``comparison`` and ``order`` compare them, ``findings`` collects the
-problems. Nothing that the job planned or indexed is used, so that a wrong decision shows.
+Read ``verify`` first: a manifest goes in, a report of the differences comes out. ``inputs`` and
+``outputs`` read the shards of each side again, ``comparison`` and ``order`` compare them,
+``findings`` collects problems. Nothing that the job planned is used, so that wrong decisions show.
 """

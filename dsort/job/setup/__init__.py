@@ -1,2 +1,3 @@
-"""What a job finds, measures and checks before it reads its first record: inputs, names of outputs,
-memory, disks and code. ``dsort/job/resolve.py`` calls it."""
+"""Prepares a job before it reads its first record: it finds and checks inputs, names of outputs,
+memory, disks and code. ``dsort/job/resolve.py`` calls the modules here; read ``new_job`` (options
+and spec to a job) and ``worker_setup`` (a job to its workers) first."""

@@ -1,5 +1,6 @@
 """The database: tables, migrations, and transactions that are committed in groups.
 
-This package takes the address of a SQLite or PostgreSQL database, brings the tables up to date, and
-provides reading and writing transactions. ``jobs`` and ``schedules`` turn rows into values.
+``tables`` has the whole schema: read it first. ``engine`` opens the address of a SQLite or
+PostgreSQL database, brings the tables up to date, and provides reading and writing transactions.
+``jobs`` and ``schedules`` of the service turn rows into values.
 """
