@@ -44,6 +44,7 @@ from dsort.storage.routed import BucketPlace
 
 if TYPE_CHECKING:
     from dsort.job.streams import Streams
+    from dsort.order.like import KeyPlaces
 
 __all__ = ["Listener", "open_place", "opened_job"]
 
@@ -90,6 +91,7 @@ def opened_job(
         # A job that is resumed only to be stopped must be taken first: it has left files.
         is_to_clean = before is not None and flag.requested
         keymap = load() if is_to_clean else flag.wait_for(load)
+        spec, order = (spec, None) if is_to_clean else _pinned(spec, options, flag)
         steps = flag.wait_for(partial(load_steps, spec, options)) if steps_of(spec) else ()
         room = CodeRoom()
         if any(step.needs == "payload" for step in steps) and not is_to_clean:
@@ -101,7 +103,7 @@ def opened_job(
             if options.runtime == "local":
                 room = room_here(steps, cores())
             steps = flag.wait_for(partial(described_steps, steps, options))
-        pipeline = compile_pipeline(spec, steps=steps, keymap=keymap)
+        pipeline = compile_pipeline(spec, steps=steps, keymap=keymap, places=order)
         job = Job(
             job_id=job_id,
             spec=spec,
@@ -113,9 +115,19 @@ def opened_job(
             reporter=Reporter(job_id, spec, pipeline.reading.containers, on_event),
             attempt=JobAttempt(buckets[1], job_id, runtime, before or JournalState()),
             found=Found(Manifest.empty(spec), memory, room),
-            outcome=Outcome(output_names(spec, keymap)),
+            outcome=Outcome(output_names(spec, keymap, order.names if order else ())),
         )
         yield job, tally
+
+
+def _pinned(spec: JobSpec, options: RunOptions, stop: StopFlag) -> tuple[JobSpec, KeyPlaces | None]:
+    """(the spec with the manifest of the result that ``like`` names, the places of its keys)."""
+    if not spec.like:
+        return spec, None
+    from dsort.result_order import load_places, pinned  # few jobs are like others
+
+    spec = stop.wait_for(partial(pinned, spec, options))
+    return spec, stop.wait_for(partial(load_places, spec, options))
 
 
 def _input_places(

@@ -27,7 +27,7 @@ ROOMS = (
     {"web"},
     {"model"},
     {"verification"},
-    {"amendments", "loader", "materialization", "shard_contents"},
+    {"amendments", "loader", "materialization", "result_order", "shard_contents"},
     {"reading"},
     {"job"},
     {"results"},
@@ -94,6 +94,7 @@ JUDGED = ("dsort.job.surveys", "dsort.workers")
 FEATURES = {
     "exact outputs": ("job/surveys/exact_outputs", "workers/operators/outputs"),
     "mix": ("job/surveys/mix", "workers/operators/mix"),
+    "like": ("job/like", "workers/operators/like"),
     "known keys": ("job/known_keys", "workers/operators/known_keys"),
 }
 """Features of the engine, and the files that each is: one for the coordinator, one for workers."""

@@ -110,6 +110,7 @@ class OutputCalls(BuilderFields):
         "output_shard_count": "write(count=...)",
         "equalize": "equalize(...)",
         "keep_shards": "keep_shards()",
+        "like": "like(...)",
         "split": "split(...)",
         "outputs": "split(...)",
         "split_by": "split(by=...)",
@@ -232,6 +233,11 @@ class OutputCalls(BuilderFields):
     def keep_shards(self) -> Self:
         """Write each input shard as one output shard of the same name."""
         return self._with("keep_shards", {"keep_shards": True}, shown={})
+
+    def like(self, result: str) -> Self:
+        """Order and cut as another result is, by key: the path or URI of its manifest or view, or
+        its bucket."""
+        return self._with("like", {"like": result}, shown={"_result": result})
 
     def convert(
         self,

@@ -30,6 +30,7 @@ from dsort.job.extraction import (
     retry_after_lost_scratch,
 )
 from dsort.job.job import Job
+from dsort.job.like import refuse_missing
 from dsort.job.order import (
     Ordering,
     cut_partitions,
@@ -140,6 +141,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     else:
         _check_nothing_lost(dropped, extraction, ordering)
     kept = sum(facts.records for facts in ordered)
+    retry_after_lost_scratch(ordering, lambda: refuse_missing(job, extraction, kept))
     encoded = NOT_MEASURED
     if job.pipeline.measures_encoded:
         encoded = encoded_sizes(ordering, sum(facts.stored_bytes for facts in ordered))

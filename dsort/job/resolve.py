@@ -42,6 +42,7 @@ from dsort.moves.input_shard import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.naming.names import directory_of, is_hidden, shortened
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions
+from dsort.order.like import Like
 from dsort.pipeline.movement import WAYS
 from dsort.results.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.results.journal import note_elsewhere
@@ -169,8 +170,9 @@ def _resolve_again(job: Job) -> None:
         job.stop.wait_for(lambda: list_files_again(job))
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     if job.found.resolved.keymap != _keymap_digest(job):
+        what = f"the result {job.spec.like}" if job.spec.like else ""
         raise ChangedInputError(
-            f"the external key map {job.spec.ekm_file} changed since the job began",
+            f"{what or f'the external key map {job.spec.ekm_file}'} changed since the job began",
             hint="put it back, or start the job again",
         )
     if job.found.resolved.steps != _steps_digest(job):
@@ -266,6 +268,8 @@ def _steps_digest(job: Job) -> str:
 
 def _keymap_digest(job: Job) -> str:
     """A digest that is the same for key maps that place all records the same; "" without a map."""
+    if isinstance(job.pipeline.algorithm, Like):
+        return job.pipeline.algorithm.known.digest()
     if not job.pipeline.keymap:
         return ""
     entries, state = job.pipeline.keymap.entries, xxhash.xxh3_128()

@@ -81,6 +81,8 @@ class CutRule(Struct, frozen=True):
     ``inputs``: the number of input shards, each of which ends an output shard: shard ``n`` has the
     records of input ``n``, which come in this order, and may be empty.
 
+    ``counts``: the number of records of each shard, which may be 0.
+
     ``header_bytes``: bytes that are counted for each member, besides its payload.
 
     ``is_plain``: sizes measured for other outputs do not apply, as no codec is around these shards.
@@ -98,6 +100,7 @@ class CutRule(Struct, frozen=True):
     header_bytes: int = 0
     is_plain: bool = False
     inputs: int = 0
+    counts: tuple[int, ...] = ()
     of_outputs: tuple[CutRule, ...] = ()
 
     def of_group(self, group: int) -> CutRule:
@@ -107,6 +110,8 @@ class CutRule(Struct, frozen=True):
     def records_in(self, number: int) -> int | None:
         """How many records shard ``number`` of a group has, if the rule fixes it. Records left over
         behind ``count`` shards (``records_total`` may be too small) go to one more shard."""
+        if self.counts:
+            return self.counts[number] if number < len(self.counts) else None
         if self.count is not None:
             if number >= self.count:
                 return None
@@ -272,7 +277,7 @@ def _close_at(
         until, closes = _full_at(rule, rule.size_bytes, state, running, row, stop)
     records = rule.records_in(state.number)
     if records is not None:
-        assert records > state.records, (rule, state)
+        assert records > state.records or not records, (rule, state)
         until_counted = row + records - state.records
         if until_counted <= until:
             return until_counted, True

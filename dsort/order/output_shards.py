@@ -197,7 +197,7 @@ def _with_empty_ones(shards: OutputShards, rule: CutRule) -> OutputShards:
     for group, each in enumerate(rule.of_outputs or (rule,)):
         there = numbers[groups == group]
         # np.setdiff1d loads numpy.ma: 50 million instructions of each job.
-        is_missing = np.ones(each.inputs or each.count or 0, np.bool_)
+        is_missing = np.ones(each.inputs or each.count or len(each.counts), np.bool_)
         is_missing[there[there < len(is_missing)]] = False
         empty += [(group, number) for number in np.flatnonzero(is_missing).tolist()]
     if not empty:

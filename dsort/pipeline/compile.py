@@ -32,13 +32,19 @@ from dsort.transforms.strata import class_by
 
 if TYPE_CHECKING:
     from dsort.keymap.match import KeyMap  # few jobs have one
+    from dsort.order.like import KeyPlaces
 
 
 def compile_pipeline(
-    spec: JobSpec, *, steps: Sequence[Step] | None = None, keymap: KeyMap | None = None
+    spec: JobSpec,
+    *,
+    steps: Sequence[Step] | None = None,
+    keymap: KeyMap | None = None,
+    places: KeyPlaces | None = None,
 ) -> Pipeline:
     """Return what a job with ``spec`` does to its records. ``steps``: the steps of the spec, with
-    the files that they name already read; ``keymap``: the key map, already read."""
+    the files that they name already read; ``keymap``: the key map, already read;
+    ``places``: those of the result that ``like`` names."""
     reading = _reading(spec)
     carrier = written_container(spec, carrier_extension(spec))
     return Pipeline(
@@ -48,7 +54,7 @@ def compile_pipeline(
         keymap=keymap,
         deduplication=_deduplication(spec),
         mix=_mix(spec),
-        algorithm=_algorithm(spec),
+        algorithm=_algorithm(spec, places),
         join=_join(spec),
         division=_division(spec),
         carrier=carrier,
@@ -56,6 +62,7 @@ def compile_pipeline(
         result=ResultRules(
             checks_content=spec.verify == "content",
             keeps_shards=spec.keep_shards,
+            counts=() if places is None else places.counts,
             equalizes=spec.equalize is not None,
             sidecars=spec.index,
             lineage=spec.lineage,
@@ -122,7 +129,7 @@ def _reading(spec: JobSpec) -> Reading:
             incomplete_shards=config.incomplete_shards,
             concatenated_shards=config.concatenated_shards,
             records_only="wids" in spec.index,
-            duplicate_keys=config.duplicate_keys,
+            duplicate_keys="abort" if spec.like else config.duplicate_keys,
         ),
         makes_shards=spec.ingest is not None,
         key_field=spec.key_field,
@@ -194,9 +201,13 @@ def _mix(spec: JobSpec) -> Mix | None:
     )
 
 
-def _algorithm(spec: JobSpec) -> Algorithm:
+def _algorithm(spec: JobSpec, places: KeyPlaces | None) -> Algorithm:
     """The algorithm that orders records. Where inputs are joined and a single piece of a record
     does not decide its place, this is an algorithm by places, which an earlier pass finds."""
+    if places is not None:
+        from dsort.order.like import Like  # few jobs are like others
+
+        return Like(places)
     own = spec.algorithm.build()
     if spec.join is None or own.joins:
         return own

@@ -150,13 +150,15 @@ class OutputForm(Struct, frozen=True):
 class ResultRules(Struct, frozen=True):
     """What the spec wants of the result as a whole. ``checks_content``: records are compared by
     their content before the commit; ``keeps_shards``: each input shard becomes one output shard;
-    ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of files
-    beside the shards. ``lineage``: the form of the file that lists where each record was and is;
-    None: no such file. ``is_view``: files of ranges of the inputs are written in place of
+    ``counts``: the numbers of records of the output shards, where those of another result are
+    meant; ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of
+    files beside the shards. ``lineage``: the form of the file that lists where each record was and
+    is; None: no such file. ``is_view``: files of ranges of the inputs are written in place of
     shards. ``checksums``: the digest of each shard beside XXH3; None: no such digest."""
 
     checks_content: bool = False
     keeps_shards: bool = False
+    counts: tuple[int, ...] = ()
     equalizes: bool = False
     sidecars: tuple[str, ...] = ()
     lineage: Literal["parquet", "jsonl"] | None = None

@@ -212,8 +212,9 @@ WARNING_TEXTS = {  # [singular|plural]
     "they are unpacked in (unsafe_names: rename mends that): {names}",
     "unsafe_names_renamed": "{count} members had names or link targets that lead out of the "
     "directory they are unpacked in, and were renamed: {names}",
-    "ekm_missing_key": "{count} records have no place in the external key map, or several; "
-    "they went to ekm_default if there is one, else they were dropped: {names}",
+    "ekm_missing_key": "{count} records have no place in the external key map, or several, or "
+    "none in the result that like names; they went to ekm_default if there is one, else they were "
+    "dropped: {names}",
     "ekm_malformed_line": "{count} lines of the external key map are malformed: {names}",
 }
 

@@ -320,6 +320,18 @@ EXCLUDES: Final = (
     ),
     Excludes(
         (
+            *("output_format", "outputs", "ekm", "ekm_file", "ekm_default", "split", *_SIZES),
+            *("keep_shards", "equalize", "remove_stale", "amend", "output_bck"),
+        ),
+        "like",
+        "shards are those of the other result",
+    ),
+    Excludes(
+        ("weights", "duplicate_keys"), "like", "each of its records is one record of the inputs"
+    ),
+    Excludes(("join",), "like", hint=_BEHIND, text="join cannot be combined with like"),
+    Excludes(
+        (
             *("outputs", "ekm", "ekm_file", "index", "checksums", "lineage", "on_shard"),
             "remove_stale",
             "output: view",

@@ -90,7 +90,11 @@ class JobSpec(SpecFields, defer_build=False):
     @property
     def keys_are_unique(self) -> bool:
         """Whether two records of the result must not have the same key."""
-        return self.join is not None or self.config.duplicate_keys not in ("ignore", "warn")
+        return (
+            self.join is not None
+            or bool(self.like)
+            or self.config.duplicate_keys not in ("ignore", "warn")
+        )
 
     def with_seed(self, seed: str) -> JobSpec:
         """This spec with ``seed``: the spec of a shuffle without a seed, after one was drawn."""

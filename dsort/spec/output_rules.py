@@ -229,7 +229,7 @@ def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
 def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
     given, shared = spec.output_format, [*_unnamed(spec)]
     if not spec.outputs:
-        if given is None and not spec.has_key_map and not spec.keep_shards:
+        if given is None and not (spec.has_key_map or spec.keep_shards or spec.like):
             hint = 'e.g. "shard-%06d" (or an external key map: ekm)'
             yield SpecProblem("output_format", "is required", hint)
         elif not spec.split and SPLIT_FIELD in (given or ""):

@@ -150,6 +150,15 @@ class SpecFields(Part):
         "leave of its records, in their order. For algorithm none, in place of output_format and "
         "of what says where shards end. A shard of which no record is left stays, empty.",
     )
+    like: Annotated[str, LATER] = Field(
+        default="",
+        max_length=4096,
+        description="Another result: the path or URI of its manifest or view, or a bucket, whose "
+        "newest result is meant. Output shards get the names of its shards, and record n of a "
+        "shard is the record of the inputs with the key of record n there. A key that the inputs "
+        "lack, or have twice, is an error; ekm_missing_key is for records that it lacks.",
+        examples=["images-shuffled", "s3://bucket/.dsort/20260131-235959-4f2a9c/manifest.json"],
+    )
     split: SplitName = Field(
         default="",
         description="The name of the split that the outputs are: {split} of output_format, and "

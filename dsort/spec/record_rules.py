@@ -309,6 +309,9 @@ def _records_can_be_in_that_order(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.keep_shards and spec.algorithm.kind != "none":
         text = f"{spec.algorithm.kind} cannot be combined with keep_shards: records stay in their "
         yield SpecProblem("algorithm.kind", f"{text}shards", "use none, or leave it out")
+    if spec.like and spec.algorithm.kind != "none":
+        text = f"{spec.algorithm.kind} cannot be combined with like: records come as in the other "
+        yield SpecProblem("algorithm.kind", f"{text}result", "leave it out")
 
 
 @rule

@@ -92,7 +92,7 @@ def _require(spec: SpecFields) -> object:
 
 def _algorithm(spec: SpecFields) -> object:
     algorithm = spec.algorithm
-    if spec.keep_shards and "kind" not in algorithm.model_fields_set:
+    if (spec.keep_shards or spec.like) and "kind" not in algorithm.model_fields_set:
         algorithm = algorithm_model().model_validate({"kind": "none"})
     defaults = algorithm.type.own_defaults()
     own = {name: each for name, each in defaults.items() if getattr(algorithm, name) is None}
@@ -115,7 +115,7 @@ _DEFAULTS: Final[Mapping[str, Callable[[SpecFields], object]]] = {
 
 
 def _ends_by_size(spec: SpecFields) -> bool:
-    return not spec.keep_shards and any(
+    return not (spec.keep_shards or spec.like) and any(
         target.count is None and (target.size_bytes is not None or target.records is None)
         for target in spec.targets
     )

@@ -23,6 +23,7 @@ from dsort.expressions.expression import text_of_value
 from dsort.job.setup.user_code import CodeAgain
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.equal_keys import JoinRule
+from dsort.order.like import Like
 from dsort.pipeline.pipeline import Pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import ManifestInput
@@ -270,6 +271,11 @@ class InputReader:
 
     def _templates(self, records: FormedRecords, members: MemberTable) -> Int32s:
         """The template that the key map gives each record, -1 for none; 0 without a key map."""
+        algorithm = self._pipeline.algorithm
+        if isinstance(algorithm, Like):
+            places = algorithm.known.place_of
+            groups = [0 if key in places else -1 for key in records.keys.tolist()]
+            return np.array(groups, np.int32)
         if self._keymap is None:
             return np.zeros(len(records), np.int32)
         own, offsets = members.names.take(records.member_rows), records.member_offsets

@@ -249,10 +249,20 @@ class ShardFacts(Struct, frozen=True):
 
 
 def check_cuts(
-    facts: Sequence[ShardFacts], spec: JobSpec, names: OutputNames, findings: Findings
+    facts: Sequence[ShardFacts],
+    spec: JobSpec,
+    names: OutputNames,
+    findings: Findings,
+    counts: Sequence[int] = (),
 ) -> None:
-    """Check that every shard ends where the spec sets its end, neither before nor after."""
+    """Check that every shard ends where the spec sets its end, neither before nor after.
+    ``counts``: the numbers of records of the shards of the result that ``like`` names."""
     targets = spec.targets
+    if spec.like:
+        if [shard.records for shard in facts] != [*counts]:
+            text = "the shards have other numbers of records than those of the result in like"
+            findings.problem("cut", "", "", text)
+        return
     if spec.keep_shards:
         if len(facts) != names.templates[0].count:
             text = f"there are {len(facts):,} output shards, one for each input was asked for"

@@ -30,6 +30,7 @@ from dsort.naming.names import first_few
 from dsort.options import RunOptions, open_result, open_with_settings
 from dsort.pipeline.compile import compile_pipeline, container_options
 from dsort.reading.shard_reader import ShardReader
+from dsort.result_order import load_places
 from dsort.results.earlier_results import Replacement, replacements
 from dsort.results.manifest import Manifest, ManifestOutput, parse_manifest
 from dsort.results.report import Event
@@ -202,11 +203,14 @@ class _Verification:
             memory_max_bytes=options.memory_max_bytes,
         )
         keymap = load_keymap(manifest.spec, Tally())
+        places = load_places(manifest.spec, options)
+        self._counts = places.counts if places else ()
+        inputs = [shard.name for shard in manifest.inputs]
         self._names = output_names(
-            manifest.spec, keymap, [shard.name for shard in manifest.inputs]
+            manifest.spec, keymap, places.names if places else inputs
         ).counted_in([shard.name for shard in manifest.outputs])
         steps = load_steps(manifest.spec, options)
-        self.pipeline = compile_pipeline(manifest.spec, steps=steps, keymap=keymap)
+        self.pipeline = compile_pipeline(manifest.spec, steps=steps, keymap=keymap, places=places)
         self._code: CodeAgain | None = None
         self._known = self._known_keys()
 
@@ -265,12 +269,14 @@ class _Verification:
         )
         repeats_allowed = not manifest.spec.keys_are_unique
         has_keys, algorithm = all(each.keyed for each in compared), manifest.spec.algorithm.build()
+        if manifest.spec.like:
+            algorithm = self.pipeline.algorithm
         watch = OrderWatch(self.pipeline, algorithm, has_keys=has_keys)
         may_merge = repeats_allowed and not is_compared
         outputs = self._read_outputs(output_reader, places, watch, may_merge=may_merge)
         named = NamedOutputs(outputs, output_reader, findings)
         if not len(self._removed):  # else shards end where they ended before
-            check_cuts(outputs.facts, manifest.spec, self._names, findings)
+            check_cuts(outputs.facts, manifest.spec, self._names, findings, self._counts)
         elif not is_compared:  # the comparison with the inputs reports such records, too
             named.check_removed(self._removed)
         self._shared.md5 |= outputs.md5

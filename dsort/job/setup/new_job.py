@@ -113,13 +113,16 @@ def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> s
 
 def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = ()) -> OutputNames:
     """The names of the job's output shards. ``inputs``: the names of its input shards, once they
-    are known. ``SpecError`` if outputs cannot have these names."""
+    are known; with ``like``, of the shards of the other result. ``SpecError`` if outputs cannot
+    have these names."""
     suffix = spec.names_suffix
-    if spec.keep_shards:
+    if spec.keep_shards or spec.like:
         try:
             return KeptNames.of_inputs(inputs, spec.output_extension, suffix)
         except ValueError as error:
-            raise SpecError([SpecProblem("keep_shards", str(error))]) from None
+            raise SpecError(
+                [SpecProblem("like" if spec.like else "keep_shards", str(error))]
+            ) from None
     if not keymap:
         counts = [target.count for target in spec.targets]
         totals = () if None in counts else [count or 0 for count in counts]

@@ -128,6 +128,12 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
             if ref.is_directory and is_hidden_directory(outputs[place], policy):
                 check.wrong(path, f'"{ref.uri}" is hidden: no job writes there')
         _check_names(spec, check)
+        if spec.like:
+            check.forbid(
+                "like",
+                "a result of a bucket that no token was checked for",
+                "run such a job with `dsort run` on the machine itself",
+            )
         if spec.ingest is not None and spec.ingest.pipes:
             check.forbid(
                 "ingest.pipes",

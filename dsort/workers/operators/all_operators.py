@@ -29,6 +29,10 @@ def needed(pipeline: Pipeline) -> Iterator[type[Operator]]:
         from dsort.workers.operators.outputs import PlaceRecords
 
         yield PlaceRecords
+    if pipeline.algorithm.kind == "like":
+        from dsort.workers.operators.like import PlaceLike
+
+        yield PlaceLike
     if pipeline.result.keeps_origins:  # copies have the origin of their record
         from dsort.workers.companions import NoteOrigins
 

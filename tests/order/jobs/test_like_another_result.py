@@ -1,0 +1,170 @@
+"""``like``: a job orders and cuts its inputs as another result is, by key."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsort
+from dsort.api import plan, run, verify
+from dsort.errors import DuplicateError, InputError, KeyMapError, SpecError
+from dsort.loader import Loader
+from dsort.options import RunOptions
+from tests.support.datasets import Member, Shard, write_shards
+
+pytestmark = pytest.mark.usefixtures("workers_here")
+
+KEYS = [f"k{number:03}" for number in range(60)]
+SHUFFLE = {"kind": "shuffle", "seed": 7}
+
+
+def bucket(where: Path, keys: Sequence[str], *, shards: int, extension: str, seed: int) -> None:
+    """Shards with a record for each of ``keys``, in an order of their own."""
+    own = random.Random(seed).sample(keys, len(keys))
+    parts = {
+        f"{extension}-{at}.tar": Shard(
+            tuple(Member(f"{key}.{extension}", f"{extension} {key}".encode()) for key in some)
+        )
+        for at in range(shards)
+        if (some := own[at::shards])
+    }
+    write_shards(where, parts)
+
+
+def options(root: Path, **fields: Any) -> RunOptions:
+    return RunOptions(root=root, workers=2, **fields)
+
+
+def shuffled(root: Path, **fields: Any) -> Any:
+    """The report of the job that shuffles the pictures."""
+    bucket(root / "a", KEYS, shards=4, extension="jpg", seed=1)
+    spec = {
+        "input_bck": "a",
+        "output_bck": "a-out",
+        "output_format": "new/shard-%03d",
+        "output_shard_records": 7,
+        "algorithm": SHUFFLE,
+        **fields,
+    }
+    return run(spec, options=options(root))
+
+
+def alike(root: Path, like: str = "a-out", *, move: str = "auto", **fields: Any) -> Any:
+    """The report of a job that is like another result, which is verified."""
+    spec = dsort.load_spec({"input_bck": "b", "output_bck": "b-out", "like": like, **fields})
+    report = run(spec, options=options(root, move=move))
+    manifest = (root / spec.output_bck.path / (report.manifest_name or "")).read_bytes()
+    checked = verify(manifest, options=options(root))
+    assert (checked.problems, checked.warnings) == ((), ())
+    return report
+
+
+def keys_of(report: Any, root: Path) -> Mapping[str, list[str]]:
+    """The keys of each shard of a result, in their order."""
+    data = dsort.Dataset(report, options=options(root), cache="")
+    return {name: list(data.shard(at).keys) for at, name in enumerate(data.shards)}
+
+
+@pytest.mark.parametrize("move", ["map", "spill"])
+@pytest.mark.parametrize("ours", ["shards", "view"])
+@pytest.mark.parametrize("theirs", ["shards", "view"])
+def test_shards_have_the_names_and_keys_of_the_other_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str, ours: str, move: str
+) -> None:
+    first = shuffled(tmp_path, output=theirs)
+    bucket(tmp_path / "b", KEYS, shards=7, extension="txt", seed=2)
+    second = alike(tmp_path, output=ours, move=move)
+    wanted = keys_of(first, tmp_path)
+    assert keys_of(second, tmp_path) == wanted
+    assert [len(keys) for keys in wanted.values()] == [7] * 8 + [4]
+    monkeypatch.chdir(tmp_path)
+    pairs = [*Loader(["a-out", "b-out"], batch_size=None, order="sequential", cache="")]
+    assert len(pairs) == len(KEYS)
+    for sample in pairs:
+        assert sample["txt"].decode() == f"txt {sample['__key__']}"
+        assert sample["jpg"].decode() == f"jpg {sample['__key__']}"
+
+
+def test_a_shard_that_is_empty_there_is_empty_here(tmp_path: Path) -> None:
+    bucket(tmp_path / "a", KEYS, shards=3, extension="jpg", seed=1)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    step = {"filter": f'key < "{KEYS[50]}" && shard != "jpg-1.tar"'}
+    kept = run(
+        {
+            "input_bck": "a",
+            "output_bck": "a-out",
+            "keep_shards": True,
+            "transform": {"steps": [step]},
+        },
+        options=options(tmp_path),
+    )
+    report = alike(tmp_path, ekm_missing_key="ignore")
+    found = keys_of(report, tmp_path)
+    assert found == keys_of(kept, tmp_path)
+    assert found["jpg-1.tar"] == []
+
+
+def test_a_key_that_the_inputs_lack_is_an_error(tmp_path: Path) -> None:
+    shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS[1:], shards=2, extension="txt", seed=2)
+    with pytest.raises(KeyMapError, match=r"k000 of shard new/shard-00\d\.tar of the result"):
+        alike(tmp_path)
+    with pytest.raises(KeyMapError, match="k000"):
+        plan({"input_bck": "b", "output_bck": "c", "like": "a-out"}, options=options(tmp_path))
+    assert not [*(tmp_path / "b-out").glob("**/*.tar")]
+
+
+def test_a_key_that_the_inputs_have_twice_is_an_error(tmp_path: Path) -> None:
+    shuffled(tmp_path)
+    bucket(tmp_path / "b", [*KEYS, KEYS[3]], shards=2, extension="txt", seed=2)
+    with pytest.raises(DuplicateError, match="k003"):
+        alike(tmp_path)
+
+
+def test_a_key_that_the_result_has_twice_is_an_error(tmp_path: Path) -> None:
+    bucket(tmp_path / "a", [*KEYS, KEYS[3]], shards=2, extension="jpg", seed=2)
+    fields = {"output_format": "s-%d", "output_shard_records": 9, "algorithm": SHUFFLE}
+    run({"input_bck": "a", "output_bck": "a-out", **fields}, options=options(tmp_path))
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    with pytest.raises(InputError, match="k003 is twice"):
+        alike(tmp_path)
+
+
+def test_records_that_the_result_lacks_are_refused_or_counted(tmp_path: Path) -> None:
+    first = shuffled(tmp_path)
+    bucket(tmp_path / "b", [*KEYS, "more"], shards=2, extension="txt", seed=2)
+    with pytest.raises(KeyMapError, match="more"):
+        alike(tmp_path)
+    second = alike(tmp_path, ekm_missing_key="warn")
+    assert keys_of(second, tmp_path) == keys_of(first, tmp_path)
+    (left,) = [each for each in second.reactions if each.kind == "ekm_missing_key"]
+    assert left.count == 1
+
+
+def test_the_manifest_names_the_result_that_was_the_newest(tmp_path: Path) -> None:
+    first = shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    report = alike(tmp_path, output_bck="a-out", output_extension=".tar.gz")
+    manifest = json.loads((tmp_path / "a-out" / report.manifest_name).read_bytes())
+    assert manifest["spec"]["like"].endswith(first.manifest_name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"algorithm": SHUFFLE}, "algorithm.kind"),
+        ({"output_format": "s-%d"}, "output_format"),
+        ({"output_shard_size": 100}, "output_shard_size"),
+        ({"duplicate_keys": "drop"}, "duplicate_keys"),
+        ({"keep_shards": True}, "keep_shards"),
+    ],
+)
+def test_what_the_other_result_decides_is_refused(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        dsort.load_spec({"input_bck": "b", "output_bck": "c", "like": "a-out", **fields})
+    assert field in [problem.path for problem in caught.value.problems]
