@@ -108,6 +108,7 @@ MODULES = {
         "conflicts_in find_duplicates join_order join_rows Joined JoinedKind JoinRule LeftOut "
         "new_keys repeated_hashes"
     ),
+    "dsort.order.like": "KeyPlaces",
     "dsort.order.mixing": "chi_squared_p_value Mixing mixing_line",
     "dsort.order.mixing_counts": (
         "BINS_MAX BINS_OPEN_MAX count_part counts_in_input_order judge_mixing mixing_of "
