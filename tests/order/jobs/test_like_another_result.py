@@ -154,6 +154,18 @@ def test_the_manifest_names_the_result_that_was_the_newest(tmp_path: Path) -> No
     assert manifest["spec"]["like"].endswith(first.manifest_name)
 
 
+def test_verify_finds_that_the_other_result_has_another_order(tmp_path: Path) -> None:
+    shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    report = alike(tmp_path)
+    one, other = (tmp_path / "a-out" / "new" / f"shard-00{at}.tar" for at in range(2))
+    there = one.read_bytes(), other.read_bytes()
+    other.write_bytes(there[0])
+    one.write_bytes(there[1])
+    manifest = (tmp_path / "b-out" / report.manifest_name).read_bytes()
+    assert [each.kind for each in verify(manifest, options=options(tmp_path)).problems] == ["order"]
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
