@@ -158,8 +158,8 @@ _KEPT: Final = ("data_format", "data_spec", "item_loader")
 
 
 class _Index(Struct):
-    """An index. What it lists of its chunks is checked to be JSON, and takes no memory; as values
-    it would take up to 30 times the length of the file."""
+    """An index. Its list of chunks is checked to be JSON and then dropped, because the values of
+    that list would take up to 30 times the length of the file."""
 
     config: Raw
 

@@ -1,6 +1,6 @@
 """One running job: its spec and pipeline, its buckets and runtime, and what it has found so far.
 
-What passes over the inputs find is kept for later passes. A later attempt of the job uses the
+Each pass over the inputs keeps its findings for later passes. A later attempt of the job uses the
 retained files unchanged: its scratch fits no others."""
 
 from __future__ import annotations

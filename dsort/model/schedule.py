@@ -21,7 +21,7 @@ _SPEC: Final = {
 
 
 class RunView(Model):
-    """What came of a due time."""
+    """The run of a due time: its job, or why there is none."""
 
     due_at: Time | None = Field(default=None, examples=["2026-11-20T01:00:00.000Z"])
     by_hand: bool = Field(

@@ -62,8 +62,7 @@ class Joined(Struct, frozen=True, eq=False):
 
 
 def join_order(keys: SortKeys, *, decreasing: bool) -> Int64s:
-    """``order_rows``, in less time if keys with equal hashes are equal, which they nearly always
-    are."""
+    """``order_rows``, but faster if keys with equal hashes are equal, as nearly all are."""
     if keys.words is None or keys.text is None:
         return order_rows(keys, decreasing=decreasing)
     order = order_rows(replace(keys, text=None), decreasing=decreasing)

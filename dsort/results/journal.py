@@ -187,8 +187,8 @@ class JobDirectory(Struct, frozen=True):
     to.
 
     ``objects`` and ``size_bytes`` count all but manifest and report; ``newest_ns``: when the last
-    of these was written, in ns since 1970 (0: there are none). ``has_result``: there is a manifest,
-    or one of another job inside, where no dsort writes any now: it is no garbage.
+    of these was written, in ns since 1970 (0: there are none). ``has_result``: there is a
+    manifest, also of another job (older versions wrote those), so the directory is no garbage.
     """
 
     job_id: str

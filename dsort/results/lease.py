@@ -1,4 +1,5 @@
-"""The lease of a job: a file in its directory that names its holder, and lapses unless renewed."""
+"""The lease of a job: a file in the job's directory. It names the coordinator that has the job, and
+lapses unless the coordinator renews it."""
 
 from __future__ import annotations
 

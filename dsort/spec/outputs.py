@@ -180,8 +180,8 @@ class OnShard(Part):
     allowed_by: str = Field(
         default="",
         max_length=128,
-        description="Written by a service: the admin who submitted the job. What a request says "
-        "here is ignored.",
+        description="Written by a service: the admin who submitted the job. A value in a request "
+        "is ignored.",
     )
 
 

@@ -211,7 +211,7 @@ class SpecFields(Part):
         default=EXPANSION_MAX_DEFAULT,
         description="An input shard that is compressed may be so many times as long once it is "
         "decoded, and 16 MiB in any case; so may the payload of a tar once its hard links are "
-        "files. What is longer is refused: it may be made to fill the disk.",
+        "files. A longer one is refused, because it may be made to fill the disk.",
     )
     output_shard_size: SizeBytes = Field(
         default=None,

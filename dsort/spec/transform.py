@@ -138,7 +138,7 @@ class Transform(Part):
         default="",
         max_length=128,
         description="Written by a service where steps run code: the admin who submitted the job, "
-        "or who registered what it uses. What a request says here is ignored.",
+        "or who registered what it uses. A value in a request is ignored.",
     )
 
     @model_validator(mode="after")

@@ -37,11 +37,12 @@ __all__ = [
 
 
 class ResourceOptions(OptionGroup, frozen=True):
-    """What each process of a step has."""
+    """The memory, CPUs and GPUs of each process of a step."""
 
     memory: str | None = option(
         str,
-        "Address space at most: `4GiB`. What wants more gets a MemoryError. Default: no limit.",
+        "Address space at most: `4GiB`. A process that needs more gets a MemoryError. Default: no "
+        "limit.",
         check=lambda text: _memory(text),
     )
     num_cpus: float | None = option(

@@ -25,7 +25,7 @@ from dsort.user_code.process import MEMORIES, Begun, CodeProcess, Memories
 __all__ = ["CodePool", "Done", "Frame"]
 
 AHEAD = 4
-"""How many frames for each process may be done before the frame that is waited for."""
+"""While the pool waits for one frame, each process may have completed this many later ones."""
 BEGIN_S = 600.0
 LISTEN_S = 1.0
 DEATHS_MAX = 3

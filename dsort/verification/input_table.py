@@ -358,8 +358,8 @@ def dealt_out(total: int, weights: Sequence[Fraction]) -> list[int]:
 
 def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> list[list[int]]:
     """The parts of each of several ``totals``, so that their sums are the parts of the sum of all
-    totals. The rest of a total is given to the parts that still miss most; of equal ones, to the
-    part that lost most by rounding down."""
+    totals. Each part is rounded down. The rest of a total is given to the parts that miss most; of
+    parts that miss the same, to the one that rounding down reduced most."""
     wanted = dealt_out(sum(totals), weights)
     shares = [weight / sum(weights) for weight in weights]
     parts = [[int(total * share) for share in shares] for total in totals]

@@ -134,9 +134,9 @@ class GroupLimits(Struct, frozen=True):
         return cls(ROWS_MAX, bytes_max, ROWS_MAX, 0)
 
     def end(self, running: Int64s, row: int, stop: int, rows: int, size_bytes: int) -> int:
-        """The row before which a group ends that so far has ``rows`` rows of ``size_bytes`` and
-        continues with ``row``; ``stop + 1`` if it does not end up to ``stop``. ``running``: bytes
-        before each row."""
+        """The end of an open group, which has ``rows`` rows of ``size_bytes``; ``row`` is the next.
+        Returns the row before which the group ends, or ``stop + 1`` if it is still open at
+        ``stop``. ``running``: bytes before each row."""
         before = int(running[row]) - size_bytes
         by_bytes = int(np.searchsorted(running, before + self.bytes_max, side="right")) - 1
         if not rows:

@@ -1,7 +1,7 @@
 """The tar format: finds the members in a shard's bytes, without a copy of any payload.
 
-Nothing is skipped and nothing is guessed: every header's checksum is verified, and every member
-ends where the next header begins.
+The checksum of every header is verified, and every member ends where the next header begins. No
+byte between members is skipped.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         """For an admin, `destroy-bck`: remove a directory under the data root which no job uses,
         with all that is in it. `delete-listrange`: remove the objects that the `value` of the
         message names as `objnames`, or as `template`, which may be a prefix; `non-recurs` leaves
-        out what is below a `/` behind it. What a running job writes or reads stays as it is: then
+        out what is below a `/` behind it. If a running job writes or reads one of these objects,
         none is removed."""
         place = bucket_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)

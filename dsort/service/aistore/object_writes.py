@@ -123,7 +123,7 @@ def _add_put(routes: APIRouter, service: Service) -> None:
     ) -> Response:
         """Store the body as an object, in place of the one that there is. The name appears once all
         bytes are stored. The token has to be for the bucket as an output, and the bucket has to be
-        there. What a running job writes or reads stays as it is."""
+        there. An object that a running job writes or reads is not replaced."""
         place = object_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
         _refuse_other_writes(request)
@@ -171,8 +171,8 @@ def _add_delete(routes: APIRouter, service: Service) -> None:
         name: NamePath,
         provider: Provider = "",
     ) -> Response:
-        """Remove an object. The token has to be for the bucket as an output. What a running job
-        writes or reads stays as it is."""
+        """Remove an object. The token has to be for the bucket as an output. An object
+        that a running job writes or reads is not removed."""
         place = object_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
         _refuse_other_writes(request)

@@ -246,7 +246,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     def remove_sort(
         request: Request, identity: Submitting, uuid: Annotated[str, _UUID]
     ) -> Response:
-        """Remove an ended job from the history. What it has made stays where it is."""
+        """Remove an ended job from the history. Its output shards stay where they are."""
         row = own_job(service, identity, uuid)
         try:
             service.store.remove(row.job_id)

@@ -257,7 +257,8 @@ def _add_list(routes: APIRouter, service: Service) -> None:
             Query(description="plan: dry runs alone; run: no dry run."),
         ] = None,
         schedule: Annotated[
-            str | None, Query(max_length=128, description="The name of what made them.")
+            str | None,
+            Query(max_length=128, description="The schedule that made them."),
         ] = None,
         text: Annotated[
             str, Query(max_length=200, description="The beginning of an id, or in a description.")
@@ -387,7 +388,7 @@ def _add_ends(routes: APIRouter, service: Service) -> None:
         summary="Forget a job",
     )
     def remove_job(row: OwnJob, request: Request, identity: Submitting) -> Response:
-        """Remove an ended job from the history. What it has made stays where it is."""
+        """Remove an ended job from the history. Its output shards stay where they are."""
         service.store.remove(row.job_id)
         remove_logs(service.config.state_dir, row.job_id)
         note(request, identity.name, "job.remove", row.job_id)

@@ -286,7 +286,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
             str | None, Query(max_length=20, description="`next_cursor` of the page before.")
         ] = None,
     ) -> RunList:
-        """What came of its due times, newest first."""
+        """The runs of its due times, newest first."""
         found = service.schedules.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
         following = str(found[limit - 1].number) if len(found) > limit else None
         runs = [validated(RunView, run_view(each)) for each in found[:limit]]

@@ -40,8 +40,8 @@ IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks bl
 
 
 def stored_value(text: str | bytes) -> Any:
-    """The value of a JSON column. What another program wrote there is made into a value that can be
-    sent: without lone surrogates, NaN, or more levels than readers follow."""
+    """The value of a JSON column, in a form that can be sent: without lone surrogates, NaN, or more
+    levels than readers follow, even if another program wrote the text."""
     try:
         return pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError:

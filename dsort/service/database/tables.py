@@ -4,8 +4,9 @@ One rule holds for all tables: a change of a running job's row names the attempt
 process that was given up can change nothing.
 
 Any text can be stored and read again (``data.total_json``). A file name in an error may hold bytes
-that are not UTF-8, and PostgreSQL has no NUL. What users send is refused earlier, with its field
-named; the rest is stored as an escape, so it never prevents the end of a job from being stored.
+that are not UTF-8, and PostgreSQL has no NUL. Such text in a request is refused
+earlier, with its field named; from elsewhere it is stored as an escape, so that the end of a job
+can always be stored.
 JSON columns pass through the serializer that ``engine.py`` gives to SQLAlchemy.
 """
 

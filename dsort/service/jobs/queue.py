@@ -369,8 +369,8 @@ _lock = threading.Lock()
 
 
 def conflict_of(ours: Claims | None, theirs: Claims | None) -> str | None:
-    """A template of ``ours`` that may make a name which one of ``theirs`` makes; None without.
-    Texts that are not templates cause no conflict here: the engine refuses them."""
+    """A template of ``ours`` that may make the same name as one of ``theirs``; None if there is
+    none. Texts that are not templates cause no conflict here: the engine refuses them."""
     if not ours or not theirs:
         return None
     pair = _pair(ours, theirs)

@@ -2,8 +2,8 @@
 (:class:`~dsort.service.config.SpecPolicy`).
 
 The spec is parsed before, which checks its syntax. This module checks the places that it names:
-buckets, directories behind links, servers, files, names. What can change between this check and the
-job is checked again by the job, which gets ``SpecPolicy.fetch_policy()``.
+buckets, directories behind links, servers, files, names. A place can change
+between this check and the job, so the job checks it again, by ``SpecPolicy.fetch_policy()``.
 """
 
 from __future__ import annotations

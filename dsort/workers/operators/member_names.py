@@ -65,8 +65,8 @@ def _with_entries(
 def with_new_names(
     shard: ShardBytes, members: MemberTable, named: MemberTable, rows: Int64s
 ) -> MemberTable:
-    """``named``, which is ``members`` with other names, with headers that have these names. Only
-    ``rows`` get new headers."""
+    """Give the members of ``named`` headers with their names. ``named``: ``members`` with other
+    names. Only ``rows`` get new headers."""
     if named is members or shard.container is BARE:  # bare members have no headers yet
         return named
     return _with_literals(shard, members, named, _changed(members, named, rows))
