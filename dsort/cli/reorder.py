@@ -278,7 +278,7 @@ def materialize(
     \b
     Examples:
       dsort materialize tonight shards
-      dsort materialize s3://data/views/.dsort/20260131-235959-4f2a9c s3://data/shards
+      dsort materialize s3://data/.dsort/20260131-235959-4f2a9c s3://shards
     """
     from dsort import api
 

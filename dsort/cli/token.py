@@ -96,7 +96,7 @@ def add(
 
     \b
     Try it:
-      dsort token add alice --role submitter --buckets s3://team-a --buckets 's3://team-a/*'
+      dsort token add alice --role submitter --buckets 's3://team-a/*'
       export DSORT_TOKEN=$(dsort token add nightly --role submitter)
     """
     expires_in_s = None if expires is None else duration_s(expires, "--expires")
