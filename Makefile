@@ -18,13 +18,14 @@ INSTALL = $(shell command -v uv >/dev/null && echo uv pip install --quiet --pyth
 QUICKLY = $(shell command -v uv >/dev/null || echo --no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos check format man docs wheels bench lock clean
+.PHONY: help demo test test-all chaos service-chaos check format man docs wheels bench lock clean
 
 help:
 	@echo "make demo      make some shards, shuffle them, say where the result is (in demo/)"
 	@echo "make test      run the tests; of slow matrices a sample (TESTS_AT_ONCE=3: processes)"
 	@echo "make test-all  run all tests, with all cases of slow matrices"
 	@echo "make chaos     break many random jobs (CHAOS_SEEDS=200; CHAOS_SEED=7: one again)"
+	@echo "make service-chaos  kill services, jobs and databases (CHAOS_KILLS=500)"
 	@echo "make check     formatting, lint, types, architecture"
 	@echo "make format    put the formatting right"
 	@echo "make docs      write the reference pages again, build the site in site/"
@@ -52,6 +53,9 @@ test-all: $(INSTALLED)
 
 chaos: $(INSTALLED)
 	CHAOS_SEEDS=$(or $(CHAOS_SEEDS),200) $(PYTEST) --all tests/job/faults/test_chaos.py
+
+service-chaos: $(INSTALLED)
+	$(BIN)/python -m tests.support.service_chaos --kills $(or $(CHAOS_KILLS),500)
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import signal
@@ -30,12 +31,24 @@ class RestartedServer:
 
     def stop(self) -> None:
         """End it; all clients are thrown out."""
-        pid = self.server.pid if self._again is None else self._again.pid
-        os.kill(pid, signal.SIGINT)
+        os.kill(self._pid(), signal.SIGINT)
         pid_file = self._home / "data" / "postmaster.pid"
         await_that(lambda: not pid_file.exists(), STOP_SECONDS_MAX)
         if self._again is not None:
             self._again.wait(STOP_SECONDS_MAX)
+
+    def kill(self) -> None:
+        """``kill -9``, it and all processes that it has begun."""
+        main = psutil.Process(self._pid())
+        each = [main, *main.children(recursive=True)]
+        for process in each:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        # A zombie would keep its lock file.
+        assert not psutil.wait_procs(each, timeout=STOP_SECONDS_MAX)[1]
+
+    def _pid(self) -> int:
+        return self.server.pid if self._again is None else self._again.pid
 
     def start(self) -> None:
         """Begin again; it may take a moment until it answers."""
