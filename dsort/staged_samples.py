@@ -260,7 +260,7 @@ def _stage(
 
 
 def _chunks(source: Any) -> Iterator[_Chunk]:
-    """What gives the samples of each chunk, once it is called."""
+    """Functions that return the samples of a chunk, one function for each chunk."""
     if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
         for first in range(0, len(source), SAMPLES_A_CHUNK):
             rows = range(first, min(first + SAMPLES_A_CHUNK, len(source)))

@@ -1,4 +1,4 @@
-"""The facets of containers: what only some formats have. A container without one has None there."""
+"""The facets of containers: features of some formats. A container without one has None there."""
 
 from __future__ import annotations
 

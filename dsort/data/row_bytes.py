@@ -178,8 +178,8 @@ def decimals(numbers: Int64s, digits_min: int) -> BytesColumn:
 def row_by_row(
     alone: Bools, one: Callable[[int], bytes], many: Callable[[Int64s], BytesColumn]
 ) -> BytesColumn:
-    """The column with a row for each of ``alone``, shape ``(n,)``: where it is true, rows are made
-    by ``one``, one after the other; all other rows are made together, by ``many``."""
+    """A column with as many rows as ``alone``, shape ``(n,)``. ``one`` makes each row for which
+    ``alone`` is true; ``many`` makes all other rows in one call."""
     apart, others = np.flatnonzero(alone), np.flatnonzero(~alone)
     if not len(apart):
         return many(others)

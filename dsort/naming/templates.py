@@ -112,7 +112,7 @@ class ShardTemplate(Struct, frozen=True):
     def __iter__(self) -> Iterator[str]:
         total = self.count
         if self.has_total:
-            raise ValueError(f"how many names {shortened(self.text)!r} has is not known yet")
+            raise ValueError(f"the number of names of {shortened(self.text)!r} is not known yet")
         if len(self.ranges) > 1 and total is not None:
             return map(self.name, range(total))
         # Nearly all templates have one counter; this is four times as fast for them.

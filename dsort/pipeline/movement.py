@@ -51,9 +51,9 @@ class Load(Struct, frozen=True):
     ``workers`` are spread over ``nodes``. ``unmappable``: why the inputs cannot be mapped,
     ``no_range``: why records cannot be read by range; "" if they can. ``range_suits`` returns why
     reading by range is better than ``spill``, "" if it is not; it may read inputs.
-    ``upload_bytes``, ``table_bytes``: what each worker needs besides its buffer, for uploads and
-    for the table of an input shard. ``short_records``: records may be so short that their columns
-    weigh as much as they do. ``turns_a_buffer``: a partition is planned to fill
+    ``upload_bytes``, ``table_bytes``: the memory for uploads, and for the table of an input shard,
+    that each worker needs besides its buffer. ``short_records``: records may be so short that
+    their columns weigh as much as they do. ``turns_a_buffer``: a partition is planned to fill
     1 / ``turns_a_buffer`` of a buffer.
     """
 

@@ -305,7 +305,7 @@ def refuse_unnoted(bucket: Bucket, job_id: str) -> None:
     for other in _others(bucket).values():
         if not _is_noted(other, bucket, job_id):
             raise JobConflictError(
-                f"what is left of job {job_id} in {bucket.uri} says that it writes to {other.uri}, "
+                f"the files of job {job_id} in {bucket.uri} name the bucket {other.uri}, "
                 "but nothing of it is there",
                 hint="start it again",
             )

@@ -152,8 +152,8 @@ _INT64_MAX = (1 << 63) - 1
 
 
 def text_is_whole_number(content: bytes) -> bool:
-    """Whether a content is exactly how a number of 64 bits is written, so that it is the same after
-    a round trip."""
+    """Whether a content is the usual text of a whole number of 64 bits, so that a column of numbers
+    gives the same content back."""
     try:
         number = int(content) if len(content) <= 20 else _INT64_MAX + 1
     except ValueError:

@@ -74,7 +74,7 @@ def _options(directory: Path, order: Order) -> RunOptions:
 
 
 def _change(directory: Path, order: Order) -> None:
-    """A record, and what a transform makes of it: a job with a shard that has only this record."""
+    """Write a record and the results of a transform on it: those of a job with this record only."""
     with opened_shard(order) as shard:
         record = record_of(shard, int(order["number"]))
         if record.size_bytes > RECORD_BYTES_MAX:
