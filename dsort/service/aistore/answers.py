@@ -1,9 +1,7 @@
 """``JobInfo`` and its metrics, as AIStore's clients expect them, made from a row of the database.
 
-Facts of ``api/apc`` and ``ext/dsort/api_metrics.go`` of AIStore 5.0: counters are texts, durations
-whole nanoseconds, unknown times the year 1, and the metrics' key is ``Metrics``. A cluster has one
-``JobInfo`` for each target; a job of this service is one target's. The OpenAPI document takes its
-models and examples of AIStore's routes from here.
+The formats are those of ``api/apc`` and ``ext/dsort/api_metrics.go`` of AIStore 5.0. The OpenAPI
+document takes its models and examples of AIStore's routes from here.
 """
 
 from __future__ import annotations
@@ -136,7 +134,7 @@ PEER_JOB: Final[dict[str, Any]] = {
 
 
 TARGET: Final = "dsort"
-"""The one target that a job of this service has."""
+"""The one target that a job of this service has. A cluster has a ``JobInfo`` for each target."""
 
 _PREFIX: Final = "srt-"
 """The prefix of every dSort job id: AIStore's command line recognizes dSort jobs by it."""

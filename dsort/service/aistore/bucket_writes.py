@@ -1,10 +1,7 @@
 """``POST`` and ``DELETE`` of ``/v1/buckets/BUCKET``: buckets that requests make and remove, and
 several objects that one request removes: by their names, a template, or a prefix.
 
-Only directories under the data root are made and removed. All names are checked before the first
-object is removed: if a request includes an object that a running job needs, or a name that requests
-may not change, nothing is removed. The job would notice the change and fail; with this check the
-writer gets an error, and the job continues. A job that begins meanwhile notices the change itself.
+Only directories under the data root are made and removed.
 """
 
 from __future__ import annotations
@@ -183,7 +180,8 @@ def _action(*names: str) -> dict[str, Any]:
 
 
 def _remove_objects(bucket: Bucket, uri: str, database: Database, asked: RemovalAsked) -> int:
-    """Remove those of the objects that exist; returns their number. ``SpecError`` for more than
+    """Remove those of the objects that exist; returns their number. Either all names pass the
+    checks, or no object is removed. ``SpecError`` for more than
     ``REMOVED_MAX`` and for names that requests may not change, ``ConflictError`` for objects that a
     running job needs, ``StorageError``."""
     names = [*islice(_names(bucket, asked), REMOVED_MAX + 1)]
@@ -288,7 +286,10 @@ def refuse_in_use(
     database: Database, uri: str, names: Iterable[str], is_there: Callable[[str], bool]
 ) -> None:
     """``ConflictError`` if a running job may write one of ``names`` in the bucket ``uri``, or reads
-    its bucket and the object exists. A new object in a bucket that is read does no harm."""
+    its bucket and the object exists. A new object in a bucket that is read does no harm.
+
+    The job would notice the change and fail: with this check the writer gets an error, and the job
+    continues. A job that begins meanwhile notices the change itself."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
     with database.reading() as connection:
         rows = connection.execute(query).all()

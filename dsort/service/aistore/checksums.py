@@ -2,9 +2,6 @@
 
 A stored object is compared with the checksum that was sent. Checksums are not stored: if a client
 requests one, the object is read to compute it.
-
-Facts of AIStore: they are in hexadecimal; ``xxhash`` is XXH64 with a seed of its own, ``sha256`` is
-SHA-512/256.
 """
 
 from __future__ import annotations
@@ -42,6 +39,7 @@ class _Crc32c:
         return f"{self._value:08x}"
 
 
+# AIStore's names mislead: ``xxhash`` is XXH64 with a seed of its own, ``sha256`` is SHA-512/256.
 _KINDS: Final[dict[str, Callable[[], _Hash]]] = {
     "crc32c": _Crc32c,
     "md5": lambda: hashlib.md5(usedforsecurity=False),

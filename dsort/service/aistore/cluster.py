@@ -1,12 +1,8 @@
 """AIStore's requests to its cluster that concern jobs: list running jobs, get the status of a job,
 stop a job.
 
-Its command line sends them in addition to those of ``/v1/sort``, and its SDK uses them to wait for
-a job of any kind. They have a JSON body even where the method is GET.
-
-AIStore removes several objects by a job, for which its clients wait. Here the objects are removed
-before the request is answered. The id of the job contains the time of the removal, so no state is
-kept.
+AIStore's command line sends them in addition to those of ``/v1/sort``, and its SDK uses them to
+wait for a job of any kind.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ def declined(what: str) -> NotSupportedError:
 
 def add_cluster(routes: APIRouter, service: Service) -> None:
     """Adds the part of ``/v1/cluster`` that concerns jobs, ``/v1/download``, and of ``/v1/daemon``
-    the map of the cluster."""
+    the map of the cluster. The requests have a JSON body even where the method is GET."""
 
     @routes.get("/cluster", include_in_schema=False)
     async def get_cluster(
@@ -178,7 +174,10 @@ def _statuses(service: Service, identity: Identity, asked: _Asked) -> list[dict[
 
 
 def removal_id(now_ns: int) -> str:
-    """The id of a removal that has ended now."""
+    """The id of a removal that has ended now.
+
+    AIStore removes several objects by a job, for which its clients wait. Here the objects are gone
+    before the answer, and the id contains the time, so no state is kept."""
     return f"rmo-{now_ns:016x}"
 
 

@@ -1,9 +1,8 @@
-"""External key maps that AIStore's Python SDK stores beside a job's inputs before it starts the
-job.
+"""External key maps that AIStore's Python SDK stores beside the inputs of a job before its start.
 
-The SDK writes a job's key map as the object ``ekm-file.json`` into the input bucket, and puts its
-URL into the spec. In this service the key map is not stored as an object, because it is a part of
-the spec: it is held in memory for the start that follows, and becomes the spec's own ``ekm``.
+The SDK writes the key map as the object ``ekm-file.json`` into the input bucket, and puts its URL
+into the spec. This service stores no such object: it holds the key map in memory for the start that
+follows, where the key map becomes the spec's own ``ekm``.
 """
 
 from __future__ import annotations

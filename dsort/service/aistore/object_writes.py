@@ -1,13 +1,7 @@
 """``PUT`` and ``DELETE`` of ``/v1/objects/BUCKET/NAME``: objects that requests write and remove.
 
 Submitters may use them in buckets that their tokens allow as outputs: those in which their jobs
-could do the same. Other kinds of writes of AIStore's clients (to append, to copy, to put a file
-into a shard, an upload in parts) are declined, and never taken for a plain write.
-
-An object is stored without a name until all bytes have arrived. A small one is written at once. A
-larger one is staged like a job's output: piece by piece in a directory, in parts in an object
-store. If the upload ends too soon, no part of it gets a name; ``dsort gc`` removes what a killed
-service has left.
+could do the same. An object gets its name once all of its bytes have arrived.
 """
 
 from __future__ import annotations
@@ -49,6 +43,7 @@ UPLOADS_MAX: Final = 16  # of one client at once
 SMALL_BYTES_MAX: Final = PIECE_BYTES
 WHOLE_BODY: Final = "whole"
 _SDK: Final = "ais/python"
+# Parameters of AIStore's other writes, which are declined and never taken for a plain write.
 _OTHER_WRITES: Final = (
     "append_handle",
     "append_type",
@@ -253,6 +248,8 @@ async def write_object(
 async def _write_large(
     bucket: Bucket, name: str, first: bytes, pieces: _Pieces, *, overwrite: bool
 ) -> int:
+    """Store an object like a job's output: piece by piece in a directory, in parts in an object
+    store. ``dsort gc`` removes what a killed service has left."""
     token = f"{writes_prefix()}{uuid.uuid4().hex}"
     # No room is set aside in a directory: the announced bytes may never arrive.
     parts_for = pieces.announced if bucket.seals_on_finish else None

@@ -1,9 +1,7 @@
 """AIStore's own routes for dSort, ``/v1/sort``, so that its clients work with this service: the
 official Python SDK (2.0.0), its Go API and command line.
 
-These clients show the text of an error and read only the class of its status, so errors are plain
-text here. Other routes of an AIStore cluster (buckets, the cluster map) are declined: this service
-is no cluster. Of AIStore's routes for objects it has those that read.
+This service is no cluster: it declines AIStore's routes that have no counterpart here.
 """
 
 from __future__ import annotations
@@ -69,7 +67,8 @@ _UUID: Final = Query(max_length=64, description="The id of a job.")
 
 
 class PeerRoute(APIRoute):
-    """A route that reports errors as plain text, also those of its dependencies."""
+    """A route that reports errors as plain text, also those of its dependencies. AIStore's clients
+    show this text, and read only the class of the status."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with errors turned into answers."""

@@ -1,9 +1,7 @@
 """Shards that are transformed while they are read, and files of shards by their paths.
 
 Each request is one order for the process of shards. A transformed shard is a job of one shard: the
-result is what ``dsort transform`` would have written, byte for byte. It is complete before its
-first byte is sent: if a step fails at a record, the client gets an error, and not a shard that ends
-too soon.
+result is what ``dsort transform`` would have written, byte for byte.
 """
 
 from __future__ import annotations
@@ -108,8 +106,9 @@ class InlineTransforms:
     async def run(
         self, inline: InlineSpec, place: ObjectPlace, size_bytes: int, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
-        """The transformed shard, and what to close once it is sent. ``ShardProblemError``,
-        ``DsortError`` if it could not be made."""
+        """The transformed shard, and what to close once it is sent. The shard is complete before
+        its first byte is sent, so that no client gets one that ends too soon.
+        ``ShardProblemError``, ``DsortError`` if it could not be made."""
         if size_bytes > INLINE_BYTES_MAX:
             raise TooLargeError(
                 f"the shard has {format_bytes(size_bytes)}, over {format_bytes(INLINE_BYTES_MAX)}",
