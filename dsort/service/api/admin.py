@@ -1,9 +1,7 @@
-"""Routes that do not concern a job: checking specs, their schema, and the health of the service;
-``/v1/whoami`` for everybody; ``/v1/audit``, ``/v1/tokens``, ``/v1/storage`` and ``/v1/garbage`` for
-admins.
+"""Routes that do not concern a job: specs, health, the caller, the audit trail, tokens, storage.
 
-The last two list what is stored, and which of it can be removed. They remove nothing: `dsort gc`
-and schedules do.
+``/v1/audit``, ``/v1/tokens``, ``/v1/storage`` and ``/v1/garbage`` are for admins. The last two only
+list: ``dsort gc`` and schedules remove.
 """
 
 from __future__ import annotations

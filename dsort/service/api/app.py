@@ -1,12 +1,4 @@
-"""The application: all routes, the middleware around every request, and how errors become answers.
-
-A request that a web page of another site made a browser send is refused, by its ``Origin`` and
-``Host``. Otherwise, if the service needs no token, any page could make the user's browser send
-commands to it; and a service with tokens could be reached under a name that an attacker's DNS
-points to it.
-
-While the database is unavailable, a request gets a 503 with the time after which to try again.
-"""
+"""The application: all routes, the middleware around them, and how errors become answers."""
 
 from __future__ import annotations
 
@@ -224,6 +216,9 @@ def is_loopback(host: str) -> bool:
 class Refusals:
     """ASGI middleware: passes on requests that do not come from a browser, or that come from our
     own pages; whose path has no line break, and whose query is UTF-8 without NUL.
+
+    Otherwise, if the service needs no token, any page could make the user's browser send commands
+    to it, also under a name that an attacker's DNS points to it.
 
     ``loopback_only``: requests must also name this machine as their ``Host``.
     """

@@ -1,10 +1,5 @@
 """Parameters that routes share: the sender of a request, and where the page of a list begins; and
 the parts of the OpenAPI document that describe bodies and answers.
-
-A token is accepted only in the header ``Authorization: Bearer ...``, because addresses end up in
-logs. The client's address is the connection's; headers of proxies are not trusted. The next page of
-a list begins after the last row of the page before: the number of that row, as a text, is the
-cursor.
 """
 
 from __future__ import annotations
@@ -26,6 +21,7 @@ from dsort.spec.schema import schema as job_schema
 if TYPE_CHECKING:
     from dsort.service.service import Service
 
+# A token is accepted only in a header, because addresses end up in logs.
 bearer = HTTPBearer(
     scheme_name="token",
     bearerFormat="dsort_<id>_<secret>",
@@ -37,7 +33,8 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 
 
 def address_of(request: Request) -> str:
-    """The address that the connection comes from; empty if it has none."""
+    """The address that the connection comes from; empty if it has none. Headers of proxies are not
+    trusted."""
     return request.client.host if request.client else ""
 
 

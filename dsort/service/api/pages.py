@@ -2,8 +2,7 @@
 each route can be tried, with the files of Swagger UI.
 
 The page contains no secrets, so it needs no token: it asks its user for one once the REST interface
-answers 401. It runs only scripts and styles of this server, other sites cannot frame it, and it
-sends no referrer to other sites.
+answers 401.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 expressions as in ``crontab(5)``, and intervals.
 
 CronSim finds the times of cron expressions in their time zone. Intervals that are not of whole days
-are elapsed time, whatever the local clock shows. The fields of an expression are parsed here before
-CronSim, which reports a mistake only as "Bad minute", and accepts what ``crontab(5)`` does not have
-(a sixth field, ``L``, ``#``)."""
+are elapsed time, whatever the local clock shows.
+"""
 
 from __future__ import annotations
 
@@ -166,6 +165,8 @@ def cron_in_numbers(text: str) -> str:
     """The cron expression ``text`` in numbers alone, for CronSim; a field of days that begins with
     ``*`` still does, because cron then joins the two fields of days by "and". ``ValueError`` names
     the field that is wrong, and the mistake."""
+    # CronSim reports a mistake only as "Bad minute", and accepts what crontab(5) does not have: a
+    # sixth field, L, #.
     if len(text) > _TEXT_MAX:
         raise ValueError("is too long for a cron expression")
     words = _NICKNAMES.get(text.strip().lower(), text).lower().split()

@@ -1,9 +1,8 @@
-"""Checks whether a spec that came over the network follows what the operator allows
-(:class:`~dsort.service.config.SpecPolicy`).
+"""Checks that a spec from the network names only places that the operator allows
+(:class:`~dsort.service.config.SpecPolicy`): buckets, directories behind links, servers, files.
 
-The spec is parsed before, which checks its syntax. This module checks the places that it names:
-buckets, directories behind links, servers, files, names. A place can change
-between this check and the job, so the job checks it again, by ``SpecPolicy.fetch_policy()``.
+The parser has checked the syntax before. A place can change between this check and the job, so the
+job checks it again, by ``SpecPolicy.fetch_policy()``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 A proxy in front limits the time that a body takes; ``server`` limits connections, and the time
 until the head of a request is there.
-
-Failures to authenticate are not counted. A secret of 192 random bits cannot be guessed, and
-counting failures by address would lock out the holders of tokens behind the same proxy.
 """
 
 from __future__ import annotations
@@ -70,7 +67,10 @@ class Rate:
 
 
 class RequestLimits:
-    """The limits of a service for each client: the name of a token, or an address without one."""
+    """The limits of a service for each client: the name of a token, or an address without one.
+
+    Failures to authenticate are not counted: a secret of 192 random bits cannot be guessed, and
+    counting by address would lock out the holders of tokens behind the same proxy."""
 
     def __init__(
         self,
