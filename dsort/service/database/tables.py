@@ -2,12 +2,6 @@
 
 One rule holds for all tables: a change of a running job's row names the attempt that makes it. So a
 process that was given up can change nothing.
-
-Any text can be stored and read again (``data.total_json``). A file name in an error may hold bytes
-that are not UTF-8, and PostgreSQL has no NUL. Such text in a request is refused
-earlier, with its field named; from elsewhere it is stored as an escape, so that the end of a job
-can always be stored.
-JSON columns pass through the serializer that ``engine.py`` gives to SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -42,7 +36,11 @@ from dsort.storage.addresses import parse_address
 
 
 class AnyText(TypeDecorator[str]):
-    """A column of text of at most ``length`` characters; None: of any length."""
+    """A column of text of at most ``length`` characters; None: of any length.
+
+    Any text can be stored, so that the end of a job always can: a file name in an error may hold
+    bytes that are not UTF-8, and PostgreSQL has no NUL. Both are stored as escapes. Requests with
+    such text are refused earlier."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = String
     cache_ok = True
@@ -70,7 +68,7 @@ metadata = MetaData(
 Json: TypeAlias = Mapping[str, Any]
 Claims: TypeAlias = Sequence[Sequence[str]]
 
-_Json = JSON(none_as_null=True)
+_Json = JSON(none_as_null=True)  # through the serializer that ``engine.py`` gives to SQLAlchemy
 # SQLite numbers rows by itself only where the key is INTEGER, and avoids numbers that were used
 # before only with sqlite_autoincrement.
 _Serial = BigInteger().with_variant(Integer, "sqlite")

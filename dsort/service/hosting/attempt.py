@@ -1,9 +1,7 @@
 """One attempt at a job, in the job's process: begin it, resume it, or find that it is done.
 
-The database decides which attempt runs a job. The lease in the output bucket only fences: an
-attempt takes it from those before it, and waits for one that still renews it. Then the bucket shows
-how far the job is: a manifest means that the result is complete, a journal or the report of an
-aborted attempt can be resumed, and without these the job begins, with the id it has.
+The database decides which attempt runs a job; the lease in the output bucket only fences. The
+bucket then shows how far the job is.
 """
 
 from __future__ import annotations
@@ -79,7 +77,9 @@ class JobAttempt(Struct, frozen=True):
         return replace(report, job_id=self.row.job_id)
 
     def run(self) -> JobReport:
-        """Do the remaining work of the job."""
+        """Do the remaining work of the job. A manifest means that the result is complete; a journal
+        or the report of an aborted attempt is resumed; without these the job begins, with the id it
+        has."""
         job_id, ref = self.row.job_id, self.spec.output_bck
         common: Any = {"options": self.options, "on_event": self.on_event, "stop": self.stop}
         if self.row.attempt == 1:

@@ -1,9 +1,7 @@
 """Changes of a job's row: one statement for all of them.
 
-It names the state and the attempt that it is made for, so it has no effect once another attempt has
-begun or the job has ended. The state itself comes from ``states.transition``. A job that ends gets
-notices, in the same transaction: calls of hooks that are kept until they are made, so a crash loses
-none.
+The statement names the state and the attempt that it is made for, so it has no effect once another
+attempt has begun or the job has ended. The state itself comes from ``states.transition``.
 """
 
 from __future__ import annotations
@@ -68,6 +66,7 @@ def change(
     data |= {"error": error} if error is not None else {}
     add_events(connection, job.job_id, [(now_s, "state", data)])
     if after in ENDED:
+        # In the same transaction: a crash loses no call of a hook.
         if error is None and reason:
             error = {"detail": reason}
         add_job_notices(connection, job.job_id, after, error, now_s=now_s)

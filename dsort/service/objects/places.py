@@ -1,10 +1,8 @@
 """The bucket or object that a request names, and whether the caller may use it; and pages of
 buckets, objects and shards.
 
-A path is ``/v1/records/BUCKET/NAME``. The bucket is one part of it: a name as in a spec, or a URI
-whose slashes are encoded (``s3%3A%2F%2Fdata%2Fimages``). The path that the web server decoded is
-not used, because encoded slashes look like others in it. In ``/v1/shards/BUCKET`` the bucket is all
-that follows.
+In ``/v1/records/BUCKET/NAME`` the bucket is one part of the path: a name as in a spec, or a URI
+with encoded slashes (``s3%3A%2F%2Fdata``). In ``/v1/shards/BUCKET`` it is all that follows.
 """
 
 from __future__ import annotations
@@ -166,7 +164,8 @@ def _text(part: bytes, field: str) -> str:
 
 
 def sent_path(request: HTTPConnection) -> bytes:
-    """The path of a request as it was sent, without decoding."""
+    """The path of a request as it was sent. The path that the web server decoded is not used,
+    because encoded slashes look like others in it."""
     path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     return path.partition(b"?")[0]
 

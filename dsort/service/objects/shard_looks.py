@@ -1,8 +1,4 @@
-"""What the process of a shard writes for users who inspect it.
-
-Of a shard: its records a page at a time, some of them with their content, or one member. Of a
-bucket: the numbers of records in its shards, as far as manifests there list them, and what dead
-jobs left in it.
+"""The answers that the process of a shard writes for users who inspect a shard or a bucket.
 
 All input may have been written by anyone. Memory and the size of the answer are bounded, whatever
 the shard contains.

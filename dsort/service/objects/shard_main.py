@@ -1,9 +1,7 @@
 """The process that forks for each shard: ``python -m dsort.service.objects.shard_main``.
 
 The process has the engine loaded, which takes most of the time of a look at a shard. The service
-sends it, over a socket, the directory of an order and the pipe for the answer. A child process
-carries out the order: it writes its process number into the pipe, and at the end the problem, if
-there is one. All end with the service.
+sends it, over a socket, the directory of an order and the pipe for the answer.
 """
 
 from __future__ import annotations
@@ -84,7 +82,8 @@ def main(works: Mapping[str, Work]) -> int:
 
 
 def _done(works: Mapping[str, Work], directory: Path, answer: int, *, parent: int) -> int:
-    """Carry out the order in ``directory``, in a child; returns its exit code."""
+    """Carry out the order in ``directory``, in a child; returns its exit code. The child writes its
+    process number into the pipe ``answer``, and at the end the problem, if there is one."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

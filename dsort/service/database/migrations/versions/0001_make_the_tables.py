@@ -1,9 +1,8 @@
 """Make the tables, as the code has them.
 
-No release has made a database yet. Until one has, a change of the tables gives this revision
-another id, so that a database with other tables is refused; the id must not begin with an older
-one, which Alembic would take for it. With the first change after a release, this file needs the
-tables of that release, written out."""
+No release has made a database yet. With the first change of the tables after a release, this file
+needs the tables of that release, written out.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +11,8 @@ from sqlalchemy import insert
 
 from dsort.service.database.tables import locks, metadata
 
+# Until a release, a change of the tables gives this revision another id, so that a database with
+# other tables is refused. The id must not begin with an older one: Alembic would take it for that.
 revision = "token_buckets"
 down_revision = None
 branch_labels = None
