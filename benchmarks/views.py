@@ -1,10 +1,8 @@
 """A view read in its order, beside the shards for which it stands read forward.
 
-    python -m benchmarks.views --directory DIR [--megabytes 512] [--rounds 5] [--s3]
-
-Both are shuffled with one seed, and read by a loader without an index, in pairs. Lines go to
-stderr, and one JSON object to stdout: for each size of records, the medians of the rates in MB/s,
-and the median of the ratios of the pairs.
+Run it with ``python -m benchmarks.views --directory DIR``. Lines go to stderr, and one JSON object
+to stdout: for each size of records, the medians of the rates in MB/s, and the median of the ratios
+of the pairs.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def read(where: str) -> tuple[float, float, int]:
 
 
 def compare(base: str, rounds: int) -> dict[str, float]:
-    """The figures of one size of records."""
+    """The figures of one size of records: shards and view are read in pairs, without an index."""
     found: dict[str, list[tuple[float, float]]] = {"shards": [], "view": []}
     total = 0
     for turn in range(rounds + 1):

@@ -1,15 +1,6 @@
 """The Python client of a dsort service.
 
-::
-
-    from dsort.client import DsortClient
-
-    with DsortClient("http://127.0.0.1:8080") as client:
-        job = client.submit("shuffle.json", priority=5, labels=["nightly"])
-        job = client.wait(job.job_id, on_event=print)
-        print(job.state, job.result)
-
-Needs the extra ``client`` (``pip install "dsort-shards[client]"``), or the distribution
+The client needs the extra ``client`` (``pip install "dsort-shards[client]"``), or the distribution
 ``dsort-client`` alone.
 """
 

@@ -1,16 +1,4 @@
-"""Decoders with the names that webdataset uses for them, built on Pillow and NumPy alone.
-
-==============================  ==================================================================
-``pil``                         pictures: ``PIL.Image``, RGB
-``rgb``, ``rgb8``               pictures: shape ``(height, width, 3)``, float32 in 0..1, or uint8
-``torchrgb``, ``torchrgb8``     pictures: shape ``(3, height, width)``, float32 in 0..1, or uint8:
-                                arrays, for ``torch.from_numpy``
-``json``                        ``.json`` and ``.jsn``
-``txt``                         ``.txt``, ``.text``, ``.transcript``: UTF-8
-``cls``                         ``.cls``, ``.cls2``, ``.index``, ``.inx``, ``.id``: a whole number
-``npy``                         ``.npy``: an array, but not one of objects
-==============================  ==================================================================
-"""
+"""Decoders with the names that webdataset uses for them, built on Pillow and NumPy alone."""
 
 from __future__ import annotations
 
@@ -32,6 +20,8 @@ Sample = dict[str, Any]
 Decoder = Callable[[Sample], Sample]
 
 PICTURES: Final = "bmp gif jpeg jpg pbm pgm png pnm ppm tif tiff webp"
+# Pixels are uint8 for the names that end in 8, and float32 in 0..1 for the others. A shape is
+# (height, width, 3), or (3, height, width) for torchrgb: an array, for ``torch.from_numpy``.
 _EXTENSIONS: Final[Mapping[str, str]] = {
     "pil": PICTURES,
     "rgb": PICTURES,

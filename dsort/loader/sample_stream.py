@@ -1,9 +1,7 @@
 """Reads samples ahead: threads fetch, other threads decode, within a bounded number of bytes.
 
-The places of a rank are cut into *blocks* of about the same size, the first ones smaller, so that
-the first batch arrives soon. Blocks are begun in order; the thread of a block waits only for blocks
-before it, and for the consumer once the block is full. No block begins before the loader is
-iterated, so an unused loader does nothing.
+The places of a rank are cut into *blocks* of about the same size, which are begun in order. No
+block begins before the loader is iterated, so an unused loader does nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +57,8 @@ class Budget(Struct, frozen=True):
 
 
 class _Block:
-    """A block: holds its samples that were read and not yet taken."""
+    """A block: holds its samples that were read and not yet taken. Its thread waits only for blocks
+    before it, and for the consumer once the block is full."""
 
     def __init__(self, parts: list[_Part], count: int, bytes_max: int, *, is_forward: bool) -> None:
         """``is_forward``: the places of each part ascend with its rows."""
@@ -239,6 +238,7 @@ class SampleStream:
         step that is larger than a block."""
         samples = self._budget.block_samples
         most = max(samples // self._steps.batch_size, 1)
+        # The first blocks are smaller, so that the first batch arrives soon.
         steps, stop = 1, self._steps.count
         while first < stop:
             last = min(first + steps * stride, stop)

@@ -1,20 +1,7 @@
 """The page of a job, as one JSON document and as one self-contained HTML file.
 
-The document (JobPage) is made from a manifest, from the report of an aborted job or of a plan, or
-from what a service knows of a job that has none of these yet:
-
-==============  ===================================================================================
-``title``       the job in a few words
-``job``         the job as the service shows it (JobOut, with spec and result); fields that only a
-                service has are null
-``phases``      phase, seconds, shards, records, bytes of each; null where it is not known
-``timeline``    rows of seconds, phase, bytes done, bytes a second (``job.timeline``)
-``inputs``      total (shards) and bytes
-``shards``      total; rows of name, records, file_bytes of the first 2000 output shards; and how
-                their sizes and numbers of records are spread, of all that are known
-``warnings``    kind, and text or count and samples
-``mixing``      how records were mixed (``order.mixing``), with the ``cells`` of the test, or null
-==============  ===================================================================================
+The document is made from a manifest, from the report of an aborted job or of a plan, or from what a
+service knows of a job that has none of these yet.
 """
 
 from __future__ import annotations
@@ -51,6 +38,9 @@ BREAKING: Final = re.compile(r"</(script|style)|<!--", re.IGNORECASE)
 """Texts that would end a script or a style element early."""
 
 Page = dict[str, Any]
+"""The document. ``job`` is a ``JobOut`` with spec and result, where fields that only a service has
+are null; so are figures that are not known. ``shards`` has rows (name, records, file bytes) of the
+first ``SHARDS_SHOWN``, and the spread of sizes and records of all that are known."""
 
 
 def page_of_manifest(
