@@ -29,7 +29,7 @@ def pinned(spec: JobSpec, options: RunOptions) -> JobSpec:
     if options.fetch:
         raise InputError(
             "like names a result, which no spec that came over the network may do",
-            hint="run the job with dsort run",
+            hint="run the job on your machine: dsort start -f SPEC",
         )
     found = find_result(spec.like, options)
     uri = f"{found.bucket.uri.rstrip('/')}/{found.document}"

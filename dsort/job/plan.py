@@ -30,7 +30,6 @@ from dsort.job.extraction import (
     retry_after_lost_scratch,
 )
 from dsort.job.job import Job
-from dsort.job.like import refuse_missing
 from dsort.job.order import (
     Ordering,
     cut_partitions,
@@ -141,7 +140,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     else:
         _check_nothing_lost(dropped, extraction, ordering)
     kept = sum(facts.records for facts in ordered)
-    retry_after_lost_scratch(ordering, lambda: refuse_missing(job, extraction, kept))
+    _check_likeness(job, extraction, ordering, kept)
     encoded = NOT_MEASURED
     if job.pipeline.measures_encoded:
         encoded = encoded_sizes(ordering, sum(facts.stored_bytes for facts in ordered))
@@ -186,6 +185,13 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
 
 
 _DROPS = ("deduplicated", "duplicate_keys_dropped", "left_out_to_equalize")
+
+
+def _check_likeness(job: Job, extraction: Extraction, ordering: Ordering, records: int) -> None:
+    if job.pipeline.algorithm.kind == "like":
+        from dsort.job.like import refuse_missing  # few jobs are like others
+
+        retry_after_lost_scratch(ordering, lambda: refuse_missing(job, extraction, records))
 
 
 def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
 
 NOWHERE: Final = -1
+TIES_MAX: Final = 16
+"""More keys with one hash are chosen to have it, and each would be compared with all others."""
 
 
 class KeyPlaces(Struct, frozen=True, eq=False, dict=True):
@@ -57,7 +59,7 @@ class KeyPlaces(Struct, frozen=True, eq=False, dict=True):
         return len(self.places)
 
     def _refuse_twice(self) -> None:
-        for lag in range(1, self._ties):
+        for lag in range(1, min(self._ties, TIES_MAX + 1)):
             tied = np.flatnonzero(self.hashes[lag:] == self.hashes[:-lag])
             same = tied[equal_rows(self.keys.take(tied), self.keys.take(tied + lag))]
             if len(same):
@@ -68,6 +70,8 @@ class KeyPlaces(Struct, frozen=True, eq=False, dict=True):
                     f"{self.shard_of(first)} and in {self.shard_of(second)}",
                     hint="like takes a result in which each key is once",
                 )
+        if self._ties > TIES_MAX:
+            raise InputError(f"more than {TIES_MAX} keys of {self.result} have one hash")
 
     @cached_property
     def _ties(self) -> int:
