@@ -178,6 +178,6 @@ class Leaking:
 
 
 def told(sample: Sample) -> Sample:
-    """The GPUs and CPUs of its process."""
+    """What its process was told of GPUs and CPUs."""
     names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
     return {f"{name.lower()}.txt": os.environ.get(name, "?") for name in names}
