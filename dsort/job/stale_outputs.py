@@ -271,14 +271,16 @@ def refuse_taken_early(job: Job, *, dry: bool) -> None:
 def _refuse_viewed(job: Job) -> None:
     """``NamesTakenError`` if a view in the output bucket points to a shard that the job would
     replace or remove."""
+    if not (job.overwrite or job.replaces_inputs):
+        return
+    from dsort.results.views import has_views, places_of, views_into  # few jobs replace shards
+
+    bucket, options = job.buckets.outputs, job.options
+    if not has_views(bucket, manifests_max=MANIFESTS_READ_MAX):
+        return  # before the bucket is listed, and each name is followed through links
     names = existing_names(job) if job.overwrite else []
     if job.replaces_inputs:
         names += [shard.name for shard in job.inputs]
-    if not names:
-        return
-    from dsort.results.views import places_of, views_into  # few jobs replace shards
-
-    bucket, options = job.buckets.outputs, job.options
     found = views_into(
         {place: name for name in names for place in places_of(bucket, [name])},
         [bucket],

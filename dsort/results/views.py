@@ -68,6 +68,11 @@ def views_into(
     return found
 
 
+def has_views(bucket: Bucket, *, manifests_max: int = MANIFESTS_READ_MAX) -> bool:
+    """Whether there is a view among the ``manifests_max`` newest manifests of ``bucket``."""
+    return bucket.exists() and any(True for _ in _views_in(bucket, manifests_max))
+
+
 def _views(
     buckets: Sequence[Bucket],
     open_bucket: Opener,
