@@ -64,9 +64,9 @@ def export(
     from dsort.reading.view_records import get_batch_requests, view_of_places, view_records
 
     if jsonl == getbatch:
-        raise SpecError([SpecProblem("--jsonl", "either this, or --getbatch")])
+        raise SpecError([SpecProblem("--jsonl", "give either --jsonl or --getbatch")])
     if batch is not None and not getbatch:
-        raise SpecError([SpecProblem("--batch", "is of --getbatch")])
+        raise SpecError([SpecProblem("--batch", "works only with --getbatch")])
     found = find_job(view, bucket=bucket, root=root, finished=True)
     if not found.finished:
         raise InputError(f"job {found.job_id} did not finish: it has no result")

@@ -35,8 +35,8 @@ _CONTEXT: Final = {
 
 
 class Croissant(Sidecar):
-    """``croissant.json`` at the top of the bucket. A record of its is a member of a tar, or a line:
-    which members samples have is not known there."""
+    """``croissant.json`` at the top of the bucket. Each of its records is a member of a tar, or a
+    line, because a sidecar does not know which members a sample has."""
 
     kind: ClassVar[str] = "croissant"
     extensions: ClassVar[tuple[str, ...]] = tuple(_TYPES)
