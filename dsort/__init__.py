@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from dsort.reading.shard import Record, Shard
     from dsort.reading.shard import open_shard as open
     from dsort.results.report import JobReport
-    from dsort.spec.load import JobSpec
+    from dsort.spec.model import JobSpec
     from dsort.staged_samples import ingest
     from dsort.verification.findings import VerifyReport
 

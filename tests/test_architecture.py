@@ -59,8 +59,9 @@ ROOMS = (
 itself; rooms of one line know nothing of each other."""
 
 ENGINE = {
-    *("data", "job", "keymap", "model", "moves", "naming", "order", "pipeline", "results"),
-    *("runtime", "scratch", "service", "verification", "web", "workers"),
+    *("containers", "data", "expressions", "job", "keymap", "loose_files", "model", "moves"),
+    *("naming", "order", "pipeline", "results", "runtime", "scratch", "service", "settings"),
+    *("sidecars", "spec", "storage", "transforms", "user_code", "verification", "web", "workers"),
 }
 """Rooms whose modules are for each other: they have no ``__all__``."""
 RAY_LIBRARY = "dsort/runtime/ray/library.py"

@@ -17,16 +17,6 @@ from dsort.data.records import FormedRecords, split_names
 from dsort.errors import ConversionError
 from dsort.naming.names import position_key, readable, shortened
 
-__all__ = [
-    "BareRows",
-    "Value",
-    "check_keys_in_names",
-    "joined_names",
-    "position_names",
-    "record_table",
-]
-
-
 # --------------------------------------------------------------------------------------------------
 # Records without names, whose key is in them, or else is their position in their shard
 # (``naming.names.position_key``).

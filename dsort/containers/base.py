@@ -30,19 +30,6 @@ if TYPE_CHECKING:  # the registry is read with every spec, and works without num
     from dsort.data.columns import BytesColumn, UInt8s
     from dsort.data.members import MemberTable, PlacedEntries, ScanNotes
 
-__all__ = [
-    "Container",
-    "ContainerOptions",
-    "Need",
-    "OddityKind",
-    "Scan",
-    "Scanner",
-    "drive",
-    "oddities_in",
-    "refusal",
-    "shortfall_in",
-]
-
 
 class OddityKind(Struct, frozen=True):
     """One thing that may be odd about a shard, and all texts about it.

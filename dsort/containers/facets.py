@@ -13,22 +13,6 @@ if TYPE_CHECKING:  # the registry is read with every spec, and works without num
     from dsort.data.members import MemberTable
     from dsort.data.records import FormedRecords
 
-__all__ = [
-    "CompressedPayloads",
-    "Entries",
-    "Head",
-    "Hop",
-    "Hops",
-    "Names",
-    "OutputFile",
-    "Overwriting",
-    "Packing",
-    "Payloads",
-    "Schemas",
-    "Seals",
-    "ShardIndex",
-]
-
 
 class CompressedPayloads(Struct, frozen=True):
     """Payloads that may be compressed in the shard, with CRC-32s: a payload that is taken out of

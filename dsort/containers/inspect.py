@@ -20,18 +20,6 @@ from dsort.data.records import FormedRecords, form_records, split_name
 from dsort.data.text_sets import first_equals
 from dsort.naming.safe_names import UNSAFE_NAMES, new_safe_names, unsafe_links, unsafe_rows
 
-__all__ = [
-    "DUPLICATE_KEYS",
-    "SAMPLES_MAX",
-    "Oddity",
-    "RecordSummaries",
-    "RecordSummary",
-    "ShardSummary",
-    "extension_of",
-    "repeated_keys",
-    "summarise",
-]
-
 SAMPLES_MAX = 5
 AT_ONCE: Final = 1 << 14
 DUPLICATE_KEYS: Final = "records with the key of an earlier record"

@@ -46,8 +46,6 @@ from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError, CorruptShardError
 from dsort.naming.names import KEY_COLUMN, readable
 
-__all__ = ["LITDATA", "LitData"]
-
 EXTENSION: Final = b".bin"
 """The extension of the one member of a record, after its key."""
 _FORMATS: Final[Mapping[str, str]] = {

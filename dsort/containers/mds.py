@@ -38,19 +38,6 @@ from dsort.data.records import FormedRecords
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
 from dsort.naming.names import KEY_COLUMN, codec_extension, readable, without_numbers
 
-__all__ = [
-    "CONFIG_BYTES_MAX",
-    "EXTENSION",
-    "KEY_ENCODINGS",
-    "MDS",
-    "NO_COLUMNS",
-    "NUMBER_TYPES",
-    "Columns",
-    "Mds",
-    "number_text",
-    "scan_samples",
-]
-
 # --------------------------------------------------------------------------------------------------
 # The columns of an MDS shard, from its config, bounded and checked.
 

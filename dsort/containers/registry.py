@@ -25,23 +25,6 @@ from dsort.naming.names import (
 )
 from dsort.registry import Registry
 
-__all__ = [
-    "can_convert",
-    "check_supported",
-    "check_writable",
-    "codec_of",
-    "container_of",
-    "is_called",
-    "is_columnar",
-    "is_supported",
-    "load_installed",
-    "raw_extension",
-    "refuse_misnamed",
-    "register",
-    "register_received",
-]
-
-
 _CODECS: Final = {suffix: codec.place for codec in CODECS for suffix in codec.suffixes}
 
 

@@ -22,19 +22,6 @@ from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_sid
 from dsort.errors import ConversionError, CorruptShardError
 from dsort.naming.names import KEY_COLUMN, is_utf8, readable
 
-__all__ = [
-    "SHARD_BYTES_MAX",
-    "SampleValue",
-    "bare_samples",
-    "columns_of",
-    "format_of",
-    "offset_table",
-    "packed_samples",
-    "read_offsets",
-    "read_sizes",
-    "table_bytes",
-]
-
 SHARD_BYTES_MAX = (1 << 32) - 1
 """An offset has 32 bits."""
 COUNT_BYTES = 4

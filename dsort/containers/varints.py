@@ -7,8 +7,6 @@ import numpy as np
 
 from dsort.data.columns import BytesColumn, Int64s
 
-__all__ = ["varint", "varint_bytes", "varints", "write_varint"]
-
 VARINT_BYTES_MAX = 10
 
 

@@ -27,8 +27,6 @@ from dsort.naming.names import readable
 if TYPE_CHECKING:
     from dsort.data.segments import Segments
 
-__all__ = ["ViewRows", "ViewWriter", "read_view"]
-
 ROWS_A_GROUP: Final = 1 << 16
 BATCH_BYTES: Final = 16 << 20
 _SCHEMA: Final = b"dsort.schema"

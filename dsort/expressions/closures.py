@@ -37,8 +37,6 @@ from dsort.expressions.semantics import (
 )
 from dsort.naming.names import shortened
 
-__all__ = ["Closure", "Problem", "closure_of"]
-
 Closure = Callable[[list[Any]], Any]
 """Takes the values of one record, by place, and returns the value of an expression. The first value
 is the ``Budget`` of the record. Raises ``EvaluationError`` or ``SpentError``."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s, UInt8s
     from dsort.data.record_table import RecordTable
     from dsort.expressions.reading import Reading
-__all__ = ["Expression", "bools_of", "compiled_expression", "text_of_value"]
 
 _FALSE, _TRUE, _WRONG = 0, 1, 2
 _BOOL: Final = "true or false"

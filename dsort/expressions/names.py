@@ -26,8 +26,6 @@ from dsort.expressions.nodes import (
 from dsort.expressions.semantics import FUNCTIONS
 from dsort.naming.names import closest, shortened
 
-__all__ = ["resolve"]
-
 _VARIABLES: Final = {"key": "str", "shard": "str", "input": "str", "ordinal": "int"}
 _CONTENT: Final = {
     **dict.fromkeys(("json", "jsn"), "json"),

@@ -6,23 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-__all__ = [
-    "Call",
-    "Constant",
-    "ExpressionError",
-    "HasField",
-    "Leaf",
-    "ListOf",
-    "Name",
-    "Node",
-    "Operation",
-    "Quantified",
-    "Select",
-    "Value",
-    "children",
-    "nodes_of",
-]
-
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 
 LeafKind = Literal[

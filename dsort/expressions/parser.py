@@ -22,8 +22,6 @@ from dsort.expressions.nodes import (
 )
 from dsort.naming.names import shortened
 
-__all__ = ["DEPTH_MAX", "TEXT_MAX", "parse"]
-
 TEXT_MAX: Final = 4096
 """The number of characters of an expression."""
 DEPTH_MAX: Final = 32

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s
     from dsort.data.record_table import RecordTable
 
-__all__ = ["MEMBER_BYTES_MAX", "Reading", "parsed"]
-
 MEMBER_BYTES_MAX: Final = 1 << 20
 """The largest size of a member that is read. Parsed JSON takes up to 22 times its length."""
 

@@ -15,24 +15,6 @@ from typing import Any, Final
 
 from dsort.naming.names import shortened
 
-__all__ = [
-    "BUDGETED_OPERATORS",
-    "FUNCTIONS",
-    "LIST_MAX",
-    "LONG_TEXT_CHARS",
-    "OPERATORS",
-    "STEPS_MAX",
-    "Budget",
-    "EvaluationError",
-    "PatternError",
-    "SpentError",
-    "compiled",
-    "contains",
-    "equal",
-    "kind_of",
-    "not_a",
-]
-
 # --------------------------------------------------------------------------------------------------
 # Regular expressions of RE2, whose time is linear in the text for any pattern.
 

@@ -18,13 +18,6 @@ if TYPE_CHECKING:  # most jobs read shards, and need neither
     from dsort.loose_files.listing import Listing
     from dsort.loose_files.shard import FilesShard, Places
 
-__all__ = [
-    "FILES_REF",
-    "LISTING_FILE",
-    "FilesBucket",
-    "of_shared_files",
-]
-
 FILES_REF = BucketRef("files", "")
 """The bucket of runs of files, which are in no bucket. Only the job uses their names."""
 LISTING_FILE = "files.col"

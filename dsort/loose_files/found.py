@@ -18,9 +18,6 @@ from dsort.spec.inputs import Source
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 
-__all__ = ["NO_FILE", "base_of", "found_files", "named_files"]
-
-
 ARCHIVE_SUFFIX = b".tar"
 WINDOW_BYTES = 1 << 20
 NO_FILE = -1

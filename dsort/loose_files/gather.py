@@ -37,8 +37,6 @@ from dsort.spec.inputs import Source
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 
-__all__ = ["WrittenBy", "add_recipe", "list_members"]
-
 # --------------------------------------------------------------------------------------------------
 # Recipes: lines with a member's name and its source, as tarp's ``create`` reads them:
 # ``000001.jpg images/dog.jpg``, ``000001.cls text:3``.

@@ -21,16 +21,6 @@ from dsort.errors import ObjectNotFoundError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.storage.bucket import ObjectInfo
 
-__all__ = [
-    "BLOCK_BYTES",
-    "LITERAL",
-    "Listing",
-    "are_odd",
-    "shard_name",
-    "stamp_of",
-    "stamp_of_status",
-]
-
 LITERAL = -1
 BLOCK_BYTES = 512
 SHARD_BYTES = 16 << 20

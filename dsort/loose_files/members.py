@@ -20,20 +20,6 @@ from dsort.naming.names import readable
 from dsort.naming.patterns import KeyPattern
 from dsort.order.sort import order_rows
 
-__all__ = [
-    "BETWEEN",
-    "CLUTTER",
-    "HIDDEN",
-    "NO_CLASS",
-    "NO_EXTENSION",
-    "NO_ORDINARY_FILE",
-    "ODD_NAME",
-    "OTHER",
-    "UNUSABLE",
-    "Members",
-    "NameRules",
-]
-
 # --------------------------------------------------------------------------------------------------
 # Finds the record and the member that a file becomes, by its name.
 

@@ -17,20 +17,6 @@ from dsort.loose_files.members import UNUSABLE, Members, NameRules
 from dsort.naming.names import first_few, readable
 from dsort.sizes import format_count
 
-__all__ = [
-    "TABLE_SUFFIXES",
-    "UNLISTED",
-    "Row",
-    "add_described",
-    "class_map_of",
-    "is_metadata",
-    "json_payload",
-    "labels_of",
-    "name_bytes",
-    "numbers_of",
-    "rows_of",
-]
-
 # --------------------------------------------------------------------------------------------------
 # Class maps and lists of labels: they have the number of a class, or of a record.
 #

@@ -27,9 +27,6 @@ from dsort.storage.bucket import Bucket, ReadObject
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.os_errors import storage_error_of
 
-__all__ = ["FilesShard", "Places"]
-
-
 _NAME, _SIZE, _CHECKSUM = slice(0, 100), slice(124, 135), slice(148, 154)
 _MODEL = np.frombuffer(tar_header(b"", 0), np.uint8)
 _SUM = int(_MODEL.sum()) - int(_MODEL[_CHECKSUM].sum()) - 11 * 0x30 + 6 * 0x20 + 0x20

@@ -19,8 +19,6 @@ from dsort.sizes import format_bytes, parse_size_bytes
 from dsort.storage.ref import SECRET_HINT, BucketTextError, checked_endpoint, is_secret_name
 from dsort.storage.registry import parse_store_uri, split_scheme, store_of, stores
 
-__all__ = ["load_settings"]
-
 SETTINGS_FILE: Final = "dsort.toml"
 
 FILE_BYTES_MAX: Final = 1 << 20

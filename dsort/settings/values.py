@@ -14,8 +14,6 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef
 from dsort.storage.registry import store_of
 
-__all__ = ["Settings", "StoreSettings", "resolve_ref", "table_of"]
-
 AIS_S3_PATH = "/s3"
 """The path of AIStore's S3 interface, relative to its endpoint."""
 

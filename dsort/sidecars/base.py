@@ -15,8 +15,6 @@ from msgspec import Struct
 if TYPE_CHECKING:  # reading a spec must not load NumPy
     from dsort.data.members import MemberTable
 
-__all__ = ["ResultShards", "Sidecar"]
-
 
 class ResultShards(Struct, frozen=True):
     """The shards of a result. ``records``: of each shard by name, in output order; ``splits``: the

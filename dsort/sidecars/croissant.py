@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Final
 
 from dsort.sidecars.base import ResultShards, Sidecar
 
-__all__ = ["Croissant"]
-
 FILE_NAME: Final = "croissant.json"
 _TYPES: Final = {".tar": "application/x-tar", ".jsonl": "application/jsonlines"}
 _SETS: Final = ("shards", "members")

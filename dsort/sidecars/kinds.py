@@ -16,18 +16,6 @@ from dsort.sidecars.croissant import Croissant
 if TYPE_CHECKING:
     from dsort.data.members import MemberTable
 
-__all__ = [
-    "BUILT_IN",
-    "DATABASE",
-    "SIDECARS",
-    "SidecarName",
-    "common_directory",
-    "kinds_alike",
-    "kinds_of",
-    "parse_kinds",
-    "sidecar_names",
-]
-
 
 class Wids(Sidecar):
     """The job writes its index itself, because the name of that depends on the job."""

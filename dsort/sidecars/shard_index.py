@@ -19,22 +19,6 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import InputError
 from dsort.sidecars.base import ResultShards
 
-__all__ = [
-    "EnergonSample",
-    "Part",
-    "card",
-    "dali_records",
-    "dali_tar",
-    "energon_file",
-    "energon_index",
-    "energon_samples",
-    "lhotse_index",
-    "lines_index",
-    "lines_sidecar",
-    "sizes",
-    "write_energon_database",
-]
-
 _ENERGON_NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 _ENERGON_SKIPPED = re.compile(rb"__[^/]*__($|/)")
 

@@ -33,19 +33,6 @@ from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
-__all__ = [
-    "Algorithm",
-    "AnyAlgorithm",
-    "Group",
-    "algorithm_model",
-    "group_model",
-    "joined",
-    "key_model",
-    "known_options",
-    "options_model",
-    "owners_of",
-    "type_of_options",
-]
 
 _ORDER: Final = (
     "decreasing",

@@ -40,8 +40,6 @@ from dsort.storage.registry import (
     stores,
 )
 
-__all__ = ["BUCKET_SCHEMA", "BucketRef", "bucket_value", "parse_bucket"]
-
 _REACH: Final = ("endpoint_url", "region", "profile")
 _FIELDS: Final = ("name", "provider", "prefix", *_REACH, "namespace")
 _WEB: Final = "ht"

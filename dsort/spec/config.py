@@ -9,8 +9,6 @@ from pydantic import Field
 from dsort.spec.fields import Limit, MemoryAmount, SizeBytes
 from dsort.spec.part import Part
 
-__all__ = ["JobConfig", "Reaction", "ignored"]
-
 Reaction = Literal["ignore", "warn", "abort"]
 
 _NO_EFFECT = "Accepted for AIStore's sake; has no effect, draws a warning and is not kept."

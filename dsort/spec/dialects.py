@@ -15,8 +15,6 @@ from msgspec import Struct, field
 from dsort.errors import SpecProblem
 from dsort.spec.hints import describe
 
-__all__ = ["OLDER_NAMES", "PARTS", "Translation", "translate"]
-
 PARTS: Final = ("input_format", "algorithm", "Config")
 """The fields of a spec that are objects with fields of their own."""
 

@@ -14,8 +14,6 @@ from dsort.spec.config import JobConfig
 from dsort.spec.part import Rules, usable
 from dsort.spec.parts import SpecFields
 
-__all__ = ["EXCLUDES", "Excludes", "rule"]
-
 rule = Rules()
 
 _BEHIND: Final = "join in one job, and do that with its result in another"

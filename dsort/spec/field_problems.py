@@ -22,8 +22,6 @@ from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.part import LATER, Late
 from dsort.transforms.steps import STEPS
 
-__all__ = ["all_problems", "load_installed"]
-
 
 def load_installed() -> bool:
     """Load the algorithms and the steps of installed packages, once in a process, and return

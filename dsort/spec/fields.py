@@ -41,37 +41,6 @@ from dsort.spec.target import MultipleOf
 from dsort.storage.ref import BucketRef
 from dsort.transforms.fields import check_extension
 
-__all__ = [
-    "ArchiveExtension",
-    "Bucket",
-    "BucketReading",
-    "CommandName",
-    "Count",
-    "Expansion",
-    "Extension",
-    "Glob",
-    "InputName",
-    "InputText",
-    "KeyMapLocation",
-    "Keys",
-    "Limit",
-    "LocalFile",
-    "MemoryAmount",
-    "NamePrefix",
-    "ObjectNames",
-    "OutputFormat",
-    "OutputTemplate",
-    "ShardCount",
-    "SidecarKinds",
-    "SizeBytes",
-    "SplitName",
-    "Times",
-    "WebhookUrl",
-    "Weight",
-    "anchored",
-    "located",
-]
-
 _INT_MAX: Final = 2**63 - 1
 _INPUT_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
 _COMMAND: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"

@@ -18,14 +18,6 @@ from dsort.naming.names import closest, shortened
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = [
-    "PLAIN_WORDS",
-    "FieldError",
-    "describe",
-    "path_of",
-    "plain_problems",
-]
-
 
 class FieldError(ValueError):
     """The problem with the value of one field, with a ``hint`` (may be empty). If the value has

@@ -11,8 +11,6 @@ from dsort.naming.patterns import KeyPattern
 from dsort.spec.fields import Count, Extension, InputName, LocalFile
 from dsort.spec.part import Part
 
-__all__ = ["Ingest", "Table"]
-
 Location = Annotated[LocalFile, Field(min_length=1, max_length=4096)]
 
 

@@ -19,15 +19,6 @@ from dsort.spec.target import carrier_extension
 from dsort.storage.ref import PIPE, STREAM, BucketRef
 from dsort.storage.registry import store_of
 
-__all__ = [
-    "SHARD_FIELD",
-    "is_read_only",
-    "named_extension",
-    "rule",
-    "suffix_problem",
-    "with_own_extensions",
-]
-
 rule = Rules()
 
 _BUCKET_HINT: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'

@@ -23,8 +23,6 @@ from dsort.spec.fields import (
 from dsort.spec.part import Part
 from dsort.storage.ref import BucketRef
 
-__all__ = ["INPUTS_MAX", "Input", "InputFormat", "InputJoin", "Join", "Mix", "Nonmatch", "Source"]
-
 Nonmatch = Literal["error", "skip", "none"]
 
 _BY = (

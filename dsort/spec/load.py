@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from dsort.spec.named import Lookup
     from dsort.spec.transform import Transform
 
-__all__ = [
-    "SPEC_BYTES_MAX",
-    "JobSpec",
-    "LoadedSpec",
-    "anchor_steps",
-    "load_spec",
-    "parse_spec",
-    "read_fields",
-    "read_transform",
-]
-
 SPEC_BYTES_MAX: Final = 1024 * 1024
 
 _DEPTH_MAX: Final = 8  # a spec has four levels

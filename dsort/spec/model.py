@@ -21,8 +21,6 @@ from dsort.spec.part import LATER
 from dsort.spec.parts import SpecFields
 from dsort.transforms.fields import Require
 
-__all__ = ["Draft", "JobSpec", "current_job_spec"]
-
 
 class Draft(Struct):
     """The input of the model from the loader, and the ``warnings`` that the model returns.

@@ -14,15 +14,6 @@ from msgspec import Struct
 
 from dsort.errors import NotFoundError, SpecError, SpecProblem
 
-__all__ = [
-    "NAME_PATTERN",
-    "VERSION_MAX",
-    "Lookup",
-    "NamedTransform",
-    "parse_use",
-    "resolve_use",
-]
-
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 VERSION_MAX: Final = 10**9 - 1
 _USE: Final = rf"({NAME_PATTERN})(?:@([1-9][0-9]{{0,8}}))?"

@@ -34,8 +34,6 @@ from dsort.storage.registry import object_store_behind
 if TYPE_CHECKING:
     from dsort.spec.outputs import Output
 
-__all__ = ["SIZES", "STREAM_FORMAT", "is_stdout", "rule"]
-
 rule = Rules()
 
 SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")

@@ -24,8 +24,6 @@ from dsort.spec.part import Part
 from dsort.spec.target import REST
 from dsort.transforms.payload import parse_seconds
 
-__all__ = ["AT_ONCE_MAX", "REST", "Amend", "Hook", "OnShard", "Output"]
-
 
 def _condition(value: Any) -> Any:
     if value is True or value == "rest":

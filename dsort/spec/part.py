@@ -22,8 +22,6 @@ from dsort.errors import SpecProblem
 if TYPE_CHECKING:
     from dsort.spec.parts import SpecFields
 
-__all__ = ["LATE", "LATER", "Late", "Part", "Rules", "UnusableError", "late_part", "usable"]
-
 
 class UnusableError(Exception):
     """A rule reads a field that is already known to be wrong."""

@@ -53,8 +53,6 @@ else:
     Output = late_part("dsort.spec.outputs:Output")
     Transform = late_part("dsort.spec.transform:Transform")
 
-__all__ = ["OUTPUTS_MAX", "SpecFields"]
-
 OUTPUTS_MAX: Final = 100
 
 

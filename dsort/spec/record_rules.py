@@ -24,8 +24,6 @@ from dsort.spec.parts import SpecFields
 from dsort.spec.target import REST, carrier_extension
 from dsort.transforms.fields import Fields, Require
 
-__all__ = ["as_aistore_orders", "required", "rule"]
-
 rule = Rules()
 
 

@@ -22,8 +22,6 @@ from dsort.spec.part import Part, UnusableError, usable
 from dsort.spec.parts import SpecFields
 from dsort.spec.record_rules import as_aistore_orders, required
 
-__all__ = ["problems_of", "reset_unused", "settle", "take_out"]
-
 
 def problems_of(spec: SpecFields) -> list[SpecProblem]:
     """The problems from every rule that ``spec`` breaks."""

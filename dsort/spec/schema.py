@@ -8,8 +8,6 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from dsort.spec.model import current_job_spec
 
-__all__ = ["schema"]
-
 _EXAMPLES: list[dict[str, Any]] = [
     {
         "input_bck": "images",

@@ -10,16 +10,6 @@ from typing import Any, Final, NoReturn
 from dsort.errors import SpecError
 from dsort.naming.names import shortened
 
-__all__ = [
-    "DEPTH_HINT",
-    "DEPTH_MAX",
-    "DIGITS_MAX",
-    "looks_like_json",
-    "parse_json",
-    "syntax_error",
-    "whole_number",
-]
-
 DIGITS_MAX: Final = 40
 DEPTH_MAX: Final = 32
 DEPTH_HINT = "a spec has four levels"

@@ -15,16 +15,6 @@ from dsort.storage.ref import BucketRef
 if TYPE_CHECKING:
     from dsort.spec.parts import SpecFields
 
-__all__ = [
-    "CARRIER",
-    "REST",
-    "MultipleOf",
-    "Target",
-    "carrier_extension",
-    "is_late",
-    "late_targets",
-]
-
 REST: Final = "true"
 """The condition of an output that takes all remaining records."""
 

@@ -24,8 +24,6 @@ from dsort.spec.part import Late, Part
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
 
-__all__ = ["AnyStep", "Deduplicate", "SameField", "StepSpec", "Transform", "step_model"]
-
 
 class StepSpec(Part):
     """One step: its kind, and its options."""

@@ -16,8 +16,6 @@ from dsort.errors import SpecError
 from dsort.naming.names import shortened
 from dsort.spec.syntax import DEPTH_HINT, DEPTH_MAX, DIGITS_MAX, syntax_error, whole_number
 
-__all__ = ["parse_yaml"]
-
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
 

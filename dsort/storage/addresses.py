@@ -18,16 +18,6 @@ from dsort.storage.ref import (
 )
 from dsort.storage.registry import misspelt_uri, parse_store_uri, split_scheme
 
-__all__ = [
-    "EXAMPLES",
-    "PIPE_HINT",
-    "bare_name",
-    "clean_path",
-    "directory_at",
-    "parse_address",
-    "parse_text",
-]
-
 EXAMPLES: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
 PIPE_HINT: Final = 'write {"pipe": ["curl", "-sf", "https://host/shard.tar"]}'
 _ROOT_HINT: Final = "a bare name is a directory under the data root (--root, DSORT_ROOT)"

@@ -18,21 +18,6 @@ from msgspec import Struct
 from dsort.errors import InvariantError, StorageError
 from dsort.naming.names import INTERNAL_PART
 
-__all__ = [
-    "COPY",
-    "INTERNAL_PREFIX",
-    "Bucket",
-    "Buffer",
-    "ObjectInfo",
-    "RandomReads",
-    "ReadObject",
-    "StagedObject",
-    "encoded_name",
-    "encoded_prefix",
-    "encoded_token",
-]
-
-
 INTERNAL_PREFIX = f"{INTERNAL_PART}/"
 """Names under this prefix are dsort's own (manifests, staged outputs); ``list`` leaves them out
 unless its prefix begins with this one."""

@@ -17,8 +17,6 @@ from typing import Any
 
 from dsort.storage.network_policy import FetchPolicy
 
-__all__ = ["RefusedConnectionError", "web_opener"]
-
 
 class RefusedConnectionError(Exception):
     """The policy does not allow the connection; the text names the address and the reason."""

@@ -10,14 +10,6 @@ from msgspec import Struct
 
 from dsort.errors import InvariantError
 
-__all__ = [
-    "TAIL_SHARE",
-    "Bandwidth",
-    "StoreLimiter",
-    "StoreLimits",
-    "part_room",
-]
-
 MIB = 1 << 20
 TAIL_SHARE = 16
 """If the rest of an object after its whole parts is at most a ``TAIL_SHARE``-th of a part, it is

@@ -9,8 +9,6 @@ from typing import NoReturn
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.storage.bucket import ObjectInfo, ReadObject, StagedObject
 
-__all__ = ["MadeBucket"]
-
 
 class MadeBucket:
     """A bucket that is only read, and whose objects are no files. See

@@ -16,8 +16,6 @@ from msgspec.structs import asdict, replace
 
 from dsort.naming.patterns import wildcard_match
 
-__all__ = ["FetchPolicy", "address_kind", "check_host_pattern"]
-
 _WEB_PORTS: Final = {"http": 80, "https": 443}
 _OURS: Final = ("loopback", "private", "shared")
 """Kinds of addresses that an operator can allow. The others are never reached: they are those of

@@ -12,8 +12,6 @@ from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.bucket import ObjectInfo, RandomReads
 from dsort.storage.transport import Transport
 
-__all__ = ["ByteStream", "ObjectReader", "PinnedObject"]
-
 
 class ByteStream(Protocol):
     """The body of one reply."""

@@ -33,27 +33,6 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.object_reader import ByteStream, ObjectReader, PinnedObject
 from dsort.storage.transport import Transport
 
-__all__ = [
-    "ACCESS_HINT",
-    "CREDENTIALS_HINT",
-    "PRECONDITION_FAILED",
-    "RANGE_NOT_SATISFIABLE",
-    "Fetched",
-    "KeyPrefix",
-    "Meaning",
-    "ObjectBucket",
-    "ObjectClient",
-    "ObjectErrors",
-    "PreconditionError",
-    "check_copy",
-    "checked",
-    "checked_token",
-    "common_prefix",
-    "error_of",
-    "meaning_of_status",
-    "one_line",
-]
-
 T = TypeVar("T")
 
 CREDENTIALS_HINT = (

@@ -57,15 +57,6 @@ if TYPE_CHECKING:
         RetryConfig,
     )
 
-__all__ = [
-    "ObstoreBucket",
-    "ObstoreClient",
-    "ObstoreErrors",
-    "meaning_of_obstore_error",
-    "open_store",
-]
-
-
 _KINDS: tuple[tuple[type[BaseException], Meaning], ...] = (
     (FileNotFoundError, Meaning(ObjectNotFoundError, "there is no such object")),
     (obs.PermissionDeniedError, Meaning(StorageAccessError, "access is denied", ACCESS_HINT)),

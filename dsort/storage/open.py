@@ -22,8 +22,6 @@ from dsort.storage.routed import BucketPlace, open_inputs, open_outputs
 from dsort.storage.together import opened_together
 from dsort.storage.transport import Transport, retry_policy
 
-__all__ = ["open_both", "open_bucket", "open_pair"]
-
 log = logger_of("storage")
 
 

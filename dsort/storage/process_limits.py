@@ -11,16 +11,6 @@ from pathlib import Path
 
 from dsort.errors import StorageFullError, WorkerLostError
 
-__all__ = [
-    "PROCESSES_HINT",
-    "UNLIMITED",
-    "address_space_bytes",
-    "explain_limits",
-    "files_that_fit",
-    "free_processes",
-    "is_no_thread",
-]
-
 PROCESSES_HINT = "raise what limits processes and threads (ulimit -u, pids.max), or --workers 1"
 UNLIMITED = 1 << 62
 """More than a process can have of anything."""

@@ -14,24 +14,6 @@ from msgspec import Struct
 
 from dsort.naming.names import INTERNAL_PART, is_internal, shortened
 
-__all__ = [
-    "AIS_ENDPOINT_HINT",
-    "PIPE",
-    "SECRET_HINT",
-    "STREAM",
-    "BucketRef",
-    "BucketTextError",
-    "checked_endpoint",
-    "checked_host",
-    "decoded",
-    "has_user",
-    "is_secret_name",
-    "joined_path",
-    "refuse_internal",
-    "shown",
-]
-
-
 _PLAIN = ("", "file")
 STREAM: Final = "stream"
 """The scheme of standard input and output, which specs write as ``-``."""

@@ -30,23 +30,6 @@ if TYPE_CHECKING:
     from dsort.storage.limit import StoreLimits
     from dsort.storage.transport import Transport
 
-__all__ = [
-    "DIRECTORY_SCHEMES",
-    "NAME_PATTERN",
-    "STORES",
-    "Store",
-    "misspelt_uri",
-    "object_store_behind",
-    "open_object_bucket",
-    "parse_store_uri",
-    "provider_of",
-    "scheme_of",
-    "split_scheme",
-    "store_of",
-    "store_ref",
-    "stores",
-]
-
 DIRECTORY_SCHEMES: Final = ("", "file")
 """The schemes of directories, which are no store: they are opened with the data root, without
 limits and retries."""

@@ -14,14 +14,6 @@ import numpy as np
 from dsort.data.columns import Int64s
 from dsort.storage.limit import TAIL_SHARE, StoreLimits
 
-__all__ = [
-    "REQUEST_KINDS",
-    "requests_of_doubts",
-    "requests_of_lookups",
-    "requests_of_reads",
-    "requests_of_uploads",
-]
-
 REQUEST_KINDS = ("get", "head", "list", "put", "create", "part", "complete", "delete")
 """The kinds of requests. ``create``, ``part`` and ``complete`` are those of a multipart upload."""
 PROBED_AFTER = 8

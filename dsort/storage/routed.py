@@ -19,22 +19,6 @@ from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo, ReadObject
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
 
-__all__ = [
-    "APART",
-    "BucketPlace",
-    "Routed",
-    "bucket_for",
-    "bucket_named",
-    "input_of",
-    "open_inputs",
-    "open_outputs",
-    "parted",
-    "place_of",
-    "placed_at",
-    "routed_inputs",
-    "routed_outputs",
-]
-
 APART: Final = "//"
 _OWN_DEPTH: Final = 3
 """Internal prefixes with this many parts, such as ``.dsort/<job>/staged/``, are those of objects

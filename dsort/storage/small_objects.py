@@ -10,8 +10,6 @@ from dsort.data.json_values import Checked, checked
 from dsort.errors import StorageError
 from dsort.storage.bucket import Bucket, ReadObject
 
-__all__ = ["parse_as", "parse_json", "read_blocks", "read_bytes", "read_json", "read_small"]
-
 BLOCK_BYTES = 8 << 20
 
 

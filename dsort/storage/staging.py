@@ -10,8 +10,6 @@ import xxhash
 from dsort.storage.bucket import Bucket, Buffer
 from dsort.storage.routed import bucket_for
 
-__all__ = ["Staged", "give_name", "stage", "stage_file"]
-
 READ_BYTES: Final = 8 << 20
 
 

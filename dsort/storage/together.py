@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["made_once", "opened_together"]
-
 Made = TypeVar("Made")
 
 _made: ContextVar[dict[Hashable, Any] | None] = ContextVar("_made", default=None)

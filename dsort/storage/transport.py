@@ -17,8 +17,6 @@ from dsort.log_lines import Sparing, logger_of
 from dsort.retry import RetryPolicy
 from dsort.storage.limit import StoreLimiter, StoreLimits
 
-__all__ = ["Transport", "retry_policy"]
-
 T = TypeVar("T")
 
 WARNED_EACH_S = 5.0

@@ -21,16 +21,6 @@ from dsort.option_fields import OptionError, OptionGroup
 
 if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
-__all__ = [
-    "Applied",
-    "InputPositions",
-    "Needs",
-    "ReadText",
-    "Step",
-    "apply_steps",
-    "readings_needed",
-    "step_words",
-]
 
 Needs = Literal["index", "member", "payload"]
 

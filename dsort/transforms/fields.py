@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dsort.data.columns import Bools, Int64s
     from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
-__all__ = ["Fields", "Require", "check_extension"]
 
 
 def _are_extensions(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

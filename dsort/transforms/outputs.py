@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
     from dsort.transforms.strata import ClassOf
-__all__ = [
-    "BORDERS_MAX",
-    "KEY",
-    "LOT_BITS",
-    "ORDINAL_BITS",
-    "POSITION_BITS",
-    "Borders",
-    "Division",
-    "positions_of",
-]
 
 
 def lots_of(key_hash: UInt64s, seed: str, input_name: str) -> UInt64s:

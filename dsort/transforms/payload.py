@@ -23,18 +23,6 @@ from dsort.transforms.base import Needs, Step
 if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
 
-__all__ = [
-    "Limits",
-    "PayloadStep",
-    "ResourceOptions",
-    "concurrency_option",
-    "drop_option",
-    "limits_of",
-    "parse_seconds",
-    "resources_option",
-    "timeout_option",
-]
-
 
 class ResourceOptions(OptionGroup, frozen=True):
     """The memory, CPUs and GPUs of each process of a step."""

@@ -24,8 +24,6 @@ from dsort.transforms.payload import (
     timeout_option,
 )
 
-__all__ = ["Exec", "FlatMap", "Http", "Map"]
-
 TIMEOUT_S = 45.0
 GRACE_S = 10.0
 BATCH_RECORDS = 256

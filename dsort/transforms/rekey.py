@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
 
-
-__all__ = ["JoinKey", "Rekey", "check_new_keys", "join_expression", "split_keys"]
-
 PLACES = ("key", "base", "dir", "shard", "input", "n", "shard_n", "xxh3")
 NUMBERS = ("n", "shard_n")
 KEY_BYTES_MAX = 4096

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
     from dsort.data.text_sets import KeySet
     from dsort.expressions.expression import Expression
-__all__ = ["STEPS", "DropKeys", "Filter", "KeepKeys", "Sample", "Slice", "register"]
 
 
 def compiled(text: str) -> Expression:

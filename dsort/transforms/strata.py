@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
 
-__all__ = ["ClassOf", "MemberClass", "ValueClass", "class_by"]
-
 _MEMBER: Final = r"[A-Za-z_][A-Za-z0-9_-]*"
 _OF_INDEX: Final = frozenset({"key", "shard", "input", "ordinal", "true", "false"})
 _NONE: Final = b"\0none"  # no content is hashed with this salt

@@ -40,8 +40,6 @@ from dsort.user_code.frames import (
     write_json,
 )
 
-__all__ = ["main"]
-
 ANSWER_BYTES = 1 << 20
 """An answer is sent once it has so many bytes, so that results do not accumulate."""
 JOINED_BYTES_MAX = 16 << 10

@@ -10,8 +10,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["DECODERS", "JPEG_QUALITY", "EncodingError", "encoded", "encoded_cell"]
-
 JPEG_QUALITY: Final = 95
 _PIL_FORMATS = {
     "jpg": "JPEG",

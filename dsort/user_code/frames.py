@@ -16,36 +16,6 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = [
-    "ANSWER",
-    "BEGUN",
-    "FRAME",
-    "HANDED_BACK",
-    "MAY_NAME",
-    "NEW",
-    "PAGE",
-    "PAGE_BYTES",
-    "RESULTS",
-    "SAME",
-    "Answer",
-    "BadResultError",
-    "FrameHead",
-    "Outcome",
-    "Results",
-    "Runner",
-    "Sample",
-    "answer_pieces",
-    "check_extension",
-    "check_key",
-    "parse_results",
-    "read_exactly",
-    "read_json",
-    "said_briefly",
-    "samples_of",
-    "write_all",
-    "write_json",
-]
-
 FRAME = struct.Struct("<QQIIIQ")
 """Number of the frame, bytes of the memory with its payload, which of the memories that is,
 records, members, bytes of names."""

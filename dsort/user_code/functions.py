@@ -24,9 +24,6 @@ from dsort.user_code.frames import (
     said_briefly,
 )
 
-__all__ = ["FunctionRunner", "load_object"]
-
-
 _DIRECTORY = re.compile(r"([^-]+)-([^-]+)\.(?:dist-info|egg-info)")
 _OTHERWISE = {"PIL": "pillow", "cv2": "opencv_python", "sklearn": "scikit_learn", "yaml": "pyyaml"}
 _PLACES = ("site-packages", "dist-packages")

@@ -22,8 +22,6 @@ from dsort.log_lines import logger_of
 from dsort.user_code.frames import Results
 from dsort.user_code.process import MEMORIES, Begun, CodeProcess, Memories
 
-__all__ = ["CodePool", "Done", "Frame"]
-
 AHEAD = 4
 """While the pool waits for one frame, each process may have completed this many later ones."""
 BEGIN_S = 600.0

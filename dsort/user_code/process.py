@@ -34,16 +34,6 @@ from dsort.user_code.frames import (
     said_briefly,
 )
 
-__all__ = [
-    "MEMORIES",
-    "Begun",
-    "CodeProcess",
-    "Memories",
-    "Place",
-    "code_environment",
-    "outside_environment",
-]
-
 # --------------------------------------------------------------------------------------------------
 # The environment of code that is not part of dsort: users' functions, programs and commands.
 #

@@ -38,8 +38,6 @@ from dsort.user_code.frames import (
     said_briefly,
 )
 
-__all__ = ["FilesRunner", "TarRunner", "read_tar", "tar_of"]
-
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SAID_BYTES = 4096
 READ_BYTES = 1 << 16

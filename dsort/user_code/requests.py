@@ -15,8 +15,6 @@ from urllib.parse import quote, urlencode, urlsplit
 from dsort.user_code.frames import BadResultError, Outcome, Runner, Sample, said_briefly
 from dsort.user_code.programs import read_tar, tar_of
 
-__all__ = ["PushRunner"]
-
 TRIES_MAX = 4
 PAUSE_S = 0.2
 ANSWER_BYTES_MAX = 4 << 30

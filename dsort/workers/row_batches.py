@@ -20,9 +20,9 @@ from dsort.containers.columnar.blocks import deal_out
 from dsort.containers.columnar.cells import row_keys
 from dsort.containers.columnar.columns import batch_of_records, cell_decoders, row_contents
 from dsort.containers.columnar.container import Columnar
-from dsort.containers.columnar.reader import ROWS_A_BATCH_MAX, light_batches, open_table
+from dsort.containers.columnar.reader import light_batches, open_table
 from dsort.containers.columnar.schema import check_same, plain_schema, schema_of
-from dsort.containers.columnar.values import LightRows
+from dsort.containers.columnar.values import ROWS_A_BATCH_MAX, LightRows
 from dsort.data.columns import Bools, BytesColumn, row_numbers
 from dsort.data.index import ORDINAL, RANGES, sort_keys_of
 from dsort.data.members import MemberTable

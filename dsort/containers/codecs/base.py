@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-__all__ = ["Codec", "EncodedPiece", "MemberDecoder", "PieceEncoder"]
-
 
 class MemberDecoder(Protocol):
     """Decodes one member (the interface of Python's ``BZ2Decompressor``)."""

@@ -12,19 +12,6 @@ from dsort.errors import CorruptShardError
 from dsort.naming.extensions import CODECS
 from dsort.sizes import format_bytes
 
-__all__ = [
-    "EXPANSION_FLOOR_BYTES",
-    "EXPANSION_MAX_DEFAULT",
-    "PARTS_MIN",
-    "PART_BYTES_MIN",
-    "WINDOW_BYTES_MAX",
-    "WINDOW_BYTES_MIN",
-    "Decoding",
-    "DecodingRules",
-    "format_of",
-    "small_pieces",
-]
-
 STEP_BYTES = 1 << 20
 INPUT_BYTES = 256 << 10
 FIRST_INPUT_BYTES = 1 << 10

@@ -13,8 +13,6 @@ from isal import igzip_lib, isal_zlib
 from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, PieceEncoder
 from dsort.naming.extensions import known_codec
 
-__all__ = ["Gzip"]
-
 PIECE_BYTES = 1 << 20
 HEADER = bytes.fromhex("1f8b 08 00 00000000 00 ff")
 """Deflate; no flags, so no name; no time; no hint about speed; unknown system. The header does not

@@ -20,8 +20,6 @@ with needing("lz4", "what reads and writes lz4"):
     import lz4.frame
     import lz4.version
 
-__all__ = ["Lz4"]
-
 BLOCK_BYTES = 256 << 10
 PIECE_BYTES = 4 * BLOCK_BYTES
 FAST_LEVEL = 1

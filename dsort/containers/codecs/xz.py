@@ -9,8 +9,6 @@ import lzma
 from dsort.containers.codecs.base import Codec, MemberDecoder
 from dsort.naming.extensions import known_codec
 
-__all__ = ["Bzip2", "Xz"]
-
 PADDING_MAX = 1 << 16
 
 

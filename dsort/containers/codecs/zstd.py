@@ -20,8 +20,6 @@ from dsort.containers.codecs.decoding import WINDOW_BYTES_MAX
 from dsort.naming.extensions import known_codec
 from dsort.sizes import format_bytes
 
-__all__ = ["Zstd"]
-
 PIECE_BYTES = 2 << 20
 MAGIC = b"\x28\xb5\x2f\xfd"
 SKIPPABLE_MAGIC = range(0x184D2A50, 0x184D2A60)

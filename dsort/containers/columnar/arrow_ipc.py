@@ -28,8 +28,6 @@ from dsort.containers.columnar.ranges import (
 from dsort.containers.columnar.schema import batch_bytes, is_view
 from dsort.containers.columnar.values import ROWS_A_BATCH_MAX
 
-__all__ = ["STREAM_MARK", "ArrowFile", "ArrowStream"]
-
 ARROW_HEAD_BYTES = 8  # the magic, padded
 ARROW_END_BYTES = 10  # the length of the footer, the magic
 ARROW_PADDING_BYTES = 64

@@ -29,8 +29,6 @@ from dsort.containers.columnar.values import (
 )
 from dsort.data.columns import Int32s, Int64s
 
-__all__ = ["DealtBlock", "GroupRows", "RowBlocks", "RowGroup", "deal_out"]
-
 HEADER = struct.Struct("<QQQQ")
 ALIGNMENT = 8
 

@@ -36,16 +36,6 @@ from dsort.data.members import MemberTable, OwnRecords
 from dsort.errors import ConversionError, CorruptShardError, InputError
 from dsort.naming.names import KEY_COLUMN, position_key, shortened
 
-__all__ = [
-    "BATCH_BYTES",
-    "ROW_BYTES_MIN",
-    "cell_contents",
-    "cells_of_rows",
-    "cells_of_shard",
-    "row_hashes",
-    "row_keys",
-]
-
 BATCH_BYTES = 8 << 20
 ROW_BYTES_MIN = 16
 """The size that a row counts at least: a few bytes may hold any number of nulls."""

@@ -16,20 +16,6 @@ from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers, arrow_structs
 from dsort.errors import ConversionError, InputError
 from dsort.naming.names import KEY_COLUMN, is_utf8, readable, shortened
 
-__all__ = [
-    "ColumnKinds",
-    "batch_of_records",
-    "cell_decoders",
-    "changed_schema",
-    "is_struct_of_bytes",
-    "row_contents",
-    "schema_of_kinds",
-    "text_is_whole_number",
-    "typed_array",
-    "typed_value",
-]
-
-
 # --------------------------------------------------------------------------------------------------
 # Cells whose values a user's function receives and returns: types by name, and content as values.
 #

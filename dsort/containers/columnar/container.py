@@ -18,8 +18,6 @@ from dsort.containers.facets import Names
 if TYPE_CHECKING:
     from dsort.data.members import MemberTable
 
-__all__ = ["ARROW", "ARROW_STREAM", "PARQUET", "Columnar"]
-
 
 @dataclass(frozen=True)
 class Columnar(Container):

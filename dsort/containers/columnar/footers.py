@@ -23,8 +23,6 @@ from dsort.containers.columnar.thrift import (
 from dsort.containers.varints import varint
 from dsort.naming.names import shortened
 
-__all__ = ["Chunk", "chunks_of", "int96_columns", "refuse_wrapped", "schema_elements"]
-
 _SCHEMA = 2  # of a footer
 _GROUPS, _COLUMNS, _METADATA, _ENCRYPTED = 4, 1, 3, 8  # of a footer, a row group, a chunk
 _OWN_KEY = 2  # of ColumnCryptoMetaData

@@ -19,24 +19,6 @@ from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 from dsort.errors import CorruptShardError, UnsupportedShardError
 from dsort.sizes import format_bytes
 
-__all__ = [
-    "HEADER_BYTES_MAX",
-    "UNSEEN_BYTES_MAX",
-    "ColumnKind",
-    "ColumnPages",
-    "DecodedColumn",
-    "Headers",
-    "arrow_errors",
-    "column_kinds",
-    "decoded_columns",
-    "headers_in",
-    "inflated_pages",
-    "is_intact",
-    "refuse_larger",
-    "refuse_unread",
-    "torn_page",
-]
-
 Headers = Callable[[int, int], tuple[ThriftStruct, int]]
 """Returns the Thrift struct that begins at a byte of a shard, and where it ends; it ends before
 another byte. ``ValueError`` if there is none."""

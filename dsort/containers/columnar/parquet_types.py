@@ -14,15 +14,6 @@ from dsort.containers.columnar.thrift import I32, LIST, STRUCT, ThriftStruct, re
 from dsort.errors import InputError
 from dsort.naming.names import shortened
 
-__all__ = [
-    "check_same_types",
-    "has_types",
-    "refuse_types",
-    "with_types",
-    "with_types_of",
-    "without_types",
-]
-
 _KEY = b"dsort:parquet_types"
 """A key in the metadata of a field. Its value is a struct whose field 1 lists elements, each with
 its way."""

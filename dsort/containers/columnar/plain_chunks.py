@@ -27,18 +27,6 @@ from dsort.containers.varints import varint_bytes
 from dsort.data.columns import Int64s, UInt8s
 from dsort.errors import InputError, InvariantError
 
-__all__ = [
-    "CODECS",
-    "LENGTH_PREFIX",
-    "MAGIC",
-    "ChunkPages",
-    "GroupWritten",
-    "PlainChunk",
-    "PlainColumn",
-    "footer_of",
-    "stitched_end",
-]
-
 PAGE_BYTES = 1 << 20
 PAGE_BYTES_MAX = (1 << 31) - (1 << 20)
 """Sizes of pages are 32-bit numbers."""

@@ -19,20 +19,6 @@ from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 from dsort.containers.varints import varint
 from dsort.data.columns import Int64s, UInt8s
 
-__all__ = [
-    "HEAD_BYTES_MAX",
-    "INFLATED_CODECS",
-    "LENGTH",
-    "InflatedColumn",
-    "IrregularPageError",
-    "PlacedPages",
-    "PlacedValues",
-    "hybrid_numbers",
-    "levels_of",
-    "number_of",
-    "value_bounds",
-]
-
 _DATA_PAGE, _DATA_PAGE_2 = 0, 3
 _PLAIN, _RLE = 0, 3
 LENGTH = struct.Struct("<I")

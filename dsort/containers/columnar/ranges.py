@@ -11,19 +11,6 @@ from typing import Any, Protocol
 from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, Headers
 from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 
-__all__ = [
-    "MemorySource",
-    "MessageFile",
-    "Source",
-    "SourceFile",
-    "arrow_file",
-    "file_messages",
-    "inflated_bytes",
-    "message_bytes",
-    "message_places",
-    "ranged_headers",
-]
-
 # --------------------------------------------------------------------------------------------------
 # Messages of Arrow IPC: their places and lengths, and the declared lengths of their buffers once
 # they are inflated, which pyarrow allocates before it inflates.

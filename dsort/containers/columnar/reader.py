@@ -57,14 +57,6 @@ from dsort.containers.columnar.values import (
 from dsort.errors import CorruptShardError
 from dsort.naming.names import shortened
 
-__all__ = [
-    "ROWS_A_BATCH_MAX",
-    "TableShard",
-    "light_batches",
-    "open_table",
-    "plain_batches",
-]
-
 PLACE_BYTES = 64
 """The memory for a value that stays in its place: its place and its length, as they are found."""
 LOOKED_INTO_GROUPS = 8

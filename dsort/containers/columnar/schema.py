@@ -15,28 +15,6 @@ from dsort.data.columns import BytesColumn, Int64s
 from dsort.errors import InputError
 from dsort.naming.names import shortened
 
-__all__ = [
-    "array_of",
-    "batch_bytes",
-    "bytes_column",
-    "check_same",
-    "decoded",
-    "encoded",
-    "for_parquet",
-    "is_binary",
-    "is_media",
-    "is_varying",
-    "is_view",
-    "list_values",
-    "nulls_of",
-    "plain_schema",
-    "row_bytes",
-    "schema_bytes",
-    "schema_of",
-    "value_offsets",
-    "with_columns",
-]
-
 _NULL_BYTES = 8
 """The size of a null in a list, once the list is read."""
 

@@ -11,21 +11,6 @@ from typing import Any
 
 from dsort.containers.varints import varint, write_varint
 
-__all__ = [
-    "BINARY",
-    "I16",
-    "I32",
-    "I64",
-    "LIST",
-    "STRUCT",
-    "ThriftStruct",
-    "field_number",
-    "list_head",
-    "read_struct",
-    "skipped",
-    "written",
-]
-
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 DEPTH_MAX = 16
 _DOUBLE = struct.Struct("<d")

@@ -21,27 +21,6 @@ from dsort.containers.columnar.schema import (
 )
 from dsort.data.columns import Int64s
 
-__all__ = [
-    "IN_SHARD_SHARE",
-    "LONG_BYTES",
-    "ROWS_A_BATCH_MAX",
-    "Leaf",
-    "LightRows",
-    "PlacedLeaf",
-    "RowGroupRun",
-    "Values",
-    "chosen_leaves",
-    "joined",
-    "leaves_of",
-    "light_batch",
-    "light_schema",
-    "long_leaves",
-    "slices_of",
-    "stored_values",
-    "whole_batch",
-    "with_placed",
-]
-
 LONG_BYTES = 512
 """Values of at least so many bytes on average are moved as bytes: a slice costs 0.3 µs."""
 LEAVES_MAX = 64

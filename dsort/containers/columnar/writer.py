@@ -43,8 +43,6 @@ from dsort.data.columns import Int64s
 from dsort.errors import InputError
 from dsort.naming.names import shortened
 
-__all__ = ["GroupLimits", "RowGroups", "TableWriter", "byte_sink", "check_types", "open_writer"]
-
 MEDIA_ROWS = 100
 MEDIA_BYTES = 8 << 20
 """The maximum size of row groups with media: readers of media take a few rows at a time. Files of 3

@@ -28,8 +28,6 @@ from dsort.data.records import FormedRecords
 from dsort.errors import ConversionError
 from dsort.naming.names import readable, shortened
 
-__all__ = ["JSON_LINES", "TEXT_LINES", "JsonLines", "Lines", "LonePayload", "TextLines"]
-
 JSON_BYTES_MAX: Final = 64 << 20
 """A JSON payload up to this size is decoded to check that it is JSON."""
 

@@ -19,8 +19,6 @@ from dsort.data.members import MemberTable, OwnRecords, ScanNotes
 from dsort.errors import ContentKeyError, CorruptShardError
 from dsort.naming.names import shortened
 
-__all__ = ["BOM", "KEYED_LINE_BYTES_MAX", "LineNotes", "LineScan", "line_feeds"]
-
 BOM: Final = b"\xef\xbb\xbf"
 KEYED_LINE_BYTES_MAX: Final = 256 << 20
 """The maximum length of a line whose key is read. Such a line is read whole, and a file without

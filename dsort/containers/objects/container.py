@@ -38,8 +38,6 @@ from dsort.data.records import FormedRecords
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
 from dsort.naming.names import KEY_COLUMN, is_utf8, position_key, readable
 
-__all__ = ["CBOR", "KEY_FIELD", "MSGPACK", "Cbor", "MsgPack", "ObjectScan", "Objects", "key_in"]
-
 # --------------------------------------------------------------------------------------------------
 # Scans objects in windows on a file: where each begins and ends, and its key.
 

@@ -9,20 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = [
-    "CBOR_SIZES",
-    "HEADER_BYTES_MAX",
-    "MSGPACK_SIZES",
-    "OPEN_LIST",
-    "OPEN_MAP",
-    "Header",
-    "ItemSizes",
-    "Kind",
-    "ReadHeader",
-    "cbor_header",
-    "msgpack_header",
-]
-
 HEADER_BYTES_MAX: Final = 9
 OPEN_LIST: Final = 1 << 62
 OPEN_MAP: Final = 1 << 60

@@ -21,8 +21,6 @@ from dsort.containers.objects.headers import (
     ReadHeader,
 )
 
-__all__ = ["FIELDS_MAX", "FIELD_BYTES_MAX", "Field", "ObjectWalk", "WalkError"]
-
 DEPTH_MAX: Final = 512
 FIELD_BYTES_MAX: Final = 4096
 """The maximum length of names of fields, and of keys of records."""

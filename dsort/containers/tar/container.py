@@ -37,9 +37,6 @@ from dsort.data.members import MemberTable, PlacedEntries
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import row_by_row
 
-__all__ = ["TAR", "Tar", "TarFormat"]
-
-
 Blocks = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
 _PREFIX_AT, _PREFIX_STOP = 345, 500

@@ -10,8 +10,6 @@ import numpy as np
 from dsort.containers.tar.header import BLOCK_BYTES, NAME_BYTES, POSIX_MAGIC, until_nul
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
 
-__all__ = ["HeaderFields", "names"]
-
 _PREFIX_AT, _PREFIX_BYTES = 345, 155
 _WORDS = BLOCK_BYTES // 8
 _COMPARED_AT_ONCE = 32  # headers: their answers make rows of the length that NumPy joins fastest

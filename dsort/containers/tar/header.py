@@ -14,33 +14,6 @@ from dsort.containers.codecs.decoding import format_of
 from dsort.containers.facets import Hop
 from dsort.errors import CorruptShardError
 
-__all__ = [
-    "BLOCK_BYTES",
-    "NAME_BYTES",
-    "POSIX_MAGIC",
-    "Header",
-    "PaxRecords",
-    "compression_of",
-    "extension_blocks",
-    "hop",
-    "link_target",
-    "mended",
-    "odd_number",
-    "odd_numbers",
-    "other_name",
-    "padded_bytes",
-    "parse_header",
-    "parse_pax",
-    "pax_payload",
-    "plain_payload",
-    "regular_file_headers",
-    "renamed",
-    "retargeted",
-    "shown",
-    "unsafe_prefix",
-    "until_nul",
-]
-
 BLOCK_BYTES = 512
 NAME_BYTES = 100
 POSIX_MAGIC = b"ustar\0"

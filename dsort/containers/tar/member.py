@@ -30,18 +30,6 @@ from dsort.data.columns import UInt8s
 from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 
-__all__ = [
-    "EXTENSION_BYTES_MAX",
-    "FOLDED_BYTES_MAX",
-    "GlobalRecords",
-    "TarMember",
-    "Window",
-    "WindowEndError",
-    "read_member",
-    "read_records",
-    "resolve_links",
-]
-
 
 class WindowEndError(Exception):
     """The window ends before byte ``bytes_end`` of the shard, though the shard does not."""

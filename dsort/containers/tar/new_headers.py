@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dsort.containers.tar.header import BLOCK_BYTES
 
-__all__ = ["tar_header", "tar_padding"]
-
 _SIZE_MAX = 0o77777777777
 _NAME_BYTES_MAX = 100
 _ZEROS = bytes(BLOCK_BYTES)

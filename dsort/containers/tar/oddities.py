@@ -10,8 +10,6 @@ from __future__ import annotations
 from dsort.containers.base import OddityKind
 from dsort.data.members import ScanNotes
 
-__all__ = ["ODDITIES", "TarNotes"]
-
 
 class TarNotes(ScanNotes, frozen=True):
     """The oddities of a tar, besides those that other containers have, too."""

@@ -42,8 +42,6 @@ from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import CorruptShardError
 from dsort.sizes import format_bytes
 
-__all__ = ["END_OF_ARCHIVE", "TarScan"]
-
 END_BYTES = 2 * BLOCK_BYTES
 _USUAL_RECORD_BYTES = 20 * BLOCK_BYTES
 _OTHER_RECORD_BYTES_MIN, _OTHER_RECORD_BYTES_MAX = 32 << 10, 1 << 20

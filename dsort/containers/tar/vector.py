@@ -18,14 +18,6 @@ from dsort.containers.tar.header import BLOCK_BYTES
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
 from dsort.data.members import MemberKind
 
-__all__ = [
-    "Blocks",
-    "HeaderRun",
-    "find_by_hopping",
-    "find_by_magic",
-    "read_headers",
-]
-
 _Value = TypeVar("_Value", bound=np.generic)
 
 LONG_NAME_BYTES_MAX = BLOCK_BYTES

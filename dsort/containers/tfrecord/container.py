@@ -10,6 +10,7 @@ from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
+from awscrt.checksums import crc32c
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -21,7 +22,6 @@ from dsort.containers.tfrecord.frames import (
     HEAD_BYTES,
     KEY_FEATURE,
     TAIL_BYTES,
-    crc32c,
     length_checksums,
     masked,
     masked_all,
@@ -32,8 +32,6 @@ from dsort.data.columns import Int64s, UInt8s
 from dsort.data.members import MemberTable
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError, InputError
 from dsort.naming.names import readable
-
-__all__ = ["EXTENSION", "FRAME_BYTES", "HEAD_BYTES", "TFRECORD", "FrameScan", "TFRecord"]
 
 # --------------------------------------------------------------------------------------------------
 # Reads the frames of a TFRecord shard from windows on its bytes, and checks their checksums.

@@ -14,8 +14,6 @@ from typing import Final, Literal
 import numpy as np
 from msgspec import Struct, field
 
-__all__ = ["VALUES_MAX", "ExampleBytes", "Feature", "NoExampleError"]
-
 VALUES_MAX: Final = 1 << 20
 """The maximum number of values of one record: more would be objects of many times the record's
 size."""

@@ -24,20 +24,6 @@ from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_sid
 from dsort.errors import ConversionError
 from dsort.naming.names import KEY_COLUMN, is_utf8, readable
 
-__all__ = [
-    "HEAD_BYTES",
-    "KEY_FEATURE",
-    "ROW_BYTES_MAX",
-    "TAIL_BYTES",
-    "crc32c",
-    "length_checksums",
-    "masked",
-    "masked_all",
-    "packed_frames",
-    "row_checksums",
-    "stored_checksums",
-]
-
 # --------------------------------------------------------------------------------------------------
 # The masked CRC-32C of TFRecord: of one length or record, and of many lengths at once.
 #

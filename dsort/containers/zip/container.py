@@ -68,8 +68,6 @@ from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.errors import ConversionError, CorruptShardError
 from dsort.naming.names import readable
 
-__all__ = ["ZIP", "Zip", "scan_zip"]
-
 # --------------------------------------------------------------------------------------------------
 # The zip format: finds the members in a shard's bytes, without a copy of any payload.
 #

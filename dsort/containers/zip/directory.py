@@ -37,8 +37,6 @@ from dsort.errors import CorruptShardError
 from dsort.naming.names import readable
 from dsort.sizes import format_bytes
 
-__all__ = ["OTHER_METHODS", "Directory", "ZipEnd", "read_directory", "read_end"]
-
 OTHER_METHODS: Final = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz"}
 """Methods whose entries are moved as they are stored: the directory has their length. dsort does
 not decompress them."""

@@ -40,21 +40,6 @@ from dsort.data.members import PlacedEntries
 from dsort.data.row_bytes import row_by_row, side_by_side, spread
 from dsort.naming.names import is_utf8
 
-__all__ = [
-    "LARGE_PLACE_BYTES",
-    "UnfitNameError",
-    "carried_entries",
-    "entries_for",
-    "inflated",
-    "link_target",
-    "local_header",
-    "new_member",
-    "new_members",
-    "placed_directory",
-    "renamed",
-    "retargeted",
-]
-
 LARGE_PLACE_BYTES: Final = 12
 """How many bytes more each entry takes in a shard of 4 GiB and more: a zip64 field with the place,
 or the place and the disk after the sizes, if the member has 4 GiB and a zip64 field, its first, for

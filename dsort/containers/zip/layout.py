@@ -15,42 +15,6 @@ from dsort.containers.base import OddityKind
 from dsort.data.columns import Int64s, UInt8s
 from dsort.data.members import ScanNotes
 
-__all__ = [
-    "CRC_OFFSET",
-    "DEFLATE",
-    "DESCRIBED",
-    "END",
-    "END64",
-    "END64_MAGIC",
-    "END_MAGIC",
-    "ENTRY",
-    "ENTRY_DTYPE",
-    "ENTRY_MAGIC",
-    "EXTRA_BYTES_MAX",
-    "LARGE",
-    "LARGE_ID",
-    "LOCAL",
-    "LOCAL_DTYPE",
-    "LOCAL_MAGIC",
-    "LOCATOR",
-    "LOCATOR_MAGIC",
-    "MANY",
-    "NAME_BYTES_MAX",
-    "ODDITIES",
-    "STORED",
-    "UNICODE_NAME_ID",
-    "UTF8",
-    "Records",
-    "ZipNotes",
-    "end_record",
-    "end_record_bytes",
-    "extra_fields",
-    "name_text",
-    "records_at",
-    "records_of",
-    "without_extras",
-]
-
 Records = NDArray[np.void]
 
 _COMMON = [

@@ -38,9 +38,6 @@ from dsort.storage.directory.files import (
 from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
 from dsort.storage.network_policy import FetchPolicy
 
-__all__ = ["LocalBucket", "move_out", "remove_below", "remove_entries", "remove_if_empty"]
-
-
 RESERVED_BYTES_MIN = 1 << 20
 """Room for smaller files is not reserved: that takes longer than writing them."""
 _OPEN_TRIES_MAX = 10  # another process may remove the directory while it is still empty

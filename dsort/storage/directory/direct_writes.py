@@ -17,8 +17,6 @@ from dsort.storage.bucket import StagedObject
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 
-__all__ = ["DirectWrites", "direct_writes"]
-
 _SLICES_PER_CALL_MAX = 1023  # IOV_MAX of Linux, less one for the kept bytes
 
 

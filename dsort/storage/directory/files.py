@@ -23,26 +23,6 @@ from dsort.storage.bucket import INTERNAL_PREFIX, Buffer, ObjectInfo
 from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
 from dsort.storage.directory.random_reads import LocalRandomReads
 
-__all__ = [
-    "LocalReadObject",
-    "LocalStagedObject",
-    "info_of",
-    "link_or_move",
-    "list_all",
-    "list_broken_links",
-    "list_files",
-    "receipt_of",
-    "rename",
-    "rename_to_free_name",
-    "reserve_room",
-    "start_writeback",
-    "sync_directories",
-    "sync_file_system",
-    "sync_together",
-    "wait_written",
-]
-
-
 _FALLOC_FL_KEEP_SIZE = 1
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100

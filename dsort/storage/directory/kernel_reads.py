@@ -16,8 +16,6 @@ from collections.abc import Sequence
 
 from dsort.closing import ClosesOnExit
 
-__all__ = ["KernelReads"]
-
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2), "riscv64": (0, 1, 4, 2)}
 """The numbers of ``io_setup``, ``io_destroy``, ``io_getevents`` and ``io_submit``, for which libc
 has no functions."""

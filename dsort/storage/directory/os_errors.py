@@ -16,8 +16,6 @@ from dsort.errors import (
     StorageFullError,
 )
 
-__all__ = ["StorageErrors", "storage_error_of"]
-
 
 class _Meaning(NamedTuple):
     kind: type[StorageError]

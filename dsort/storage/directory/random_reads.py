@@ -15,8 +15,6 @@ from dsort.closing import ClosesOnExit
 from dsort.errors import StorageError
 from dsort.storage.directory.os_errors import StorageErrors
 
-__all__ = ["ALIGNMENT_BYTES", "LocalRandomReads"]
-
 ALIGNMENT_BYTES = 4096
 """Direct reads, and the memory that they fill, begin and end at multiples of this size: no disk has
 larger blocks."""

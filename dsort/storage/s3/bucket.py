@@ -31,9 +31,6 @@ from dsort.storage.s3.replies import code_of, field_of, whole_seconds_ns
 from dsort.storage.s3.upload import PartBuffers, Receipt, S3StagedObject, abort, part_bytes_for
 from dsort.storage.transport import Transport
 
-__all__ = ["CompletionCondition", "S3Bucket", "UnfinishedUpload"]
-
-
 # --------------------------------------------------------------------------------------------------
 # Whether a store supports ``If-None-Match`` when uploads are completed:
 # :class:`CompletionCondition`.

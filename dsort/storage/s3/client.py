@@ -40,8 +40,6 @@ from dsort.storage.s3.replies import (
 )
 from dsort.storage.together import made_once
 
-__all__ = ["DEFAULT_REGION", "NOT_OFFERED", "S3Api", "S3Client", "make_api"]
-
 # --------------------------------------------------------------------------------------------------
 # Makes clients of S3 by boto3, once for all buckets that are reached in the same way.
 #

@@ -21,8 +21,6 @@ from dsort.storage.objects import check_copy
 from dsort.storage.s3.client import S3Client
 from dsort.storage.s3.replies import whole_seconds_ns
 
-__all__ = ["COPIED_AT_ONCE_BYTES_MAX", "Copies"]
-
 T = TypeVar("T")
 
 COPIED_AT_ONCE_BYTES_MAX = 5 << 30

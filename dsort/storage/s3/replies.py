@@ -40,21 +40,6 @@ from dsort.storage.objects import (
     one_line,
 )
 
-__all__ = [
-    "S3Errors",
-    "check_replies",
-    "code_of",
-    "field_of",
-    "list_pages",
-    "meaning_of_s3_error",
-    "read_listings_quickly",
-    "said_root",
-    "seconds_of_date",
-    "truncation_of",
-    "whole_seconds_ns",
-]
-
-
 _REGION_HINT = "give the bucket's region"
 _TRANSIENT_CODES = (
     "BadDigest",  # the store found that it was damaged on the way

@@ -26,18 +26,6 @@ from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.replies import code_of, field_of, seconds_of_date
 from dsort.storage.transport import Transport
 
-__all__ = [
-    "ETAGS_KEPT_MAX",
-    "Part",
-    "PartBuffers",
-    "Receipt",
-    "S3StagedObject",
-    "abort",
-    "even_part_bytes",
-    "part_bytes_for",
-]
-
-
 ETAGS_KEPT_MAX = 16
 """A receipt keeps the ETags of at most this many parts. Those of more parts are requested when the
 upload is completed, one request for each thousand: the coordinator holds all receipts at once, and

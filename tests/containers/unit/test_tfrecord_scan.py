@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from awscrt.checksums import crc32c
 from tfrecord.tools.tfrecord2idx import create_index
 
 from dsort.containers.base import Container, ContainerOptions, Scan
 from dsort.containers.tfrecord.container import KEYED_BYTES_MAX, TFRECORD
 from dsort.containers.tfrecord.frames import (
     ROW_BYTES_MAX,
-    crc32c,
     length_checksums,
     row_checksums,
 )

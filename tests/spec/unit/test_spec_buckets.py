@@ -8,8 +8,9 @@ import traceback
 import pytest
 
 from dsort.errors import SpecError
-from dsort.spec.buckets import BucketRef, parse_bucket
+from dsort.spec.buckets import parse_bucket
 from dsort.spec.load import parse_spec
+from dsort.storage.ref import BucketRef
 from tests.support.spec_cases import problem_of, problems_of, small, spec_of
 
 
