@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from dsort.naming.names import closest
 from dsort.order.algorithms import ALGORITHMS
 from dsort.spec.config import JobConfig
 from dsort.spec.dialects import OLDER_NAMES, PARTS
-from dsort.spec.hints import SORT_HINT, path_of, plain_problems
+from dsort.spec.hints import SORT_HINT, FieldError, describe, path_of, plain_problems
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.part import LATER, Late
 from dsort.transforms.steps import STEPS
@@ -34,7 +34,56 @@ def all_problems(
 ) -> list[SpecProblem]:
     """The problems of a spec in which pydantic has found ``errors``: those of the fields, and those
     between fields that are valid by themselves."""
+    errors = _without_alternatives(fields, errors)
     return _field_problems(errors) + _rule_problems(fields, errors, draft)
+
+
+def _without_alternatives(
+    fields: dict[str, Any], errors: Sequence[ErrorDetails]
+) -> list[ErrorDetails]:
+    """``errors`` with the locations of the spec. Where a field may have several types, pydantic
+    puts the type into the location, and has an error for each: they become one."""
+    found: list[ErrorDetails] = []
+    of_types: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for error in errors:
+        at = _place_of_type(fields, error)
+        owner, of_type, rest = error["loc"][:at], error["loc"][at:][:1], error["loc"][at + 1 :]
+        error["loc"] = owner + rest
+        if of_type and not rest and error["type"].endswith(_OF_OTHER_TYPES):
+            of_types.setdefault(owner, []).append(error)
+        else:
+            found.append(error)
+    for owner, alternatives in of_types.items():
+        if not any(each["loc"][: len(owner)] == owner for each in found):
+            found.append(_one_of(alternatives))
+    return found
+
+
+_OF_OTHER_TYPES = ("_type", "_parsing", "_from_float", "literal_error")
+
+
+def _place_of_type(fields: object, error: ErrorDetails) -> int:
+    """Where in its location an error has a type; behind the end if it has none."""
+    value: Any = fields
+    for at, step in enumerate(error["loc"]):
+        steps: Any = value if isinstance(value, Mapping) else ()
+        if isinstance(value, (list, tuple)):
+            steps = range(len(value))
+        if step not in steps:
+            is_last = at + 1 == len(error["loc"])
+            return at + (is_last and error["type"] == "missing")
+        value = value[step]
+    return len(error["loc"])
+
+
+def _one_of(alternatives: Sequence[ErrorDetails]) -> ErrorDetails:
+    """An error that says all types that the value might have had."""
+    problems = [problem for each in alternatives for problem in plain_problems(each)]
+    end = f", not {describe(alternatives[0]['input'])}"
+    types = [each.message.removeprefix("must be ").removesuffix(end) for each in problems]
+    hints = [each.hint for each in problems if each.hint]
+    wrong = FieldError(f"must be {' or '.join(types)}{end}", "".join(hints[:1]))
+    return {**alternatives[0], "type": "value_error", "ctx": {"error": wrong}}
 
 
 def _field_problems(errors: Sequence[ErrorDetails]) -> list[SpecProblem]:

@@ -101,6 +101,8 @@ PLAIN_WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
         f"must be greater than {_context(error)['gt']:g}, not {error['input']}"
     ),
     "greater_than_equal": _limit("least", "ge"),
+    "int_from_float": _not("a whole number"),
+    "int_parsing": _not("a whole number"),
     "int_type": _not("a whole number"),
     "less_than_equal": _limit("most", "le"),
     "list_type": _not("a list"),

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from dsort.naming.patterns import KeyPattern
-from dsort.spec.fields import Count, Extension, InputName, LocalFile
+from dsort.spec.fields import Extension, InputName, Limit, LocalFile
 from dsort.spec.part import Part
 
 Location = Annotated[LocalFile, Field(min_length=1, max_length=4096)]
@@ -110,7 +110,7 @@ class Ingest(Part):
         "ImageNet's ground truth: a member .cls.",
         examples=["ILSVRC2012_validation_ground_truth.txt"],
     )
-    labels_from: Count | Literal[0] = Field(
+    labels_from: Limit = Field(
         default=0, description="The number in labels that becomes 0; ImageNet's begin at 1."
     )
     table: Table | None = Field(
