@@ -209,7 +209,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See ``click.Group``. The error suggests names, with each version of click."""
+        """See ``click.Group``. The error suggests names: some versions of click suggest none."""
         if args[0] not in self.commands and not ctx.resilient_parsing:
             from difflib import get_close_matches
 

@@ -76,8 +76,8 @@ def early_sidecar_names(job: Job) -> list[str]:
 
 
 def sidecars_written(job: Job, shards: Sequence[str]) -> list[SidecarName]:
-    """The sidecars that the job writes if its own shards are called ``shards``: those of these
-    shards, then those of the whole result."""
+    """The sidecars that the job writes if its own shards are called ``shards``: first the sidecars
+    of single shards, then the sidecars of the whole result."""
     kinds, base = job.spec.index, job.found.base
     if not kinds:
         return []

@@ -283,7 +283,7 @@ class SampleStream:
 def _keep_memory() -> None:
     """Make the C library keep the memory of samples that are freed. By default glibc returns more
     than 128 KiB at the end of its heap to the kernel, and requests it again with the next batch.
-    Once a larger piece was freed, it keeps twice the size of that piece."""
+    The first large piece that a process frees raises this limit to twice the size of the piece."""
     # bytes() takes zeroed pages of the kernel and touches none; a bytearray would write zeros.
     bytes(KEPT_BYTES // 2)
 

@@ -1,7 +1,7 @@
 """Placements: a shuffle that places records by their numbers among all records of a class.
 
-A record's place in its class is a random permutation (``data.permutation``) of its number in the
-class, which a survey counts (``class_numbers``). So its place in the output is known when it is
+A record's place in its class is a random permutation (``data.hashes.permuted``) of its number in
+the class, which a survey counts (``class_numbers``). So its place in the output is known when it is
 read, whatever other workers read.
 """
 

@@ -106,8 +106,8 @@ class Value(Algorithm, frozen=True):
 
 
 class PlacedBy(Struct, frozen=True):
-    """The value of an expression by which a placement puts records into classes, or together by
-    number (``is_number``). ``owner``: the option, for messages."""
+    """An expression whose value is the class of a record, or, if ``is_number``, a number that is
+    close for similar records. A placement uses it. ``owner``: the option, for messages."""
 
     text: str
     owner: str

@@ -270,8 +270,8 @@ class SpillReader:
         return views, self._start - self._offsets[:-1]
 
     def ask_ahead(self) -> None:
-        """Request the first blocks of other nodes, before all blocks are read with a single
-        call."""
+        """Request the first blocks of other nodes early, for a later ``read_many`` of all
+        blocks."""
         self._ahead = self._fetch([(self.size_bytes, 0)])
 
     def read_many(self, wanted: Sequence[tuple[memoryview, int]]) -> None:

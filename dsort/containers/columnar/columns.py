@@ -117,7 +117,8 @@ def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
 
 
 def typed_array(shard: str, name: str, values: Sequence[Any], kind: Any) -> Any:
-    """An array of the results of ``typed_value`` for all rows, and None. ``ConversionError``."""
+    """The results of ``typed_value`` for all rows, some of them None, as one array.
+    ``ConversionError``."""
     import pyarrow as pa
 
     try:
@@ -257,7 +258,7 @@ def _value(shard: str, key: bytes, extension: bytes, content: bytes, kind: Any) 
 
 
 def _array(shard: str, name: str, values: list[Any], kind: Any) -> Any:
-    """An array of the results of ``_value`` for all rows, and None."""
+    """The results of ``_value`` for all rows, some of them None, as one array."""
     import pyarrow as pa
 
     is_known = np.array([value is not None for value in values], np.bool_)

@@ -155,9 +155,9 @@ class Selection(Struct):
     def _narrowed(
         self, open_: Int64s, wanted: Int64s, tied: UInt64s, number_bits: int
     ) -> tuple[UInt64s, Int64s]:
-        """(the smallest number that ``wanted`` lots are below, how many of the records with that
-        number are still wanted), for each border. If ``tied`` is not empty, the numbers are the
-        positions of records with these lots."""
+        """For each border (the smallest number with ``wanted`` lots below it, how many of the
+        records with that number are still wanted). If ``tied`` has lots, only records with these
+        lots count, and their positions take the place of lots."""
         low, rest = np.zeros(len(open_), np.uint64), wanted.copy()
         left, shift = np.arange(len(open_)), number_bits
         while len(left):
