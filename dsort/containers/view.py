@@ -6,7 +6,7 @@ It is Parquet, with a row for each range (``ViewRows``), in the order of the sha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, EXPANSION_MAX_DEFAULT
 from dsort.containers.columnar.page_bounds import arrow_errors
-from dsort.containers.columnar.ranges import MemorySource
+from dsort.containers.columnar.ranges import MemorySource, Source, SourceFile, arrow_file
 from dsort.containers.columnar.reader import open_table
 from dsort.containers.columnar.schema import bytes_column
 from dsort.containers.columnar.writer import Write, byte_sink
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ROWS_A_GROUP: Final = 1 << 16
 BATCH_BYTES: Final = 16 << 20
+GROUP_BYTES: Final = 1 << 20
+"""Less than the rows of a group take: then groups are read one by one."""
 _SCHEMA: Final = b"dsort.schema"
 _ENCODINGS: Final = {
     "record": "DELTA_BINARY_PACKED",
@@ -169,35 +171,90 @@ class ViewWriter:
 def read_view(name: str, data: bytes) -> tuple[ViewRows, str]:
     """(rows of the file ``name``, schema of the output shards). ``CorruptShardError`` unless each
     row is a range of some shard or a literal of its length, and records count up."""
-    form = _file_schema()
-    limit = EXPANSION_MAX_DEFAULT * len(data) + EXPANSION_FLOOR_BYTES
-    table = open_table(name, MemorySource(memoryview(data)), inflated_max=limit)
-    if not table.schema.equals(form):
-        raise CorruptShardError(name, 0, "it is no view: it has other columns")
-    parts: list[ViewRows] = []
-    for batch in table.batches(BATCH_BYTES):
-        with arrow_errors(name):
-            batch.validate(full=True)
-            part = _rows_of(batch)
+    file = _ViewFile(name, MemorySource(memoryview(data)))
+    return file.rows(batch for _, batch in file.table.batches_from(0, BATCH_BYTES)), file.schema
+
+
+def read_view_records(name: str, source: Source, first: int, stop: int) -> tuple[ViewRows, str]:
+    """The same of the rows of records ``first`` to ``stop`` alone, none of which may be missing.
+    Only row groups that have such rows are read, and the numbers of records of all others."""
+    file = _ViewFile(name, source)
+    rows = file.rows(file.records(first, stop, _first_row_of(name, source, first)))
+    if len(np.unique(rows.record)) != stop - first:
+        raise CorruptShardError(name, 0, f"records {first:,} to {stop - 1:,} are not all in it")
+    return rows, file.schema
+
+
+def _first_row_of(name: str, source: Source, record: int) -> int:
+    """The first row of the first row group that may have ``record``. Statistics say so, which a
+    stranger may have written: with others, records are not found."""
+    import pyarrow.parquet as pq
+
+    row = 0
+    with arrow_errors(name):
+        metadata = pq.read_metadata(arrow_file(source, SourceFile(source)))
+        for at in range(metadata.num_row_groups):
+            group = metadata.row_group(at)
+            known = group.column(0).statistics
+            if known is None or not known.has_min_max or known.max >= record:
+                break
+            row += group.num_rows
+    return row
+
+
+class _ViewFile:
+    """The file of a view, of which a stranger may have written any byte."""
+
+    def __init__(self, name: str, source: Source) -> None:
+        self._name = name
+        self._left = EXPANSION_MAX_DEFAULT * source.size_bytes + EXPANSION_FLOOR_BYTES
+        self.table = open_table(name, source, inflated_max=self._left)
+        if not self.table.schema.equals(_file_schema()):
+            raise CorruptShardError(name, 0, "it is no view: it has other columns")
+        schema = (self.table.schema.metadata or {}).get(_SCHEMA, b"")
+        self.schema = schema.decode("utf-8", "replace")
+
+    def records(self, first: int, stop: int, row: int) -> Iterator[Any]:
+        """The rows of records ``first`` to ``stop``, which are looked for from ``row`` on."""
+        for _, batch in self.table.batches_from(row, GROUP_BYTES):
+            with arrow_errors(self._name):
+                number = np.asarray(batch.column(0).fill_null(-1), np.int64)
+            self._take(len(number) * _ROW_BYTES_MIN)
+            found = np.flatnonzero((number >= first) & (number < stop))
+            if len(found):
+                yield batch.slice(int(found[0]), int(found[-1]) + 1 - int(found[0]))
+            if number.max(initial=-1) >= stop:
+                return
+
+    def rows(self, batches: Iterable[Any]) -> ViewRows:
+        """The checked rows of ``batches``."""
+        parts: list[ViewRows] = []
+        for batch in batches:
+            with arrow_errors(self._name):
+                batch.validate(full=True)
+                part = _rows_of(batch)
+            self._take(len(part) * _ROW_BYTES_MIN + len(part.keys.blob) + len(part.literals.blob))
+            parts.append(part)
+        rows = ViewRows.concat(parts)
+        is_range = rows.shard >= 0
+        fits = rows.literals.lengths == np.where(is_range, 0, rows.length)
+        steps = np.diff(rows.record[rows.record >= 0])
+        if not (
+            bool(fits.all())
+            and bool((rows.length > 0).all())
+            and bool((rows.offset >= 0).all())
+            and bool((steps >= 0).all())
+            and int(rows.length.sum(dtype=np.float64)) < np.iinfo(np.int64).max
+        ):
+            raise CorruptShardError(self._name, 0, "it is no view: its rows do not fit together")
+        return rows
+
+    def _take(self, inflated_bytes: int) -> None:
         # Unlike those that are written, pages may repeat values of a dictionary.
-        limit -= len(part) * _ROW_BYTES_MIN + len(part.keys.blob) + len(part.literals.blob)
-        if limit < 0:
-            raise CorruptShardError(name, 0, "it is no view: it has few bytes for its rows")
-        parts.append(part)
-    rows = ViewRows.concat(parts)
-    is_range = rows.shard >= 0
-    fits = rows.literals.lengths == np.where(is_range, 0, rows.length)
-    steps = np.diff(rows.record[rows.record >= 0])
-    if not (
-        bool(fits.all())
-        and bool((rows.length > 0).all())
-        and bool((rows.offset >= 0).all())
-        and bool((steps >= 0).all())
-        and int(rows.length.sum(dtype=np.float64)) < np.iinfo(np.int64).max
-    ):
-        raise CorruptShardError(name, 0, "it is no view: its rows do not fit together")
-    schema = (table.schema.metadata or {}).get(_SCHEMA, b"")
-    return rows, schema.decode("utf-8", "replace")
+        self._left -= inflated_bytes
+        if self._left < 0:
+            text = "it is no view: it has few bytes for its rows"
+            raise CorruptShardError(self._name, 0, text)
 
 
 def _file_schema() -> Any:

@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsort.containers.view import ROWS_A_GROUP, ViewRows, ViewWriter, read_view
+from dsort.containers.columnar.ranges import MemorySource
+from dsort.containers.view import (
+    ROWS_A_GROUP,
+    ViewRows,
+    ViewWriter,
+    read_view,
+    read_view_records,
+)
 from dsort.errors import CorruptShardError
 from tests.support.internals import BytesColumn, Segments
 
@@ -139,3 +146,66 @@ def test_a_small_file_does_not_become_many_rows_or_long_texts(column: str) -> No
     assert out.tell() < 1 << 20
     with pytest.raises(CorruptShardError):
         read_view("v", out.getvalue())
+
+
+class Counted(MemorySource):
+    """A file in a store, and how much of it was read."""
+
+    bytes_read = 0
+
+    def whole(self) -> None:
+        """It is not in memory."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.bytes_read += length
+        return super().read(offset, length)
+
+    def held(self, offset: int, length: int) -> memoryview | None:
+        return memoryview(self.read(offset, length))
+
+
+def shuffled_rows(count: int) -> ViewRows:
+    """Records of a range each."""
+    rng = np.random.default_rng(1)
+    start, length = rng.integers(0, 2**40, count), rng.integers(1, 2**20, count)
+    ranges = Segments(np.arange(count + 1), start, length, np.zeros(0, np.uint8))
+    keys = BytesColumn.of([b"%09d" % each for each in rng.integers(0, 10**9, count)])
+    return ViewRows.of(ranges, np.zeros(count, np.int32), np.arange(count), keys)
+
+
+def test_some_records_are_read_from_their_row_groups() -> None:
+    parts = [ViewRows.literal(b"head"), shuffled_rows(5 * ROWS_A_GROUP), ViewRows.literal(b"end")]
+    data = written(parts)
+    whole, _ = read_view("v", data)
+    for first, count in ((0, 3), (ROWS_A_GROUP - 2, 4), (5 * ROWS_A_GROUP - 1, 1)):
+        found, _ = read_view_records("v", MemorySource(memoryview(data)), first, first + count)
+        wanted = np.flatnonzero((whole.record >= first) & (whole.record < first + count))
+        assert found.record.tolist() == whole.record[wanted].tolist()
+        assert found.keys.tolist() == whole.keys.take(wanted).tolist()
+        assert found.offset.tolist() == whole.offset[wanted].tolist()
+    source = Counted(memoryview(data))
+    read_view_records("v", source, 65_000, 65_003)
+    assert source.bytes_read < len(data) // 2
+
+
+@pytest.mark.parametrize(("first", "stop"), [(2, 5), (3, 4), (0, 1 << 62)])
+def test_records_that_are_not_all_in_a_file_are_refused(first: int, stop: int) -> None:
+    source = MemorySource(memoryview(written([rows_of(3)])))
+    with pytest.raises(CorruptShardError):
+        read_view_records("v", source, first, stop)
+
+
+def test_numbers_of_many_rows_in_few_bytes_are_refused() -> None:
+    count = 3 << 20
+    columns = {
+        "record": pa.array(np.zeros(count, np.int64)),
+        "key": pa.nulls(count, pa.string()),
+        "shard": pa.array(np.zeros(count, np.int32)),
+        "offset": pa.array(np.zeros(count, np.int64)),
+        "bytes": pa.array(np.ones(count, np.int64)),
+        "literal": pa.nulls(count, pa.binary()),
+    }
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out)
+    with pytest.raises(CorruptShardError):
+        read_view_records("v", MemorySource(memoryview(out.getvalue())), 0, 1)
