@@ -254,8 +254,10 @@ class TransientStorageError(StorageError):
     """A request failed for a reason that passes: a timeout, a reset, 429, 5xx, a stream cut short.
 
     Backends raise it; the retry wrapper tries again, and in the end raises a plain
-    ``StorageError``.
+    ``StorageError``. ``retry_after_s``: the least number of seconds that the store asks to wait.
     """
+
+    retry_after_s: float = 0.0
 
 
 class WorkerLostError(DsortError):

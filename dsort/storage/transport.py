@@ -69,6 +69,7 @@ class Transport:
             TransientStorageError,
             given_up=partial(_given_up, what),
             waiting=partial(_tell_again, what, self.policy.tries_max),
+            least_delay_s=lambda error: error.retry_after_s,
         )
 
     def call_once(self, request: Callable[[], T]) -> T:

@@ -7,11 +7,18 @@ from collections.abc import Iterator
 import pytest
 from obstore.store import MemoryStore
 
-from dsort.errors import StorageAccessError, StorageError, StorageFullError
+from dsort.errors import (
+    StorageAccessError,
+    StorageError,
+    StorageFullError,
+    TransientStorageError,
+)
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import ObjectInfo
+from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import Fetched
 from dsort.storage.obstore import ObstoreBucket
+from dsort.storage.transport import Transport
 from tests.support.fake_clock import FakeClock
 from tests.support.faulty_bucket import ALWAYS, TRANSIENT, Fault
 from tests.support.faulty_client import FaultyClient, stored_in_memory
@@ -288,3 +295,33 @@ def test_a_small_object_that_is_always_replaced_is_an_error_of_the_store(
     client = _Replaced([Fault("read_into", "cut", times=ALWAYS)], store=store)
     with pytest.raises(StorageError, match="replaced"):
         stored_in_memory(client, policy=policy).read("a")
+
+
+def test_a_request_waits_as_long_as_the_store_asks(clock: FakeClock) -> None:
+    policy = RetryPolicy(clock=clock.now, sleep=clock.sleep, uniform=lambda low, high: low)
+    busy = TransientStorageError("too many requests")
+    busy.retry_after_s = 45.0
+    answers: list[Exception | str] = [busy, TransientStorageError("reset"), "done"]
+
+    def request() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    transport = Transport(StoreLimits(), policy=policy)
+    assert transport.call("read a", request) == "done"
+    assert clock.slept == [45.0, policy.delay_s_min]
+
+
+def test_no_wait_begins_that_would_end_after_the_time_of_the_policy(clock: FakeClock) -> None:
+    policy = RetryPolicy(clock=clock.now, sleep=clock.sleep, seconds_max=30)
+    busy = TransientStorageError("too many requests")
+    busy.retry_after_s = 45.0
+
+    def request() -> None:
+        raise busy
+
+    with pytest.raises(StorageError, match="tried once"):
+        Transport(StoreLimits(), policy=policy).call("read a", request)
+    assert clock.slept == []
