@@ -16,7 +16,7 @@ from dsort.spec.inputs import Input
 from dsort.spec.part import Rules
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import carrier_extension
-from dsort.storage.ref import PIPE, STREAM, BucketRef
+from dsort.storage.ref import PIPE, STREAM
 from dsort.storage.registry import store_of
 
 rule = Rules()
@@ -30,12 +30,6 @@ SHARD_FIELD: Final = "{shard}"
 
 PIPED_SHARDS_MAX: Final = 10_000
 """The maximum number of such shards. Each is a process, and a file in scratch."""
-
-
-def is_read_only(ref: BucketRef) -> bool:
-    """Whether ``ref`` cannot be written to."""
-    store = store_of(ref.scheme)
-    return store is not None and store.is_read_only
 
 
 def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
@@ -153,7 +147,8 @@ def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         named = source.format.template is not None or source.format.objnames is not None
         named = named or (spec.ingest is not None and spec.ingest.recipe is not None)
-        if is_read_only(source.bucket) and not named:
+        store = store_of(source.bucket.scheme)
+        if store is not None and not store.is_listed and not named:
             yield SpecProblem(
                 f"{source.path}input_format",
                 f"must name the shards of {source.bucket.uri}: a web server does not list them",

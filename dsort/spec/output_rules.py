@@ -22,14 +22,13 @@ from dsort.spec.algorithms import (
     joined,
 )
 from dsort.spec.input_rules import (
-    is_read_only,
     suffix_problem,
 )
 from dsort.spec.part import Rules
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import Target, carrier_extension, late_targets
 from dsort.storage.ref import PIPE, STREAM, BucketRef
-from dsort.storage.registry import object_store_behind
+from dsort.storage.registry import object_store_behind, store_of
 
 if TYPE_CHECKING:
     from dsort.spec.outputs import Output
@@ -77,10 +76,9 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
         elif ref.scheme == PIPE:
             text = "is required: what a program writes can only be read"
             yield SpecProblem(path, text, 'a bucket, or "-" for standard output')
-        elif is_read_only(ref):
+        elif (store := store_of(ref.scheme)) is not None and store.is_read_only:
             behind = object_store_behind(ref)
-            stores = "to a directory, or s3://, gs://, az://, ais://"
-            hint = f'write "{behind}"' if behind else stores
+            hint = f'write "{behind}"' if behind else store.write_hint
             if part.gives("output_bck"):
                 yield SpecProblem(path, f'"{ref.uri}" can only be read', hint)
             elif spec.named_output_bck is None:

@@ -47,8 +47,9 @@ class Store:
 
     ``schemes``: those of its URIs, the usual one first. ``provider``: AIStore's name for it.
     ``aliases``: other schemes that people write. ``reach``: those of ``endpoint_url``, ``region``
-    and ``profile`` that the store uses. ``is_read_only``: its buckets can be neither written nor
-    listed. ``name_pattern``, ``name_rule``: valid names of buckets, and the rule in words.
+    and ``profile`` that the store uses. ``is_read_only``: its buckets cannot be written;
+    ``write_hint``: the place to write to instead. ``is_listed``: its buckets can be listed.
+    ``name_pattern``, ``name_rule``: valid names of buckets, and the rule in words.
     ``web_address``: matches hosts with its buckets; a group ``bucket`` may name the bucket.
     """
 
@@ -57,6 +58,8 @@ class Store:
     aliases: tuple[str, ...] = ()
     reach: tuple[str, ...] = ("endpoint_url",)
     is_read_only: bool = False
+    write_hint: str = "to a directory, or s3://, gs://, az://, ais://"
+    is_listed: bool = True
     name_pattern: str = NAME_PATTERN
     name_rule: str = _NAME_RULE
     web_address: str = ""
@@ -66,7 +69,7 @@ class Store:
 
         ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it names none.
         """
-        bucket, prefix = _split(uri, self.is_read_only)
+        bucket, prefix = _split(uri)
         return store_ref(scheme, decoded(bucket, uri), decoded(prefix, uri), written=uri)
 
     def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
@@ -158,9 +161,10 @@ class _Web(_ObstoreStore):
     provider = "ht"
     reach = ()
     is_read_only = True
+    is_listed = False
 
     def parse(self, scheme: str, uri: str) -> BucketRef:
-        host, prefix = _split(uri, is_read_only=True)
+        host, prefix = _split(uri, is_web=True)
         return BucketRef(scheme, joined_path(checked_host(host, uri), decoded(prefix, uri), uri))
 
 
@@ -309,7 +313,7 @@ def _usual(written: str) -> str:
     return next((store.schemes[0] for store in stores() if lower in store.aliases), lower)
 
 
-def _split(text: str, is_read_only: bool) -> tuple[str, str]:
+def _split(text: str, *, is_web: bool = False) -> tuple[str, str]:
     """(bucket or host, prefix) of a URI, not yet decoded."""
     scheme, rest = split_scheme(text) or ("", text)
     bucket, _, prefix = rest.partition("/")
@@ -319,11 +323,11 @@ def _split(text: str, is_read_only: bool) -> tuple[str, str]:
         raise BucketTextError(
             f"{shown(text)} has a query or a fragment",
             "names are appended to it, so it cannot be a presigned URL"
-            if is_read_only
+            if is_web
             else "write # as %23 and ? as %3F",
         )
     if not bucket:
-        what = "host" if is_read_only else "bucket"
+        what = "host" if is_web else "bucket"
         meant = prefix.strip("/") or f"{what}/prefix"
         raise BucketTextError(f"{shown(text)} names no {what}", f'write "{scheme}://{meant}"')
     return bucket, prefix

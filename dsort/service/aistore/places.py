@@ -102,7 +102,7 @@ def bucket_place(
     place = bucket_of_path(sent_path(request).removeprefix(_BUCKETS), asking)
     if writes:
         _refuse_unwritable(place)
-    elif _is_read_only(place):
+    elif (store := store_of(place.ref.scheme)) is not None and not store.is_listed:
         raise NotSupportedError(f"{place.uri} cannot be listed")
     return place
 
@@ -110,13 +110,9 @@ def bucket_place(
 def _refuse_unwritable(place: ObjectPlace) -> None:
     if place.ref.is_directory and is_hidden_directory(place.uri, place.asking.policy):
         raise SpecError([SpecProblem("bucket", f"{place.uri} is hidden: no request writes there")])
-    if _is_read_only(place):
-        raise NotSupportedError(f"{place.uri} is only read")
-
-
-def _is_read_only(place: ObjectPlace) -> bool:
     store = store_of(place.ref.scheme)
-    return store is not None and store.is_read_only
+    if store is not None and store.is_read_only:
+        raise NotSupportedError(f"{place.uri} is only read")
 
 
 def check_changed_name(name: str) -> None:

@@ -14,6 +14,7 @@ from dsort.errors import InvariantError, SpecError
 from dsort.options import default_options
 from dsort.settings import load_settings
 from dsort.spec.buckets import parse_bucket
+from dsort.spec.load import parse_spec
 from dsort.storage import registry
 from dsort.storage.bucket import Bucket
 from dsort.storage.limit import StoreLimits
@@ -102,3 +103,23 @@ def test_without_the_package_it_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_
         parse_bucket("shelf://pictures")
     with pytest.raises(InvariantError):
         registry.open_object_bucket(BucketRef("shelf", "pictures"), StoreLimits())
+
+
+def test_a_store_that_is_only_read_is_listed_and_says_where_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = registry.store_of("shelf")
+    assert store is not None
+    monkeypatch.setattr(store, "is_read_only", True, raising=False)
+    monkeypatch.setattr(store, "write_hint", "ask the carpenter", raising=False)
+    spec = {"input_bck": "shelf://pictures", "output_format": "s-%d", "output_shard_records": 5}
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**spec, "output_bck": "shelf://shuffled"})
+    assert [(each.path, each.hint) for each in caught.value.problems] == [
+        ("output_bck", "ask the carpenter")
+    ]
+    assert parse_spec({**spec, "output_bck": "shuffled"}).spec.input_bck.scheme == "shelf"
+    monkeypatch.setattr(store, "is_listed", False, raising=False)
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**spec, "output_bck": "shuffled"})
+    assert [each.path for each in caught.value.problems] == ["input_format"]
