@@ -68,6 +68,10 @@ def find_shard(shard: str, root: Path | None) -> tuple[str, str]:
         if path.is_file():
             found = path.resolve()
             return str(found.parent), found.name
+    if any(path.is_dir() for path in paths):
+        raise ObjectNotFoundError(
+            f"{shard} is a bucket, not a shard", hint=f"`dsort ls {shard}` lists its shards"
+        )
     near = next(filter(None, map(_near, paths)), None)
     raise ObjectNotFoundError(
         f"there is no shard {shard}",

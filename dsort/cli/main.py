@@ -82,8 +82,8 @@ def dsort(
 
     \b
     Try it:
-      dsort gen-shards "images/samples-{00..18}.tar" --fcount 100
-      dsort shuffle images shuffled --shard-size 100KB
+      dsort gen-shards "images/samples-{00..18}.tar" --fcount 100 --fsize 10KB
+      dsort shuffle images shuffled --shard-size 5MB
       dsort ls shuffled
     """
     if version:

@@ -121,6 +121,15 @@ def test_of_a_shard_that_is_mistyped_the_nearest_is_named(
     assert "did you mean in/s.tar?" in refused.err
 
 
+@pytest.mark.parametrize("command", ["cat", "inspect"])
+def test_of_a_bucket_in_place_of_a_shard_the_command_that_lists_it_is_named(
+    command: str, cat: CommandLine, cli: CommandLine
+) -> None:
+    refused = cli(command, "in")
+    assert refused.code == 4
+    assert "`dsort ls in`" in refused.err
+
+
 def test_of_a_large_shard_only_headers_and_what_is_asked_for_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
