@@ -24,6 +24,7 @@ from dsort.job.setup.resources import (
 )
 from dsort.log_lines import about
 from dsort.options import RunOptions
+from dsort.order.base import GivenPlaces
 from dsort.pipeline.compile import compile_pipeline, steps_of
 from dsort.pipeline.movement import workers_that_fit
 from dsort.results.job_ids import new_job_id
@@ -44,7 +45,6 @@ from dsort.storage.routed import BucketPlace
 
 if TYPE_CHECKING:
     from dsort.job.streams import Streams
-    from dsort.order.like import KeyPlaces
 
 __all__ = ["Listener", "open_place", "opened_job"]
 
@@ -87,11 +87,9 @@ def opened_job(
         if streams is not None:  # by now no worker can be a fork of a process with threads
             streams.spool(flag)
         tally = Tally(named={})
-        load = partial(load_keymap, spec, tally, fetch=options.fetch)
         # A job that is resumed only to be stopped must be taken first: it has left files.
         is_to_clean = before is not None and flag.requested
-        keymap = load() if is_to_clean else flag.wait_for(load)
-        spec, order = (spec, None) if is_to_clean else _pinned(spec, options, flag)
+        spec, placed_by = _places(spec, tally, options, flag, is_to_clean=is_to_clean)
         steps = flag.wait_for(partial(load_steps, spec, options)) if steps_of(spec) else ()
         room = CodeRoom()
         if any(step.needs == "payload" for step in steps) and not is_to_clean:
@@ -103,7 +101,7 @@ def opened_job(
             if options.runtime == "local":
                 room = room_here(steps, cores())
             steps = flag.wait_for(partial(described_steps, steps, options))
-        pipeline = compile_pipeline(spec, steps=steps, keymap=keymap, places=order)
+        pipeline = compile_pipeline(spec, steps=steps, placed_by=placed_by)
         job = Job(
             job_id=job_id,
             spec=spec,
@@ -115,15 +113,21 @@ def opened_job(
             reporter=Reporter(job_id, spec, pipeline.reading.containers, on_event),
             attempt=JobAttempt(buckets[1], job_id, runtime, before or JournalState()),
             found=Found(Manifest.empty(spec), memory, room),
-            outcome=Outcome(output_names(spec, keymap, order.names if order else ())),
+            outcome=Outcome(output_names(spec, placed_by)),
         )
         yield job, tally
 
 
-def _pinned(spec: JobSpec, options: RunOptions, stop: StopFlag) -> tuple[JobSpec, KeyPlaces | None]:
-    """(the spec with the manifest of the result that ``like`` names, the places of its keys)."""
+def _places(
+    spec: JobSpec, tally: Tally, options: RunOptions, stop: StopFlag, *, is_to_clean: bool
+) -> tuple[JobSpec, GivenPlaces]:
+    """(the spec with the manifest of the result that ``like`` names, the places that are given).
+    ``is_to_clean``: whether the job is only to be stopped, for which no result is read."""
+    load = partial(load_keymap, spec, tally, fetch=options.fetch)
+    if is_to_clean:
+        return spec, load()
     if not spec.like:
-        return spec, None
+        return spec, stop.wait_for(load)
     from dsort.result_order import load_places, pinned  # few jobs are like others
 
     spec = stop.wait_for(partial(pinned, spec, options))

@@ -8,6 +8,7 @@ from typing import Final
 
 from dsort.errors import CorruptShardError, InputError
 from dsort.options import RunOptions
+from dsort.order.base import NO_PLACES, GivenPlaces
 from dsort.order.like import KeyPlaces
 from dsort.reading.places import ShardPlace, find_shards
 from dsort.reading.results import find_result
@@ -36,16 +37,17 @@ def pinned(spec: JobSpec, options: RunOptions) -> JobSpec:
     return spec.model_copy(update={"like": uri})
 
 
-def load_places(spec: JobSpec, options: RunOptions) -> KeyPlaces | None:
-    """The places of the keys of the result that ``like`` names; None without it. ``InputError`` if
-    it has too many records, or a key twice."""
+def load_places(spec: JobSpec, options: RunOptions) -> GivenPlaces:
+    """The places of the keys of the result that ``like`` names, if it names one. ``InputError``
+    if it has too many records, or a key twice."""
     if not spec.like:
-        return None
+        return NO_PLACES
     shards = list(find_shards(spec.like, None, options))
     total = sum(place.records or 0 for place in shards)
-    if total > RECORDS_MAX:
+    if not shards or total > RECORDS_MAX:
         raise InputError(
-            f"{spec.like} has {total:,} records: like takes up to {RECORDS_MAX:,}",
+            f"{spec.like} has {len(shards):,} shards and {total:,} records: like takes a result of "
+            f"at least one shard, and of up to {RECORDS_MAX:,} records",
             hint="order both by the same seed, keys and shard names instead",
         )
     return KeyPlaces.of(f"the result {spec.like}", _keys_of(shards))

@@ -95,7 +95,7 @@ JUDGED = ("dsort.job.surveys", "dsort.workers")
 FEATURES = {
     "exact outputs": ("job/surveys/exact_outputs", "workers/operators/outputs"),
     "mix": ("job/surveys/mix", "workers/operators/mix"),
-    "like": ("job/like", "workers/operators/like"),
+    "like": ("order/like", "result_order"),
     "known keys": ("job/known_keys", "workers/operators/known_keys"),
 }
 """Features of the engine, and the files that each is: one for the coordinator, one for workers."""

@@ -104,7 +104,7 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
         )
         raise DuplicateError(
             f"{count} records have the key of {earlier}: {', '.join(samples[:3])}",
-            hint="duplicate_keys: rename gives them keys of their own, warn lets them be",
+            hint=job.pipeline.placed_by.twice_hint,
         )
     if indexed and reaction != "drop":
         raise DuplicateError(

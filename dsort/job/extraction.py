@@ -323,8 +323,7 @@ class Extraction(Struct, eq=False):
 def is_even(job: Job) -> bool:
     """Whether partitions need no splitters: hashes of keys spread records evenly, or there is only
     one partition."""
-    hashed = job.pipeline.algorithm.is_spread_evenly and not job.pipeline.keymap
-    return hashed or job.found.movement.partitions == 1
+    return job.pipeline.is_spread_evenly or job.found.movement.partitions == 1
 
 
 def extract(

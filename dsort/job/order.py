@@ -227,8 +227,8 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes) -> C
     targets = job.pipeline.targets
     if job.pipeline.result.keeps_shards:
         return CutRule(inputs=len(job.inputs))
-    if job.pipeline.result.counts:
-        return CutRule(counts=job.pipeline.result.counts)
+    if job.pipeline.placed_by.shards:
+        return CutRule(counts=job.pipeline.placed_by.counts)
     totals = _totals(ordered, len(targets))
     stored = np.cumsum([0, *totals[:, 2].tolist()])
     measured = np.diff(encoded.at(stored)) if encoded else totals[:, 2]

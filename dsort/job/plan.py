@@ -47,6 +47,7 @@ from dsort.order.cut import (
 from dsort.order.mixing_counts import judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
 from dsort.results.report import OutputCount, ReaderCounts, Totals, reader_counts
+from dsort.scratch.requests import Sample
 from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
@@ -140,7 +141,8 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     else:
         _check_nothing_lost(dropped, extraction, ordering)
     kept = sum(facts.records for facts in ordered)
-    _check_likeness(job, extraction, ordering, kept)
+    if kept < sum(job.pipeline.placed_by.counts):
+        retry_after_lost_scratch(ordering, lambda: _refuse_missing(job, extraction))
     encoded = NOT_MEASURED
     if job.pipeline.measures_encoded:
         encoded = encoded_sizes(ordering, sum(facts.stored_bytes for facts in ordered))
@@ -185,13 +187,6 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
 
 
 _DROPS = ("deduplicated", "duplicate_keys_dropped", "left_out_to_equalize")
-
-
-def _check_likeness(job: Job, extraction: Extraction, ordering: Ordering, records: int) -> None:
-    if job.pipeline.algorithm.kind == "like":
-        from dsort.job.like import refuse_missing  # few jobs are like others
-
-        retry_after_lost_scratch(ordering, lambda: refuse_missing(job, extraction, records))
 
 
 def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
@@ -259,7 +254,7 @@ def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
 
 
 def _names(job: Job, outputs: OutputShards) -> PackedTexts:
-    field = "ekm" if job.pipeline.keymap else "output_format"
+    field = job.pipeline.placed_by.field
     job.outcome.names = job.outcome.names.counted(outputs)
     try:
         return PackedTexts(job.outcome.names.names(outputs))
@@ -301,6 +296,19 @@ def _check_nothing_lost_by_join(extraction: Extraction, ordered: Sequence[OrderD
             f"{records} records of {stored} bytes were extracted; {kept} of {planned} bytes are "
             f"planned, and {left_out} were left out",
         )
+
+
+def _refuse_missing(job: Job, extraction: Extraction) -> None:
+    """The error for places that no record has. No two records have one place: duplicates are
+    refused before."""
+    given = job.pipeline.placed_by
+    requests = (
+        (node, Sample(extraction.stage.name, shards, sum(given.counts)))
+        for node, shards in extraction.shard_locations().by_node()
+    )
+    given.refuse_missing(
+        sample.sort for node, request in requests for sample in job.runtime.ask(node, request)
+    )
 
 
 def _mismatch(extraction: Extraction, what: str) -> DsortError:

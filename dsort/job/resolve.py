@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import numpy as np
-import xxhash
 from msgspec import to_builtins
 from msgspec.structs import replace
 
@@ -42,7 +40,6 @@ from dsort.moves.input_shard import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.naming.names import directory_of, is_hidden, shortened
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions
-from dsort.order.like import Like
 from dsort.pipeline.movement import WAYS
 from dsort.results.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.results.journal import note_elsewhere
@@ -124,7 +121,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     warn_of_equal_numbers(job)
     source, target = job.buckets.identities
     refuse_shards_twice(job.inputs, source)
-    if not job.pipeline.keymap and not job.replaces_inputs:
+    if not job.pipeline.placed_by.templates and not job.replaces_inputs:
         job.stop.wait_for(
             lambda: refuse_early_collisions(job.inputs, source, job.outcome.names, target)
         )
@@ -139,7 +136,7 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
     created = datetime.now(UTC).isoformat(timespec="seconds")
     job.found.resolved = Resolved(
         tally=tally_rows(tally),
-        keymap=_keymap_digest(job),
+        keymap=job.pipeline.placed_by.digest(),
         steps=_steps_digest(job),
         named=tally.named or {},
         move=job.options.move,
@@ -169,10 +166,9 @@ def _resolve_again(job: Job) -> None:
     if job.pipeline.reading.makes_shards:
         job.stop.wait_for(lambda: list_files_again(job))
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
-    if job.found.resolved.keymap != _keymap_digest(job):
-        what = f"the result {job.spec.like}" if job.spec.like else ""
+    if job.found.resolved.keymap != job.pipeline.placed_by.digest():
         raise ChangedInputError(
-            f"{what or f'the external key map {job.spec.ekm_file}'} changed since the job began",
+            f"{job.pipeline.placed_by.words} changed since the job began",
             hint="put it back, or start the job again",
         )
     if job.found.resolved.steps != _steps_digest(job):
@@ -198,7 +194,7 @@ def _resolve_again(job: Job) -> None:
 
 def _name_outputs(job: Job) -> None:
     if job.spec.keep_shards:
-        job.outcome.names = output_names(job.spec, None, [shard.name for shard in job.inputs])
+        job.outcome.names = output_names(job.spec, inputs=[shard.name for shard in job.inputs])
         fetch = job.options.fetch
         if fetch and not fetch.own:  # else the outputs are the job's alone
             hidden = next((shard.name for shard in job.inputs if is_hidden(shard.name)), "")
@@ -264,19 +260,6 @@ def _steps_digest(job: Job) -> str:
     """A digest that is the same for steps that leave the same records; "" if there are none."""
     text = " ".join(step.digest() for step in job.pipeline.steps)
     return hashlib.sha256(text.encode()).hexdigest() if text else ""
-
-
-def _keymap_digest(job: Job) -> str:
-    """A digest that is the same for key maps that place all records the same; "" without a map."""
-    if isinstance(job.pipeline.algorithm, Like):
-        return job.pipeline.algorithm.known.digest()
-    if not job.pipeline.keymap:
-        return ""
-    entries, state = job.pipeline.keymap.entries, xxhash.xxh3_128()
-    for column in (entries.keys.offsets, entries.keys.blob, entries.groups):
-        state.update(np.ascontiguousarray(column).data.cast("B"))
-    state.update("\0".join(job.pipeline.keymap.templates).encode("utf-8", "surrogateescape"))
-    return state.hexdigest()
 
 
 _NAMES = ("utf-8", "surrogateescape")

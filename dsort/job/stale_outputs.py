@@ -99,7 +99,7 @@ def left_of_replaced(bucket: Bucket, manifest: Manifest) -> list[str]:
     names: Collection[str] = listed
     if not spec.has_key_map:
         inputs = [shard.name for shard in manifest.inputs]
-        names = output_names(spec, None, inputs).made(listed, [0] * len(spec.targets))
+        names = output_names(spec, inputs=inputs).made(listed, [0] * len(spec.targets))
     read = {
         shard.name.removeprefix(source.shard_name(""))
         for source in spec.sources

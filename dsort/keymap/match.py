@@ -11,13 +11,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
+import xxhash
 from msgspec import Struct
 
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s
+from dsort.data.members import MemberTable
+from dsort.data.records import FormedRecords
 from dsort.errors import InvariantError, KeyMapError, SpecError, SpecProblem
+from dsort.order.base import GivenPlaces, KeyMatch
 
 _SHOWN_MAX = 200  # characters of a line that messages show
 
@@ -369,20 +373,7 @@ def _shape_of(key: str) -> tuple[_Shape, str]:
 _LOOKS_AHEAD = r"\$|\\[zbB]"
 
 
-class KeyMapMatch(Struct, frozen=True, eq=False):
-    """The templates of records. All columns have shape ``(records,)``.
-
-    ``groups``: the ordinal of each record's template; for records that the map does not place, the
-    ordinal of the default template, or -1 if there is none. The map does not place a record if no
-    key matches (``missing``) or if keys of two templates match (``ambiguous``). Never both.
-    """
-
-    groups: Int32s
-    missing: Bools
-    ambiguous: Bools
-
-
-class KeyMap(Struct, frozen=True, eq=False, dict=True):
+class KeyMap(GivenPlaces, frozen=True):
     """An external key map, ready to place records. May be pickled; its patterns are compiled when
     they are needed.
 
@@ -395,6 +386,11 @@ class KeyMap(Struct, frozen=True, eq=False, dict=True):
     entries: KeyMapEntries
     default_template: str = ""  # for records that no key places; "": none
 
+    field: ClassVar[str] = "ekm"
+    missing_hint: ClassVar[str] = (
+        "add a key, or set ekm_missing_key: warn (and ekm_default for their place)"
+    )
+
     @classmethod
     def of(cls, entries: KeyMapEntries, default_template: str = "") -> KeyMap:
         """The map of ``entries``. ``KeyMapError`` if a key is no regular expression, or if the keys
@@ -406,6 +402,14 @@ class KeyMap(Struct, frozen=True, eq=False, dict=True):
     def __reduce__(self) -> tuple[object, ...]:
         return (KeyMap, (self.entries, self.default_template))
 
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def words(self) -> str:
+        """What gives the places, in a sentence."""
+        return "the external key map"
+
     @property
     def templates(self) -> tuple[str, ...]:
         """The output templates in the order of their first key, and the default one last if it has
@@ -416,9 +420,18 @@ class KeyMap(Struct, frozen=True, eq=False, dict=True):
     def _default(self) -> tuple[str, ...]:
         return (self.default_template,) if self.default_template else ()
 
+    def match(
+        self, records: FormedRecords, members: MemberTable, *, are_joined: bool = False
+    ) -> KeyMatch:
+        """The template of each of ``records``, which are rows of ``members``."""
+        if are_joined:  # the key is the name that all pieces have in common
+            return self.lookup(records.keys, records.keys, np.arange(len(records) + 1))
+        names = members.names.take(records.member_rows)
+        return self.lookup(records.keys, names, records.member_offsets)
+
     def lookup(
         self, record_keys: BytesColumn, member_names: BytesColumn, member_offsets: Int64s
-    ) -> KeyMapMatch:
+    ) -> KeyMatch:
         """The template of each record.
 
         Record ``i`` has the key ``record_keys[i]`` and the members ``member_names[k]`` for ``k``
@@ -441,7 +454,15 @@ class KeyMap(Struct, frozen=True, eq=False, dict=True):
         groups[missing | ambiguous] = NONE
         for default in self._default:
             groups[missing | ambiguous] = self.templates.index(default)
-        return KeyMapMatch(groups, missing, ambiguous)
+        return KeyMatch(groups, missing, ambiguous)
+
+    def digest(self) -> str:
+        """A digest that is the same for key maps that place all records the same."""
+        state = xxhash.xxh3_128()
+        for column in (self.entries.keys.offsets, self.entries.keys.blob, self.entries.groups):
+            state.update(np.ascontiguousarray(column).data.cast("B"))
+        state.update("\0".join(self.templates).encode("utf-8", "surrogateescape"))
+        return state.hexdigest()
 
     def _equal_groups(
         self, record_keys: BytesColumn, member_names: BytesColumn, member_offsets: Int64s

@@ -1,4 +1,4 @@
-"""The interface of algorithms. The algorithms themselves are listed in ``algorithms``.
+"""The interfaces of algorithms, which are listed in ``algorithms``, and of given places.
 
 An algorithm is a frozen struct in a separate file. Its fields are its options
 (``dsort.option_fields``), with the names that specs use. Reading a spec must not load NumPy, so
@@ -14,9 +14,13 @@ from msgspec import Struct
 from dsort.option_fields import OptionError, OptionGroup, option
 
 if TYPE_CHECKING:
-    from dsort.data.columns import Int64s, UInt64s
+    from collections.abc import Iterable
+
+    from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
     from dsort.data.index import SortKeys
+    from dsort.data.members import MemberTable
     from dsort.data.record_table import RecordTable
+    from dsort.data.records import FormedRecords
     from dsort.order.placement import Placement
 
 
@@ -201,3 +205,82 @@ class Algorithm(OptionGroup, frozen=True):
         """The words that order the records of an input shard, from their key hashes alone; None:
         this needs :meth:`sort_keys`. ``earlier`` and ``are_distinct``: as in ``RecordTable``."""
         return None
+
+
+class KeyMatch(Struct, frozen=True, eq=False):
+    """Where records belong by their keys. All columns have shape ``(records,)``.
+
+    ``groups``: the ordinal of each record's output template, 0 where no templates are given. For
+    records without a place (no key matches them, they are ``missing``; or keys of two templates do,
+    they are ``ambiguous``; never both), it is that of the default template, or -1 if there is none.
+    """
+
+    groups: Int32s
+    missing: Bools
+    ambiguous: Bools
+
+
+class GivenPlaces(Struct, frozen=True, eq=False, dict=True):
+    """Where records belong by their keys, as something beside the inputs says it: an external key
+    map, or another result. This class is for jobs that have neither, and is false.
+
+    ``field``: the field of specs that gives the names of outputs. ``missing_hint``,
+    ``twice_hint``: what to do about records without a place, and about those of one key."""
+
+    field: ClassVar[str] = "output_format"
+    missing_hint: ClassVar[str] = ""
+    twice_hint: ClassVar[str] = (
+        "duplicate_keys: rename gives them keys of their own, warn lets them be"
+    )
+
+    def __bool__(self) -> bool:
+        return False
+
+    @property
+    def words(self) -> str:
+        """What gives the places, in a sentence."""
+        return ""
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The output templates of records; empty if records have those of the spec."""
+        return ()
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The names of all output shards, if they are given."""
+        return ()
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of the records of ``shards``."""
+        return ()
+
+    def ordering(self, own: Algorithm) -> Algorithm:
+        """The algorithm that orders records. ``own``: the algorithm of the spec."""
+        return own
+
+    def match(
+        self, records: FormedRecords, members: MemberTable, *, are_joined: bool = False
+    ) -> KeyMatch:
+        """Where ``records`` belong, which are rows of ``members``. ``are_joined``: whether they are
+        pieces of records, so that their keys alone count."""
+        raise NotImplementedError
+
+    def expected(
+        self, records: FormedRecords, members: MemberTable, *, are_joined: bool = False
+    ) -> Int32s:
+        """The groups of :meth:`match`, for verification: in plain Python where that is another
+        way to find them."""
+        return self.match(records, members, are_joined=are_joined).groups
+
+    def refuse_missing(self, found: Iterable[SortKeys]) -> None:
+        """``KeyMapError`` that names the first place that no record has. ``found``: the sort keys
+        of all records."""
+
+    def digest(self) -> str:
+        """A digest that is the same for places that place all records the same."""
+        return ""
+
+
+NO_PLACES: Final = GivenPlaces()

@@ -8,55 +8,79 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import xxhash
-from msgspec import Struct
 
-from dsort.data.columns import BytesColumn, Int64s, UInt64s, equal_rows
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s, equal_rows
 from dsort.data.index import SortKeys
 from dsort.data.numbered import hash_column
-from dsort.errors import InputError
+from dsort.errors import InputError, KeyMapError
 from dsort.naming.names import readable
-from dsort.order.base import Algorithm, Record, SortValue
+from dsort.order.base import Algorithm, GivenPlaces, KeyMatch, Record, SortValue
 
 if TYPE_CHECKING:
+    from dsort.data.members import MemberTable
     from dsort.data.record_table import RecordTable
+    from dsort.data.records import FormedRecords
 
 NOWHERE: Final = -1
 TIES_MAX: Final = 16
 """More keys with one hash are chosen to have it, and each would be compared with all others."""
 
 
-class KeyPlaces(Struct, frozen=True, eq=False, dict=True):
-    """The place of each key in a result. ``names``, ``counts``: of its shards, in its order.
+class KeyPlaces(GivenPlaces, frozen=True):
+    """The place of each key in a result. ``shards``, ``counts``: the names of its shards, in its
+    order, and their numbers of records. ``words``: the result, in a sentence.
     ``keys``: all keys, in the order of their ``hashes``; ``places``: the number of the record of
-    each, counted through all shards. Shapes ``(n,)``. ``result``: the result, in words."""
+    each, counted through all shards. Shapes ``(n,)``."""
 
-    result: str
-    names: tuple[str, ...]
+    words: str
+    shards: tuple[str, ...]
     counts: tuple[int, ...]
     keys: BytesColumn
     hashes: UInt64s
     places: Int64s
 
+    field: ClassVar[str] = "like"
+    missing_hint: ClassVar[str] = "ekm_missing_key: warn leaves such records out, and counts them"
+    twice_hint: ClassVar[str] = (
+        "deduplicate: {by: key} keeps the first record of each key; a rekey step gives others keys"
+    )
+
     @classmethod
-    def of(cls, result: str, shards: Iterable[tuple[str, Sequence[bytes]]]) -> KeyPlaces:
+    def of(cls, words: str, shards: Iterable[tuple[str, Sequence[bytes]]]) -> KeyPlaces:
         """The places of the keys of ``shards``, each with its name. ``InputError`` if a key is in
         them twice."""
-        names, counts, columns = list[str](), list[int](), list[BytesColumn]()
-        for name, keys in shards:
-            names.append(name)
-            counts.append(len(keys))
-            columns.append(BytesColumn.of(keys))
-        column = BytesColumn.concat(columns)
+        columns = [(name, BytesColumn.of(keys)) for name, keys in shards]
+        column = BytesColumn.concat([keys for _, keys in columns])
         hashes = hash_column(column)
         places = np.argsort(hashes, kind="stable")
-        found = cls(
-            result, tuple(names), tuple(counts), column.take(places), hashes[places], places
-        )
+        names, counts = zip(*((name, len(keys)) for name, keys in columns), strict=True)
+        found = cls(words, names, counts, column.take(places), hashes[places], places)
         found._refuse_twice()
         return found
 
     def __len__(self) -> int:
         return len(self.places)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def ordering(self, own: Algorithm) -> Algorithm:
+        """Records come as in the result, whatever the spec has."""
+        return Like(self)
+
+    def match(
+        self, records: FormedRecords, members: MemberTable, *, are_joined: bool = False
+    ) -> KeyMatch:
+        """0 for records whose keys the result has."""
+        groups = np.minimum(self.lookup(records.keys), 0).astype(np.int32)
+        return KeyMatch(groups, groups < 0, np.zeros(len(groups), np.bool_))
+
+    def expected(
+        self, records: FormedRecords, members: MemberTable, *, are_joined: bool = False
+    ) -> Int32s:
+        """The same, by a dict of keys."""
+        found = [0 if key in self.place_of else NOWHERE for key in records.keys.tolist()]
+        return np.array(found, np.int32)
 
     def _refuse_twice(self) -> None:
         for lag in range(1, min(self._ties, TIES_MAX + 1)):
@@ -66,12 +90,12 @@ class KeyPlaces(Struct, frozen=True, eq=False, dict=True):
                 row = int(same[0])
                 first, second = sorted(self.places[[row, row + lag]].tolist())
                 raise InputError(
-                    f"key {readable(self.keys[row])} is twice in {self.result}: in "
+                    f"key {readable(self.keys[row])} is twice in {self.words}: in "
                     f"{self.shard_of(first)} and in {self.shard_of(second)}",
-                    hint="like takes a result in which each key is once",
+                    hint="name a result in which each key is once",
                 )
         if self._ties > TIES_MAX:
-            raise InputError(f"more than {TIES_MAX} keys of {self.result} have one hash")
+            raise InputError(f"more than {TIES_MAX} keys of {self.words} have one hash")
 
     @cached_property
     def _ties(self) -> int:
@@ -96,11 +120,27 @@ class KeyPlaces(Struct, frozen=True, eq=False, dict=True):
     def shard_of(self, place: int) -> str:
         """The name of the shard with the record at ``place``."""
         ends = np.cumsum(self.counts)
-        return self.names[int(np.searchsorted(ends, place, side="right"))]
+        return self.shards[int(np.searchsorted(ends, place, side="right"))]
 
-    def key_at(self, place: int) -> bytes:
-        """The key of the record at ``place``."""
-        return self.keys[int(np.flatnonzero(self.places == place)[0])]
+    @property
+    def step(self) -> np.uint64:
+        """The distance of the sort keys of two neighbours, which spreads them over all words."""
+        return np.uint64(((1 << 64) - 1) // max(len(self), 1))
+
+    def refuse_missing(self, found: Iterable[SortKeys]) -> None:
+        """``KeyMapError`` that names the first key of the result that no record has."""
+        is_missing = np.ones(len(self), np.bool_)
+        for keys in found:
+            assert keys.words is not None, "places are words"
+            is_missing[(keys.words // self.step).astype(np.int64)] = False
+        missing = np.flatnonzero(is_missing)
+        place = int(missing[0])
+        key = self.keys[int(np.flatnonzero(self.places == place)[0])]
+        raise KeyMapError(
+            f"no input has record {readable(key)} of shard {self.shard_of(place)} of {self.words}"
+            + f", and {len(missing) - 1:,} more" * (len(missing) > 1),
+            hint="add the records to the inputs, or name a result that has none but these",
+        )
 
     @cached_property
     def place_of(self) -> dict[bytes, int]:
@@ -109,7 +149,7 @@ class KeyPlaces(Struct, frozen=True, eq=False, dict=True):
 
     def digest(self) -> str:
         """A digest that is the same for places that order and cut all records the same."""
-        state = xxhash.xxh3_128(repr((self.names, self.counts)).encode(errors="surrogateescape"))
+        state = xxhash.xxh3_128(repr((self.shards, self.counts)).encode(errors="surrogateescape"))
         for column in (self.keys.offsets, self.keys.blob, self.places):
             state.update(np.ascontiguousarray(column).data.cast("B"))
         return state.hexdigest()
@@ -132,19 +172,10 @@ class Like(Algorithm, frozen=True, kw_only=False):
         """False: places are words."""
         return False
 
-    @property
-    def _step(self) -> int:
-        return ((1 << 64) - 1) // max(len(self.known), 1)
-
     def sort_keys(self, records: RecordTable) -> SortKeys:
         """The places, spread over all words. Records without a place are dropped later."""
         places = np.maximum(self.known.lookup(records.keys), 0).astype(np.uint64)
-        return SortKeys(len(records), words=places * np.uint64(self._step))
-
-    def places_of(self, keys: SortKeys) -> Int64s:
-        """The places that have these sort keys."""
-        assert keys.words is not None, "places are words"
-        return (keys.words // np.uint64(self._step)).astype(np.int64)
+        return SortKeys(len(records), words=places * self.known.step)
 
     def expected(self, record: Record) -> SortValue | None:
         """The place."""

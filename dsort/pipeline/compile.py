@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import codec_of, container_of
-from dsort.order.base import Algorithm
+from dsort.order.base import NO_PLACES, Algorithm, GivenPlaces
 from dsort.order.equal_keys import JoinRule
 from dsort.pipeline.pipeline import (
     Deduplication,
@@ -30,31 +29,25 @@ from dsort.transforms.fields import Require
 from dsort.transforms.outputs import KEY, Division
 from dsort.transforms.strata import class_by
 
-if TYPE_CHECKING:
-    from dsort.keymap.match import KeyMap  # few jobs have one
-    from dsort.order.like import KeyPlaces
-
 
 def compile_pipeline(
     spec: JobSpec,
     *,
     steps: Sequence[Step] | None = None,
-    keymap: KeyMap | None = None,
-    places: KeyPlaces | None = None,
+    placed_by: GivenPlaces = NO_PLACES,
 ) -> Pipeline:
     """Return what a job with ``spec`` does to its records. ``steps``: the steps of the spec, with
-    the files that they name already read; ``keymap``: the key map, already read;
-    ``places``: those of the result that ``like`` names."""
-    reading = _reading(spec)
+    the files that they name already read; ``placed_by``: the key map or the other result, already
+    read."""
     carrier = written_container(spec, carrier_extension(spec))
     return Pipeline(
-        reading=reading,
+        reading=_reading(spec, placed_by),
         steps=tuple(steps_of(spec) if steps is None else steps),
         failures=_failures(spec),
-        keymap=keymap,
+        placed_by=placed_by,
         deduplication=_deduplication(spec),
         mix=_mix(spec),
-        algorithm=_algorithm(spec, places),
+        algorithm=placed_by.ordering(_algorithm(spec)),
         join=_join(spec),
         division=_division(spec),
         carrier=carrier,
@@ -62,7 +55,6 @@ def compile_pipeline(
         result=ResultRules(
             checks_content=spec.verify == "content",
             keeps_shards=spec.keep_shards,
-            counts=() if places is None else places.counts,
             equalizes=spec.equalize is not None,
             sidecars=spec.index,
             lineage=spec.lineage,
@@ -112,7 +104,7 @@ def _join_keys(spec: JobSpec) -> tuple[Step, ...]:
     return (JoinKey(by=by),)
 
 
-def _reading(spec: JobSpec) -> Reading:
+def _reading(spec: JobSpec, placed_by: GivenPlaces) -> Reading:
     options, config = container_options(spec), spec.config
     containers = tuple(container_of(each.extension).with_options(options) for each in spec.sources)
     return Reading(
@@ -129,7 +121,7 @@ def _reading(spec: JobSpec) -> Reading:
             incomplete_shards=config.incomplete_shards,
             concatenated_shards=config.concatenated_shards,
             records_only="wids" in spec.index,
-            duplicate_keys="abort" if spec.like else config.duplicate_keys,
+            duplicate_keys="abort" if placed_by.shards else config.duplicate_keys,
         ),
         makes_shards=spec.ingest is not None,
         key_field=spec.key_field,
@@ -201,13 +193,9 @@ def _mix(spec: JobSpec) -> Mix | None:
     )
 
 
-def _algorithm(spec: JobSpec, places: KeyPlaces | None) -> Algorithm:
+def _algorithm(spec: JobSpec) -> Algorithm:
     """The algorithm that orders records. Where inputs are joined and a single piece of a record
     does not decide its place, this is an algorithm by places, which an earlier pass finds."""
-    if places is not None:
-        from dsort.order.like import Like  # few jobs are like others
-
-        return Like(places)
     own = spec.algorithm.build()
     if spec.join is None or own.joins:
         return own

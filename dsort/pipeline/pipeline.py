@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dsort.containers.base import Container
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import DecodingRules
-from dsort.order.base import Algorithm
+from dsort.order.base import Algorithm, GivenPlaces
 from dsort.order.equal_keys import JoinRule
 from dsort.spec.target import Target
 from dsort.storage.routed import input_of
@@ -22,7 +22,6 @@ from dsort.transforms.outputs import Division
 
 if TYPE_CHECKING:
     from dsort.expressions.expression import Expression
-    from dsort.keymap.match import KeyMap
 
 
 class Policies(Struct, frozen=True):
@@ -150,15 +149,13 @@ class OutputForm(Struct, frozen=True):
 class ResultRules(Struct, frozen=True):
     """What the spec wants of the result as a whole. ``checks_content``: records are compared by
     their content before the commit; ``keeps_shards``: each input shard becomes one output shard;
-    ``counts``: the numbers of records of the output shards, where those of another result are
-    meant; ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of
+    ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of
     files beside the shards. ``lineage``: the form of the file that lists where each record was and
     is; None: no such file. ``is_view``: files of ranges of the inputs are written in place of
     shards. ``checksums``: the digest of each shard beside XXH3; None: no such digest."""
 
     checks_content: bool = False
     keeps_shards: bool = False
-    counts: tuple[int, ...] = ()
     equalizes: bool = False
     sidecars: tuple[str, ...] = ()
     lineage: Literal["parquet", "jsonl"] | None = None
@@ -191,12 +188,12 @@ class Pipeline(Struct, frozen=True, dict=True):
     """What a job does to its records. ``carrier``: the container that records travel in; outputs
     without a container of their own are written in it. ``outputs``: the only output, or each of
     several. ``division``: how records are distributed over several outputs; false for one
-    output."""
+    output. ``placed_by``: the key map, or the other result, that gives records their places."""
 
     reading: Reading
     steps: tuple[Step, ...]
     failures: StepFailures
-    keymap: KeyMap | None
+    placed_by: GivenPlaces
     deduplication: Deduplication | None
     mix: Mix | None
     algorithm: Algorithm
@@ -237,6 +234,11 @@ class Pipeline(Struct, frozen=True, dict=True):
     def deduplicates_first(self) -> bool:
         """Whether equal records are left out before a mix weighs the others."""
         return self.mix is not None and self.deduplication is not None
+
+    @property
+    def is_spread_evenly(self) -> bool:
+        """Whether hashes of keys spread records evenly over partitions."""
+        return self.algorithm.is_spread_evenly and not self.placed_by.templates
 
     @cached_property
     def makes_records(self) -> bool:

@@ -237,9 +237,9 @@ class Comparison(Struct, frozen=True):
             self._check_shards(source, rows)
         wrong = rows[self.inputs.group[source[rows]] != self.outputs.group[rows]]
         who, outputs = "the spec", [target.name for target in self.spec.targets]
-        if self.pipeline.keymap is not None:
-            outputs = list(self.pipeline.keymap.templates)
-            who = "the external key map, as it is now,"
+        if given := self.pipeline.placed_by:
+            outputs = list(given.templates) or outputs
+            who = f"{given.words}, as it is now,"
 
         def text(row: int) -> str:
             group = int(self.inputs.group[source[row]])

@@ -23,7 +23,6 @@ from dsort.expressions.expression import text_of_value
 from dsort.job.setup.user_code import CodeAgain
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.equal_keys import JoinRule
-from dsort.order.like import Like
 from dsort.pipeline.pipeline import Pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import ManifestInput
@@ -109,7 +108,6 @@ class InputReader:
         self._spec = spec
         self._known = known
         self._code = code
-        self._keymap = pipeline.keymap
         self._pipeline = pipeline
         self._division = pipeline.division
         self._bucket = bucket
@@ -270,18 +268,11 @@ class InputReader:
         return self._templates(records, members)
 
     def _templates(self, records: FormedRecords, members: MemberTable) -> Int32s:
-        """The template that the key map gives each record, -1 for none; 0 without a key map."""
-        algorithm = self._pipeline.algorithm
-        if isinstance(algorithm, Like):
-            places = algorithm.known.place_of
-            groups = [0 if key in places else -1 for key in records.keys.tolist()]
-            return np.array(groups, np.int32)
-        if self._keymap is None:
+        """The template that is given for each record, -1 for none; 0 if none are given."""
+        given, are_joined = self._pipeline.placed_by, self._spec.join is not None
+        if not given:
             return np.zeros(len(records), np.int32)
-        own, offsets = members.names.take(records.member_rows), records.member_offsets
-        if self._spec.join is not None:
-            own, offsets = records.keys, np.arange(len(records) + 1)
-        return self._keymap.lookup(records.keys, own, offsets).groups
+        return given.expected(records, members, are_joined=are_joined)
 
     def _table(self, shards: Sequence[str], parts: list[_Part]) -> InputTable:
         counts = [len(part.key_hash) for part in parts]

@@ -18,7 +18,7 @@ from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.hashes import permuted
 from dsort.job.output_names import OutputNames
 from dsort.moves.input_shard import ShardBytes
-from dsort.order.base import Algorithm, Record, SortValue
+from dsort.order.base import NO_PLACES, Algorithm, GivenPlaces, Record, SortValue
 from dsort.order.class_numbers import class_seed
 from dsort.order.placement import WORDS, Batches, Placement, batch_hash
 from dsort.pipeline.compile import written_container
@@ -253,14 +253,14 @@ def check_cuts(
     spec: JobSpec,
     names: OutputNames,
     findings: Findings,
-    counts: Sequence[int] = (),
+    placed_by: GivenPlaces = NO_PLACES,
 ) -> None:
     """Check that every shard ends where the spec sets its end, neither before nor after.
-    ``counts``: the numbers of records of the shards of the result that ``like`` names."""
+    ``placed_by``: may have their numbers of records."""
     targets = spec.targets
-    if spec.like:
-        if [shard.records for shard in facts] != [*counts]:
-            text = "the shards have other numbers of records than those of the result in like"
+    if placed_by.counts:
+        if [shard.records for shard in facts] != [*placed_by.counts]:
+            text = f"the shards have other numbers of records than those of {placed_by.words}"
             findings.problem("cut", "", "", text)
         return
     if spec.keep_shards:

@@ -202,15 +202,13 @@ class _Verification:
             container_options(manifest.spec),
             memory_max_bytes=options.memory_max_bytes,
         )
-        keymap = load_keymap(manifest.spec, Tally())
-        places = load_places(manifest.spec, options)
-        self._counts = places.counts if places else ()
+        given = load_places(manifest.spec, options) or load_keymap(manifest.spec, Tally())
         inputs = [shard.name for shard in manifest.inputs]
-        self._names = output_names(
-            manifest.spec, keymap, places.names if places else inputs
-        ).counted_in([shard.name for shard in manifest.outputs])
+        self._names = output_names(manifest.spec, given, inputs).counted_in(
+            [shard.name for shard in manifest.outputs]
+        )
         steps = load_steps(manifest.spec, options)
-        self.pipeline = compile_pipeline(manifest.spec, steps=steps, keymap=keymap, places=places)
+        self.pipeline = compile_pipeline(manifest.spec, steps=steps, placed_by=given)
         self._code: CodeAgain | None = None
         self._known = self._known_keys()
 
@@ -268,15 +266,14 @@ class _Verification:
             max_expansion=self._max_expansion,
         )
         repeats_allowed = not manifest.spec.keys_are_unique
-        has_keys, algorithm = all(each.keyed for each in compared), manifest.spec.algorithm.build()
-        if manifest.spec.like:
-            algorithm = self.pipeline.algorithm
+        has_keys = all(each.keyed for each in compared)
+        algorithm = self.pipeline.placed_by.ordering(manifest.spec.algorithm.build())
         watch = OrderWatch(self.pipeline, algorithm, has_keys=has_keys)
         may_merge = repeats_allowed and not is_compared
         outputs = self._read_outputs(output_reader, places, watch, may_merge=may_merge)
         named = NamedOutputs(outputs, output_reader, findings)
         if not len(self._removed):  # else shards end where they ended before
-            check_cuts(outputs.facts, manifest.spec, self._names, findings, self._counts)
+            check_cuts(outputs.facts, manifest.spec, self._names, findings, self.pipeline.placed_by)
         elif not is_compared:  # the comparison with the inputs reports such records, too
             named.check_removed(self._removed)
         self._shared.md5 |= outputs.md5

@@ -278,7 +278,7 @@ def _job(
     spec = with_seed(parsed)
     places = tuple(BucketPlace(each.name, each.bucket) for each in parsed.sources)
     job_id, runtime = new_job_id(), InlineRuntime(moved)
-    pipeline = compile_pipeline(spec, steps=load_steps(parsed, options), keymap=keymap)
+    pipeline = compile_pipeline(spec, steps=load_steps(parsed, options), placed_by=keymap)
     listener = (lambda event: None) if events is None else events.append
     outputs = open_outputs(targets, lambda place: open_bucket(place.ref.uri, root=options.root))
     job = Job(

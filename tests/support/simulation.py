@@ -128,7 +128,7 @@ def _job(
         reporter=Reporter(job_id, spec, pipeline.reading.containers, lambda event: None),
         attempt=JobAttempt(outputs, job_id, runtime),
         found=Found(Manifest.empty(spec), JobMemory(NODE_MEMORY_BYTES_MAX, NODE_MEMORY_BYTES_MAX)),
-        outcome=Outcome(output_names(spec, None)),
+        outcome=Outcome(output_names(spec)),
     )
 
 

@@ -14,6 +14,7 @@ from dsort.errors import KeyMapError, SpecError, SpecProblem, StorageError, Tran
 from dsort.job.output_names import KeptNames, OutputNames
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions, open_with_settings
+from dsort.order.base import NO_PLACES, GivenPlaces
 from dsort.pipeline.compile import steps_of
 from dsort.spec.model import JobSpec
 from dsort.storage.network_policy import FetchPolicy
@@ -22,7 +23,6 @@ from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
     from dsort.keymap.fetch import TextKind
-    from dsort.keymap.match import KeyMap
 
 
 def with_seed(spec: JobSpec) -> JobSpec:
@@ -32,14 +32,15 @@ def with_seed(spec: JobSpec) -> JobSpec:
     return spec.with_seed(str(secrets.randbits(63)))
 
 
-def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None) -> KeyMap | None:
-    """The external key map of the spec, read and parsed; malformed lines are counted.
+def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None) -> GivenPlaces:
+    """The external key map of the spec, if it has one, read and parsed; malformed lines are
+    counted.
 
     ``fetch``: the policy for where it may come from. ``KeyMapError`` if it cannot be read, or if a
     reaction of the spec is to abort.
     """
     if not spec.has_key_map:
-        return None
+        return NO_PLACES
     # Few jobs have a key map, and few of these fetch the key map from the web.
     from dsort.keymap.match import KeyMap, entries_of_mapping, parse_keymap
 
@@ -111,19 +112,19 @@ def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> s
     return data.decode("utf-8", "surrogateescape")
 
 
-def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = ()) -> OutputNames:
+def output_names(
+    spec: JobSpec, placed_by: GivenPlaces = NO_PLACES, inputs: Iterable[str] = ()
+) -> OutputNames:
     """The names of the job's output shards. ``inputs``: the names of its input shards, once they
-    are known; with ``like``, of the shards of the other result. ``SpecError`` if outputs cannot
-    have these names."""
+    are known. ``SpecError`` if outputs cannot have these names."""
     suffix = spec.names_suffix
-    if spec.keep_shards or spec.like:
+    if not placed_by.templates and any(target.template is None for target in spec.targets):
         try:
-            return KeptNames.of_inputs(inputs, spec.output_extension, suffix)
+            return KeptNames.of_inputs(placed_by.shards or inputs, spec.output_extension, suffix)
         except ValueError as error:
-            raise SpecError(
-                [SpecProblem("like" if spec.like else "keep_shards", str(error))]
-            ) from None
-    if not keymap:
+            field = "keep_shards" if spec.keep_shards else placed_by.field
+            raise SpecError([SpecProblem(field, str(error))]) from None
+    if not placed_by.templates:
         counts = [target.count for target in spec.targets]
         totals = () if None in counts else [count or 0 for count in counts]
         templates = [target.template or "" for target in spec.targets]
@@ -132,6 +133,6 @@ def output_names(spec: JobSpec, keymap: KeyMap | None, inputs: Iterable[str] = (
         names = OutputNames.of(templates, spec.output_extension, totals, places, extensions)
         return replace(names, suffix=suffix)
     try:
-        return replace(OutputNames.of(keymap.templates, spec.names_extension), suffix=suffix)
+        return replace(OutputNames.of(placed_by.templates, spec.names_extension), suffix=suffix)
     except ValueError as error:
         raise KeyMapError(f"a template of the external key map is none: {error}") from None

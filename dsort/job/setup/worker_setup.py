@@ -221,10 +221,9 @@ def _partitions(job: Job, chosen: Movement) -> int:
     """The number of partitions for this job's outputs and steps."""
     if job.pipeline.makes_records and not job.pipeline.division:
         in_one = chosen.sizes.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
-        hashed = job.pipeline.algorithm.is_spread_evenly and not job.pipeline.keymap
         # To order less than a buffer on one worker costs little compared with running the user's
         # code twice, once of it for a survey of where partitions begin.
-        if in_one and not hashed:
+        if in_one and not job.pipeline.is_spread_evenly:
             return 1
     return _with_outputs(job.pipeline, chosen.partitions)
 

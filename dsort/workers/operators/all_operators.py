@@ -25,14 +25,10 @@ def needed(pipeline: Pipeline) -> Iterator[type[Operator]]:
         from dsort.workers.operators.mix import LeaveOutEqual
 
         yield LeaveOutEqual
-    if pipeline.division or pipeline.keymap is not None:  # both refer to the old keys
+    if pipeline.division or pipeline.placed_by:  # both refer to the old keys
         from dsort.workers.operators.outputs import PlaceRecords
 
         yield PlaceRecords
-    if pipeline.algorithm.kind == "like":
-        from dsort.workers.operators.like import PlaceLike
-
-        yield PlaceLike
     if pipeline.result.keeps_origins:  # copies have the origin of their record
         from dsort.workers.companions import NoteOrigins
 

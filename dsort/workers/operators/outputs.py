@@ -1,4 +1,4 @@
-"""Finds the output of each record: by the spec's outputs, or by an external key map.
+"""Finds the output of each record: by the spec's outputs, or by places that are given.
 
 Outputs may have exact numbers of records. Then each record draws a lot (a random number) in its
 class, in the stage ``drawn``; a survey (``exact_outputs``) finds the borders: the first lot of each
@@ -94,33 +94,27 @@ class PlaceRecords(Operator):
         column, asked = self._columns
         records, division = batch.cells(column, CLASSES, asked), self.pipeline.division
         if not division:
-            placed = self._by_key_map(records, batch.log)
+            placed = self._by_keys(records, batch.log)
         elif division.is_counted:
             placed = drawn_lots(self.pipeline, self.store, batch.task, records)
         else:
             placed = Table(len(records), {GROUP.text: division.numbers(records)})
         batch.found = batch.found.beside(placed)
 
-    def _by_key_map(self, records: RecordTable, tally: Tally) -> Table:
-        keymap = self.pipeline.keymap
-        if keymap is None:
-            return Table(len(records))
-        shard, formed = records.shard, records.records
-        names, offsets = records.members.names.take(formed.member_rows), formed.member_offsets
-        if self.pipeline.join:  # the key is the name that all pieces have in common
-            names, offsets = formed.keys, np.arange(len(formed) + 1)
-        match = keymap.lookup(formed.keys, names, offsets)
+    def _by_keys(self, records: RecordTable, tally: Tally) -> Table:
+        given, keys = self.pipeline.placed_by, records.records.keys
+        match = given.match(records.records, records.members, are_joined=bool(self.pipeline.join))
         placed = Table(len(records), {GROUP.text: match.groups})
         unplaced = np.flatnonzero(match.missing | match.ambiguous)
         if len(unplaced) == 0:
             return placed
-        shown = [f"{shard}: {readable(formed.keys[row])}" for row in unplaced.tolist()]
         if self.pipeline.reading.policies.ekm_missing_key == "abort":
-            many = bool(match.ambiguous[unplaced[0]])
+            found = "keys of two templates" if match.ambiguous[unplaced[0]] else "no key"
             raise KeyMapError(
-                f"record {readable(formed.keys[int(unplaced[0])])} of shard {shard} matches "
-                f"{'keys of two templates' if many else 'no key'} of the external key map",
-                hint="add a key, or set ekm_missing_key: warn (and ekm_default for their place)",
+                f"record {readable(keys[int(unplaced[0])])} of shard {records.shard} matches "
+                f"{found} of {given.words}",
+                hint=given.missing_hint,
             )
+        shown = [f"{records.shard}: {readable(keys[row])}" for row in unplaced.tolist()]
         tally.add("ekm_missing_key", len(unplaced), shown)
         return placed

@@ -109,6 +109,21 @@ def test_a_shard_that_is_empty_there_is_empty_here(tmp_path: Path) -> None:
     assert found["jpg-1.tar"] == []
 
 
+def test_a_result_without_records_gives_empty_shards_and_one_without_shards_none(
+    tmp_path: Path,
+) -> None:
+    bucket(tmp_path / "a", KEYS, shards=3, extension="jpg", seed=1)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    nothing = {"input_bck": "a", "transform": {"steps": [{"filter": 'key < "a"'}]}}
+    run({**nothing, "output_bck": "empty", "keep_shards": True}, options=options(tmp_path))
+    report = alike(tmp_path, "empty", ekm_missing_key="ignore")
+    assert [*keys_of(report, tmp_path).values()] == [[], [], []]
+    shards = {"output_format": "s-%d", "output_shard_records": 7}
+    run({**nothing, "output_bck": "none", **shards}, options=options(tmp_path))
+    with pytest.raises(InputError):
+        alike(tmp_path, "none", ekm_missing_key="ignore")
+
+
 def test_a_key_that_the_inputs_lack_is_an_error(tmp_path: Path) -> None:
     shuffled(tmp_path)
     bucket(tmp_path / "b", KEYS[1:], shards=2, extension="txt", seed=2)
@@ -122,8 +137,11 @@ def test_a_key_that_the_inputs_lack_is_an_error(tmp_path: Path) -> None:
 def test_a_key_that_the_inputs_have_twice_is_an_error(tmp_path: Path) -> None:
     shuffled(tmp_path)
     bucket(tmp_path / "b", [*KEYS, KEYS[3]], shards=2, extension="txt", seed=2)
-    with pytest.raises(DuplicateError, match="k003"):
+    with pytest.raises(DuplicateError, match="k003") as caught:
         alike(tmp_path)
+    assert "duplicate_keys" not in (caught.value.hint or "")  # like refuses it
+    assert "deduplicate: {by: key}" in (caught.value.hint or "")
+    alike(tmp_path, deduplicate={"by": "key"})
 
 
 def test_a_key_that_the_result_has_twice_is_an_error(tmp_path: Path) -> None:
