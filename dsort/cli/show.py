@@ -260,7 +260,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any], replaced: str) -> st
     spec, totals, move = manifest["spec"], manifest["totals"], manifest["move"]
     phases = manifest["phase_seconds"]
     shards = f"{totals['input_shards']:,} in, {totals['output_shards']:,} out"
-    algorithm = spec["algorithm"]
+    algorithm, like = spec["algorithm"], spec.get("like")
     return output.fields(
         [
             ("job", f"{manifest['job_id']} finished {manifest['created']}"),
@@ -269,7 +269,7 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any], replaced: str) -> st
             ("to", output.printable(output.place(found.bucket.uri))),
             ("amends", output.printable(str(manifest.get("amends") or ""))),
             ("replaced", output.printable(replaced)),
-            ("algorithm", _in_words(algorithm)),
+            ("algorithm", output.printable(f"as in {like}") if like else _in_words(algorithm)),
             ("seed", str(algorithm.get("seed") or "")),
             ("shards", shards),
             ("records", records_line(totals["records"], totals["members"])),

@@ -106,7 +106,7 @@ def resolved_before(job: Job) -> Resolved:
 
 def report_of(job: Job, plan: Plan | None, *, state: str, manifest: str | None) -> JobReport:
     """The report of a job in its last ``state``. ``plan``, ``manifest``: if there are any."""
-    movement, algorithm = job.found.movement, job.spec.algorithm
+    movement, algorithm, given = job.found.movement, job.spec.algorithm, job.pipeline.placed_by
     return JobReport(
         job_id=job.job_id,
         state=state,
@@ -121,7 +121,7 @@ def report_of(job: Job, plan: Plan | None, *, state: str, manifest: str | None) 
         ),
         order=Order(
             seed=algorithm.seed,
-            algorithm=algorithm.in_words,
+            algorithm=f"as in {given.words}" if given.shards else algorithm.in_words,
             mixing=job.outcome.mixing,
             flow=job.outcome.flow if state == "finished" else None,
         ),

@@ -139,13 +139,14 @@ class Manifest(Struct, frozen=True):
         """For a notebook."""
         from dsort.html_tables import fields_html, rows_html
 
+        like = self.spec.like
         head = fields_html(
             f"result of job {self.job_id}",
             [
                 ("inputs", f"{len(self.inputs):,} of {self.spec.input_uri}"),
                 ("outputs", f"{len(self.outputs):,} in {self.spec.output_bck.uri}"),
                 ("records", f"{sum(shard.records for shard in self.outputs):,}"),
-                ("algorithm", self.spec.algorithm.in_words),
+                ("algorithm", f"as in {like}" if like else self.spec.algorithm.in_words),
             ],
         )
         rows = (

@@ -15,6 +15,7 @@ from dsort.api import plan, run, verify
 from dsort.errors import DuplicateError, InputError, KeyMapError, SpecError
 from dsort.loader import Loader
 from dsort.options import RunOptions
+from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, write_shards
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -170,6 +171,18 @@ def test_the_manifest_names_the_result_that_was_the_newest(tmp_path: Path) -> No
     report = alike(tmp_path, output_bck="a-out", output_extension=".tar.gz")
     manifest = json.loads((tmp_path / "a-out" / report.manifest_name).read_bytes())
     assert manifest["spec"]["like"].endswith(first.manifest_name)
+    assert manifest["spec"]["like"] in report.order.algorithm
+
+
+def test_a_summary_names_the_result_in_place_of_an_algorithm(
+    tmp_path: Path, cli: CommandLine
+) -> None:
+    shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    report = alike(tmp_path)
+    shown = cli("show", report.job_id, "--bucket", "b-out").out
+    (line,) = [line for line in shown.splitlines() if "a-out" in line]
+    assert line.split()[:3] == ["algorithm", "as", "in"]
 
 
 def test_verify_finds_that_the_other_result_has_another_order(tmp_path: Path) -> None:
