@@ -133,14 +133,13 @@ class KeyPlaces(GivenPlaces, frozen=True):
         for keys in found:
             assert keys.words is not None, "places are words"
             is_missing[(keys.words // self.step).astype(np.int64)] = False
+        what = "deduplicate leaves out a record"  # which the index has nevertheless
         missing = np.flatnonzero(is_missing)
-        place = int(missing[0])
-        key = self.keys[int(np.flatnonzero(self.places == place)[0])]
-        raise KeyMapError(
-            f"no input has record {readable(key)} of shard {self.shard_of(place)} of {self.words}"
-            + f", and {len(missing) - 1:,} more" * (len(missing) > 1),
-            hint="add the records to the inputs, or name a result that has none but these",
-        )
+        for place in missing[:1].tolist():
+            key = readable(self.keys[int(np.flatnonzero(self.places == place)[0])])
+            what = f"inputs lack {len(missing):,} records: {key} of shard {self.shard_of(place)}"
+        hint = "add the records to the inputs, or name a result that has none but these"
+        raise KeyMapError(f"{what} of {self.words}", hint=hint)
 
     @cached_property
     def place_of(self) -> dict[bytes, int]:

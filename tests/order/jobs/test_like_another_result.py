@@ -135,6 +135,14 @@ def test_a_key_that_the_inputs_lack_is_an_error(tmp_path: Path) -> None:
     assert not [*(tmp_path / "b-out").glob("**/*.tar")]
 
 
+def test_a_record_of_the_result_that_deduplicate_leaves_out_is_an_error(tmp_path: Path) -> None:
+    shuffled(tmp_path)
+    same = {"b-0.tar": Shard(tuple(Member(f"{key}.txt", b"") for key in KEYS))}
+    write_shards(tmp_path / "b", same)
+    with pytest.raises(KeyMapError):
+        alike(tmp_path, deduplicate={"by": "content"})
+
+
 def test_a_key_that_the_inputs_have_twice_is_an_error(tmp_path: Path) -> None:
     shuffled(tmp_path)
     bucket(tmp_path / "b", [*KEYS, KEYS[3]], shards=2, extension="txt", seed=2)
