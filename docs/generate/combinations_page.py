@@ -105,6 +105,7 @@ FEATURES: Final[Mapping[str, Mapping[str, Any]]] = {
     "shards of at most a size": {"output_shard_size_is": "at_most"},
     "`equalize`": {"output_shard_count": 8, "output_shard_size": None, "equalize": "drop"},
     "`keep_shards`": {"keep_shards": True, "output_format": None, "output_shard_size": None},
+    "`like` another result": {"like": "like", "output_format": None, "output_shard_size": None},
     "Parquet outputs": {"output_extension": ".parquet"},
     "compressed tars": {"output_extension": ".tar.zst"},
     "standard output": {"output_bck": "-"},

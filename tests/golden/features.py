@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from docs.generate.combinations_page import FEATURES, SameFieldError, refusal, spec_with
+from dsort import api
+from dsort.options import RunOptions
 from tests.golden.jobs import GoldenJob
 from tests.support.datasets import Member, Shard, write_shards
 
@@ -65,6 +67,8 @@ def _prepare(names: Sequence[str]) -> Any:
         else:
             others = {"t-0.tar": _shard("t", [f"ab{number:03}" for number in range(RECORDS)])}
         write_shards(root / "two", others)
+        if "`like` another result" in names:
+            api.run(_other(names), options=RunOptions(root=root, workers=1))
 
     return prepare
 
@@ -74,10 +78,12 @@ def _spec(names: Sequence[str]) -> dict[str, Any]:
     for name, value in SMALL.items():
         if spec.get(name) is not None and not (name == "output_format" and "{" in spec[name]):
             spec[name] = value
-    kind = "none" if "keep_shards" in spec else "shuffle"
+    kind = "none" if {"keep_shards", "like"} & spec.keys() else "shuffle"
     algorithm = spec.setdefault("algorithm", {"kind": kind})
     if algorithm["kind"] == "shuffle":
         spec["algorithm"] = {**algorithm, "seed": 26}
+    if "like" in spec:
+        spec["ekm_missing_key"] = "warn"
     if "join" in spec:
         spec["join"] = {**spec["join"], "nonmatch": "skip"}
     for step in (spec.get("transform") or {}).get("steps", ()):
@@ -86,6 +92,18 @@ def _spec(names: Sequence[str]) -> dict[str, Any]:
         if "filter" in step and "join" in spec:
             step["filter"] = f'has("txt") || has("cls") && {step["filter"]}'
     return spec
+
+
+def _other(names: Sequence[str]) -> dict[str, Any]:
+    """The result that a job of these features is like: it has the same steps."""
+    return {
+        "input_bck": "one",
+        "output_bck": "like",
+        "output_format": "like-%d",
+        "output_shard_records": 5,
+        "algorithm": {"kind": "md5"},
+        "transform": _spec(names).get("transform"),
+    }
 
 
 def feature_job(name: str) -> GoldenJob:

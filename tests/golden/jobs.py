@@ -23,7 +23,7 @@ RECORDS: Final = 12
 MASKED: Final = frozenset(
     (
         *("job_id", "created", "dsort", "phase_seconds", "timeline", "mtime_ns", "etag"),
-        *("move", "readers", "output_uri", "packages"),
+        *("move", "readers", "output_uri", "packages", "like"),
     )
 )
 """Fields of a manifest that differ from run to run, or with the way in which a job runs."""
@@ -57,7 +57,7 @@ def digest_of(root: Path) -> Digest:
     outputs, manifests, reactions = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
     for path in sorted(root.rglob("*"), key=_in_order):
         name = path.relative_to(root).as_posix()
-        if not path.is_file() or name.partition("/")[0] in ("in", "one", "two"):
+        if not path.is_file() or name.partition("/")[0] in ("in", "one", "two", "like"):
             continue
         data = path.read_bytes()
         if path.suffix == ".json":
