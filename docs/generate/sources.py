@@ -14,7 +14,7 @@ from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.api.app import create_app
 from dsort.service.config import ServiceConfig
 from dsort.service.service import Service
-from dsort.spec.schema import schema
+from dsort.spec.model import schema
 
 __all__ = ["Command", "Option", "command_line", "exit_codes", "openapi_document", "spec_schema"]
 

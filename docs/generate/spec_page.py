@@ -10,7 +10,7 @@ from docs.generate.words import escaped, examples_of, facts, head
 from dsort.builder.builder import InputCalls, SpecBuilder
 from dsort.builder.outputs import KeyMapCalls, OrderCalls, OutputCalls
 from dsort.builder.steps import StepCalls
-from dsort.spec.config import JobConfig
+from dsort.spec.inputs import JobConfig
 
 __all__ = ["spec_page"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from dsort.containers.registry import is_columnar
 from dsort.errors import SpecError, SpecProblem
@@ -18,8 +18,10 @@ from dsort.naming.extensions import CODECS
 from dsort.naming.names import archive_extension, codec_extension, shortened
 from dsort.spec.buckets import bucket_value
 from dsort.spec.load import LoadedSpec, parse_spec
-from dsort.spec.named import Lookup, NamedTransform
 from dsort.storage.ref import BucketRef
+
+if TYPE_CHECKING:
+    from dsort.spec.transform import Lookup, NamedTransform
 
 __all__ = ["BuilderFields", "Place", "input_place", "name_of", "output_place", "problem"]
 
@@ -228,6 +230,8 @@ def _compressed(fields: dict[str, Any], codec: str) -> dict[str, Any]:
 def _any_transform(name: str, version: int | None) -> NamedTransform:
     """Accepts any name: names of transforms are not looked up while a spec is built, because a
     service has transforms of its own."""
+    from dsort.spec.transform import NamedTransform
+
     return NamedTransform(name, version or 1, "any", {"steps": [{"slice": "0:"}]}, 0.0)
 
 

@@ -153,6 +153,6 @@ def schema(
         with connected(context) as client:
             output.write_json(client.schema())
         return
-    from dsort.spec.schema import schema as job_schema
+    from dsort.spec.model import schema as job_schema
 
     output.write_json(job_schema())

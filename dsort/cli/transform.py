@@ -24,7 +24,7 @@ from dsort.cli.remote import connected, is_remote
 from dsort.errors import SpecError, SpecProblem
 
 if TYPE_CHECKING:
-    from dsort.spec.named import NamedTransform
+    from dsort.spec.transform import NamedTransform
 
 __all__ = ["Change", "InputShards", "add", "ls", "read_definition", "rm", "show", "transform"]
 
@@ -294,7 +294,7 @@ def show(
             output.write_json(client.transforms.get(name))
         return
     from dsort.settings.named_transforms import local_transforms
-    from dsort.spec.named import parse_use
+    from dsort.spec.transform import parse_use
 
     output.write_json(_view(local_transforms().find(*parse_use(name))))
 
@@ -315,7 +315,7 @@ def rm(
         _write_removed([name], as_json=as_json)
         return
     from dsort.settings.named_transforms import local_transforms
-    from dsort.spec.named import parse_use
+    from dsort.spec.transform import parse_use
 
     gone = local_transforms().remove(*parse_use(name))
     _write_removed([each.use for each in gone], as_json=as_json)

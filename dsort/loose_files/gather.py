@@ -32,8 +32,7 @@ from dsort.loose_files.metadata import (
 from dsort.naming.names import first_few, is_internal, readable
 from dsort.naming.patterns import FileLocation, KeyPattern
 from dsort.sizes import format_count
-from dsort.spec.ingest import Ingest, Table
-from dsort.spec.inputs import Source
+from dsort.spec.inputs import Ingest, Source, Table
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 

@@ -28,7 +28,7 @@ from dsort.service.schedules.store import ScheduleStore
 from dsort.service.security.audit import Audit
 from dsort.service.security.limits import RequestLimits
 from dsort.service.security.tokens import ANYONE, Identity, TokenStore
-from dsort.spec.named import Lookup
+from dsort.spec.transform import Lookup
 
 
 class Guest:

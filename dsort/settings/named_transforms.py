@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from dsort.errors import SpecError, StorageError
 from dsort.naming.names import closest
-from dsort.spec.named import NAME_PATTERN, NamedTransform, parse_use
+from dsort.spec.transform import NAME_PATTERN, NamedTransform, parse_use
 
 _FILE: Final = rf"({NAME_PATTERN})@([1-9][0-9]{{0,8}})\.json"
 _BYTES_MAX: Final = 8 << 20  # specs have 1 MiB at most, in the form that users write

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dsort.errors import SpecProblem
 from dsort.order.algorithms import Shuffle
-from dsort.spec.config import JobConfig
+from dsort.spec.inputs import JobConfig
 from dsort.spec.part import Rules, usable
 from dsort.spec.parts import SpecFields
 

@@ -16,16 +16,15 @@ from pydantic import ValidationError
 from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import shortened
 from dsort.sizes import format_bytes
-from dsort.spec.config import JobConfig
 from dsort.spec.dialects import translate
 from dsort.spec.fields import anchored
 from dsort.spec.hints import describe, path_of
+from dsort.spec.inputs import JobConfig
 from dsort.spec.model import Draft, JobSpec, current_job_spec
 from dsort.spec.syntax import looks_like_json, parse_json
 
 if TYPE_CHECKING:
-    from dsort.spec.named import Lookup
-    from dsort.spec.transform import Transform
+    from dsort.spec.transform import Lookup, Transform
 
 SPEC_BYTES_MAX: Final = 1024 * 1024
 
@@ -204,7 +203,7 @@ def _parse(
         anchor_steps(translation.fields.get("transform"), directory)
     unknown: list[SpecProblem] = []
     if "transform" in translation.fields:
-        from dsort.spec.named import resolve_use
+        from dsort.spec.transform import resolve_use
 
         transform, unknown = resolve_use(translation.fields["transform"], transforms)
         translation.fields["transform"] = transform

@@ -97,7 +97,7 @@ LATE = Late()
 
 
 def late_part(place: str) -> Any:
-    """The type of a field whose model is at ``place``: ``dsort.spec.ingest:Ingest``."""
+    """The type of a field whose model is at ``place``: ``dsort.spec.transform:Transform``."""
     return Annotated[Any, Late(place)]
 
 

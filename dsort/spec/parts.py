@@ -12,7 +12,6 @@ from pydantic import Field
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.naming.templates import SPLIT_FIELD
 from dsort.spec.algorithms import AnyAlgorithm, algorithm_model, options_model
-from dsort.spec.config import JobConfig, ignored
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
@@ -30,7 +29,17 @@ from dsort.spec.fields import (
     SizeBytes,
     SplitName,
 )
-from dsort.spec.inputs import INPUTS_MAX, Input, InputFormat, Join, Mix, Source
+from dsort.spec.inputs import (
+    INPUTS_MAX,
+    Ingest,
+    Input,
+    InputFormat,
+    JobConfig,
+    Join,
+    Mix,
+    Source,
+    ignored,
+)
 from dsort.spec.part import LATE, LATER, Part, late_part
 from dsort.spec.target import Target
 from dsort.storage.ref import BucketRef
@@ -39,7 +48,6 @@ from dsort.transforms.fields import Require
 if TYPE_CHECKING:
     RequireOptions = Mapping[str, Any]
 
-    from dsort.spec.ingest import Ingest
     from dsort.spec.outputs import Amend, Hook, OnShard, Output
     from dsort.spec.transform import Deduplicate, Transform
 else:
@@ -48,7 +56,6 @@ else:
     Amend = late_part("dsort.spec.outputs:Amend")
     Deduplicate = late_part("dsort.spec.transform:Deduplicate")
     Hook = late_part("dsort.spec.outputs:Hook")
-    Ingest = late_part("dsort.spec.ingest:Ingest")
     OnShard = late_part("dsort.spec.outputs:OnShard")
     Output = late_part("dsort.spec.outputs:Output")
     Transform = late_part("dsort.spec.transform:Transform")
@@ -88,7 +95,7 @@ class SpecFields(Part):
             ]
         ],
     )
-    ingest: Annotated[Ingest | None, LATER] = Field(
+    ingest: Annotated[Annotated[Ingest, LATE] | None, LATER] = Field(
         default=None,
         description="The inputs are loose files that become records, and not shards. input_format "
         "says which files go in, by prefix, glob or objnames; several inputs are trees of files "

@@ -22,11 +22,9 @@ LOADED_LATER = (
     "dsort.builder",
     "dsort.log_lines",
     "dsort.spec.field_problems",
-    "dsort.spec.ingest",
     "dsort.spec.load",
     "dsort.spec.outputs",
     "dsort.spec.transform",
-    "dsort.spec.schema",
     "dsort.spec.yaml_text",
     "dsort.version",
 )

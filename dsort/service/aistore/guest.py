@@ -22,7 +22,7 @@ from dsort.service.aistore.transforms import TransformStore
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.service import Guest, Service
-from dsort.spec.named import Lookup
+from dsort.spec.transform import Lookup
 
 _OBJECTS = "/v1/objects/"
 

@@ -40,7 +40,7 @@ from dsort.service.security.spec_text import bounded_problems, parse_text
 from dsort.service.security.tokens import SUBMITTER
 from dsort.service.service import Service
 from dsort.spec.load import read_transform
-from dsort.spec.named import NAME_PATTERN, VERSION_MAX, NamedTransform, parse_use
+from dsort.spec.transform import NAME_PATTERN, VERSION_MAX, NamedTransform, parse_use
 from dsort.transforms.steps import STEPS
 
 LIST_MAX: Final = 100

@@ -47,7 +47,7 @@ from dsort.service.schedules.definition import ScheduleRow
 from dsort.service.schedules.retention import ScheduleResults
 from dsort.service.security.tokens import NAME_CHARACTERS_MAX, NAME_PATTERN, StoredToken
 from dsort.service.service import Service
-from dsort.spec.schema import schema as job_schema
+from dsort.spec.model import schema as job_schema
 
 RESULTS_MAX: Final = 100
 SCHEDULES_MAX: Final = 200

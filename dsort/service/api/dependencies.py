@@ -16,7 +16,7 @@ from dsort.errors import ForbiddenError, SpecError, SpecProblem, UnauthorizedErr
 from dsort.service.database.tables import shown_uris
 from dsort.service.problems import PROBLEM_JSON
 from dsort.service.security.tokens import ADMIN, ANYONE, SUBMITTER, HasBuckets, Identity
-from dsort.spec.schema import schema as job_schema
+from dsort.spec.model import schema as job_schema
 
 if TYPE_CHECKING:
     from dsort.service.service import Service

@@ -27,8 +27,7 @@ from dsort.service.security.spec_text import bounded_problems, check_fields, par
 from dsort.service.security.tokens import ADMIN, Identity
 from dsort.spec.load import LoadedSpec, parse_spec, read_transform
 from dsort.spec.model import JobSpec
-from dsort.spec.named import Lookup, NamedTransform, parse_use
-from dsort.spec.transform import Transform
+from dsort.spec.transform import Lookup, NamedTransform, Transform, parse_use
 
 LABELS_MAX = 20
 PRIORITY_USUAL = 0

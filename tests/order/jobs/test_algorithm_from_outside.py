@@ -13,7 +13,7 @@ from dsort import api
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from dsort.spec.schema import schema
+from dsort.spec.model import schema
 from tests.support.by_size import BySize
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, plan_local, record, run_local, spec_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dsort.spec.config import JobConfig
 from dsort.spec.dialects import OLDER_NAMES
+from dsort.spec.inputs import JobConfig
 from dsort.spec.load import parse_spec
 from tests.support.spec_cases import BLOG_POST, problems_of, small, spec_of
 

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dsort.spec.load import load_spec, parse_spec
-from dsort.spec.schema import schema
+from dsort.spec.model import schema
 from dsort.spec.syntax import parse_json
 from dsort.spec.yaml_text import parse_yaml
 from tests.support.spec_cases import BLOG_POST

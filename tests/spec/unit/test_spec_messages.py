@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dsort.errors import InputError, SpecError, SpecProblem
-from dsort.spec.config import JobConfig
 from dsort.spec.hints import closest, describe
+from dsort.spec.inputs import JobConfig
 from dsort.spec.load import parse_spec
 from tests.support.commands import ROOT
 from tests.support.sampling import examples

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from dsort.spec.dialects import OLDER_NAMES
 from dsort.spec.load import parse_spec
-from dsort.spec.schema import schema
+from dsort.spec.model import schema
 from tests.support.spec_cases import BLOG_POST, CONTENT, small, spec_of
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dsort.option_fields import option
 from dsort.spec.load import parse_spec
-from dsort.spec.schema import schema
+from dsort.spec.model import schema
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS, register
 from tests.support.engine import spec_of

@@ -15,7 +15,7 @@ from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig
 from dsort.service.jobs.submit import Submitter
 from dsort.spec.load import parse_spec
-from dsort.spec.schema import schema
+from dsort.spec.model import schema
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS, register
 from tests.support.datasets import Shard, files_of, write_shards
