@@ -83,7 +83,7 @@ def container_options(spec: JobSpec) -> ContainerOptions:
 def steps_of(spec: JobSpec) -> tuple[Step, ...]:
     """The steps that records pass between reading and ordering."""
     required = () if spec.require is None else (Require.of(spec.require),)
-    own = spec.transform.build() if spec.transform is not None else ()
+    own = spec.steps
     if spec.key_field and own and _moves_rows(spec):  # no step may drop the column of keys
         from dsort.transforms.fields import Fields
 

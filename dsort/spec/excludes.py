@@ -17,6 +17,11 @@ from dsort.spec.parts import SpecFields
 rule = Rules()
 
 _BEHIND: Final = "join in one job, and do that with its result in another"
+_GAPS: Final = (
+    "with algorithm.batches leaves gaps in windows, so that batches of fewer records would lie "
+    "between others"
+)
+_IN_A_JOB_BEFORE: Final = "leave records out in a job before this one"
 _MIX_ENDS: Final = "one of them says how many records come out"
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
 
@@ -85,6 +90,13 @@ def _shuffles_by(name: str) -> Callable[[SpecFields], object]:
     return lambda spec: spec.algorithm.kind == Shuffle.kind and getattr(spec.algorithm, name)
 
 
+def _shares_of_at_most_a_size(spec: SpecFields) -> bool:
+    return any(
+        target.asked_count is not None and target.count is None and target.is_at_most
+        for target in spec.targets
+    )
+
+
 _CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "algorithm.batches": _shuffles_by("batches"),
     "algorithm.interleave": _shuffles_by("interleave"),
@@ -121,6 +133,8 @@ _CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "recipe": lambda spec: spec.ingest and spec.ingest.recipe is not None,
     "several outputs": lambda spec: len(spec.outputs) > 1,
     "streams as inputs": lambda spec: any(each.bucket.is_stream for each in spec.sources),
+    "shares of at most a size": _shares_of_at_most_a_size,
+    "shards that end nowhere": lambda spec: not any(each.ends for each in spec.targets),
     "standard output": lambda spec: spec.output_bck.is_stream,
     "weights": lambda spec: spec.weighs_inputs,
     "weights that make copies": lambda spec: spec.copies_records,
@@ -247,7 +261,14 @@ EXCLUDES: Final = (
         # Places are numbers among the records of an output, where duplicates are missing.
         ("algorithm.interleave", "algorithm.batches"),
         "exact or stratify where duplicates are left out",
-        hint="leave records out in a job before this one",
+        hint=_IN_A_JOB_BEFORE,
+    ),
+    Excludes(("deduplicate",), "algorithm.batches", hint=_IN_A_JOB_BEFORE, text=_GAPS),
+    Excludes(
+        ("duplicate_keys: drop",),
+        "algorithm.batches",
+        hint=_IN_A_JOB_BEFORE,
+        text=f"drop {_GAPS}",
     ),
     # outputs
     Excludes(
@@ -299,6 +320,19 @@ EXCLUDES: Final = (
         "split_by",
         "what stays together cannot be parted exactly",
         "leave out one of them",
+    ),
+    Excludes(
+        ("output_shard_size_is: at_most",),
+        "shards that end nowhere",
+        hint='as in "output_shard_size": "100MB"',
+        text="needs output_shard_size",
+    ),
+    Excludes(
+        ("shares of at most a size",),
+        "shares of at most a size",
+        hint="output_shard_size is what they have on average",
+        text="at_most cannot be combined with a multiple_of: shards share the records evenly",
+        path="output_shard_size_is",
     ),
     Excludes(
         ("output_shard_count",),

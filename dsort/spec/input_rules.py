@@ -13,7 +13,7 @@ from dsort.naming.names import archive_extension
 from dsort.naming.overlap import find_repeats
 from dsort.spec.algorithms import joined
 from dsort.spec.inputs import Input
-from dsort.spec.part import Rules
+from dsort.spec.part import Rules, repeated
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import carrier_extension
 from dsort.storage.ref import PIPE, STREAM
@@ -133,7 +133,7 @@ def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
             hint = "use prefix, glob, or objnames"
             yield SpecProblem(f"{source.path}input_format.template", text, hint)
     for source in spec.sources if spec.ingest.recipe is not None else ():
-        if any(value is not None for _, value in source.format):
+        if source.format.given:
             text = "cannot be combined with ingest.recipe, which names each object"
             yield SpecProblem(f"{source.path}input_format", text)
     names = {source.name for source in spec.sources}
@@ -160,8 +160,7 @@ def _inputs_of_the_web_are_named(spec: SpecFields) -> Iterator[SpecProblem]:
 def _inputs_are_read_once(spec: SpecFields) -> Iterator[SpecProblem]:
     streams = [source for source in spec.sources if source.bucket.scheme == STREAM]
     for source in streams:
-        given = [name for name, value in source.format if value is not None]
-        if given:
+        if source.format.given:
             text = "cannot be combined with standard input, which is one shard without a name"
             yield SpecProblem(f"{source.path}input_format", text)
     for source in streams[1:]:
@@ -197,24 +196,18 @@ def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
 @rule
 def _one_way_to_name_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
-        given = [name for name, value in source.format if value is not None]
-        if len(given) > 1:
-            text = f"has {joined(given)}: only one of them can say which shards go in"
+        if len(source.format.given) > 1:
+            text = f"has {joined(source.format.given)}: only one of them can say which shards go in"
             yield SpecProblem(f"{source.path}input_format", text)
 
 
 @rule
 def _no_name_twice(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
-        seen: set[str] = set()
-        for index, name in enumerate(source.format.objnames or ()):
-            if name in seen:
-                yield SpecProblem(
-                    f"{source.path}input_format.objnames[{index}]",
-                    f'"{name}" is named twice',
-                    "its records would be in the job twice",
-                )
-            seen.add(name)
+        for index, name in repeated(source.format.objnames or ()):
+            path = f"{source.path}input_format.objnames[{index}]"
+            hint = "its records would be in the job twice"
+            yield SpecProblem(path, f'"{name}" is named twice', hint)
 
 
 @rule
@@ -281,11 +274,9 @@ def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
 
 @rule
 def _each_input_has_one_name_and_one_share(spec: SpecFields) -> Iterator[SpecProblem]:
-    seen: set[str] = set()
+    for number, name in repeated(each.name for each in spec.inputs):
+        yield SpecProblem(f"inputs[{number}].name", f'"{name}" is the name of two inputs')
     for number, each in enumerate(spec.inputs):
-        if each.name in seen:
-            yield SpecProblem(f"inputs[{number}].name", f'"{each.name}" is the name of two inputs')
-        seen.add(each.name)
         given = [name for name in ("weight", "repeat", "records") if getattr(each, name)]
         if len(given) > 1:
             text = f"only one of {joined(given)} can say how many records come out"

@@ -112,6 +112,11 @@ class InputFormat(Part, defer_build=False):
         examples=["train/**/part-*.tar"],
     )
 
+    @property
+    def given(self) -> list[str]:
+        """The names of the fields that are set."""
+        return [name for name, value in self if value is not None]
+
 
 class Input(Part):
     """One of several inputs."""

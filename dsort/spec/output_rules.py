@@ -302,14 +302,10 @@ def _one_size(spec: SpecFields) -> Iterator[SpecProblem]:
 
 @rule
 def _at_most_some_size(spec: SpecFields) -> Iterator[SpecProblem]:
-    text = "needs output_shard_size"
-    if spec.output_shard_size_is == "at_most" and not any(t.ends for t in spec.targets):
-        hint = 'as in "output_shard_size": "100MB"'
-        yield SpecProblem("output_shard_size_is", text, hint)
     for target in spec.targets:
         own = target.size_is != spec.output_shard_size_is
         if own and target.size_is == "at_most" and not target.size_bytes:
-            yield SpecProblem(f"{target.path}output_shard_size_is", text)
+            yield SpecProblem(f"{target.path}output_shard_size_is", "needs output_shard_size")
 
 
 @rule
@@ -347,16 +343,6 @@ def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
         text = "needs output_shard_count, a number or {multiple_of: 64}"
         several = f": {uncounted[0].name} has none" if uncounted and spec.outputs else ""
         yield SpecProblem("equalize", text + several)
-
-
-@rule
-def _multiples_share_evenly(spec: SpecFields) -> Iterator[SpecProblem]:
-    for target in spec.targets:
-        if target.asked_count is not None and target.count is None and target.is_at_most:
-            text = "at_most cannot be combined with a multiple_of: shards share the records evenly"
-            hint = "output_shard_size is what they have on average"
-            yield SpecProblem("output_shard_size_is", text, hint)
-            return
 
 
 def _why(spec: SpecFields) -> str:
@@ -440,7 +426,7 @@ def _views_point_into_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
 def _views_change_no_payload(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.output != "view":
         return
-    for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+    for number, step in enumerate(spec.steps):
         if step.needs == "payload":
             text = f"{step.kind} makes payload, and a view has none of its own"
             yield SpecProblem(f"transform.steps[{number}]", text, _SHARDS_INSTEAD)

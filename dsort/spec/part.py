@@ -121,6 +121,15 @@ def usable(problems: Iterable[SpecProblem]) -> Iterator[SpecProblem]:
         return
 
 
+def repeated(names: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """(number, name) of each name that is among those before it."""
+    seen: set[str] = set()
+    for number, name in enumerate(names):
+        if name in seen:
+            yield number, name
+        seen.add(name)
+
+
 class Rules(list[Rule]):
     """The rules of a module, in order: ``rule = Rules()``, and then ``@rule`` at each function."""
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from dsort.spec.outputs import Amend, Hook, OnShard, Output
     from dsort.spec.transform import Deduplicate, Transform
+    from dsort.transforms.base import Step
 else:
     RequireOptions = options_model(Require)
 
@@ -483,6 +484,11 @@ class SpecFields(Part):
             target = Target(each.name, path, named, *sizes, bucket, extension, level)
             found.append(replace(target, size_is=size_is, size_counts=counts))
         return tuple(found)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of ``transform``, in the form that workers receive."""
+        return () if self.transform is None else self.transform.build()
 
     @property
     def output_names(self) -> tuple[str, ...]:

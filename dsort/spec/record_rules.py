@@ -19,7 +19,7 @@ from dsort.order.algorithms import ALGORITHMS, Shuffle
 from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.placement import Batches
 from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
-from dsort.spec.part import Rules, usable
+from dsort.spec.part import Rules, repeated, usable
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import REST, carrier_extension
 from dsort.transforms.fields import Fields, Require
@@ -46,7 +46,7 @@ def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
 def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
     """Rows stay rows: a step that does not support rows, or only in part, is refused."""
     text = f"is not supported from tables to {what} yet"
-    for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+    for number, step in enumerate(spec.steps):
         path = f"transform.steps[{number}]"
         if step.kind in MAKE_ROWS:
             continue  # cells are members during the step
@@ -114,7 +114,7 @@ def required(spec: SpecFields) -> Require | None:
 @rule
 def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[SpecProblem]:
     behind = ""
-    for number, step in enumerate(spec.transform.build() if spec.transform is not None else ()):
+    for number, step in enumerate(spec.steps):
         if step.needs == "payload":
             behind = step.kind
         elif behind and step.needs_positions:
@@ -144,11 +144,8 @@ def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
 
 @rule
 def _outputs_are_alone(spec: SpecFields) -> Iterator[SpecProblem]:
-    seen: set[str] = set()
-    for number, output in enumerate(spec.outputs):
-        if output.name in seen:
-            yield SpecProblem(f"outputs[{number}].name", f'"{output.name}" is there twice')
-        seen.add(output.name)
+    for number, name in repeated(output.name for output in spec.outputs):
+        yield SpecProblem(f"outputs[{number}].name", f'"{name}" is there twice')
 
 
 @rule
@@ -222,10 +219,9 @@ _HINT: Final = "`dsort remove` makes such a spec"
 def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.amend is None or spec.amend.by != "remove":
         return
-    steps = [] if spec.transform is None else [step.kind for step in spec.transform.build()]
     is_right = (
         spec.keep_shards
-        and steps == ["drop_keys"]
+        and [step.kind for step in spec.steps] == ["drop_keys"]
         and spec.algorithm.kind == "none"
         and not spec.inputs
         and spec.require is None
@@ -376,12 +372,6 @@ def _batches_are_whole(spec: SpecFields) -> Iterator[SpecProblem]:
     batches = spec.algorithm.build().placement if spec.algorithm.kind == Shuffle.kind else None
     if not isinstance(batches, Batches):
         return
-    text = "leaves gaps in windows, so that batches of fewer records would lie between others"
-    hint = "leave records out in a job before this one"
-    if spec.deduplicate is not None:
-        yield SpecProblem("deduplicate", f"with algorithm.batches {text}", hint)
-    if spec.config.duplicate_keys == "drop":
-        yield SpecProblem("duplicate_keys", f"drop with algorithm.batches {text}", hint)
     for target in spec.targets:
         if target.records is not None and target.records % batches.records:
             text = f"{target.records:,} records are no whole batches of {batches.records:,}"
