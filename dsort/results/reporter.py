@@ -163,16 +163,14 @@ QUIET_KINDS = frozenset(
         "hidden_files",
         "other_files",
         "stray_members_kept",
-        "left_out_by_steps",
-        "left_out_by_mix",
-        "left_out_by_join",
         "conflicts_left_out",
         "copied_by_mix",
         "deduplicated",
-        "left_out_to_equalize",
     }
 )
 """Kinds that the manifest counts, but that need no warning."""
+AS_ASKED = "left_out_"
+"""Kinds of records that a spec leaves out by its own words begin like this; they need none, too."""
 
 WARNING_TEXTS = {  # [singular|plural]
     "rows_without_record": "{count} [row|rows] of ingest.table [is|are] about no record: {names}",
@@ -289,7 +287,7 @@ class Reporter(Struct):
         own = {each.kind: each.warning for each in reversed(oddities)}
         texts = WARNING_TEXTS | own | dict.fromkeys(QUIET_KINDS, "")
         for kind, count, samples in tally:
-            text = texts.get(kind, kind + ": {count}: {names}")
+            text = texts.get(kind, "" if kind.startswith(AS_ASKED) else kind + ": {count}: {names}")
             base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
             if text and getattr(self.spec.config, base, None) != "ignore":
                 shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")

@@ -85,3 +85,16 @@ def test_a_job_of_rows_fails_if_an_operator_knows_none(tmp_path: Path) -> None:
     with pytest.raises(InvariantError, match="LeaveOutOddHashes"):
         run_local(tmp_path, spec_of(**fields))
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.parquet"))
+
+
+@pytest.mark.usefixtures("odd_hashes_left_out")
+def test_records_that_it_leaves_out_are_counted_without_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.DROPPED", "left_out_by_odd_hash")
+    names = [f"{number:03}" for number in range(12)]
+    members = tuple(Member(f"{at}.jpg", at.encode()) for at in names)
+    write_shards(tmp_path / "in", {"in-0.tar": Shard(members)})
+    report = run_local(tmp_path, spec_of())
+    assert count_of(report, "left_out_by_odd_hash")[0] > 0
+    assert report.warnings == ()
