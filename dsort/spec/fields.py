@@ -352,6 +352,8 @@ def located(value: object, kind: Any = None, path: str = "") -> Iterator[Located
     """(path of the field, its bucket or file) of each bucket and each file in ``value``, a part of
     a spec whose type is ``kind``. Models, typed dicts, lists and mappings are searched; for a
     union, each type is tried."""
+    if value is None or isinstance(value, int | float):
+        return  # most fields of most specs
     if isinstance(value, BucketRef):
         yield path, value
     elif isinstance(value, BaseModel):
