@@ -162,7 +162,8 @@ jobs = Table(
     metadata,
     *_columns_of(JobRow),
     UniqueConstraint("owner", "idempotency_key"),
-    Index("ix_jobs_state_priority", "state", "priority", "number"),
+    # All columns that places in the queue are counted by, so that no long row is read for them.
+    Index("ix_jobs_queue", "state", "priority", "owner", "number", "kind"),
     Index("ix_jobs_owner_number", "owner", "number"),
     Index("ix_jobs_schedule_number", "schedule_id", "number"),
     Index("ix_jobs_created_at", "created_at"),

@@ -11,10 +11,11 @@ import json
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
-from sqlalchemy import Connection, Row, delete, select
+from sqlalchemy import Connection, Row, Select, delete, select
 
 from dsort.errors import JobConflictError
 from dsort.naming.overlap import first_conflict
@@ -203,7 +204,27 @@ def _next(
     kinds = [kind for kind in ("run", "plan") if _has_room(running, replica, limits, kind)]
     if not kinds:
         return None
-    query = (
+    query = _candidates(
+        tuple(kinds),
+        tuple(_full_owners(running, limits)),
+        tuple(sorted(row.owner for row in running)),
+    )
+    held = [row.claims for row in running if row.kind == "run" and row.claims]
+    for found in connection.execute(query):
+        if found.kind == "plan" or not any(
+            (at_once and not is_known(found.claims, other)) or conflict_of(found.claims, other)
+            for other in held
+        ):
+            return found
+    return None
+
+
+@lru_cache(maxsize=64)
+def _candidates(
+    kinds: Sequence[str], full_owners: Sequence[str], running_owners: Sequence[str]
+) -> Select[Any]:
+    """The queued jobs in their order. Kept, because each submission asks the same query again."""
+    return (
         select(
             jobs.c.job_id,
             jobs.c.kind,
@@ -216,24 +237,20 @@ def _next(
         .where(
             jobs.c.state == QUEUED,
             jobs.c.kind.in_(kinds),
-            jobs.c.owner.not_in(_full_owners(running, limits)),
+            jobs.c.owner.not_in(full_owners),
         )
-        .order_by(*fair_order(row.owner for row in running))
+        .order_by(*fair_order(running_owners))
         .execution_options(yield_per=CANDIDATES_AT_A_TIME)
     )
-    held = [row.claims for row in running if row.kind == "run" and row.claims]
-    for found in connection.execute(query):
-        if found.kind == "plan" or not any(
-            (at_once and not is_known(found.claims, other)) or conflict_of(found.claims, other)
-            for other in held
-        ):
-            return found
-    return None
+
+
+_RUNNING: Final = select(
+    jobs.c.job_id, jobs.c.kind, jobs.c.owner, jobs.c.replica, jobs.c.claims
+).where(jobs.c.state == RUNNING)
 
 
 def _running(connection: Connection) -> Sequence[_Row]:
-    query = select(jobs.c.job_id, jobs.c.kind, jobs.c.owner, jobs.c.replica, jobs.c.claims)
-    return connection.execute(query.where(jobs.c.state == RUNNING)).all()
+    return connection.execute(_RUNNING).all()
 
 
 def _has_room(running: Iterable[_Row], replica: str, limits: Limits, kind: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 from pydantic import BaseModel, ValidationError
@@ -17,6 +17,8 @@ from dsort.service.database.tables import Json, events
 NewEvent: TypeAlias = tuple[float, str, Json]
 """The time of the event (seconds since 1970), its kind, its data."""
 Shown = TypeVar("Shown", bound=BaseModel)
+
+_INSERT: Final = insert(events)
 
 
 class EventRow(Struct, frozen=True):
@@ -36,7 +38,7 @@ def add_events(connection: Connection, job_id: str, new_events: Sequence[NewEven
             {"job_id": job_id, "at": at, "kind": kind, "data": dict(data)}
             for at, kind, data in new_events
         ]
-        connection.execute(insert(events), rows)
+        connection.execute(_INSERT, rows)
 
 
 NOT_READ = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)

@@ -195,19 +195,21 @@ def _refuse(identity: Identity, wrong: Sequence[str]) -> None:
         )
 
 
+_CLAIMED: Final = select(jobs.c.job_id, jobs.c.claims).where(
+    jobs.c.state == "running",
+    jobs.c.kind == "run",
+    jobs.c.claims.is_not(None),
+    jobs.c.stop_asked_at.is_(None),
+)
+
+
 def refuse_overlap(connection: Connection, new: JobRow) -> None:
     """``ConflictError`` if a running job may write names that the new job may write. Jobs whose
     stop was requested are ignored: they are about to release their names, and the queue begins the
     new job afterwards."""
     if not new.claims:
         return
-    query = select(jobs.c.job_id, jobs.c.claims).where(
-        jobs.c.state == "running",
-        jobs.c.kind == "run",
-        jobs.c.claims.is_not(None),
-        jobs.c.stop_asked_at.is_(None),
-    )
-    for job_id, claims in connection.execute(query):
+    for job_id, claims in connection.execute(_CLAIMED):
         template = conflict_of(new.claims, claims)
         if template is not None:
             raise ConflictError(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from sqlalchemy import Connection, insert, select
 
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import audit
+
+_INSERT: Final = insert(audit)
 
 
 class AuditRow(Struct, frozen=True):
@@ -53,10 +55,10 @@ class Audit:
             "details": dict(details or {}),
         }
         if connection is not None:
-            connection.execute(insert(audit).values(row))
+            connection.execute(_INSERT, row)
             return
         with self._database.writing() as own:
-            own.execute(insert(audit).values(row))
+            own.execute(_INSERT, row)
 
     def list(self, *, limit: int = 100, before: int | None = None) -> Sequence[AuditRow]:
         """The newest ``limit`` rows of those with a number below ``before``, newest first."""

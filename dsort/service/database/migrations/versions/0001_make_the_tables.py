@@ -13,7 +13,7 @@ from dsort.service.database.tables import locks, metadata
 
 # Until a release, a change of the tables gives this revision another id, so that a database with
 # other tables is refused. The id must not begin with an older one: Alembic would take it for that.
-revision = "token_buckets"
+revision = "queue_index"
 down_revision = None
 branch_labels = None
 depends_on = None
