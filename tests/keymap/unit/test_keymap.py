@@ -18,6 +18,7 @@ from tests.support.internals import (
     parse_keymap,
 )
 from tests.support.internals import match as keymap_patterns
+from tests.support.refusals import raises
 
 Record = tuple[str | bytes, Sequence[str]]  # record key, extensions of its members
 
@@ -99,27 +100,27 @@ def test_json_is_read_whatever_the_source_is_called() -> None:
 @pytest.mark.parametrize("name", ["map.json", "MAP.JSON", "http://host/map.json?version=1#x"])
 @pytest.mark.parametrize("text", ["a\tone", "[1]", '"a"', "{", "", "[" * 100_000])
 def test_a_json_source_has_to_be_json(name: str, text: str) -> None:
-    with pytest.raises(KeyMapError, match=r"is not JSON as its name says"):
+    with raises(KeyMapError, name):
         parse_keymap(text, separator="\t", source_name=name)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ('{"one": "a"}', "'one' of external key map map has no list of keys"),
-        ('{"one": {"a": 1}}', "'one' of external key map map has no list of keys"),
-        ('{"one": [1]}', "not a string"),
-        ('{"one": [""]}', "an empty string"),
-        ('{"one": ["\\ud800"]}', "not Unicode"),
-        ('{"one": ["a",]}', "cannot be read as JSON"),
-        ("{}", "has no keys"),
-        ('{"one": []}', "has no keys"),
-        ("", "has no keys"),
-        ("\n \n", "has no keys"),
+        ('{"one": "a"}', "'one'"),
+        ('{"one": {"a": 1}}', "'one'"),
+        ('{"one": [1]}', "'one'"),
+        ('{"one": [""]}', "'one'"),
+        ('{"one": ["\\ud800"]}', "ud800"),
+        ('{"one": ["a",]}', "JSON"),
+        ("{}", "map"),
+        ('{"one": []}', "map"),
+        ("", "map"),
+        ("\n \n", "map"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(text: str, message: str) -> None:
-    with pytest.raises(KeyMapError, match=message):
+def test_what_cannot_be_meant_is_refused(text: str, named: str) -> None:
+    with raises(KeyMapError, named):
         parse_keymap(text, separator="\t", source_name="map")
 
 
@@ -130,14 +131,14 @@ def test_numbers_in_lines_are_not_taken_for_json() -> None:
 
 @pytest.mark.parametrize("text", ["a\tone\nb\tone\na\ttwo", '{"one": ["a"], "two": ["b", "a"]}'])
 def test_a_key_with_two_templates_is_refused(text: str) -> None:
-    with pytest.raises(KeyMapError, match=r"'a' of .* map has two templates, 'one' and 'two'"):
+    with raises(KeyMapError, "key 'a'", "'one'", "'two'"):
         parse_keymap(text, separator="\t", source_name="map")
-    with pytest.raises(KeyMapError, match="'one' and 'two'"):
+    with raises(KeyMapError, "'one'", "'two'"):
         entries_of_mapping({"one": ["a"], "two": ["a"]})
 
 
 def test_a_separator_is_needed() -> None:
-    with pytest.raises(SpecError, match="ekm_file_sep: must not be empty"):
+    with raises(SpecError, paths=["ekm_file_sep"]):
         parse_keymap("a\tone", separator="", source_name="map")
 
 
@@ -239,19 +240,9 @@ def test_a_record_without_members_is_a_bug() -> None:
 # --- what is refused ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("key", "reason"),
-    [
-        ("[abc", r"missing \]: \[abc"),
-        ("a(b", r"missing \): a\(b"),
-        ("c++", "bad repetition operator"),
-        ("(?=x)", "invalid perl operator"),
-        (r"(a)\1", "invalid escape sequence"),
-        ("x{1001}", "invalid repetition size"),
-    ],
-)
-def test_a_key_that_is_no_expression_is_named(key: str, reason: str) -> None:
-    with pytest.raises(KeyMapError, match=reason) as caught:
+@pytest.mark.parametrize("key", ["[abc", "a(b", "c++", "(?=x)", r"(a)\1", "x{1001}"])
+def test_a_key_that_is_no_expression_is_named(key: str) -> None:
+    with raises(KeyMapError, f"key {key!r}", "'two-%d'", hint="RE2") as caught:
         keymap_of({"one": ["fine"], "two-%d": ["also", key]})
     assert f"key {key!r} of template 'two-%d'" in str(caught.value)
     assert "RE2" in caught.value.hint
@@ -259,7 +250,7 @@ def test_a_key_that_is_no_expression_is_named(key: str, reason: str) -> None:
 
 def test_expressions_too_large_for_memory_are_refused() -> None:
     keys = [f"{number}(x{{1000}}y){{1,1}}.{{900}}" for number in range(400)]
-    with pytest.raises(KeyMapError, match=r"400 regular expressions .* too large to be combined"):
+    with raises(KeyMapError, "400"):
         keymap_of({"one": keys})
 
 
@@ -267,7 +258,7 @@ def test_too_many_expressions_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(keymap_patterns, "_REGEX_KEYS_MAX", 10)
     monkeypatch.setattr(keymap_patterns, "_PLAIN_KEYS_IN_SET_MAX", 10)
     keymap_of({"one": [f"plain{number}.jpg" for number in range(1000)] + ["a|b"] * 5})
-    with pytest.raises(KeyMapError, match="11 regular expressions, more than the 10"):
+    with raises(KeyMapError, "11", "10"):
         keymap_of({"one": [f"{number}|b" for number in range(11)]})
 
 
@@ -302,7 +293,7 @@ def test_a_hundred_thousand_records_by_a_hundred_thousand_names() -> None:
 
 def test_a_template_that_is_in_json_twice_is_refused() -> None:
     text = '{"a-%d": ["x"], "b-%d": ["y"], "a-%d": ["z"]}'
-    with pytest.raises(KeyMapError, match=r"template 'a-%d' .* map\.json twice"):
+    with raises(KeyMapError, "template 'a-%d'", "map.json"):
         parse_keymap(text, separator="\t", source_name="map.json")
-    with pytest.raises(KeyMapError, match="twice"):
+    with raises(KeyMapError, "template 'a-%d'"):
         parse_keymap(text, separator="\t", source_name="lines or JSON")

@@ -22,6 +22,7 @@ from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy, address_kind
 from tests.support.certificates import make_certificate
 from tests.support.internals import Tally, load_keymap, read_text
+from tests.support.refusals import raises
 
 TEXT = "cat\tone-%d\ncaf\udce9\ttwo-%d\n"
 DATA = TEXT.encode("utf-8", "surrogateescape")
@@ -75,13 +76,13 @@ def test_a_file_is_read_by_path_and_by_url(tmp_path: Path) -> None:
     assert read_text(str(file)) == TEXT
     assert read_text(file.as_uri()) == TEXT
     assert read_text(str(file), bytes_max=len(DATA)) == TEXT
-    with pytest.raises(KeyMapError, match=rf"map.txt is larger than {len(DATA) - 1} bytes"):
+    with raises(KeyMapError, "map.txt", f"{len(DATA) - 1} bytes"):
         read_text(str(file), bytes_max=len(DATA) - 1)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path, tmp_path / "a\0b"):
-        with pytest.raises(KeyMapError, match=f"cannot read external key map {tmp_path}"):
+        with raises(KeyMapError, str(tmp_path)):
             read_text(str(path))
 
 
@@ -97,34 +98,33 @@ def test_a_user_and_password_in_a_url_are_sent(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "message"),
+    ("path", "named"),
     [
-        ("/nothing", r"answered 404 \(Not Found\)"),
-        ("/short", rf"broke off after {len(DATA)} of {len(DATA) + 5} bytes"),
-        ("/to-ftp", "answered 302|unknown url type: ftp|not allowed"),
-        ("/to-file", "answered 302|not allowed"),
+        ("/nothing", "404"),
+        ("/short", f"{len(DATA)} of {len(DATA) + 5} bytes"),
+        ("/to-ftp", ""),
+        ("/to-file", ""),
     ],
 )
-def test_what_a_server_does_wrong_is_reported(server: str, path: str, message: str) -> None:
-    with pytest.raises(KeyMapError, match=message) as caught:
+def test_what_a_server_does_wrong_is_reported(server: str, path: str, named: str) -> None:
+    with raises(KeyMapError, f"http://{server}{path}", named) as caught:
         read_text(f"http://user:secret@{server}{path}?token=secret")
-    assert f"http://{server}{path}" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_a_large_answer_is_not_read_to_its_end(server: str) -> None:
-    with pytest.raises(KeyMapError, match="is larger than 5 bytes"):
+    with raises(KeyMapError, "5 bytes"):
         read_text(f"http://{server}/map.txt", bytes_max=5)
 
 
 def test_an_answer_that_takes_too_long_is_given_up(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(KeyMapError, match="it took longer than"):
+    with raises(KeyMapError, "-1 s"):
         read_text(f"http://{server}/map.txt", fetch_seconds_max=-1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/map.txt"
-        with pytest.raises(KeyMapError, match="timed out"):
+        with raises(KeyMapError, url):
             read_text(url, answer_seconds_max=0.05)
 
 
@@ -132,10 +132,10 @@ def test_a_server_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("NO_PROXY", "*")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with pytest.raises(KeyMapError, match="Connection refused"):
+    with raises(KeyMapError, f"127.0.0.1:{port}"):
         read_text(f"http://127.0.0.1:{port}/map.txt")
     for url in ("http://", "http://[::1/map", "http://host:port/map"):
-        with pytest.raises(KeyMapError, match="cannot fetch external key map"):
+        with raises(KeyMapError, url):
             read_text(url)
 
 
@@ -215,7 +215,7 @@ def test_a_host_that_is_not_allowed_is_not_even_looked_up(
     policy: FetchPolicy, port: int, names: dict[str, list[str]], asked: list[str]
 ) -> None:
     names["maps.test"] = ["127.0.0.1"]
-    with pytest.raises(KeyMapError, match=f"may not be fetched from maps.test:{port}"):
+    with raises(KeyMapError, f"maps.test:{port}"):
         read_text(f"http://maps.test:{port}/map?token=secret", policy=policy)
     assert "looked up" not in names
     assert not asked
@@ -232,12 +232,12 @@ def test_a_name_that_leads_to_a_private_address_is_refused(
         "fd00:ec2::254",
     ):
         names["maps.test"] = [address]
-        refused = r"is a (loopback|link-local|private|reserved) address"
-        with pytest.raises(KeyMapError, match=refused):
+
+        with raises(KeyMapError, f"maps.test:{port}"):
             read_text(f"http://maps.test:{port}/map", policy=PUBLIC)
     for literal in ("127.0.0.1", "127.1", "2130706433", "0x7f000001", "[::ffff:7f00:1]"):
         policy = FetchPolicy(hosts=("*:*",))
-        with pytest.raises(KeyMapError, match="is a loopback address"):
+        with raises(KeyMapError, f":{port}"):
             read_text(f"http://{literal}:{port}/map", policy=policy)
     assert not asked
 
@@ -271,7 +271,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_asked(
 
     names["maps.test"] = ["8.8.8.8"]
     monkeypatch.setattr(socket, "socket", Misled)
-    with pytest.raises(KeyMapError, match=r"127\.0\.0\.1 is a loopback address"):
+    with raises(KeyMapError, "127.0.0.1"):
         read_text(f"http://maps.test:{port}/map", policy=PUBLIC)
     assert not asked
     assert [peer.fileno() for peer in peers] == [-1]
@@ -319,7 +319,7 @@ def test_proxies_of_the_environment_are_not_asked(
 
 def test_a_key_map_has_a_size_that_the_policy_sets(port: int) -> None:
     policy = FetchPolicy(hosts=("127.0.0.1:*",), allow_private=True, bytes_max=len(LINES) - 1)
-    with pytest.raises(KeyMapError, match=f"larger than {len(LINES) - 1} bytes"):
+    with raises(KeyMapError, f"{len(LINES) - 1} bytes"):
         read_text(f"http://127.0.0.1:{port}/map", policy=policy)
 
 
@@ -344,12 +344,12 @@ def test_files_are_read_under_the_roots_only(tmp_path: Path) -> None:
         "/dev/zero",
         f"file://{root}/%2e%2e/outside/map",
     ):
-        with pytest.raises(KeyMapError, match="is not under a directory that may be read here"):
+        with raises(KeyMapError, Path(bad).name):
             read_text(str(bad), policy=policy)
     for odd in ("pipe", "nothing", "state/..", "a\0b"):
-        with pytest.raises(KeyMapError, match="cannot read external key map"):
+        with raises(KeyMapError, hint="ekm_file"):
             read_text(odd, policy=policy)
-    with pytest.raises(KeyMapError, match="files are not allowed here"):
+    with raises(KeyMapError):
         read_text("map", policy=FetchPolicy())
 
 
@@ -361,7 +361,7 @@ def test_a_link_that_is_put_there_after_the_look_is_not_followed(
     (tmp_path / "root" / "map").symlink_to(tmp_path / "secret")
     monkeypatch.setattr(os.path, "realpath", lambda path: str(path))  # as if it were a file still
     policy = FetchPolicy(roots=(str(tmp_path / "root"),))
-    with pytest.raises(KeyMapError, match="cannot read"):
+    with raises(KeyMapError, str(tmp_path / "root" / "map")):
         read_text("map", policy=policy)
 
 
@@ -369,9 +369,11 @@ def test_the_job_is_held_to_the_policy_and_tells_no_token(port: int, tmp_path: P
     url = f"http://127.0.0.1:{port}/map?token=secret"
     fields = {"input_bck": "in", "ekm_file": url, "ekm_file_sep": ";", "output_shard_size": 1}
     spec = parse_spec(fields).spec
-    with pytest.raises(KeyMapError, match="may not be fetched"):
+    with raises(KeyMapError, f"127.0.0.1:{port}"):
         load_keymap(spec, Tally(), fetch=FetchPolicy())
-    with pytest.raises(KeyMapError, match="malformed") as caught:
+    with raises(
+        KeyMapError, f"127.0.0.1:{port}", "cat\tone-%d", hint="ekm_malformed_line"
+    ) as caught:
         load_keymap(spec, Tally(), fetch=OURS)
     assert "secret" not in str(caught.value)
 
@@ -473,8 +475,8 @@ def test_a_certificate_has_to_be_the_hosts(
     policy = FetchPolicy(hosts=("maps.test:*", "127.0.0.1:*"), allow_private=True)
     assert read_text(f"https://127.0.0.1:{tls_port}/map", policy=policy) == LINES
     asked.clear()
-    with pytest.raises(KeyMapError, match="certificate"):
+    with raises(KeyMapError, "https://maps.test", "SSL"):
         read_text(f"https://maps.test:{tls_port}/map", policy=policy)
-    with pytest.raises(KeyMapError, match="is a loopback address"):
+    with raises(KeyMapError, f"127.0.0.1:{tls_port}"):
         read_text(f"https://127.0.0.1:{tls_port}/map", policy=FetchPolicy(hosts=("*:*",)))
     assert not asked
