@@ -8,6 +8,7 @@ import pytest
 
 import dsort
 from tests.support.datasets import small_dataset, write_shards
+from tests.support.refusals import raises
 
 SPEC = {
     "input_bck": "in",
@@ -41,7 +42,7 @@ def test_its_records_are_those_of_the_result_by_number_and_key(
             same_key = [each.members for each in wanted if each.key == key]
             assert [each.members for each in dataset.where(key)] == same_key
             assert dataset.where("nowhere") == []
-            with pytest.raises(IndexError, match="none is number 999"):
+            with raises(IndexError, "999"):
                 dataset[999]
 
 

@@ -24,6 +24,7 @@ from dsort.loader import Loader
 from tests.support.container_kinds import KINDS, some_records
 from tests.support.datasets import Shard, small_dataset, write_shards
 from tests.support.engine import record
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
 SPEC = {
@@ -208,7 +209,7 @@ def test_the_last_step_is_dropped_filled_and_marked_or_goes_over(tmp_path: Path)
     keys += [s["__key__"] for s in stream(both)]
     assert len(set(keys[13:26])) == 13
     small = Loader(bucket, batch_size=20)
-    with pytest.raises(dsort.InputError, match="less than a step of 20"):
+    with raises(dsort.InputError, "20"):
         list(small)
 
 
@@ -242,9 +243,9 @@ def test_samples_are_decoded_by_name(tmp_path: Path) -> None:
     (sample,) = Loader([path], batch_size=None, decode=lambda s: {"n": len(s["png"])})
     assert sample == {"n": len(picture.getvalue())}
     path.write_bytes(path.read_bytes().replace("ä".encode(), b"\xff\xff"))
-    with pytest.raises(dsort.InputError, match=r"record a of .*s\.tar: its txt cannot be decoded"):
+    with raises(dsort.InputError, "record a", "s.tar", "txt"):
         list(Loader([path], decode=["txt"]))
-    with pytest.raises(dsort.SpecError, match="there is no decoder jpg"):
+    with raises(dsort.SpecError, "jpg", paths=["decode"]):
         Loader([path], decode="jpg")
 
 
@@ -254,20 +255,20 @@ def test_a_shard_that_is_missing_changed_or_cut_off_names_itself(
     path = tmp_path / "out" / "out-000.tar"
     data = path.read_bytes()
 
-    def wrong(change: Any, kind: type[Exception], words: str) -> None:
+    def wrong(change: Any, kind: type[Exception]) -> None:
         change()
         for at in range(2):  # by the whole stream, and by one item
             loader = Loader(report, batch_size=None, order="sequential", cache="")
-            with pytest.raises(kind, match=words):
+            with raises(kind, "out-000.tar"):
                 list(loader) if at == 0 else [loader[number] for number in range(7)]
         path.write_bytes(data)
 
-    wrong(path.unlink, dsort.ObjectNotFoundError, r"out-000\.tar")
-    wrong(lambda: path.write_bytes(data[:-2048]), dsort.ChangedInputError, r"out-000\.tar")
+    wrong(path.unlink, dsort.ObjectNotFoundError)
+    wrong(lambda: path.write_bytes(data[:-2048]), dsort.ChangedInputError)
     flipped = bytearray(data)
     flipped[600] ^= 1  # in a payload: nothing but the checksum of the manifest shows it
     path.write_bytes(bytes(flipped))
-    with pytest.raises(dsort.ChangedInputError, match=r"out-000\.tar .* has other bytes"):
+    with raises(dsort.ChangedInputError, "out-000.tar"):
         list(Loader(report, batch_size=None, order="sequential", cache=""))
 
 
@@ -277,7 +278,7 @@ def test_a_shard_that_changes_between_two_epochs_is_refused(tmp_path: Path) -> N
     list(loader)
     path = bucket / "s-01.tar"
     path.write_bytes(path.read_bytes())
-    with pytest.raises(dsort.ChangedInputError, match=r"s-01\.tar .* has changed"):
+    with raises(dsort.ChangedInputError, "s-01.tar"):
         list(loader)
 
 
@@ -340,18 +341,18 @@ def test_a_loader_says_what_it_loads_without_reading_it(tmp_path: Path) -> None:
 def test_a_state_of_another_dataset_order_or_seed_is_refused(tmp_path: Path) -> None:
     bucket = shards(tmp_path / "in", [9, 9])
     state = Loader(bucket, seed=1).state_dict()
-    for other, words in (
-        (Loader(shards(tmp_path / "other", [9, 8]), seed=1), "is of the dataset"),
-        (Loader(bucket, seed=1, order="window(2)"), "is of the dataset"),
-        (Loader(bucket, seed=2), "is of seed 1"),
+    for other in (
+        Loader(shards(tmp_path / "other", [9, 8]), seed=1),
+        Loader(bucket, seed=1, order="window(2)"),
+        Loader(bucket, seed=2),
     ):
-        with pytest.raises(dsort.InputError, match=words):
+        with raises(dsort.InputError):
             other.load_state_dict(state)
-    with pytest.raises(dsort.InputError, match="no state"):
+    with raises(dsort.InputError):
         Loader(bucket).load_state_dict({"epoch": "1"})
-    with pytest.raises(dsort.SpecError, match="there is no rank 2 of 2"):
+    with raises(dsort.SpecError, paths=["rank"]):
         Loader(bucket, rank=2, world_size=2)
-    with pytest.raises(dsort.SpecError, match="there is no order windows"):
+    with raises(dsort.SpecError, "windows", paths=["order"]):
         Loader(bucket, order="windows")
 
 
