@@ -37,6 +37,7 @@ from tests.support.loose_files import (
     verified,
     write_tree,
 )
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -122,10 +123,10 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     write_tree(tmp_path / "in", {"a.txt": b"1", ".x.txt": b"", ".d/b.txt": b"", "README": b""})
     os.mkfifo(tmp_path / "in" / "pipe.txt")
     (tmp_path / "in" / "gone.txt").symlink_to("nowhere")
-    why = r"3 files can be no members.*README \(no extension\); gone\.txt, pipe\.txt \(a link to"
-    with pytest.raises(InputError, match=why):
+
+    with raises(InputError, "3 files", "README", "gone.txt, pipe.txt"):
         run_local(tmp_path, ingest_spec())
-    with pytest.raises(InputError, match=r"2 files are hidden: \.d/b\.txt, \.x\.txt"):
+    with raises(InputError, "2 files", ".d/b.txt, .x.txt"):
         run_local(tmp_path, ingest_spec(ingest={"unusable": "drop", "hidden": "abort"}))
     spec = ingest_spec(ingest={"unusable": "drop", "extensions": ["txt"]})
     report = run_local(tmp_path, spec)
@@ -210,7 +211,7 @@ def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path, phase: str) -> N
         if isinstance(event, PhaseDone) and event.phase == phase:
             (tmp_path / "in" / "cat" / "03.jpg").write_bytes(b"new")
 
-    with pytest.raises(ChangedInputError, match=r"file cat/03\.jpg changed"):
+    with raises(ChangedInputError, "cat/03.jpg"):
         run_local(tmp_path, ingest_spec(), on_event=change)
     assert contents_out(tmp_path) == {}
 
@@ -218,7 +219,7 @@ def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path, phase: str) -> N
 def test_outputs_are_never_among_the_files(tmp_path: Path) -> None:
     write_tree(tmp_path / "in", PETS)
     for where in ("in", "in/shards"):
-        with pytest.raises(SpecError, match="output_bck: is inside the input"):
+        with raises(SpecError, paths=["output_bck"]):
             run_local(tmp_path, ingest_spec(output_bck=where))
     spec = ingest_spec(input_format={"prefix": "cat/"}, output_bck="in")
     run_local(tmp_path, spec)
@@ -281,7 +282,7 @@ def test_a_job_from_the_network_reads_nothing_outside_its_roots(tmp_path: Path) 
         assert "a,0" not in str(caught.value)
     for link, target in (("file.jpg", tmp_path / "out" / "x.jpg"), ("tree", tmp_path / "out")):
         (root / "in" / link).symlink_to(target)
-        with pytest.raises(StorageAccessError, match=link):
+        with raises(StorageAccessError, link):
             run_local(root, ingest_spec(), fetch=fetch)
         (root / "in" / link).unlink()
     run_local(root, ingest_spec(), fetch=fetch)

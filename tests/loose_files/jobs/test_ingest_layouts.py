@@ -26,6 +26,7 @@ from tests.support.loose_files import (
     verified,
     write_tree,
 )
+from tests.support.refusals import raises
 from tests.support.web_server import web_server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -61,22 +62,22 @@ def test_metadata_describes_the_files_around_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "words"),
+    ("table", "named"),
     [
-        (b"file_name\n../out/x.jpg\n", "line 2 names '../out/x.jpg', which is not below"),
-        (b"file_name\n/etc/passwd\n", "line 2 names '/etc/passwd', which is not below"),
-        (b"file_name\ns3://a/b.jpg\n", "line 2 names 's3://a/b.jpg', which is not below"),
-        (b"file_name\nb.jpg\n", "line 2 names b.jpg, which is not there"),
-        (b"file_name\na.jpg\n./a.jpg\n", "line 3 names ./a.jpg, as does metadata.csv, line 2"),
-        (b"name\na.jpg\n", "line 2 names no file"),
-        (b"file_name,../x_file_name\na.jpg,c.jpg\n", "is no usable column"),
+        (b"file_name\n../out/x.jpg\n", ("line 2", "'../out/x.jpg'")),
+        (b"file_name\n/etc/passwd\n", ("line 2", "'/etc/passwd'")),
+        (b"file_name\ns3://a/b.jpg\n", ("line 2", "'s3://a/b.jpg'")),
+        (b"file_name\nb.jpg\n", ("line 2", "b.jpg")),
+        (b"file_name\na.jpg\n./a.jpg\n", ("line 3", "./a.jpg", "metadata.csv, line 2")),
+        (b"name\na.jpg\n", ("line 2",)),
+        (b"file_name,../x_file_name\na.jpg,c.jpg\n", ("../x_file_name",)),
     ],
 )
-def test_metadata_leads_nowhere_else(table: bytes, words: str, tmp_path: Path) -> None:
+def test_metadata_leads_nowhere_else(table: bytes, named: tuple[str, ...], tmp_path: Path) -> None:
     write_tree(tmp_path / "in", {"a.jpg": b"", "c.jpg": b"", "metadata.csv": table})
     with pytest.raises(InputError) as caught:
         run_local(tmp_path, ingest_spec(ingest={"layout": "metadata", "unusable": "drop"}))
-    assert words in caught.value.message
+    assert [name for name in named if name not in caught.value.message] == []
 
 
 def test_hugging_face_reads_the_same_of_the_tree_and_of_the_shards(tmp_path: Path) -> None:
@@ -126,21 +127,21 @@ def test_tars_of_tars_are_looked_into(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("archive", "words"),
+    ("archive", "named"),
     [
-        (tar_of({"../../x.jpg": b""}), "1 file can be no member of records: a/../../x.jpg"),
-        (tar_of({"/etc/x.jpg": b""}), "1 file can be no member of records: a//etc/x.jpg"),
-        (tar_of({}, {"x.jpg": "/etc/passwd"}), "1 file can be no member of records: a/x.jpg"),
+        (tar_of({"../../x.jpg": b""}), "a/../../x.jpg"),
+        (tar_of({"/etc/x.jpg": b""}), "a//etc/x.jpg"),
+        (tar_of({}, {"x.jpg": "/etc/passwd"}), "a/x.jpg"),
         (tar_of({"x.jpg": b"1" * 3000})[:2000], "a.tar"),
         (tar_of({"x.tar": b"1" * 3000}), "a.tar/x.tar"),
         (b"no tar at all" * 100, "a.tar"),
     ],
 )
-def test_no_archive_leads_out_of_itself(archive: bytes, words: str, tmp_path: Path) -> None:
+def test_no_archive_leads_out_of_itself(archive: bytes, named: str, tmp_path: Path) -> None:
     write_tree(tmp_path / "in", {"a.tar": archive, "b.jpg": b""})
     with pytest.raises(InputError) as caught:
         run_local(tmp_path, ingest_spec(ingest={"archives": True}))
-    assert words in caught.value.message
+    assert named in caught.value.message
     assert "Traceback" not in caught.value.message
 
 
@@ -164,27 +165,27 @@ def test_a_recipe_names_each_member_and_what_is_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "named"),
     [
-        ("1.jpg", "line 1 has no source"),
-        ("noextension a.jpg", "line 1: noextension can be no member"),
-        ("../1.jpg a.jpg", "line 1: ../1.jpg can be no member"),
-        ("1.jpg ../secret", "line 1: ../secret can be no object"),
-        ("1.json .dsort/x/report.json", "line 1: .dsort/x/report.json can be no object"),
-        ("1.jpg /etc/passwd", "line 1: /etc/passwd can be no object"),
-        ("1.jpg http://10.0.0.1/x", "line 1: http://10.0.0.1/x is in none of the inputs"),
-        ("1.jpg file:///etc/passwd", "is in none of the inputs"),
-        ("1.jpg pipe:touch /tmp/x", "line 1: pipe: names a program, and none is run"),
-        ("1.jpg b.jpg", "1 file is missing"),
-        ("1.jpg a.jpg\n1.jpg a.jpg", "would be the same member, 1.jpg"),
+        ("1.jpg", "line 1"),
+        ("noextension a.jpg", "line 1: noextension"),
+        ("../1.jpg a.jpg", "line 1: ../1.jpg"),
+        ("1.jpg ../secret", "line 1: ../secret"),
+        ("1.json .dsort/x/report.json", "line 1: .dsort/x/report.json"),
+        ("1.jpg /etc/passwd", "line 1: /etc/passwd"),
+        ("1.jpg http://10.0.0.1/x", "line 1: http://10.0.0.1/x"),
+        ("1.jpg file:///etc/passwd", "file:///etc/passwd"),
+        ("1.jpg pipe:touch /tmp/x", "line 1: pipe:"),
+        ("1.jpg b.jpg", "1 file"),
+        ("1.jpg a.jpg\n1.jpg a.jpg", "1.jpg"),
     ],
 )
-def test_a_recipe_leads_nowhere_else(line: str, words: str, tmp_path: Path) -> None:
+def test_a_recipe_leads_nowhere_else(line: str, named: str, tmp_path: Path) -> None:
     write_tree(tmp_path / "in", {"a.jpg": b""})
     write_tree(tmp_path, {"recipe.txt": line.encode()})
     with pytest.raises(InputError) as caught:
         run_local(tmp_path, ingest_spec(ingest={"recipe": str(tmp_path / "recipe.txt")}))
-    assert words in caught.value.message
+    assert named in caught.value.message
 
 
 def test_a_recipe_takes_what_web_servers_have(tmp_path: Path) -> None:
@@ -260,23 +261,20 @@ def test_a_class_that_a_result_does_not_have_is_not_added_to_it(tmp_path: Path) 
     write_tree(tmp_path / "in", PETS)
     write_tree(tmp_path / "more", {"emu/70.jpg": b"one more"})
     run_local(tmp_path, ingest_spec(ingest={"layout": "folders"}, algorithm=SHUFFLE))
-    with pytest.raises(
-        InputError, match="1 class is not in the result that is added to: emu"
-    ) as error:
+    with raises(InputError, "1 class", "emu", hint="class_map"):
         added_to(tmp_path, "more")
-    assert "class_map" in error.value.hint
 
 
 @pytest.mark.parametrize(
-    ("class_map", "problem"),
+    ("class_map", "named"),
     [
         ('{"ant": 0, "bee": 1, "cat": 2, "emu": 3}', ""),
-        ('{"ant": 7, "emu": 3}', "gives the class ant the number 7.*has 0"),
-        ('{"emu": 1}', "gives emu the number 1, which is that of bee"),
+        ('{"ant": 7, "emu": 3}', "class ant"),
+        ('{"emu": 1}', "emu"),
     ],
 )
 def test_a_class_map_gives_a_new_class_its_number(
-    tmp_path: Path, class_map: str, problem: str
+    tmp_path: Path, class_map: str, named: str
 ) -> None:
     write_tree(tmp_path / "in", PETS)
     write_tree(tmp_path / "more", {"emu/70.jpg": b"one more"})
@@ -286,8 +284,8 @@ def test_a_class_map_gives_a_new_class_its_number(
     rules = {"layout": "folders", "class_map": str(tmp_path / "classes.json")}
     more = {**spec, "input_bck": "more", "output_format": "more-%d", "ingest": rules}
     amending = {**more, "amend": {"job": first.job_id}}
-    if problem:
-        with pytest.raises(InputError, match=problem):
+    if named:
+        with raises(InputError, named):
             run_local(tmp_path, amending)
         return
     report = run_local(tmp_path, amending)

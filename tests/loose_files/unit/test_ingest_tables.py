@@ -19,6 +19,7 @@ from dsort.loose_files.members import (
     NameRules,
 )
 from dsort.loose_files.metadata import add_described, class_map_of, json_payload, labels_of, rows_of
+from tests.support.refusals import raises
 
 
 def parquet_of(rows: list[dict[str, object]]) -> bytes:
@@ -43,29 +44,28 @@ def test_tables_of_each_kind_have_the_same_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "words"),
+    ("name", "data", "named"),
     [
-        ("t.csv", b"a,a\n1,2\n", "two columns of one name"),
-        ("t.csv", b"a,b\n1\n", "line 2 has 1 cells, and not 2"),
-        ("t.csv", b'a\n"x', "line 2: unexpected end"),
-        ("t.csv", b"a\n\xff", "not UTF-8, at byte 2"),
-        ("t.jsonl", b"{}\n[1]", "line 2 is no JSON object"),
-        ("t.jsonl", b"{}\n{", "line 2 is no JSON"),
-        ("t.jsonl", b'{}\n{"a": [' + b"[]," * (6 << 20) + b"[]]}", "line 2 has .* characters"),
-        ("t.jsonl", b'{"a":' + b"[" * 100_000, "line 1 is no JSON"),
-        ("t.parquet", b"PAR1nothing", "cannot be read as Parquet"),
-        ("t.txt", b"", "is no table that is known"),
+        ("t.csv", b"a,a\n1,2\n", ""),
+        ("t.csv", b"a,b\n1\n", "line 2"),
+        ("t.csv", b'a\n"x', "line 2"),
+        ("t.csv", b"a\n\xff", "byte 2"),
+        ("t.jsonl", b"{}\n[1]", "line 2"),
+        ("t.jsonl", b"{}\n{", "line 2"),
+        ("t.jsonl", b'{}\n{"a": [' + b"[]," * (6 << 20) + b"[]]}", "characters"),
+        ("t.jsonl", b'{"a":' + b"[" * 100_000, "line 1"),
+        ("t.parquet", b"PAR1nothing", ""),
+        ("t.txt", b"", ""),
     ],
 )
-def test_what_is_no_table_is_refused_by_file_and_line(name: str, data: bytes, words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
+def test_what_is_no_table_is_refused_by_file_and_line(name: str, data: bytes, named: str) -> None:
+    with raises(InputError, name, named):
         list(rows_of(name, data))
-    assert caught.value.message.startswith(name)
 
 
 def test_what_json_cannot_say_is_refused() -> None:
     for value in (b"bytes", float("nan")):
-        with pytest.raises(InputError, match="row 3 cannot be written as JSON"):
+        with raises(InputError, "row 3"):
             json_payload("row 3", {"a": value})
 
 
@@ -84,17 +84,15 @@ def test_a_class_map_is_json_or_lines(data: bytes) -> None:
 
 
 def test_a_matlab_file_is_no_class_map() -> None:
-    with pytest.raises(InputError, match=r"meta\.mat is a MATLAB file") as caught:
+    with raises(InputError, "meta.mat", hint="docs/ingest.md"):
         class_map_of("meta.mat", b"MATLAB 5.0 MAT-file, Platform: posix".ljust(126) + b"\x00\x01IM")
-    assert "docs/ingest.md" in str(caught.value.hint)
 
 
 def test_a_class_map_of_json_is_no_longer_than_half_a_million_classes_need() -> None:
     classes = b"[" + b",".join(b'"n%08d"' % number for number in range(500_000)) + b"]"
     assert len(class_map_of("map", classes)) == 500_000
-    with pytest.raises(InputError, match=r"map has .* characters") as caught:
+    with raises(InputError, "map", hint="name,number"):
         class_map_of("map", b"[" + b"[]," * (6 << 20) + b"[]]")
-    assert "name,number" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -110,7 +108,7 @@ def test_a_class_map_of_json_is_no_longer_than_half_a_million_classes_need() -> 
     ],
 )
 def test_what_is_no_class_map_is_refused(data: bytes) -> None:
-    with pytest.raises(InputError, match="map"):
+    with raises(InputError, "map"):
         class_map_of("map", data)
 
 
@@ -120,13 +118,13 @@ def test_what_is_no_class_map_is_refused(data: bytes) -> None:
 )
 def test_names_that_are_no_text_are_refused_by_line(row: bytes) -> None:
     files = {b"metadata.jsonl": (1, 1), b"a.jpg": (1, 1), b"b.jpg": (1, 1)}
-    with pytest.raises(InputError, match=r"metadata.jsonl, line 1 names .*, which is no text"):
+    with raises(InputError, "metadata.jsonl, line 1"):
         add_described(Members(), NameRules(), 0, files, lambda _: row)
 
 
 def test_labels_are_a_number_a_line() -> None:
     assert labels_of("l", b"490\n361\n\n7\r\n") == [490, 361, 7]
-    with pytest.raises(InputError, match="l, line 2: 'x' is no number"):
+    with raises(InputError, "l, line 2: 'x'"):
         labels_of("l", b"1\nx")
 
 
