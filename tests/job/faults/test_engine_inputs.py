@@ -15,6 +15,7 @@ from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import count_of, left_in, records_out, run_local, shard_of, spec_of
 from tests.support.faults import Fault, bootstrap, make_pipes
 from tests.support.internals import Event, PhaseDone
+from tests.support.refusals import raises
 
 DATASET = small_dataset("inputs", payload_bytes_max=20_000)
 SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 2})
@@ -143,7 +144,7 @@ def test_links_to_nothing_are_missing_shards_of_any_listing(
     (tmp_path / "in" / ".dsort").mkdir()
     make_dangling_link(tmp_path / "in" / ".dsort" / "in-4.tar")
     spec = spec_of(input_format=inputs, Config={"missing_shards": "abort"})
-    with pytest.raises(MissingShardError, match=r"2 input shards .*: in-1\.tar, in-2\.tar"):
+    with raises(MissingShardError, "in-1.tar, in-2.tar"):
         run_local(tmp_path, spec)
 
 

@@ -31,6 +31,7 @@ from tests.support.internals import (
     lease_name,
     read_created_logs,
 )
+from tests.support.refusals import raises
 from tests.support.surviving import (
     CASES,
     assert_whole,
@@ -423,6 +424,6 @@ def test_files_of_another_spec_are_not_resumed(begun: Coordinators, tmp_path: Pa
     own = parse_spec(dict(accepted.spec)).spec
     before = tree_of(tmp_path / "out")
     other = own.model_copy(update={"description": "another user's"})
-    with pytest.raises(JobConflictError, match="another spec"):
+    with raises(JobConflictError, job.name):
         api.resume(job.name, "out", options=RunOptions(root=tmp_path), expected=other)
     assert tree_of(tmp_path / "out") == before

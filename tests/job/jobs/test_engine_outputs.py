@@ -24,6 +24,7 @@ from tests.support.engine import (
     spec_of,
 )
 from tests.support.internals import Event, PhaseDone
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -166,7 +167,7 @@ def test_an_output_never_replaces_an_input_by_another_path_to_it(tmp_path: Path)
     write_shards(tmp_path / "in", {"d/s-0.tar": shard_of("a")})
     (tmp_path / "link").symlink_to(tmp_path / "in" / "d")
     before = tree_of(tmp_path / "in")
-    with pytest.raises(SpecError, match=r"would replace the input shard d/s-0\.tar"):
+    with raises(SpecError, "shard d/s-0.tar", paths=["output_format"]):
         run_local(tmp_path, spec_of(output_bck="link", output_format="s-%d", overwrite=True))
     after = tree_of(tmp_path / "in")
     assert {name: after[name] for name in before} == before
@@ -225,7 +226,7 @@ def test_a_template_that_is_too_small_is_refused_before_anything_is_written(
 def test_a_name_that_is_taken_meanwhile_is_left_alone(phase: str, tmp_path: Path) -> None:
     write_shards(tmp_path / "in", DATASET)
     theirs = tmp_path / "out" / "out-5.tar"
-    with pytest.raises(NamesTakenError, match=r"out-5\.tar in bucket .* exists already"):
+    with raises(NamesTakenError, "out-5.tar"):
         run_local(tmp_path, spec_of(), on_event=when(phase, lambda: theirs.write_bytes(b"theirs")))
     assert left_in(tmp_path / "out") == [".dsort/JOB/report.json", "out-5.tar"]
     assert theirs.read_bytes() == b"theirs"

@@ -9,13 +9,20 @@ from typing import Any
 import pytest
 
 from dsort import api
-from dsort.errors import MissingShardError, ObjectNotFoundError, SpecError, TransformError
+from dsort.errors import (
+    MissingShardError,
+    ObjectNotFoundError,
+    ShardEndError,
+    SpecError,
+    TransformError,
+)
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, record, records_out, run_local, shard_of, spec_of
 from tests.support.internals import manifest_name
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -89,7 +96,7 @@ def test_numbered_records_have_the_input_in_their_keys(tmp_path: Path) -> None:
 def test_outputs_may_be_beside_inputs_but_never_replace_one(root: Path) -> None:
     spec = several("web", "code", output_bck="code", duplicate_keys="ignore", overwrite=True)
     run_local(root, {**spec, "output_format": "t-%d"})
-    with pytest.raises(SpecError, match=r"s-0\.tar would replace the input shard code/s-0\.tar"):
+    with raises(SpecError, "shard code/s-0.tar", paths=["output_format"]):
         run_local(root, {**spec, "inputs": _only_s(spec), "output_format": "s-%d"})
 
 
@@ -99,15 +106,15 @@ def _only_s(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_one_shard_is_in_the_job_once(root: Path) -> None:
     (root / "link").symlink_to(root / "web")
-    with pytest.raises(SpecError, match=r"web/s-0\.tar and link/s-0\.tar are one object"):
+    with raises(SpecError, "web/s-0.tar", "link/s-0.tar", paths=["inputs"]):
         run_local(root, several("web", "link"))
 
 
 def test_an_input_without_a_shard_is_named(root: Path) -> None:
     (root / "empty").mkdir()
-    with pytest.raises(MissingShardError, match="no shard of the input empty was found"):
+    with raises(MissingShardError, "input empty"):
         run_local(root, several("web", "empty"))
-    with pytest.raises(ObjectNotFoundError, match="input bucket nowhere does not exist"):
+    with raises(ObjectNotFoundError, "bucket nowhere"):
         run_local(root, several("web", "nowhere"))
     report = run_local(root, several("web", "empty", missing_shards="ignore"))
     assert report.records == 12
@@ -155,7 +162,7 @@ def test_a_shard_that_an_earlier_job_wrote_is_known_as_such(root: Path) -> None:
     made = root / "made" / "m-0.tar"
     whole = made.read_bytes()
     made.write_bytes(whole[:-512])
-    with pytest.raises(Exception, match=r"made/m-0\.tar may not be whole"):
+    with raises(ShardEndError, "made/m-0.tar"):
         run_local(root, several("web", "made"))
     made.write_bytes(whole)
     run_local(root, several("web", "made"))
@@ -178,5 +185,5 @@ def test_steps_and_outputs_know_the_input(root: Path) -> None:
 
 def test_an_input_without_a_name_is_no_part_of_a_key(root: Path) -> None:
     spec = spec_of(input_bck="web", transform={"steps": [{"rekey": "{input}/{key}"}]})
-    with pytest.raises(TransformError, match="has one without a name"):
+    with raises(TransformError, "{input}"):
         run_local(root, spec)

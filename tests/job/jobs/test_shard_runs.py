@@ -37,6 +37,7 @@ from tests.support.internals import (
     record_index,
     runs_of,
 )
+from tests.support.refusals import raises
 from tests.support.surviving import Facts, facts_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -194,7 +195,7 @@ def test_rows_of_shards_that_are_not_in_its_run_are_refused(tmp_path: Path) -> N
                 lambda: store.key_hashes("index", 7),
                 lambda: store.keys_at("index", 7, 9, np.array([1])),
             ):
-                with pytest.raises(StorageError, match="not in its run"):
+                with raises(StorageError, "shard 7"):
                     read()
 
 
@@ -232,5 +233,5 @@ def test_a_journal_that_tells_of_another_run_than_there_can_be_is_refused(
     state.apply(facts_about(1, 0, 0, 3))
     state.check()
     state.apply(facts_about(1, 0, begin, count))
-    with pytest.raises(StorageError, match="run of input shards"):
+    with raises(StorageError):
         state.check()
