@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.support.by_size import BySize
 from tests.support.datasets import Shard, files_of, write_shards
 from tests.support.engine import keys_in, plan_local, record, run_local, spec_of
 from tests.support.internals import ALGORITHMS, Alphanumeric, VerifyReport, manifest_name, register
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -133,5 +133,5 @@ def test_a_kind_that_no_package_registered_is_unknown() -> None:
 def test_two_algorithms_cannot_have_one_kind() -> None:
     register(BySize)
     other = type("Other", (Alphanumeric,), {"kind": "size"})
-    with pytest.raises(ValueError, match=re.escape("'size' is there already in dsort.algorithms")):
+    with raises(ValueError, "'size'", "dsort.algorithms"):
         register(other)

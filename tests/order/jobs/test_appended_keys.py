@@ -20,6 +20,7 @@ from tests.support.container_kinds import kind_named, some_records
 from tests.support.datasets import tree_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
 from tests.support.internals import JobReport, known_keys
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -63,7 +64,7 @@ def test_new_records_whose_key_is_there_are_dropped(order: dict[str, Any], tmp_p
 def test_a_key_that_is_there_ends_the_append(tmp_path: Path) -> None:
     made(tmp_path, duplicate_keys="abort")
     before = tree_of(tmp_path / "out")
-    with pytest.raises(DuplicateError, match=r"or of one of the result: m\.tar: c"):
+    with raises(DuplicateError, "1 records", "m.tar: c"):
         append(tmp_path, "x", "c")
     left = {name: data for name, data in tree_of(tmp_path / "out").items() if name in before}
     assert left == before
@@ -95,7 +96,7 @@ def test_new_names_are_given_among_the_new_alone(tmp_path: Path) -> None:
     append(tmp_path, "x", "z", "x")
     assert sorted(keys_of(tmp_path))[-3:] == ["x", "x-1", "z"]
     for clash in (["a"], ["x-1"]):
-        with pytest.raises(DuplicateError, match="keys that the result has"):
+        with raises(DuplicateError):
             append(tmp_path, "y", *clash)
     assert problems(tmp_path) == set()
 

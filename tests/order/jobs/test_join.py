@@ -14,6 +14,7 @@ from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import count_of, run_local
 from tests.support.inline_runtime import run_inline
 from tests.support.internals import lineage_name
+from tests.support.refusals import raises
 from tests.support.verified import verify_result
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -57,8 +58,7 @@ def test_the_lineage_has_a_row_for_each_part_of_a_record(root: Path) -> None:
 def test_a_record_that_an_input_lacks_is_named(root: Path, at: str) -> None:
     other = {"images": "labels", "labels": "images"}[at]
     write(root, other, {"99.txt": b""}, 1, "more")
-    text = rf"none of its key in the input {at}: {other}/more-0\.tar: 99"
-    with pytest.raises(JoinError, match=text):
+    with raises(JoinError, f"input {at}: {other}/more-0.tar: 99"):
         run_local(root, spec_of(BOTH, algorithm=SHUFFLE))
     assert not list((root / "out").glob("*.tar"))
     some = {**BOTH, at: "skip"}
@@ -70,7 +70,7 @@ def test_a_record_that_an_input_lacks_is_named(root: Path, at: str) -> None:
 
 def test_a_second_record_of_one_input_is_an_error_unless_it_is_dropped(root: Path) -> None:
     write(root, "labels", {"03.cls": b"x"}, 1, "z")
-    with pytest.raises(DuplicateError, match=r"key of an earlier .* input: labels/z-0\.tar: 03"):
+    with raises(DuplicateError, "labels/z-0.tar: 03"):
         run_local(root, spec_of(BOTH, algorithm=SHUFFLE))
     report = run_local(root, spec_of(BOTH, algorithm=SHUFFLE, duplicate_keys="drop"))
     assert report.records == 12
@@ -87,7 +87,7 @@ def test_two_records_of_one_shard_with_one_key_are_no_two_records(
     write(root, "more", {f"{place}/{n:02d}.txt": b"" for n in range(12) for place in "ab"}, 1)
     spec = spec_of({**BOTH, "more": "error"}, "stem", algorithm={"kind": kind})
     spec["join"]["conflict"] = conflict
-    with pytest.raises(DuplicateError, match="12 records have the key of an earlier record"):
+    with raises(DuplicateError, "12 records"):
         run_local(root, spec)
     report = run_local(root, {**spec, "duplicate_keys": "drop"})
     assert (report.records, report.totals.members) == (12, 36)
@@ -97,14 +97,14 @@ def test_two_records_of_one_shard_with_one_key_are_no_two_records(
 
 def test_members_of_one_extension_are_refused_by_name(root: Path) -> None:
     write(root, "more", {f"{n:02d}.jpg": b"" for n in range(12)})
-    with pytest.raises(JoinError, match=r"12 records .* one extension .*: \.jpg of im"):
+    with raises(JoinError, "12 records", ".jpg"):
         run_local(root, spec_of({**BOTH, "more": "none"}, algorithm=SHUFFLE))
 
 
 def test_strays_are_records_of_their_own(root: Path) -> None:
     for place in ("images", "labels"):
         write(root, place, {"05": place.encode()}, 1, "stray")
-    with pytest.raises(JoinError, match="members of one extension"):
+    with raises(JoinError, "stray-0.tar: 05"):
         run_local(root, spec_of(BOTH, algorithm={"kind": "alphanumeric"}))
     (root / "labels" / "stray-0.tar").unlink()
     spec = spec_of({"images": "none", "labels": "none"}, algorithm={"kind": "alphanumeric"})
@@ -124,27 +124,21 @@ def test_records_are_joined_by_what_their_members_say(root: Path) -> None:
         assert names == [[f"{n:02d}.{e}" for e in ("jpg", "cls", "json")] for n in range(12)]
         assert problems(root, report.job_id) == []
     spec["inputs"][2]["join"]["by"] = 'ext("json").image == "01"'
-    with pytest.raises(TransformError, match=r"captions.*is no text and no whole number"):
+    with raises(TransformError, "captions"):
         run_local(root, {**spec, "overwrite": True})
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
-    [
-        ("a\\u0000b", "has a zero byte in it"),
-        ("../a", "leads out of the directory"),
-        ("a.b", "has a dot"),
-        ("", "has no name behind its last slash"),
-        ("a" * 5000, "has 5,000 bytes"),
-    ],
+    ("said", "named"),
+    [("a\\u0000b", ""), ("../a", "../a"), ("a.b", "a.b"), ("", ""), ("a" * 5000, "5,000 bytes")],
 )
 def test_a_member_that_gives_an_impossible_key_is_refused(
-    said: str, problem: str, root: Path
+    said: str, named: str, root: Path
 ) -> None:
     write(root, "captions", {"c.json": f'{{"image": "{said}"}}'.encode()}, 1)
     spec = spec_of({**BOTH, "captions": "none"}, algorithm=SHUFFLE)
     spec["inputs"][2]["join"]["by"] = "json.image"
-    with pytest.raises(TransformError, match=problem):
+    with raises(TransformError, "captions", named):
         run_local(root, spec)
 
 

@@ -15,6 +15,7 @@ from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.refusals import raises
 from tests.support.verified import verify_result
 
 WAYS = [
@@ -132,9 +133,9 @@ def test_what_stays_of_a_conflict_says_the_order(
 
 def test_what_cannot_be_ordered_or_joined_is_named(tmp_path: Path, rng: random.Random) -> None:
     drawn(tmp_path, rng)
-    with pytest.raises(ContentKeyError, match=r"record .* of shard ./.* has no \.score member"):
+    with raises(ContentKeyError, ".score"):
         run_inline(spec_of(), tmp_path, WAYS[1])
-    with pytest.raises(JoinError, match="none of their key in the input"):
+    with raises(JoinError, "10 records"):
         run_inline(spec_of(join={"by": "key"}), tmp_path, WAYS[0])
     write_shards(tmp_path / "c", {"9.tar": Shard((Member("00.txt", b""), Member("x.score", b"1")))})
     write_shards(tmp_path / "b", {"9.tar": Shard((Member("x.score", b"1"),))})
@@ -142,5 +143,5 @@ def test_what_cannot_be_ordered_or_joined_is_named(tmp_path: Path, rng: random.R
     with pytest.raises((JoinError, DuplicateError)):
         run_inline(spec, tmp_path, WAYS[1])
     keys = {"kind": "keys", "keys": [BY_SCORE, {"kind": "shuffle"}], "seed": 1}
-    with pytest.raises(SpecError, match="keys cannot be combined with join"):
+    with raises(SpecError, "join", paths=["algorithm.kind"]):
         parse_spec(spec_of(algorithm=keys))

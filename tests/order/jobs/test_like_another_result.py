@@ -17,6 +17,7 @@ from dsort.loader import Loader
 from dsort.options import RunOptions
 from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, write_shards
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -128,7 +129,7 @@ def test_a_result_without_records_gives_empty_shards_and_one_without_shards_none
 def test_a_key_that_the_inputs_lack_is_an_error(tmp_path: Path) -> None:
     shuffled(tmp_path)
     bucket(tmp_path / "b", KEYS[1:], shards=2, extension="txt", seed=2)
-    with pytest.raises(KeyMapError, match=r"k000 of shard new/shard-00\d\.tar of the result"):
+    with raises(KeyMapError, "record k000 of shard new/shard-00"):
         alike(tmp_path)
     with pytest.raises(KeyMapError, match="k000"):
         plan({"input_bck": "b", "output_bck": "c", "like": "a-out"}, options=options(tmp_path))
@@ -158,14 +159,14 @@ def test_a_key_that_the_result_has_twice_is_an_error(tmp_path: Path) -> None:
     fields = {"output_format": "s-%d", "output_shard_records": 9, "algorithm": SHUFFLE}
     run({"input_bck": "a", "output_bck": "a-out", **fields}, options=options(tmp_path))
     bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
-    with pytest.raises(InputError, match="k003 is twice"):
+    with raises(InputError, "key k003"):
         alike(tmp_path)
 
 
 def test_records_that_the_result_lacks_are_refused_or_counted(tmp_path: Path) -> None:
     first = shuffled(tmp_path)
     bucket(tmp_path / "b", [*KEYS, "more"], shards=2, extension="txt", seed=2)
-    with pytest.raises(KeyMapError, match="more"):
+    with raises(KeyMapError, "record more", hint="ekm_missing_key"):
         alike(tmp_path)
     second = alike(tmp_path, ekm_missing_key="warn")
     assert keys_of(second, tmp_path) == keys_of(first, tmp_path)

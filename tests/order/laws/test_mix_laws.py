@@ -16,6 +16,7 @@ from dsort.errors import MixError
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import shares_of_total
+from tests.support.refusals import raises
 from tests.support.verified import verify_result
 from tests.transforms.laws.test_step_laws import mix
 
@@ -246,7 +247,7 @@ def test_records_are_weighed_that_deduplicate_leaves(
 
 def test_an_input_with_too_few_records_is_named(tmp_path: Path, rng: random.Random) -> None:
     drawn(tmp_path, rng)
-    with pytest.raises(MixError, match=r"100 records are wanted of the input web, which has 75"):
+    with raises(MixError, "100 records", "input web", "75"):
         run_inline(spec_of({}, mix={"records": 300}), tmp_path, WAYS[0])
 
 

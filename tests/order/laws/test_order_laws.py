@@ -20,6 +20,7 @@ from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport
+from tests.support.refusals import raises
 from tests.support.verified import assert_verified
 from tests.transforms.laws.test_step_laws import mix
 
@@ -165,7 +166,7 @@ def test_records_without_a_value_stand_where_each_key_says(
     found = runs_alike(tmp_path, spec_of({"keys": keys}))
     assert found == [(key, said["label"]) for _, key, said in by_label]
     spec = spec_of({"keys": [CLASS, {**SCORE, "json_field": "no.such"}]})
-    with pytest.raises(ContentKeyError, match=r"of shard in-\d.tar has no field no.such"):
+    with raises(ContentKeyError, "field no.such"):
         run_inline({**spec, "output_bck": "none"}, tmp_path, MOVED[0])
 
 

@@ -32,6 +32,7 @@ from tests.order.laws.test_order_laws import (
 from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.inline_runtime import run_inline
 from tests.support.internals import ClassPlaces, Interleave, manifest_name
+from tests.support.refusals import raises
 from tests.transforms.laws.test_step_laws import mix
 
 WORDS = 2**64
@@ -271,15 +272,15 @@ def test_records_without_a_class_or_a_number(tmp_path: Path, rng: random.Random)
     one_class = [(*each[:2], {**each[2], "none": ""}) for each in records]
     found = runs_alike(tmp_path, spec_of(kept))
     assert found == named(interleaved(one_class, "none"))
-    for algorithm, message in (
-        ({"interleave": {"by": "json.none"}}, "has no field none in its .json member"),
-        ({"interleave": {"by": "txt"}}, "has no .txt member"),
-        ({"interleave": {"by": "json:"}}, "has no .json: member"),
-        ({"batches": {"records": 3, "similar": "json.label"}}, "is no number to sort by"),
-        ({"batches": {"records": 3, "similar": 'json.label + ""'}}, "is a text, not a number"),
+    for algorithm, field in (
+        ({"interleave": {"by": "json.none"}}, "field none"),
+        ({"interleave": {"by": "txt"}}, ".txt"),
+        ({"interleave": {"by": "json:"}}, ".json:"),
+        ({"batches": {"records": 3, "similar": "json.label"}}, "field label"),
+        ({"batches": {"records": 3, "similar": 'json.label + ""'}}, 'json.label + ""'),
     ):
         spec = spec_of({"kind": "shuffle", **algorithm}, output_bck="none")
-        with pytest.raises(ContentKeyError, match=message):
+        with raises(ContentKeyError, field):
             run_inline(spec, tmp_path, MOVED[0])
 
 
@@ -321,8 +322,8 @@ def test_what_is_no_class_is_refused(
     drawn(tmp_path, rng)
     by = {"kind": "shuffle", "interleave": {"by": "jpg"}}
     monkeypatch.setattr("dsort.job.surveys.partitions.CLASSES_MAX", 20)
-    with pytest.raises(ContentKeyError, match="more than 20 classes to interleave"):
+    with raises(ContentKeyError, "20"):
         run_inline(spec_of(by), tmp_path, MOVED[0])
     monkeypatch.setattr("dsort.order.placement.CLASS_BYTES_MAX", 100)
-    with pytest.raises(ContentKeyError, match=r"jpg of record .* of shard in-\d.tar is no class"):
+    with raises(ContentKeyError, "jpg", "100 bytes"):
         run_inline(spec_of(by), tmp_path, MOVED[0])

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.support.internals import ContentValueError, content_value
+from tests.support.refusals import raises
 
 INF = float("inf")
 DOCUMENT = json.dumps(
@@ -59,23 +60,23 @@ WRONG: dict[str, list[bytes]] = {
     ("kind", "content"), [(kind, each) for kind, cases in WRONG.items() for each in cases]
 )
 def test_what_is_no_number_is_refused_and_shown_in_part(kind: str, content: bytes) -> None:
-    with pytest.raises(ContentValueError, match=f"is not an? {kind}") as refused:
+    with raises(ContentValueError, kind) as refused:
         content_value(content, kind, None)
     assert len(str(refused.value)) < 100
 
 
 @pytest.mark.parametrize("content", [b"nan", b"NaN", b"-nan"])
 def test_nan_has_no_place(content: bytes) -> None:
-    with pytest.raises(ContentValueError, match="NaN has no place"):
+    with raises(ContentValueError, "NaN"):
         content_value(content, "float", None)
 
 
 def test_integers_of_any_reasonable_length_are_keys_and_longer_ones_are_refused_by_name() -> None:
     for text in (b"1" * 4097, b"-" + b"1" * 4097, b"1" * 1_000_000):
-        with pytest.raises(ContentValueError, match="has more than 4,096 digits") as refused:
+        with raises(ContentValueError, "4,096") as refused:
             content_value(text, "int", None)
         assert len(str(refused.value)) < 100
-        with pytest.raises(ContentValueError, match="has more than 4,096 digits"):
+        with raises(ContentValueError, "4,096"):
             content_value(b'{"a": %s}' % text, "int", "a")
         assert content_value(b'{"b": %s, "a": 7}' % text, "int", "a") == 7
     assert content_value(b'{"a": -1%s}' % (b"0" * 4095), "int", "a") == -(10**4095)
@@ -138,7 +139,7 @@ def test_json_in_another_encoding_has_the_same_keys_and_the_same_limit(encoding:
     lone = '{"a": "\udfff"}'.encode(encoding, "surrogatepass")
     assert content_value(lone, "string", "a") == b"\xed\xbf\xbf"
     bomb = ('{"a": 1, "b": [' + "[]," * (1 << 20) + "[]]}").encode(encoding)
-    with pytest.raises(ContentValueError, match="too many values"):
+    with raises(ContentValueError, "field a"):
         content_value(bomb, "int", "a")
 
 

@@ -11,6 +11,7 @@ from tests.support.internals import (
     OutputShards,
     TemplateExhaustedError,
 )
+from tests.support.refusals import raises
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_names_with_a_total_are_known_once_shards_are_counted() -> None:
 def test_a_template_that_is_too_small_says_what_is_needed() -> None:
     names = OutputNames.of(["a-%d", "b-{0..1}"], ".tar")
     assert list(names.names(shards((1, 0), (1, 1)))) == ["b-0.tar", "b-1.tar"]
-    with pytest.raises(TemplateExhaustedError, match=r"b-\{0\.\.1\} has 2 names.* 3 shards"):
+    with raises(TemplateExhaustedError, "b-{0..1}", "3 shards"):
         list(names.names(shards((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2))))
 
 

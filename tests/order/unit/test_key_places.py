@@ -7,6 +7,7 @@ import pytest
 
 from dsort.errors import InputError
 from tests.support.internals import BytesColumn, KeyPlaces
+from tests.support.refusals import raises
 
 
 def test_keys_are_found_in_their_places_and_others_nowhere() -> None:
@@ -23,7 +24,7 @@ def test_keys_of_one_hash_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsort.order.like.hash_column", same)
     places = KeyPlaces.of("it", [("a", [b"x", b"y"]), ("b", [b"z"])])
     assert places.lookup(BytesColumn.of([b"z", b"w", b"x"])).tolist() == [2, -1, 0]
-    with pytest.raises(InputError, match="y is twice"):
+    with raises(InputError, "y"):
         KeyPlaces.of("it", [("a", [b"x", b"y"]), ("b", [b"z", b"y"])])
 
 
