@@ -23,7 +23,7 @@ MODULES = {
         "GROUP KEYS MEMBERS ORDINAL PAYLOAD_BYTES RANGES RANK record_index SHARD SortKeys "
         "STORED_BYTES TEXT"
     ),
-    "dsort.data.json_pointer": "is_json JsonNumber JsonPointer JsonSyntaxError",
+    "dsort.data.json_pointer": "is_json JsonNumber JsonPointer JsonSizeError JsonSyntaxError",
     "dsort.data.json_values": (
         "checked Count encodable from_json INTEGER_MAX is_encodable json_bytes Rows "
         "ROWS_AT_ONCE to_json"
@@ -129,6 +129,7 @@ MODULES = {
     ),
     "dsort.reading.dataset": "BUFFER_BYTES COUNTED_BYTES_MIN IndexCache read_shards ShardRecord",
     "dsort.reading.record_index": "adjacent_records RecordIndex",
+    "dsort.reading.shard": "NoSuchRecordError",
     "dsort.reading.shard_reader": "ShardReader",
     "dsort.reading.view": "open_view ViewBucket",
     "dsort.reading.view_records": "get_batch_requests MemberRange ViewRecord",

@@ -20,6 +20,7 @@ from tests.support.engine import count_of, run_local, spec_of
 from tests.support.litdata_reader import CONFIG, leaves_in, read_litdata, write_litdata
 from tests.support.mds_by_the_text import samples_in
 from tests.support.mds_writer import write_mds
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -117,7 +118,7 @@ def test_compressed_shards_are_read_and_written_with_an_index_that_says_so(
 
 
 def test_codecs_that_no_index_can_say_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"\.mds\.lz4 shards are not written: the index"):
+    with raises(SpecError, ".mds.lz4 shards", paths=["output_extension"]):
         run_local(tmp_path, spec_of(**JOB) | {"output_extension": ".mds.lz4"})
 
 
@@ -127,8 +128,8 @@ def test_shards_with_other_columns_are_refused_by_shard_and_column(tmp_path: Pat
     write_mds(tmp_path / "in", {**COLUMNS, "id": "bytes"}, {"shard.00001.mds": [
         {**other[0], "id": b"x"}
     ]})  # fmt: skip
-    words = r"shard\.00001\.mds has column id as bytes, not str, unlike shard shard\.00000\.mds"
-    with pytest.raises(SchemaError, match=words):
+
+    with raises(SchemaError, "shard shard.00001.mds", "column id", "shard.00000.mds"):
         run_local(tmp_path, spec_of(**JOB))
 
 
@@ -144,7 +145,7 @@ def test_the_index_of_others_is_not_replaced_unless_it_may_be(tmp_path: Path) ->
     assert by_label(list(samples_in(index.parent))) == everything
     before = tree_of(tmp_path / "in")
     beside = spec_of(**{**JOB, "output_bck": "in", "output_format": "out-%05d"})
-    with pytest.raises(NamesTakenError, match="input shards are in the same directory"):
+    with raises(NamesTakenError, "index.json"):
         run_local(tmp_path, beside, overwrite=True)
     assert {n: v for n, v in tree_of(tmp_path / "in").items() if n in before} == before
 
@@ -203,19 +204,19 @@ def test_a_tar_becomes_samples_and_comes_back_byte_for_byte(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("members", "words"),
+    ("members", "named"),
     [
-        (["0.a", "0.b", "1.a"], r"record 1 has no member \.b, unlike record 0"),
-        (["0.a", "1.a", "1.b"], r"record 1 has a member \.b, unlike record 0"),
-        (["0.a", "alone"], "has no extension"),
+        (["0.a", "0.b", "1.a"], "member .b"),
+        (["0.a", "1.a", "1.b"], "member .b"),
+        (["0.a", "alone"], ""),
     ],
 )
 def test_a_record_with_other_members_is_refused_by_name(
-    tmp_path: Path, members: list[str], words: str
+    tmp_path: Path, members: list[str], named: str
 ) -> None:
     shards = {f"a-{n}.tar": Shard(tuple(Member(name, b"x") for name in members)) for n in range(2)}
     write_shards(tmp_path / "in", shards)
-    with pytest.raises(ConversionError, match=words):
+    with raises(ConversionError, named):
         run_local(tmp_path, spec_of(**TARS))
 
 
@@ -227,7 +228,7 @@ def test_what_a_record_lacks_is_what_the_spec_says_and_is_counted_by_name(
     other = Shard((Member("c.jpg", b""), Member("c.txt", b"")))
     write_shards(tmp_path / "in", {"a-0.tar": one, "a-1.tar": other})
     fields = TARS | {"output_extension": output, "member_defaults": {"cls": "-1", "jpg": "é"}}
-    with pytest.raises(ConversionError, match=r"record b has a member \.txt, unlike record a"):
+    with raises(ConversionError, "record b", "member .txt", "record a"):
         run_local(tmp_path, spec_of(**fields))
     fields["member_defaults"]["txt"] = ""
     for move, bucket in (("map", "samples"), ("spill", "again")):
@@ -318,14 +319,14 @@ def test_a_class_that_is_no_number_is_refused_for_no_reader_could_decode_its_sam
     assert [each["cls"] for each in samples_in(tmp_path / "out")] == [7, 7, 1000, -1, 3]
     for payload in (b"dog", b"", b"1.5", b"\xff"):
         write_shards(tmp_path / "in", {"a-0.tar": Shard([*members, Member("x.cls", payload)])})
-        with pytest.raises(ConversionError, match=r"record x has a member x\.cls that is no whole"):
+        with raises(ConversionError, "record x", "member x.cls"):
             run_local(tmp_path, spec_of(**TARS), overwrite=True)
 
 
 def test_tars_whose_records_differ_from_shard_to_shard_are_refused(tmp_path: Path) -> None:
     one, other = Shard((Member("0.a", b"x"),)), Shard((Member("1.b", b"x"),))
     write_shards(tmp_path / "in", {"a-0.tar": one, "a-1.tar": other})
-    with pytest.raises(SchemaError, match=r"shard a-1\.tar has no column a"):
+    with raises(SchemaError, "shard a-1.tar", "column a"):
         run_local(tmp_path, spec_of(**TARS))
 
 
@@ -381,10 +382,10 @@ def test_other_chunks_have_another_index_to_tell_caches_so(tmp_path: Path) -> No
 def test_chunks_without_their_index_are_refused(tmp_path: Path) -> None:
     some_chunks(tmp_path / "in")
     (tmp_path / "in" / "index.json").unlink()
-    with pytest.raises(SchemaError, match=r"there is no index\.json in"):
+    with raises(SchemaError, "index.json"):
         run_local(tmp_path, spec_of(**CHUNKS))
     (tmp_path / "in" / "index.json").write_bytes(b"{}")
-    with pytest.raises(SchemaError, match="no index of LitData"):
+    with raises(SchemaError, "index.json", "LitData"):
         run_local(tmp_path, spec_of(**CHUNKS))
 
 
@@ -401,7 +402,7 @@ def test_directories_whose_items_differ_are_refused(tmp_path: Path) -> None:
             "input_format": {"objnames": ["a/chunk-0-0.bin", "b/chunk-0-0.bin"]},
         }
     )
-    with pytest.raises(SchemaError, match=r"b/index\.json in .* has the data_format"):
+    with raises(SchemaError, "b/index.json", "data_format"):
         run_local(tmp_path, spec)
 
 
@@ -477,5 +478,5 @@ def test_numbers_of_items_become_text(tmp_path: Path) -> None:
 def test_records_that_lack_a_leaf_are_refused_by_name(tmp_path: Path) -> None:
     shard = Shard((Member("a.jpg", b"1"), Member("a.cls", b"2"), Member("b.jpg", b"3")))
     write_shards(tmp_path / "in", {"a-0.tar": shard, "a-1.tar": shard})
-    with pytest.raises(ConversionError, match=r"record b has no member \.cls, unlike record a"):
+    with raises(ConversionError, "record b", "member .cls", "record a"):
         run_local(tmp_path, spec_of(**TARS_TO_CHUNKS))

@@ -25,6 +25,7 @@ from tests.support.datasets import Member, Shard, tree_of, write_shards
 from tests.support.engine import refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport, VerifyReport
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -123,7 +124,7 @@ def test_each_line_is_found(tmp_path: Path, suffix: str, move: str) -> None:
 
 
 def test_lines_of_compressed_shards_have_no_index() -> None:
-    with pytest.raises(SpecError, match=r"lines has no index of \.jsonl\.gz shards"):
+    with raises(SpecError, "lines", ".jsonl.gz", paths=["index"]):
         parse_spec(spec_with("lines", output_extension=".jsonl.gz"))
 
 

@@ -30,6 +30,7 @@ from dsort.options import RunOptions
 from tests.support.engine import count_of, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport
+from tests.support.refusals import raises
 from tests.support.tables import (
     MEDIA,
     SUFFIXES,
@@ -155,10 +156,10 @@ def test_inputs_that_disagree_are_distinguished_by_column_and_types(tmp_path: Pa
     write_table(tmp_path / "in" / "in-0.parquet", table)
     other = table.set_column(2, "score", table["score"].cast(pa.float32()))
     write_table(tmp_path / "in" / "in-1.parquet", other)
-    with pytest.raises(InputError, match=r"column score of shard in-1.parquet is float, .* double"):
+    with raises(InputError, "column score", "shard in-1.parquet", "float"):
         run_inline(tables_spec(".parquet"), tmp_path)
     write_table(tmp_path / "in" / "in-1.parquet", table.drop_columns(["tags"]))
-    with pytest.raises(InputError, match=r"in-1.parquet lacks the column tags"):
+    with raises(InputError, "in-1.parquet", "column tags"):
         run_inline(tables_spec(".parquet"), tmp_path)
 
 
@@ -223,7 +224,7 @@ def test_rows_are_checked_by_their_values_when_they_are_read_back(
         return msgspec.structs.replace(rows, light=light)
 
     monkeypatch.setattr(RowGroup, "taken", changed)
-    with pytest.raises(StorageError, match="does not read back as it was read"):
+    with raises(StorageError, "output shard number 0"):
         run_inline(spec, tmp_path, WAYS[1], overwrite=True)
 
 
@@ -275,23 +276,23 @@ def test_rows_become_records_of_a_tar(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "words"),
+    ("name", "values", "named"),
     [
-        ("a", pa.array([2**30], pa.date32()), "column a cannot become members"),
-        ("a", pa.array([1], pa.duration("ns")), r"duration\[ns\] has nanoseconds"),
-        ("a", pa.array([[1]], pa.list_(pa.time64("ns"))), "has nanoseconds"),
-        ("a", pa.StructArray.from_arrays([[1], [2]], names=["u", "u"]), "column a cannot"),
-        ("a", pa.array([{"bytes": None, "path": "x.jpg"}], MEDIA), "x.jpg is a path"),
-        ("a\0b", pa.array(["x"]), "has a NUL in it"),
-        ("", pa.array(["x"]), "a column without a name"),
+        ("a", pa.array([2**30], pa.date32()), "column a"),
+        ("a", pa.array([1], pa.duration("ns")), "duration[ns]"),
+        ("a", pa.array([[1]], pa.list_(pa.time64("ns"))), "time64[ns]"),
+        ("a", pa.StructArray.from_arrays([[1], [2]], names=["u", "u"]), "column a"),
+        ("a", pa.array([{"bytes": None, "path": "x.jpg"}], MEDIA), "x.jpg"),
+        ("a\0b", pa.array(["x"]), "in-0-000000000.a b"),
+        ("", pa.array(["x"]), "shard in-0.parquet"),
     ],
 )
 def test_a_cell_that_no_member_can_be_is_named(
-    tmp_path: Path, name: str, values: pa.Array, words: str
+    tmp_path: Path, name: str, values: pa.Array, named: str
 ) -> None:
     write_table(tmp_path / "in" / "in-0.parquet", pa.table({name: values}))
     spec = spec_of(input_extension=".parquet", output_extension=".tar")
-    with pytest.raises(ConversionError, match=words):
+    with raises(ConversionError, named):
         run_inline(spec, tmp_path, WAYS[0])
 
 
@@ -299,7 +300,7 @@ def test_two_parquet_files_one_behind_the_other_are_refused(tmp_path: Path) -> N
     path = tmp_path / "in" / "in-0.parquet"
     write_table(path, mixed_table(20, seed=1))
     path.write_bytes(2 * path.read_bytes())
-    with pytest.raises(CorruptShardError, match="another Parquet file follows"):
+    with raises(CorruptShardError, shard="in-0.parquet", offset=0):
         run_inline(spec_of(input_extension=".parquet"), tmp_path, WAYS[0])
 
 
@@ -424,14 +425,9 @@ def test_a_key_map_says_which_table_a_row_goes_to_by_its_key_column(tmp_path: Pa
 def test_members_that_the_first_input_has_no_column_for_are_named(tmp_path: Path) -> None:
     some_tars(tmp_path / "in", {})
     spec = spec_of(output_extension=".parquet")
-    for name, content, words in (
-        ("x.cls", b"cat", "x.cls of shard in-2.tar is no whole number"),
-        ("x.txt", b"\xff", "x.txt of shard in-2.tar is no text"),
-        ("x.new", b"", "x.new of shard in-2.tar has no column"),
-        ("x", b"", "member x of shard in-2.tar has no column"),
-    ):
+    for name, content in (("x.cls", b"cat"), ("x.txt", b"\xff"), ("x.new", b""), ("x", b"")):
         tar_of(tmp_path / "in" / "in-2.tar", [(name, content)])
-        with pytest.raises(ConversionError, match=words):
+        with raises(ConversionError, f"{name} of shard in-2.tar"):
             run_inline(spec, tmp_path, WAYS[1])
 
 

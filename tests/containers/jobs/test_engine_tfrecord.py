@@ -25,6 +25,7 @@ from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.refusals import raises
 from tests.support.tfrecords import example_bytes, examples_in, frame, frames_in
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -127,14 +128,14 @@ def test_a_record_that_is_no_example_is_moved_but_not_converted(tmp_path: Path) 
         (tmp_path / "in" / f"s-{shard}.tfrecord").write_bytes(frame(b"no example"))
     run_local(tmp_path, spec_of(**TFRECORDS))
     assert frames_out(tmp_path) == [b"no example"] * 3
-    with pytest.raises(ConversionError, match="record s-0-000000000 is no tf"):
+    with raises(ConversionError, "record s-0-000000000"):
         run_local(tmp_path, spec_of(**TFRECORDS, output_extension=".tar"))
 
 
 def test_links_are_refused(tmp_path: Path) -> None:
     link = Member("1.png", kind="symlink", target="0.png")
     write_shards(tmp_path / "in", {"a-0.tar": Shard((link,))})
-    with pytest.raises(StrayMemberError, match="a job that converts shards cannot keep"):
+    with raises(StrayMemberError, "shard a-0.tar", "1.png", hint="stray_members: drop"):
         run_local(
             tmp_path,
             spec_of(input_format={"template": "a-{0..0}"}, output_extension=".tfrecord"),
@@ -230,22 +231,22 @@ def test_texts_and_integers_become_payloads_and_nothing_else_does(
         ("a.txt", "é".encode()),
         ("a.cls", b"-70000"),
     ]
-    for value, words in (
-        ([1], "record s-0-000000000 is no map"),
-        ({1: b""}, "record s-0-000000000 is no map"),
-        ({"__key__": "a"}, "record a has no field but its key"),
-        ({"__key__": "a", "x": 1.5}, "record a has a field x that is neither"),
-        ({"__key__": "a", "x": [1]}, "record a has a field x that is neither"),
-        ({"__key__": "a", "x\0y": b""}, "record a has a field x"),
-        ({"__key__": "a\0b", "x": b""}, "the name has a NUL in it"),
-        ({"__key__": "a/", "": b""}, "the name has a slash at its end"),
-        ({f"{number:x}": 1 for number in range((1 << 16) + 1)}, "more than 65,536 fields"),
-        (TWICE, "has two fields x"),
+    for value, named in (
+        ([1], "record s-0-000000000"),
+        ({1: b""}, "record s-0-000000000"),
+        ({"__key__": "a"}, "record a"),
+        ({"__key__": "a", "x": 1.5}, "field x"),
+        ({"__key__": "a", "x": [1]}, "field x"),
+        ({"__key__": "a", "x\0y": b""}, "field x"),
+        ({"__key__": "a\0b", "x": b""}, ".tar"),
+        ({"__key__": "a/", "": b""}, ".tar"),
+        ({f"{number:x}": 1 for number in range((1 << 16) + 1)}, "65,536 fields"),
+        (TWICE, "fields x"),
     ):
         once = encode(suffix, {"x": b"1"})
         twice = bytes([once[0] + 1]) + 2 * once[1:]
         path.write_bytes(twice if value is TWICE else encode(suffix, value))
-        with pytest.raises(ConversionError, match=words):
+        with raises(ConversionError, named):
             run_inline(spec | {"overwrite": True}, tmp_path, Moved())
 
 
@@ -272,7 +273,7 @@ def test_very_many_tiny_objects_are_moved_but_become_no_members(
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / f"s-0{suffix}"
     path.write_bytes(encode(suffix, {"c": 1}) * 100_001)
-    with dsort.open(path) as shard, pytest.raises(ConversionError, match="100,000 objects behind"):
+    with dsort.open(path) as shard, raises(ConversionError, "100,000 objects"):
         len(shard)
     spec = spec_of(
         input_format={"template": "s-{0..0}"},

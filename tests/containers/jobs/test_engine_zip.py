@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from dsort import api
-from dsort.errors import CorruptShardError, InputError
+from dsort.errors import ConversionError, CorruptShardError
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import read_shards
+from tests.support.refusals import raises
 from tests.support.zips import Record, read_zips, zip_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -112,7 +113,7 @@ def test_a_tar_whose_names_no_zip_can_have_is_refused_by_name(tmp_path: Path) ->
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "s-0.tar").write_bytes(tar_of([("a\udcff.bin", b"x")]))
     spec = spec_of(input_format="s-{0..0}", output_format="s-{0..0}", output_extension=".zip")
-    with pytest.raises(InputError, match=r"a\\xff.bin cannot be in a .zip shard: names .* UTF-8"):
+    with raises(ConversionError, "a\\xff.bin"):
         run_local(tmp_path, spec)
 
 
@@ -165,7 +166,7 @@ def test_a_payload_that_is_not_as_its_checksum_says_does_not_get_into_a_tar(
     report = run_local(tmp_path, spec | {"corrupt_shards": "skip"})
     assert count_of(report, "corrupt_shards")[0] == 1
     assert report.records == 4 + 10
-    with pytest.raises(CorruptShardError, match=r"1/001\.bin has another CRC-32"):
+    with raises(CorruptShardError, "1/001.bin", "CRC-32", shard="s-1.zip"):
         list(read_shards(tmp_path / "in"))
 
 

@@ -16,6 +16,7 @@ from pyarrow.parquet import encryption
 from dsort.errors import InputError, UnsupportedShardError
 from tests.support.engine import count_of, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.refusals import raises
 
 SPILLED = Moved("spill", workers=2, partitions=3)
 ROWS = 24
@@ -95,7 +96,7 @@ def test_a_type_of_arrow_that_parquet_does_not_have_is_refused_by_column(
     (tmp_path / "in").mkdir()
     with pa.ipc.new_file(tmp_path / "in" / "in-0.arrow", table.schema) as writer:
         writer.write_table(table)
-    with pytest.raises(InputError, match="column odd is "):
+    with raises(InputError, "column odd"):
         shuffled(tmp_path, ".arrow", output_extension=".parquet")
     assert shuffled(tmp_path, ".arrow").records == 2
 
@@ -136,7 +137,7 @@ def test_a_dictionary_within_a_list_is_refused_by_column(tmp_path: Path) -> None
     tags = polars.Series([["a"], ["b", "a"]], dtype=polars.List(polars.Categorical))
     (tmp_path / "in").mkdir()
     polars.DataFrame({"id": ["r0", "r1"], "tags": tags}).write_ipc(tmp_path / "in" / "in-0.arrow")
-    with pytest.raises(InputError, match=r"column tags of shard in-0\.arrow .*dictionary"):
+    with raises(InputError, "column tags", "shard in-0.arrow"):
         shuffled(tmp_path, ".arrow", corrupt_shards="skip")
 
 
@@ -205,17 +206,17 @@ def first_feather(path: Path) -> None:
 @pytest.mark.sample(keep=5)
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize(
-    ("write", "suffix", "words"),
+    ("write", "suffix", "named"),
     [
-        (encrypted_footer, ".parquet", "encrypted footer"),
-        (encrypted_column, ".parquet", "column score is encrypted"),
+        (encrypted_footer, ".parquet", "Parquet"),
+        (encrypted_column, ".parquet", "column score"),
         (wide_integers, ".arrow", "64 bits"),
-        (wrapped_timestamps, ".parquet", "column seen.* is INT96"),
+        (wrapped_timestamps, ".parquet", "column seen"),
         (first_feather, ".arrow", "Feather"),
     ],
 )
 def test_a_good_shard_that_dsort_cannot_read_is_never_skipped_as_corrupt(
-    tmp_path: Path, write: Any, suffix: str, words: str, place: int
+    tmp_path: Path, write: Any, suffix: str, named: str, place: int
 ) -> None:
     names = [f"in-{at}{suffix}" for at in range(2)]
     if write is wrapped_timestamps:
@@ -224,9 +225,8 @@ def test_a_good_shard_that_dsort_cannot_read_is_never_skipped_as_corrupt(
         plain(tmp_path / "in" / names[1 - place], "p")
     write(tmp_path / "in" / names[place])
     for reaction in ("abort", "skip"):
-        with pytest.raises(UnsupportedShardError, match=words) as refused:
+        with raises(UnsupportedShardError, named, shard=names[place]) as refused:
             shuffled(tmp_path, suffix, corrupt_shards=reaction)
-        assert refused.value.shard == names[place]
         assert "corrupt" not in refused.value.message + refused.value.hint
     (tmp_path / "in" / names[place]).write_bytes(b"no table")  # a corrupt one is left out
     assert count_of(shuffled(tmp_path, suffix, corrupt_shards="skip"), "corrupt_shards")[0] == 1

@@ -23,6 +23,7 @@ from tests.support.datasets import Member, Shard, read_shard, tree_of, write_sha
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
+from tests.support.refusals import raises
 from tests.support.tables import MEDIA
 
 CONTAINERS = (
@@ -195,7 +196,7 @@ def test_a_result_is_right_whose_inputs_have_the_container_of_one_output(
 
 def test_a_record_that_its_output_cannot_hold_is_named(root: Path) -> None:
     spec = apart(".tar", ".jsonl")
-    with pytest.raises(ConversionError, match="has 3 members, and a line"):
+    with raises(ConversionError, "3 members"):
         run_inline(spec, root, MAPPED)
     with tarfile.open(root / "in" / "in-8.tar", "w") as tar:
         link = tarfile.TarInfo("k.jpg")
@@ -205,7 +206,7 @@ def test_a_record_that_its_output_cannot_hold_is_named(root: Path) -> None:
         {"name": "train", "when": "!key.startsWith('k')"},
         {"name": "val", "when": True, "output_extension": ".msgpack"},
     ]
-    with pytest.raises(StrayMemberError, match=r"the link k\.jpg cannot be in output shard"):
+    with raises(StrayMemberError, "link k.jpg", "val/s-0.msgpack"):
         run_inline(apart(".tar", outputs=when, output_bck="two"), root, MAPPED)
 
 
@@ -221,7 +222,7 @@ def test_samples_need_like_members_in_their_own_output_alone(root: Path) -> None
     assert index["shards"][0]["column_names"] == ["__key__", "cls", "jpg", "txt"]
     assert sum(each["samples"] for each in index["shards"]) == 42
     when[0]["when"], when[1]["output_bck"] = 'has("gif")', "val"
-    with pytest.raises(ConversionError, match=r"has (no|a) member|column"):
+    with raises(ConversionError, "val/s-0.mds", "png"):
         run_inline(apart(".tar", outputs=when, output_bck="two"), root, SPILLED)
 
 
@@ -302,11 +303,11 @@ def test_joined_records_become_those_of_any_container(
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "path"),
     [
         ({"strip_final_newline": True}, "strip_final_newline"),
-        ({"index": ["dali"]}, "dali"),
-        ({"outputs": outputs(".tar.xz")}, "read, and not written"),
+        ({"index": ["dali"]}, "index"),
+        ({"outputs": outputs(".tar.xz")}, "outputs[1].output_extension"),
         ({"outputs": outputs(".mds"), "output_format": "{split}-%d", "index": []}, ""),
         (
             {
@@ -314,17 +315,18 @@ def test_joined_records_become_those_of_any_container(
                 "output_extension": ".bin",
                 "outputs": outputs(".mds"),
             },
-            "index in their directory",
+            "outputs",
         ),
     ],
 )
 def test_what_does_not_go_with_several_containers_is_said_early(
-    fields: dict[str, Any], words: str
+    fields: dict[str, Any], path: str
 ) -> None:
     spec = {**apart(".tar", ".msgpack"), **fields}
-    if not words:
+    if not path:
         parse_spec(spec)
         return
-    with pytest.raises(SpecError, match=words) as caught:
+    with pytest.raises(SpecError) as caught:
         parse_spec(spec)
+    assert path in {problem.path for problem in caught.value.problems}
     assert "yet" not in str(caught.value)

@@ -17,6 +17,7 @@ from dsort.errors import InputError
 from dsort.options import RunOptions
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.refusals import raises
 
 SPILLED = Moved("spill", workers=2, partitions=3)
 ROWS = 24
@@ -175,9 +176,9 @@ def test_the_elements_of_the_inputs_schema_are_those_of_the_output(
 def test_a_type_that_arrow_does_not_have_is_refused_by_column(tmp_path: Path, kind: str) -> None:
     annotated(tmp_path / "in" / "in-0.parquet", *ANNOTATED[kind])
     for suffix in (".arrow", ".arrows"):
-        with pytest.raises(InputError, match=f"column v is {kind}.*{suffix}") as refused:
+        with raises(InputError, "column v", kind, suffix, hint=".parquet"):
             shuffled(tmp_path, output_extension=suffix)
-        assert ".parquet" in refused.value.hint
+
     left = shuffled(
         tmp_path, output_extension=".arrow", transform={"steps": [{"fields": {"drop": ["v"]}}]}
     )
@@ -188,15 +189,12 @@ def test_shards_whose_columns_are_other_types_in_parquet_are_distinguished(tmp_p
     zoned, plain = (tmp_path / "in" / f"in-{at}.parquet" for at in range(2))
     duckdb_file(zoned, {"t": BY_DUCKDB["timetz"]})
     duckdb_file(plain, {"t": BY_DUCKDB["time"]})
-    words = (
-        r"column t of shard in-1\.parquet is no such type in Parquet.* it is TIME WITH TIME ZONE"
-    )
-    with pytest.raises(InputError, match=words):
+    with raises(InputError, "column t of shard in-1.parquet", "TIME WITH TIME ZONE"):
         shuffled(tmp_path)
     first = zoned.read_bytes()
     zoned.write_bytes(plain.read_bytes())
     plain.write_bytes(first)
-    with pytest.raises(InputError, match=r"column t of shard in-1\.parquet is TIME WITH TIME ZONE"):
+    with raises(InputError, "column t", "shard in-1.parquet", "TIME WITH TIME ZONE"):
         shuffled(tmp_path)
 
 
@@ -264,5 +262,5 @@ def test_places_of_other_coordinates_are_distinguished(tmp_path: Path) -> None:
     values, element = ANNOTATED["GEOMETRY"]
     annotated(tmp_path / "in" / "in-0.parquet", values, element)
     annotated(tmp_path / "in" / "in-1.parquet", values, {10: (STRUCT, {17: (STRUCT, NOTHING)})})
-    with pytest.raises(InputError, match=r"column v of shard in-1\.parquet.*other parameters"):
+    with raises(InputError, "column v", "shard in-1.parquet"):
         shuffled(tmp_path)

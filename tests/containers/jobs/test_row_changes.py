@@ -19,6 +19,7 @@ from dsort.spec.load import parse_spec
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
+from tests.support.refusals import raises
 from tests.support.tables import MEDIA, many_types, read_table, write_table
 
 FEATURES: dict[str, Any] = {
@@ -130,16 +131,14 @@ def test_rows_of_which_nothing_is_left_go_and_those_with_a_key_stay(root: Path) 
 
 
 def test_columns_that_cannot_be_are_refused(root: Path) -> None:
-    for step, words in (
-        ({"fields": {"rename": {"note": "label"}}}, "would leave two columns label"),
-        ({"fields": {"keep": ["nothing"]}}, "would leave no column"),
-    ):
-        with pytest.raises(InputError, match=words):
-            done(root, WAYS[0], step)
-    with pytest.raises(ConversionError, match="is no value of type int64"):
+    with raises(InputError, "columns label"):
+        done(root, WAYS[0], {"fields": {"rename": {"note": "label"}}})
+    with raises(InputError):
+        done(root, WAYS[0], {"fields": {"keep": ["nothing"]}})
+    with raises(ConversionError, "k0.label", "int64"):
         done(root, WAYS[0], {"rekey": "k{n}"}, key_field="label", duplicate_keys="ignore")
     spec = {"steps": [{"fields": {"rename": {"id": "name"}}}]}
-    with pytest.raises(SpecError, match="id is the column of keys"):
+    with raises(SpecError, "id", paths=["transform.steps[0].fields"]):
         parse_spec(spec_of(input_extension=".parquet", key_field="id", transform=spec))
 
 
@@ -181,27 +180,27 @@ def turned(column: int, kind: pa.DataType) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("column", "kind", "words"),
+    ("column", "kind", "named"),
     [
         (2, pa.large_string(), ""),
         (2, pa.string_view(), ""),
         (2, pa.dictionary(pa.int8(), pa.large_string()), ""),
         (2, pa.null(), ""),
-        (1, pa.int64(), "column n of shard in-1.parquet is int64, but in the first input it is i"),
-        (1, pa.uint32(), "column n of shard in-1.parquet is uint32"),
-        (2, pa.binary(), "column t of shard in-1.parquet is binary"),
+        (1, pa.int64(), "shard in-1.parquet"),
+        (1, pa.uint32(), "shard in-1.parquet"),
+        (2, pa.binary(), "shard in-1.parquet"),
     ],
 )
 def test_texts_of_several_writers_are_one_type_and_numbers_of_other_widths_are_not(
-    tmp_path: Path, column: int, kind: pa.DataType, words: str
+    tmp_path: Path, column: int, kind: pa.DataType, named: str
 ) -> None:
     first = turned(1, pa.int32())
     write_table(tmp_path / "in" / "in-0.parquet", first)
     other = turned(column, kind)
     write_table(tmp_path / "in" / "in-1.parquet", other)
     spec = table_spec(duplicate_keys="ignore")
-    if words:
-        with pytest.raises(InputError, match=words):
+    if named:
+        with raises(InputError, named):
             run_inline(spec, tmp_path, SPILLED)
         return
     run_inline(spec, tmp_path, SPILLED)
@@ -221,7 +220,7 @@ def test_a_column_without_nulls_may_stand_where_nulls_may_but_not_the_other_way_
     write_table(tmp_path / "in" / "in-1.parquet", strict)
     assert run_inline(spec, tmp_path, SPILLED).records == 4
     (tmp_path / "in" / "in-0.parquet").rename(tmp_path / "in" / "in-2.parquet")
-    with pytest.raises(InputError, match=r"in-2.parquet is string, but .* is string not null"):
+    with raises(InputError, "shard in-2.parquet"):
         run_inline(spec, tmp_path, SPILLED, overwrite=True)
 
 

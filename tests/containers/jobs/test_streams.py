@@ -22,6 +22,7 @@ from tests.support.commands import ROOT, CommandLine
 from tests.support.datasets import END, files_of, read_shard, write_shards
 from tests.support.engine import record, run_local, shard_of
 from tests.support.internals import programs, streams
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -104,19 +105,19 @@ def test_programs_write_the_shards_that_the_spec_names(tmp_path: Path, scratch: 
 
 
 @pytest.mark.parametrize(
-    ("program", "says"),
+    ("program", "named"),
     [
-        (["sh", "-c", "cat $0/in/s.tar; echo no such host >&2; exit 22"], "no such host"),
-        (["sh", "-c", "cat $0/in/s.tar; kill -9 $$"], "was ended by signal 9"),
-        (["no-such-program-at-all"], "cannot be run"),
+        (["sh", "-c", "cat $0/in/s.tar; echo no such host >&2; exit 22"], "22: no such host"),
+        (["sh", "-c", "cat $0/in/s.tar; kill -9 $$"], "signal 9"),
+        (["no-such-program-at-all"], "no-such-program-at-all"),
     ],
 )
 def test_a_program_that_fails_fails_the_job_before_anything_is_written(
-    program: list[str], says: str, tmp_path: Path, scratch: Path
+    program: list[str], named: str, tmp_path: Path, scratch: Path
 ) -> None:
     write_shards(tmp_path / "in", {"s.tar": shard_of("a", "b")})
     piped = {"pipe": [*program, str(tmp_path)]}
-    with pytest.raises(InputError, match=says):
+    with raises(InputError, named):
         run(tmp_path, {"input_bck": piped, **TO_A_BUCKET})
     assert not (tmp_path / "out").exists()
     assert list(scratch.iterdir()) == []
@@ -147,7 +148,7 @@ def test_a_stream_that_does_not_fit_on_the_disk_is_refused(
 ) -> None:
     give(monkeypatch, shard_of("a").data)
     monkeypatch.setattr(streams, "ROOM_BYTES_MIN", 1 << 62)
-    with pytest.raises(StorageFullError, match="standard input"):
+    with raises(StorageFullError, str(scratch)):
         run(tmp_path, {"input": "-", **TO_A_BUCKET})
     assert list(scratch.iterdir()) == []
 
@@ -171,7 +172,7 @@ def test_no_record_at_all_is_no_empty_stream(
 ) -> None:
     give(monkeypatch, shard_of("a").data)
     steps = {"steps": [{"filter": 'key == "x"'}]}
-    with pytest.raises(InputError, match="no record is left"):
+    with raises(InputError):
         run(tmp_path, {"input": "-", "output": "-", "transform": steps})
 
 
@@ -195,7 +196,7 @@ def test_a_job_that_read_a_stream_is_not_resumed(
     with pytest.raises(InputError):
         run(tmp_path, {"input": "-", **TO_A_BUCKET, "duplicate_keys": "abort"})
     (report,) = (tmp_path / "out").glob(".dsort/*/report.json")
-    with pytest.raises(InputError, match="read a stream"):
+    with raises(InputError, report.parent.name):
         dsort.resume(report.parent.name, "out", options=RunOptions(root=tmp_path))
 
 
@@ -238,5 +239,5 @@ def test_a_reader_that_goes_away_is_an_error(
     os.close(read_fd)
     with open(write_fd, "w") as gone, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", gone)
-        with pytest.raises(StorageError, match="has closed it"):
+        with raises(StorageError):
             run(tmp_path, {"input": "-", "output": "-"})

@@ -32,6 +32,7 @@ from tests.support.encoded_files import (
     judged,
     made_elsewhere,
 )
+from tests.support.refusals import raises
 
 _RANDOM = random.Random(5)
 TEXT = b"".join(
@@ -228,7 +229,7 @@ def test_levels_make_other_bytes_of_the_same_content(suffix: str, level: int) ->
 
 @pytest.mark.parametrize("suffix", WRITTEN)
 def test_a_level_that_a_codec_has_not_is_refused(suffix: str) -> None:
-    with pytest.raises(ValueError, match="is no level of"):
+    with raises(ValueError, "99"):
         codec(suffix).level_or_default(99)
 
 

@@ -17,6 +17,7 @@ from dsort.containers.tar.container import TAR
 from dsort.errors import ContentKeyError, ConversionError, CorruptShardError
 from tests.support.datasets import Member, Shard
 from tests.support.internals import MemberTable, bare_table, form_records
+from tests.support.refusals import raises
 from tests.support.scanning import columns_of, in_windows, payloads_of, stored_in
 
 BY_ID = JSON_LINES.with_options(ContainerOptions(key_field="/id"))
@@ -100,37 +101,32 @@ def test_a_line_that_is_too_long_to_look_for_its_key_is_refused(
 ) -> None:
     monkeypatch.setattr(scan, "KEYED_LINE_BYTES_MAX", 1 << 20)
     data = b'{"id": 1}\n' + b"x" * (4 << 20)
-    with pytest.raises(CorruptShardError, match=r"at byte 10: line 2 is longer than 1 MiB"):
+    with raises(CorruptShardError, "line 2", "1 MiB", shard="a.jsonl", offset=10):
         in_windows(BY_ID, "a.jsonl", data, 1000)
     assert len(in_windows(TEXT_LINES, "a.txt", data, 1000)) == 2
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    "line",
     [
-        (b'{"x": 1}', "has no field /id"),
-        (b"[1, 2]", "has no field /id"),
-        (b'{"id": null}', "has null in its field /id"),
-        (b'{"id": {"a": 1}}', "has an object in its field /id"),
-        (b'{"id": [1]}', "has a list in its field /id"),
-        (b'{"id": false}', "has a bool in its field /id"),
-        (b'{"id": ""}', "has an empty text in its field /id"),
-        (b'{"id": "\\ud800"}', "has half a character in its field /id"),
+        b'{"x": 1}',
+        b"[1, 2]",
+        b'{"id": null}',
+        b'{"id": {"a": 1}}',
+        b'{"id": [1]}',
+        b'{"id": false}',
+        b'{"id": ""}',
+        b'{"id": "\\ud800"}',
     ],
 )
-def test_a_line_without_a_key_is_named(line: bytes, words: str) -> None:
-    with pytest.raises(ContentKeyError) as error:
+def test_a_line_without_a_key_is_named(line: bytes) -> None:
+    with raises(ContentKeyError, "line 3 of shard a.jsonl", "field /id"):
         BY_ID.scan("a.jsonl", b'{"id": 1}\n\n' + line + b"\n")
-    assert error.value.message == f"line 3 of shard a.jsonl {words}" + (
-        "" if "no field" in words or "half" in words else ", which is no key"
-    )
 
 
 def test_a_line_that_is_no_json_is_named_where_its_key_is_asked_for() -> None:
     data = b'{"id": 1}\n{"id": nope}\n'
-    with pytest.raises(
-        CorruptShardError, match=r"a\.jsonl is corrupt at byte 10: line 2 is not JS"
-    ):
+    with raises(CorruptShardError, "line 2", shard="a.jsonl", offset=10):
         BY_ID.scan("a.jsonl", data)
     assert len(JSON_LINES.scan("a.jsonl", data)) == 2
 
@@ -145,16 +141,10 @@ def test_a_file_that_ends_in_the_middle_of_a_document_may_not_be_whole(cut: int)
         assert "its last line, 2, is cut off" in shortfall
 
 
-@pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        ('{"a": 1}\n'.encode("utf-16"), "UTF-16 text"),
-    ],
-)
-def test_what_is_no_file_of_lines_is_refused(data: bytes, what: str) -> None:
+def test_what_is_no_file_of_lines_is_refused() -> None:
     for container in (JSON_LINES, TEXT_LINES):
-        with pytest.raises(CorruptShardError, match=f"at byte 0: it is {what}"):
-            in_windows(container, "a.jsonl", data, 4)
+        with raises(CorruptShardError, "UTF-16", shard="a.jsonl", offset=0):
+            in_windows(container, "a.jsonl", '{"a": 1}\n'.encode("utf-16"), 4)
 
 
 def test_a_key_may_be_anything_that_json_can_say() -> None:
@@ -167,7 +157,7 @@ def test_a_key_may_be_anything_that_json_can_say() -> None:
 @pytest.mark.parametrize("head", [b"\xef\xbb\xbf", b"one line\n", b"\n\n"])
 def test_a_byte_order_mark_within_a_file_is_refused(head: bytes, window_bytes: int) -> None:
     data = head + b"\xef\xbb\xbftwo, after another file\nthree"
-    with pytest.raises(CorruptShardError, match=f"at byte {len(head)}: a line begins with a byte"):
+    with raises(CorruptShardError, shard="s.txt", offset=len(head)):
         _scan(data, window_bytes)
 
 
@@ -197,16 +187,16 @@ class LongPayload:
 
 
 @pytest.mark.parametrize(
-    ("head", "blanks_mib", "words"),
+    ("head", "blanks_mib", "named"),
     [
-        (b'{"id": "a"}', KEYED_LINE_BYTES_MAX >> 20, "longer than 256 MiB"),
-        (b'{"id": "b"}', 70, "another key"),
-        (b"no JSON", 70, "it is not JSON"),
+        (b'{"id": "a"}', KEYED_LINE_BYTES_MAX >> 20, "256 MiB"),
+        (b'{"id": "b"}', 70, "field /id"),
+        (b"no JSON", 70, ".jsonl"),
     ],
 )
 def test_a_record_in_which_no_key_can_be_found_is_refused_by_name(
-    head: bytes, blanks_mib: int, words: str
+    head: bytes, blanks_mib: int, named: str
 ) -> None:
     members = bare_table(TAR.scan("a.tar", Shard((Member("a.json", b"{}"),)).data))
-    with pytest.raises(ConversionError, match=f"record a .*{words}"):
+    with raises(ConversionError, "record a", named):
         BY_ID.packing.packed(members, form_records(members, "keep"), LongPayload(head, blanks_mib))

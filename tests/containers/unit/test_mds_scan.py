@@ -20,6 +20,7 @@ from tests.support.internals import BytesColumn, MemberTable
 from tests.support.litdata_reader import CONFIG, litdata_chunk
 from tests.support.mds_by_the_text import samples_of_shard
 from tests.support.mds_writer import mds_shard
+from tests.support.refusals import raises
 from tests.support.scanning import in_windows
 
 COLUMNS = {"a": "str", "image": "bytes", "n": "int", "z": "uint8"}
@@ -77,12 +78,11 @@ def test_no_damage_to_the_table_and_the_columns_leads_to_other_samples() -> None
 
 
 def test_a_damaged_size_in_a_sample_is_found_in_its_sample() -> None:
-    for row, start in enumerate(MDS.scan("s", SHARD).range_start.tolist()):
+    for start in MDS.scan("s", SHARD).range_start.tolist():
         data = bytearray(SHARD)
         data[start + 4] ^= 1
-        with pytest.raises(CorruptShardError, match="do not add up") as caught:
+        with raises(CorruptShardError, shard="s", offset=start):
             MDS.scan("s", bytes(data))
-        assert caught.value.offset == start, row
 
 
 def hostile(config: object, samples: int = 0, table: list[int] | None = None) -> bytes:
@@ -102,53 +102,51 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "offset"),
     [
-        (b"", "ends here"),
-        (struct.pack("<I", 0xFFFFFFFF) + bytes(100), "longer than the shard"),
-        (hostile(b"not json"), "no JSON"),
-        (hostile(b"[" * 100_000), "no JSON"),
-        (hostile([]), "no object"),
-        (hostile(GOOD | {"version": 1}), "version 2"),
-        (hostile(GOOD | {"format": "csv"}), "version 2"),
-        (hostile(GOOD | {"column_names": "a"}), "no columns"),
-        (hostile(GOOD | {"column_names": ["a"] * 5000}), "too many"),
-        (hostile(GOOD | {"column_names": ["a", "b"]}), "columns that are none"),
-        (hostile(GOOD | {"column_sizes": [True]}), "columns that are none"),
-        (hostile(GOOD | {"column_sizes": [-1]}), "columns that are none"),
-        (hostile(GOOD | {"column_encodings": ["int"], "column_sizes": [4]}), "another size"),
+        (b"", 0),
+        (struct.pack("<I", 0xFFFFFFFF) + bytes(100), 0),
+        (hostile(b"not json"), 8),
+        (hostile(b"[" * 100_000), 8),
+        (hostile([]), 8),
+        (hostile(GOOD | {"version": 1}), 8),
+        (hostile(GOOD | {"format": "csv"}), 8),
+        (hostile(GOOD | {"column_names": "a"}), 8),
+        (hostile(GOOD | {"column_names": ["a"] * 5000}), 8),
+        (hostile(GOOD | {"column_names": ["a", "b"]}), 8),
+        (hostile(GOOD | {"column_sizes": [True]}), 8),
+        (hostile(GOOD | {"column_sizes": [-1]}), 8),
+        (hostile(GOOD | {"column_encodings": ["int"], "column_sizes": [4]}), 8),
         (
             hostile(GOOD | {"column_names": [], "column_encodings": [], "column_sizes": []}, 1),
-            "but no columns",
+            12,
         ),
-        (hostile(GOOD, 1), "shorter than its columns"),
-        (hostile(b" " * ((1 << 20) + 1)), "more than 1,048,576"),
-        (hostile(GOOD, 0, [3]), "begins in its head"),
-        (hostile(GOOD, 1, [50, 40]), "ends before it begins"),
+        (hostile(GOOD, 1), 119),
+        (hostile(b" " * ((1 << 20) + 1)), 4),
+        (hostile(GOOD, 0, [3]), 4),
+        (hostile(GOOD, 1, [50, 40]), 8),
     ],
 )
-def test_hostile_heads_are_refused(data: bytes, words: str) -> None:
-    with pytest.raises(CorruptShardError, match=words):
+def test_hostile_heads_are_refused(data: bytes, offset: int) -> None:
+    with raises(CorruptShardError, shard="s", offset=offset):
         MDS.scan("s", data)
 
 
 def test_a_shard_longer_than_its_offsets_can_say_is_refused_unread() -> None:
-    with pytest.raises(CorruptShardError, match="4 GiB"):
+    with raises(CorruptShardError, "4 GiB", shard="s", offset=0):
         Scan(MDS.scanner("s", 1 << 32))
 
 
-@pytest.mark.parametrize(
-    ("column", "words"), [("b", "has no column b"), ("f", "is float64, which is no key")]
-)
-def test_a_column_that_is_no_key_is_refused(column: str, words: str) -> None:
+@pytest.mark.parametrize("column", ["b", "f"])
+def test_a_column_that_is_no_key_is_refused(column: str) -> None:
     data = mds_shard({"a": "str", "f": "float64"}, [{"a": "x", "f": 1.5}])
-    with pytest.raises(ContentKeyError, match=words):
+    with raises(ContentKeyError, f"column {column}"):
         scanned_in_windows(data, 100, column)
 
 
 def test_an_empty_key_is_refused_by_its_sample() -> None:
     data = mds_shard({"a": "str"}, [{"a": "x"}, {"a": ""}])
-    with pytest.raises(ContentKeyError, match=r"sample 1 of shard s\.mds has no key in a"):
+    with raises(ContentKeyError, "sample 1", "shard s.mds"):
         scanned_in_windows(data, 100, "a")
 
 
@@ -190,7 +188,7 @@ def test_a_column_without_a_name_is_a_member_and_no_key() -> None:
 
 
 def test_no_sample_gets_another_name() -> None:
-    with pytest.raises(ConversionError, match="its key is in it"):
+    with raises(ConversionError, "b.mds"):
         MDS.renamed(BytesColumn.of([b""]), BytesColumn.of([b"b.mds"]))
 
 
@@ -269,7 +267,7 @@ def test_each_flipped_bit_of_the_table_and_of_the_sizes_is_found() -> None:
     ],
 )
 def test_an_index_that_does_not_say_what_items_are_is_refused(index: bytes, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with raises(ValueError):
         LITDATA.schemas.in_file(index)
 
 
@@ -336,10 +334,10 @@ def test_a_number_of_another_size_is_refused() -> None:
     short = KNOWN.schemas.in_file(
         json.dumps({"config": CONFIG | {"data_format": ["int"] * 2}}).encode()
     )
-    with pytest.raises(ConversionError, match="0 bytes: no int has"):
+    with raises(ConversionError, "0 bytes", "int"):
         bare_of(KNOWN.with_schema(short))
 
 
 def test_chunks_are_not_converted_without_their_index() -> None:
-    with pytest.raises(ConversionError, match=r"without their index\.json"):
+    with raises(ConversionError, "index.json"):
         bare_of(LITDATA)

@@ -45,6 +45,7 @@ from tests.support.internals import (
     with_names_written,
     with_new_names,
 )
+from tests.support.refusals import raises
 from tests.support.tar_builder import gnu_long, header, member, old_gnu_sparse, pax
 from tests.support.tar_reading import listed, scan
 from tests.support.tar_torture import HUGE, LONG, TORN
@@ -149,7 +150,7 @@ def _summed(header: bytes) -> bytes:
 @pytest.mark.parametrize("name", [b"", b"a\0b"])
 def test_what_is_no_name_is_refused_among_others_too(name: bytes) -> None:
     header = tar_of("pax", ["x.jpg"])[:512]
-    with pytest.raises(ValueError, match="not a member name"):
+    with raises(ValueError, repr(name)):
         TAR.renamed(BytesColumn.of([header] * 2), BytesColumn.of([b"x", name]))
 
 
@@ -378,7 +379,7 @@ def test_pax_sparse_members_are_renamed_where_readers_look() -> None:
 
 @pytest.mark.parametrize("name", [b"", b"a\0b"])
 def test_what_is_no_name_is_refused(name: bytes) -> None:
-    with pytest.raises(ValueError, match="not a member name"):
+    with raises(ValueError, repr(name)):
         renamed(FORMS["ustar"], name)
 
 

@@ -8,7 +8,6 @@ import io
 import itertools
 import os
 import random
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from dsort.errors import CorruptShardError, InputError, UnsupportedShardError
 from dsort.options import RunOptions
 from tests.support.engine import count_of, spec_of
 from tests.support.inline_runtime import Moved, run_inline
+from tests.support.refusals import raises
 from tests.support.tables import long_table, many_types, mixed_table
 
 CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6, "LZ4": 7}
@@ -99,19 +99,16 @@ def test_a_chunk_at_which_pyarrow_would_end_the_process_is_corrupt(
     change: Callable[[Any], None],
 ) -> None:
     data = with_footer(shard_of(long_table(40, seed=1)), change)
-    with pytest.raises(CorruptShardError, match="shard s"):
+    with raises(CorruptShardError, shard="s", offset=0):
         cells_of_shard("s", memoryview(data), "", 1 << 30)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [(_encrypted, "column id is encrypted"), (_other_codec, "column id has the codec 99")],
-)
+@pytest.mark.parametrize("change", [_encrypted, _other_codec])
 def test_a_chunk_that_pyarrow_does_not_read_is_no_corrupt_one(
-    change: Callable[[Any], None], words: str
+    change: Callable[[Any], None],
 ) -> None:
     data = with_footer(shard_of(long_table(40, seed=1)), change)
-    with pytest.raises(UnsupportedShardError, match=words):
+    with raises(UnsupportedShardError, "column id", shard="s"):
         cells_of_shard("s", memoryview(data), "", 1 << 30)
 
 
@@ -123,7 +120,7 @@ def test_pages_of_an_unknown_encoding_are_no_corrupt_ones() -> None:
     header[5][1][2] = (I32, 30)
     assert len(written(header)) == end - start
     other = data[:start] + written(header) + data[end:]
-    with pytest.raises(UnsupportedShardError, match="encoding"):
+    with raises(UnsupportedShardError, shard="s"):
         cells_of_shard("s", memoryview(other), "", 1 << 30)
 
 
@@ -140,7 +137,7 @@ def test_footers_may_say_anything(rng: random.Random) -> None:
 def test_a_field_that_comes_twice_is_refused() -> None:
     footer = footer_of(shard_of(long_table(20, seed=1)))
     assert footer.endswith(b"\0")
-    with pytest.raises(ValueError, match="twice"):
+    with raises(ValueError):
         chunks_of(footer[:-1] + b"\x09\x08\x0c" + b"\0")
 
 
@@ -156,7 +153,7 @@ def test_a_type_within_a_list_of_an_old_layout_is_refused_by_column() -> None:
     items = {4: (BINARY, b"v"), 5: (I32, 1), 6: (I32, 3)}
     schema = pa.schema([("v", pa.list_(pa.binary(12)))])
     typed = with_types_of(schema, elements_of(items, INTERVAL | {3: (I32, 2)}))
-    with pytest.raises(InputError, match=r"column v .* old layout"):
+    with raises(InputError, "column v"):
         check_types(".parquet", typed)
     times = pa.schema([("v", pa.list_(pa.timestamp("ms", "UTC")))])
     time = {1: (I32, 2), 3: (I32, 2), 4: (BINARY, b"v"), 6: (I32, 9)}
@@ -168,9 +165,9 @@ def test_a_type_within_a_list_of_an_old_layout_is_refused_by_column() -> None:
 def test_elements_that_are_no_columns_are_refused() -> None:
     schema = pa.schema([("v", pa.binary(12))])
     for elements in ([*elements_of(INTERVAL), INTERVAL], [INTERVAL, INTERVAL]):
-        with pytest.raises(ValueError, match="no tree"):
+        with raises(ValueError):
             with_types_of(schema, elements)
-    with pytest.raises(ValueError, match="more columns"):
+    with raises(ValueError):
         with_types_of(schema, elements_of(INTERVAL, INTERVAL))
 
 
@@ -251,7 +248,7 @@ def test_a_flipped_byte_of_any_page_is_named_by_row_group_column_and_page(
             if start == stop:
                 continue
             torn, looked_at = flipped(data, (start + stop) // 2), looked_at + 1
-            words = re.escape(f"page {number} of column {path} in row group 1 has not its CRC-32")
+            place = f"page {number} of column {path} in row group 1"
             for mapped, read in (
                 (True, light_batches),
                 (True, plain_batches),
@@ -259,9 +256,8 @@ def test_a_flipped_byte_of_any_page_is_named_by_row_group_column_and_page(
             ):
                 table = open_table("s", Memory(torn, mapped=mapped), inflated_max=1 << 30)
                 plain = plain_schema("s", table.schema)
-                with pytest.raises(CorruptShardError, match=words) as refused:
+                with raises(CorruptShardError, place, shard="s", offset=start):
                     list(read("s", table, plain, 1 << 20))
-                assert (refused.value.shard, refused.value.offset) == ("s", start)
     assert looked_at > 20
 
 
@@ -288,7 +284,9 @@ def test_a_job_ends_or_leaves_out_a_shard_with_a_torn_page(tmp_path: Path, *, st
     (tmp_path / "in" / "in-1.parquet").write_bytes(torn)
     spec = spec_of(input_extension=".parquet", output_shard_records=500)
     moved = Moved("spill", partitions=2, values_stay=stay)
-    with pytest.raises(CorruptShardError, match="page 0 of column raw in row group 0"):
+    with raises(
+        CorruptShardError, "page 0 of column raw in row group 0", shard="in-1.parquet", offset=95456
+    ):
         run_inline(spec, tmp_path, moved)
     report = run_inline({**spec, "corrupt_shards": "skip"}, tmp_path, moved)
     assert (report.records, count_of(report, "corrupt_shards")[0]) == (ROWS, 1)

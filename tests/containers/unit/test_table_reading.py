@@ -26,6 +26,7 @@ from dsort.containers.columnar.schema import plain_schema, row_bytes, with_colum
 from dsort.containers.columnar.thrift import I32, read_struct
 from dsort.containers.columnar.thrift import written as written_struct
 from dsort.errors import CorruptShardError, InputError, UnsupportedShardError
+from tests.support.refusals import raises
 from tests.support.tables import SUFFIXES, long_table, mixed_table, write_plain, write_table
 
 MUTATIONS = 120
@@ -132,7 +133,7 @@ def test_batches_hold_every_row_in_order_whatever_their_size(tmp_path: Path, suf
 def test_a_shard_that_is_cut_off_anywhere_is_corrupt(tmp_path: Path, suffix: str) -> None:
     data = written(tmp_path, suffix, mixed_table(25, seed=1))
     for length in [*range(0, len(data), 97), len(data) - 8, len(data) - 1]:
-        with pytest.raises(CorruptShardError, match="shard s is corrupt"):
+        with raises(CorruptShardError, shard="s", offset=0):
             list(batches_of(data[:length], source=SOURCES[length % 3]))
     with pytest.raises(CorruptShardError):
         list(batches_of(data + b"more"))
@@ -140,20 +141,20 @@ def test_a_shard_that_is_cut_off_anywhere_is_corrupt(tmp_path: Path, suffix: str
 
 def test_what_is_neither_is_said_to_be() -> None:
     for data in (b"", b"PK\3\4" + bytes(100), b"{}\n", bytes(512)):
-        with pytest.raises(CorruptShardError, match="neither Parquet nor Arrow"):
+        with raises(CorruptShardError, shard="s", offset=0):
             list(batches_of(data))
 
 
 @pytest.mark.parametrize(
-    ("table", "words"),
+    ("table", "named"),
     [
-        (pa.table({}), "no columns"),
-        (pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), "two columns of one name"),
-        (pa.table({"a": pa.array([["x"]], pa.list_(pa.string_view()))}), "column a .* string_view"),
+        (pa.table({}), "shard s"),
+        (pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), "shard s"),
+        (pa.table({"a": pa.array([["x"]], pa.list_(pa.string_view()))}), "string_view"),
     ],
 )
-def test_schemas_that_cannot_be_moved_are_refused(table: pa.Table, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_schemas_that_cannot_be_moved_are_refused(table: pa.Table, named: str) -> None:
+    with raises(InputError, named):
         plain_schema("s", table.schema)
 
 
@@ -165,8 +166,8 @@ def test_keys_are_texts_or_whole_numbers_of_a_column_or_positions() -> None:
     assert row_keys("s", batch, "", 0).tolist() == [b"x", b"y"]
     plain = batch.select(["n"])
     assert row_keys("d/s.parquet", plain, "", 5).tolist() == [b"d/s-000000005", b"d/s-000000006"]
-    for column, words in (("t", "empty key"), ("f", "no key"), ("z", "row 4 .* null"), ("q", "no")):
-        with pytest.raises(InputError, match=words):
+    for column, named in (("t", "row 4"), ("f", "column f"), ("z", "row 4"), ("q", "column q")):
+        with raises(InputError, "shard s", named):
             row_keys("s", batch, column, 3)
 
 
@@ -176,7 +177,7 @@ def test_two_arrow_files_one_behind_the_other_are_refused(tmp_path: Path) -> Non
     for source in SOURCES:
         assert sum(batch.num_rows for batch in batches_of(data, source=source)) == 50
         for two in (data + data, data + longer, longer + data):
-            with pytest.raises(CorruptShardError, match="another Arrow file follows"):
+            with raises(CorruptShardError, shard="s", offset=0):
                 list(batches_of(two, source=source))
 
 
@@ -205,9 +206,8 @@ def test_a_page_or_buffer_that_takes_too_much_is_refused_before_it_is_inflated(
     for table, source in itertools.product((ZEROS, ONE_WORD), SOURCES):
         data = written_small(suffix, table, codec)
         with counted_memory() as pool:
-            with pytest.raises(CorruptShardError, match=r"shard s .* take .* MiB") as refused:
+            with raises(CorruptShardError, "MiB", hint="max_expansion", shard="s", offset=0):
                 list(batches_of(data, inflated_max=1 << 20, source=source))
-            assert "max_expansion" in refused.value.hint
             assert (pool.max_memory() or 0) < 5 << 20  # a read-ahead of pyarrow's among it
         with contextlib.suppress(InputError):  # the job would refuse nested dictionaries
             rows = sum(batch.num_rows for batch in batches_of(data, 1 << 22, inflated_max=1 << 28))
@@ -325,10 +325,9 @@ def test_a_list_that_repeats_a_value_beyond_the_bound_is_refused_before_it_is_de
     data = written_repeated(".parquet", repeated(4000, bytes(1 << 20), nested=True))
     with (
         counted_memory() as pool,
-        pytest.raises(CorruptShardError, match=r"value.* take .* GiB, more than 1 GiB") as refused,
+        raises(CorruptShardError, "value", "1 GiB", hint="max_expansion", shard="s", offset=0),
     ):
         list(batches_of(data, 8 << 20, inflated_max=1 << 30, source=source))
-    assert "max_expansion" in refused.value.hint
     assert (pool.max_memory() or 0) < 64 << 20
 
 
@@ -348,9 +347,8 @@ def test_a_list_of_many_equal_items_of_a_fixed_width_is_refused_too(kind: pa.Dat
     table = pa.table({"value": pa.ListArray.from_arrays(pa.array([0, 100_000], pa.int32()), items)})
     data = written_repeated(".parquet", table)
     assert len(data) < 100_000
-    with pytest.raises(CorruptShardError, match=r"value.* take .*, more than") as refused:
+    with raises(CorruptShardError, "value", "256 KiB", hint="max_expansion", shard="s", offset=0):
         list(batches_of(data, 8 << 20, inflated_max=1 << 18))
-    assert "max_expansion" in refused.value.hint
 
 
 def test_an_unknown_codec_is_refused(tmp_path: Path) -> None:
@@ -365,7 +363,7 @@ def test_an_unknown_codec_is_refused(tmp_path: Path) -> None:
     data = data[: -8 - size] + end + len(end).to_bytes(4, "little") + b"PAR1"
     for read in (plain_batches, light_batches):
         table = open_table("s", MemorySource(memoryview(data)), inflated_max=1 << 30)
-        with pytest.raises(UnsupportedShardError, match="column id has the codec 99"):
+        with raises(UnsupportedShardError, "column id", "codec 99", shard="s"):
             list(read("s", table, plain_schema("s", table.schema), 1 << 20))
 
 

@@ -25,6 +25,7 @@ from dsort.errors import ConversionError
 from tests.support.datasets import Member, Shard
 from tests.support.internals import MemberTable, UInt32s, bare_table, form_records
 from tests.support.mds_writer import mds_shard
+from tests.support.refusals import raises
 from tests.support.tfrecords import Features, example_bytes, frame
 
 FLOATS = st.floats(width=32, allow_nan=False)
@@ -87,7 +88,7 @@ def test_a_hostile_count_of_values_is_refused_before_they_are_made(
     values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(example, "VALUES_MAX", 100)
-    with pytest.raises(NoExampleError, match="more than 100 values"):
+    with raises(NoExampleError, "100"):
         walked(example_bytes({"a": values}))
 
 
@@ -141,26 +142,26 @@ def test_lists_of_numbers_are_json_that_reads_as_the_same_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "words"),
+    ("record", "named"),
     [
-        (b"", "holds nothing"),
-        (example_bytes({"__key__": ("byte", b"k"), "a/b": ("int", 1), "a.b": ("int", 2)}), "two"),
-        (example_bytes({"__key__": ("byte", b"k"), "a\0": ("int", 1)}), "NUL"),
+        (b"", "record s-000000000"),
+        (example_bytes({"__key__": ("byte", b"k"), "a/b": ("int", 1), "a.b": ("int", 2)}), "k.a.b"),
+        (example_bytes({"__key__": ("byte", b"k"), "a\0": ("int", 1)}), "k.a"),
         (b"\x12\x00", "SequenceExample"),
-        (b"text that is no protocol buffer", "no tf.train.Example"),
+        (b"text that is no protocol buffer", "tf.train.Example"),
     ],
     ids=["empty", "two", "NUL", "sequence", "text"],  # bytes of a map are in any order
 )
-def test_what_can_be_no_record_with_members_is_refused_by_name(record: bytes, words: str) -> None:
+def test_what_can_be_no_record_with_members_is_refused_by_name(record: bytes, named: str) -> None:
     key_field = "__key__" if b"__key__" in record else ""
-    with pytest.raises(ConversionError, match=words):
+    with raises(ConversionError, named):
         bare_of(record, key_field)
 
 
 @pytest.mark.parametrize("name", ["1.__key__", "1.\udcff", "1."])
 def test_a_member_whose_name_can_be_no_feature_is_refused(name: str) -> None:
     members = bare_table(TAR.scan("a.tar", Shard((Member(name, b"x"),)).data))
-    with pytest.raises(ConversionError, match="record 1 has a member 1"):
+    with raises(ConversionError, "record 1", "member 1"):
         TFRECORD.packing.packed(members, form_records(members, "keep"), NoPayloads())
 
 
@@ -191,7 +192,7 @@ def test_a_hostile_count_of_parts_is_refused_before_they_are_members(
     features: Features, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(example, "PARTS_MAX", 100)
-    with pytest.raises(NoExampleError, match="more than 100 features, lists and values"):
+    with raises(NoExampleError, "100 features"):
         walked(example_bytes(features))
 
 
@@ -232,7 +233,7 @@ def test_a_long_key_is_not_repeated_in_the_names_of_thousands_of_members(
     data = made()
     reading = container.with_options(OPTIONS)
     members = reading.scan("s", data)
-    with pytest.raises(ConversionError, match=r"record kkk.* too few for [\d,]+ members"):
+    with raises(ConversionError, "record kkk"):
         reading.bare(members, lambda at, size: data[at : at + size])
 
 
