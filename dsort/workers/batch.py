@@ -131,6 +131,7 @@ class Batch(Struct, eq=False):
         """XXH3 of each record as it is stored: in ``ranges`` of the shard."""
         hashes = np.zeros(len(self.records), np.uint64)
         for window in self.shard.windows(ranges):
+            # An empty window: the record is larger than the buffer.
             if window.stop == window.row:
                 state = xxhash.xxh3_64()
                 for piece in self.shard.stream(ranges, window.row):
@@ -295,6 +296,7 @@ def _digests_of_content(
         for extension in chosen:
             row = own[extension]
             size_bytes = int(table.members.payload_bytes[row])
+            # With their lengths, no two lists of members make the same bytes.
             state.update(b"%d %d " % (len(extension), size_bytes) + extension)
             for piece in _payload(shard, table, row):
                 state.update(piece)
@@ -304,6 +306,7 @@ def _digests_of_content(
 
 
 def _payload(shard: ShardBytes, table: RecordTable, row: int) -> Iterable[memoryview | bytes]:
+    # The shard does not have these bytes: an earlier change of the record made them.
     if table.members.payload_start[row] < 0:
         return [table.members.literals.get(row, b"")]
     return shard.payload(table.members, row)

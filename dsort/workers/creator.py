@@ -182,6 +182,8 @@ class Creator:
         watched = not (carrier.is_columnar or form.is_late) and {*task.sidecars} - {LINES, LINEAGE}
         watch = MemberWatch(carrier, piece.name, piece.shard_bytes) if watched else None
         file = self._staged_file(task, piece, watch)
+        # The sealer reads staged files back; unfinished uploads can only be checked as they are
+        # written.
         checks = task.check_content and bucket_for(self._outputs, piece.name).seals_on_finish
         if carrier.is_columnar:
             return self._row_sink(file, piece, checks=checks)
@@ -439,6 +441,7 @@ class Sealer:
         while row < len(stored_bytes):
             span = np.cumsum(stored_bytes[row : row + ROWS_AT_ONCE_MAX])
             run = int(np.searchsorted(span, self._buffer.size_bytes, side="right"))
+            # A record that is larger than the buffer.
             if run == 0:
                 hashes[row] = self._large_record_hash(staged, offset, int(stored_bytes[row]))
                 offset += int(stored_bytes[row])

@@ -141,6 +141,8 @@ class Extractor:
                 done = self._one_extracted(task, shard)
             finally:
                 shard.close()  # before the source: it may be a view of its mapping
+            # The creator reads ranges past the page cache, or the spill: cached pages of the input
+            # would only take room.
             if way.reads_ranges or (spills and not (self._reads_rows and values_stay)):
                 source.forget()
             view = source.mapping() if way.keeps_mappings else None
@@ -174,6 +176,7 @@ class Extractor:
     def _one_extracted(self, task: ExtractTask, shard: ShardBytes) -> ShardExtracted:
         log, steps = ReactionLog(shard=task.name), StepsDone()
         if task.stage.name == "index":
+            # Surveys find the same oddities: only the last pass lists their names.
             log.writer = LineWriter(self._store.scratch, lines_file(task.stage.name, task.shard))
         batches: Iterable[Batch]
         if self._rows is not None and self._reads_rows:
@@ -207,14 +210,19 @@ class Extractor:
                 schema = self._schema_of(batch)
         except CorruptShardError as error:
             policies = self._pipeline.reading.policies
+            # Rows are decoded batch by batch, so damage may show after some of them were indexed;
+            # these are taken back. Other shards are scanned whole, and skipped, before their first
+            # batch.
             if not self._reads_rows or policies.corrupt_shards != "skip":
                 raise
             log.add("corrupt_shards", 1, [error.message])
             parts, read, unplaced = [], 0, 0
             sort_keys = ShardSortKeys(self._pipeline.algorithm, tasks, self._store)
+            # No record reaches any step. A task of the stage "count" asks for one number at least.
             steps.counts = (0,) * max(len(task.counts), task.stage.name == "count")
         if task.stage.name == "count":
             return [ShardExtracted(task.shard, self._worker, self._node, steps.counts[-1], 0, 0, 0)]
+        # Positions were computed from the counts of an earlier pass, also for other shards.
         if steps.counts != task.counts:
             raise InvariantError(
                 f"{steps.counts} records of {task.name} came to the steps that ask for their "
@@ -282,6 +290,7 @@ class Extractor:
                 are_sealed_later=self._setup.seals_later,
             )
         index, stays = self._index(batch, sort_keys), are_placed(batch.found)
+        # The columns are not copied in the usual case.
         yield index if stays.all() else index.take(np.flatnonzero(stays))
 
     def _index(self, batch: Batch, sort_keys: ShardSortKeys) -> Table:
@@ -300,6 +309,7 @@ class Extractor:
         else:
             table = replace(table, earlier=batch.count_earlier())
             sort = sort_keys.of(table, found)
+        # One number, repeated by a view: it takes no memory.
         if len(records) and len(records.member_rows) == len(records):  # no record without members
             member_counts = np.broadcast_to(np.int32(1), (len(records),))
         else:

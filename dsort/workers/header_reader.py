@@ -99,6 +99,7 @@ class _File:
             if self._parts_left:
                 return
         self._reads.close()
+        # False if the task of this shard no longer waits.
         if self.read.set_running_or_notify_cancel():
             self.read.set_result(None)
 
@@ -136,6 +137,7 @@ class HeaderReader:
             try:
                 self._begin(shard)
             except RuntimeError as error:
+                # Without a thread, as under `ulimit -u`, the scan reads the headers itself.
                 if not is_no_thread(error):
                     raise
                 return
@@ -190,6 +192,7 @@ class HeaderReader:
     def close(self) -> None:
         """End the threads."""
         self._is_closed = True
+        # The thread that takes this passes it on to the next one (`_follow`).
         self._chains.put(None)
         self._threads.shutdown(wait=True, cancel_futures=True)
         while not self._chains.empty():
@@ -334,6 +337,7 @@ class ReadAhead:
             source = open_input(self._inputs, task.name, task.size_bytes, task.etag)
             if task.next_shard < 0:
                 return source, self._buffer
+        # It needs the whole buffer, so nothing is fetched meanwhile.
         if task.size_bytes > self._buffer.half_bytes:
             return source, self._buffer
         if task.next_shard >= 0:

@@ -69,8 +69,8 @@ class PayloadSpill:
         index: Table,
         partition: Int32s | None = None,
     ) -> Int64s:
-        """Append the payload of a shard's records. Return the begin of each partition's part, shape
-        ``(partitions,)``.
+        """Append the payload of a shard's records. Return where the bytes of each partition begin
+        in its file, shape ``(partitions,)``.
 
         Rows of one partition are appended in the order of ``index``, in which the index file lists
         them. ``partition``: of each row; None: all rows are in one. Rows may be sorted by partition
@@ -162,14 +162,15 @@ class SpillWriter:
         self._worker = worker
         self._partitions = partitions
         self._files: dict[int, _AppendedFile] = {}
+        # Direct writes take a second descriptor of each file.
         wanted = partitions * (2 if past_cache else 1)
         has_room = files_that_fit(wanted) == wanted
         self._is_direct = past_cache and has_room
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[Int64s]:
-        """Yield the begin of each partition's part of the bytes that are appended meanwhile, shape
-        ``(partitions,)``. These bytes can be read once the context has ended."""
+        """Yield the places at which each partition's next bytes will begin, shape
+        ``(partitions,)``. Bytes that the context appends can be read once it has ended."""
         starts = np.zeros(self._partitions, np.int64)
         for partition, file in self._files.items():
             starts[partition] = file.begin_part()
@@ -240,6 +241,7 @@ class _AppendedFile(ClosesOnExit):
     def end_part(self) -> None:
         direct = self._direct
         if direct is not None and direct.kept:
+            # The padding belongs to no part: the next part begins behind it.
             self._size_bytes += ALIGNMENT_BYTES - len(direct.kept)
             if not direct.fill_block():
                 self._leave_direct(direct)

@@ -108,6 +108,7 @@ class Orderer:
         hashed = Table.concat(list(self._scratch_nodes.ask_all(asks)), FOUND)
         known = self._known(task, hashed[KEY_HASH])
         twice = repeated_hashes(hashed[KEY_HASH])
+        # One record is enough if the result has its key already.
         if len(known):
             twice = np.union1d(twice, known[KEY_HASH])
         if len(twice) == 0:
@@ -121,6 +122,7 @@ class Orderer:
                 return nothing
         shards, key_hash = rows[POSITION_SHARD], rows[KEY_HASH]
         keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows[ROW])
+        # Equal hashes only make candidates: the keys, or the rest of the digest, decide.
         compared = words_as_bytes(rows[SAME_MORE]) if task.by_content else keys
         found = find_duplicates(compared, key_hash, keep_last=task.keep_last)
         found = found.with_known(compared, key_hash, known[KEYS], known[KEY_HASH])
@@ -174,6 +176,7 @@ class Orderer:
         if self._joiner is not None:
             return self._join(task, partition, sort, self._joiner)
         order = order_rows(sort, decreasing=self._decreasing)
+        # The first promise, checked where it could break: no record is lost, none is there twice.
         _check_permutation(order, len(rows))
         dropped = 0
         if task.drop:
@@ -230,6 +233,7 @@ class Orderer:
             for parts, some in zip(found, answer, strict=True):
                 parts += some
         for parts in found:
+            # Nodes answer in any order; equal sort keys keep the order of the inputs.
             parts.sort(key=lambda part: part[0])
         return [PartitionRows.concat([rows for _, rows in parts]) for parts in found]
 
@@ -253,6 +257,7 @@ class Orderer:
 def _sums_by_group(rows: Table) -> tuple[tuple[int, int, int], ...]:
     """(records, payload, stored bytes) of each group, from 0 on."""
     group = rows[GROUP]
+    # In output order, the groups follow one another.
     begins = np.searchsorted(group, np.arange(int(group.max(initial=-1)) + 2))
     return tuple(
         (

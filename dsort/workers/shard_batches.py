@@ -272,6 +272,7 @@ class RunBatches:
                 container=self._reading.container_of(task.name),
                 decoding=self._reading.decoding,
             )
+            # The bytes are not where a run needs them: in the buffer if they move, else mapped.
             if shard.codec is not None or shard.is_mapped is spills:
                 return None
             try:

@@ -104,10 +104,12 @@ class StagedFile:
         if size_bytes <= PIECE_BYTES:
             self._write_piece(slices, size_bytes)
             return
+        # About a piece at a time, if all slices have similar lengths.
         step = max(len(slices) * PIECE_BYTES // size_bytes, 1)
         for at in range(0, len(slices), step):
             some = slices[at : at + step]
             count = sum(map(len, some))
+            # Else long slices are among them: each is cut into pieces.
             if count <= 2 * PIECE_BYTES:
                 self._write_piece(some, count)
                 continue
@@ -238,6 +240,7 @@ class Writeback:
     def abandon(self, staged: StagedObject) -> None:
         """Close an object that will not be finished, once none of its ranges is pending."""
         self.close_small()
+        # The thread may use the descriptor: once it is closed, another file can get its number.
         while self._pending:
             wait([self._pending.popleft()])
         staged.close()
@@ -249,6 +252,7 @@ class Writeback:
 
     def _submit(self, work: Callable[[], str]) -> Future[str]:
         while len(self._pending) >= PENDING_MAX:
+            # Raises the error of that work, so a full disk ends the task soon.
             self._pending.popleft().result()
         future = self._thread.submit(work)
         self._pending.append(future)

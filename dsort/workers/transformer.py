@@ -148,6 +148,7 @@ class Transformer:
                         break
             stays = failures.stays(len(table))
             dropped = results.counts == 0
+            # Failed records have no results either, but are counted as failures.
             dropped[failures.rows] = False
             left_out = int((dropped & stays).sum())
             tally.add("left_out_by_steps", left_out, [f"{kind} in {shard.name}"] * bool(left_out))
@@ -156,6 +157,7 @@ class Transformer:
             made = int(results.counts[stays].sum())
             tally.add(f"{FLOW_DROPPED}{step_words(number, step)}", lost)
             tally.add(f"{FLOW_ADDED}{step_words(number, step)}", made + lost - len(table))
+        # Also after Ctrl-C: until it is closed, a file without a name takes room in scratch.
         except BaseException:
             results.close()
             raise
@@ -231,6 +233,7 @@ class _Failures:
         """Whether each record may leave results: it is not lost together with a failed one."""
         stays = np.ones(records, np.bool_)
         if self.ends_shard:
+            # There is one at most: `add` ignores failures after the end of the shard.
             (row,) = self._reasons
             stays[0 if self._rules.on_error == "skip_shard" else row :] = False
         return stays
@@ -266,6 +269,7 @@ class _Failures:
                 data = base64.b64encode(table.content(member)).decode("ascii")
                 members[name.decode("utf-8", "surrogateescape")] = data
             line["members"] = members
+        # In ASCII, as names that are no UTF-8 have surrogates, which UTF-8 cannot encode.
         return json.dumps(line).encode() + b"\n"
 
 
@@ -319,6 +323,7 @@ class GivenRecords(Struct, frozen=True, eq=False):
         while at < count:
             before = int(ends[at - 1]) if at else 0
             fit = int(np.searchsorted(ends, before + bytes_max, side="right")) - at
+            # At least one batch, even if that exceeds the bounds.
             size = max(1, min(fit, records_max) // batch) * batch
             stop = min(at + size, count)
             yield RecordFrame(self, at, stop)
@@ -438,6 +443,7 @@ class ShardResults:
         offsets = self._given.table.records.member_offsets
         sent = self._given.table.records.member_rows[int(offsets[frame.start + sent_from]) :]
         is_new = named == NEW
+        # The process is not trusted. If all members are new, nothing need have been sent.
         if len(named) and int(np.where(is_new, 0, named).max()) >= len(sent) + bool(is_new.all()):
             raise InvariantError("a process of user code named a member that it was not given")
         rows = np.empty(len(named), np.int64)
