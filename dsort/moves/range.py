@@ -124,6 +124,7 @@ class RangedInputs:
     Either all of them are files, or all are in stores, where each read is a request."""
 
     def __init__(self, bucket: Bucket, store: IndexStore, *, open_max: int) -> None:
+        # A shard takes a descriptor for cached and one for direct reads.
         self.open_max = max(files_that_fit(open_max * FILES_A_SHARD) // FILES_A_SHARD, 1)
         self._bucket = bucket
         self._store = store
@@ -322,6 +323,7 @@ class RangedRecords:
         reads, step = [], self._inputs.read_bytes_max
         for rows in _adjacent(turn, order):
             first, last = int(turn.read_start[rows[0]]), int(turn.read_end[rows[-1]])
+            # The aligned end may lie behind the end of the file: so many bytes have to come.
             end = int(turn.start[rows[-1]]) + int(turn.length[rows[-1]])
             at, shard = int(places[rows[0]]), int(turn.source[rows[0]])
             for begin in range(first, last, step):
@@ -355,6 +357,7 @@ class RangedRecords:
         )
         record = int(turn.ordinal[holds].min())
         name = self._inputs.name(failed.shard)
+        # The class decides about retries and exit codes, so it is kept.
         kind = next(each for each in _KINDS if isinstance(error, each))
         return kind(
             f"cannot read record {record} of input shard {name}: {error.message}", hint=error.hint
@@ -401,6 +404,7 @@ def _turns(rows: Table, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
     if len(segments.names):
         raise InvariantError("records that are read by range have their names in literals")
     literals = np.ascontiguousarray(segments.literals).data
+    # Alignment can add a block at each end of a part.
     row, start, length = _in_parts(segments, turn_bytes - 2 * alignment)
     source, ordinal = rows[SHARD][row].astype(np.int64), rows[ORDINAL][row]
     is_literal = start < 0

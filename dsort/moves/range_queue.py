@@ -73,6 +73,7 @@ class _ThreadBatch:
         error: Exception | None = None
         read: RangeRead | None = None
         try:
+            # Threads share the iterator: the interpreter lock makes each step of it atomic.
             for read in self._reads:
                 if self._error is not None:
                     break

@@ -72,8 +72,11 @@ class Gatherer:
         if not total:
             return memoryview(b"")
         width = longest
+        # A few long records among short ones: rows of their length would copy mostly bytes of
+        # neighbours.
         if width * len(lengths) > _SPARE_SHARE * total:
             width = min(width, total // len(lengths) + _PIECE_BYTES)
+        # The last row, too, is written with its full width.
         if total + width > len(self._out.data):
             self._out = _Rows(np.empty(total + width + total // 8, np.uint8))
         of_segment = None
@@ -114,6 +117,7 @@ class Gatherer:
         order = small_argsort(wanted.lengths)
         of_segment = None
         if wanted.view is not None:
+            # The sort is stable: within a view, segments stay in the order of their lengths.
             order = order[small_argsort(wanted.view[order])]
             of_segment = wanted.view[order]
         lengths = wanted.lengths[order]
@@ -208,6 +212,7 @@ class _Rows:
     def of(self, length: int) -> NDArray[np.void]:
         """The table with rows of ``length`` bytes, see :func:`table_of`."""
         if length not in self._tables:
+            # Shards choose the lengths, so their number has a bound.
             if len(self._tables) >= _TABLES_MAX:
                 self._tables.clear()
             self._tables[length] = table_of(self.data, length)
@@ -289,6 +294,7 @@ def _with_headers_apart(
     within = np.searchsorted(starts, cuts, side="right") - 1
     shift = cuts - starts[within]
     start = segments.start[within]
+    # Places of literals are negative, and count backwards.
     start = np.where(start < 0, start - shift, start + shift)
     length = np.diff(cuts, append=ends[-1])
     places = np.searchsorted(cuts, block_at)
@@ -376,6 +382,7 @@ def _pieces(
         found += table_of(own, length)[-1 - segments.start[rows]].tolist()
         places.append(rows)
     count = len(ranges)
+    # The usual case of converted records: a header and a payload in turn.
     if len(kinds) == 1 and len(literals) == count and bool(is_literal[::2].all()):
         pieces = found.copy()
         pieces[::2], pieces[1::2] = found[count:], found[:count]
@@ -407,6 +414,7 @@ def seal_apart(
             checksum = seals.checksum(piece, checksum)
         sums.append(checksum)
     made = seals.of(np.array(sums, np.uint32)).reshape(-1).data
+    # Backwards, as an insertion moves all slices behind it.
     for number in range(len(bounds) - 1, -1, -1):
         slices.insert(bounds[number][1] + 1, made[number * size : (number + 1) * size])
     return slices

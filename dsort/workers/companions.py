@@ -50,6 +50,7 @@ class MemberWatch:
 
     def _take(self, piece: memoryview) -> None:
         while (need := self._scan.need) is not None:
+            # The place in this piece of the first byte that is needed and not held yet.
             first = need.offset + len(self._held) - self._at
             if first >= len(piece):
                 return
@@ -179,6 +180,7 @@ def _origins_of(read: MemberTable, records: FormedRecords, pipeline: Pipeline) -
     first, rows = records.member_offsets[:-1], records.member_rows
     ours = rows < len(starts)  # members that were added to records are behind those that were read
     rows = np.minimum(rows, len(starts) - 1)
+    # Added members must not decide where a record begins.
     never = np.iinfo(np.int64).max
     start = np.minimum.reduceat(np.where(ours, starts[rows], never), first)
     end = np.maximum.reduceat(np.where(ours, starts[rows] + lengths[rows], 0), first)

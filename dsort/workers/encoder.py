@@ -135,6 +135,7 @@ class ShardEncoder:
 
     def finish(self) -> Iterator[Sequence[memoryview]]:
         """See :class:`Encoder`."""
+        # An empty shard has one empty piece, so that its file is valid.
         if self._filled or not self._pieces:
             yield from self._hand_over(self._piece[: self._filled])
         yield from self._written(0)
@@ -158,6 +159,7 @@ class ShardEncoder:
             piece, future = self._waiting.popleft()
             encoded = future.result()
             self._encoder.add(piece, encoded)
+            # The last piece of a shard may be shorter, and cannot be filled again.
             if len(piece) == self._encoder.piece_bytes:
                 self._spare.append(piece)
             yield [memoryview(encoded.data)]

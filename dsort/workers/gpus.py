@@ -36,7 +36,9 @@ class GpuNeeds(Struct, frozen=True):
         at, spans = Fraction(0), []
         for step in steps:
             wanted = step.limits.gpus if isinstance(step, PayloadStep) else 0
+            # Exact: ten processes with 0.1 of a GPU fit on one, which a sum of floats can miss.
             part = Fraction(wanted).limit_denominator(PARTS_MAX)
+            # It would begin on one GPU and end on the next: it begins on the next.
             if part and at % 1 + part > 1:
                 at = Fraction(math.ceil(at))
             spans.append((math.floor(at), math.ceil(at + part)) if part else (0, 0))
@@ -117,4 +119,5 @@ class GpuPlace:
                 continue
             self._file = file
             return place
+        # The coordinator starts no more workers than `GpuNeeds.workers` allows.
         raise InvariantError(f"more workers than the {places} that there are GPUs for")

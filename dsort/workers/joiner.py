@@ -144,13 +144,16 @@ class Joiner:
         record = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         there = np.flatnonzero(said.lengths > 0)
         decides = np.full(len(offsets) - 1, -1, np.int64)
+        # Reversed, the first value is assigned last.
         ordered = there if keeps_last else there[::-1]
         decides[record[ordered]] = ordered  # of repeated indexes, the last assignment stays
+        # The algorithm decides about a record without a value; one example stands for all of them.
         unsaid = b""
         for silent in np.flatnonzero(decides < 0)[:1].tolist():
             first = pieces[offsets[silent] : offsets[silent] + 1]
             (shard, key), *_ = found.names.pairs(first)
             unsaid = places.unsaid(_record_without_members(shard, key.encode()))
+        # Row 0 is for later pieces, row 1 for first pieces of records without a value.
         texts = BytesColumn.concat([BytesColumn.of([b"", unsaid]), said])
         which = np.zeros(len(pieces), np.int64)
         which[offsets[:-1]] = np.where(decides < 0, 1, decides + 2)
@@ -365,6 +368,7 @@ def place_words(
 def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesColumn) -> SortKeys:
     """The sort key of each record: the algorithm's key for the record key alone, followed by the
     record key. A stray ``a`` is not the record ``a``. ``extensions``: see ``extension_lists``."""
+    # Pieces of one record come from shards with different names, and must get equal sort keys.
     keys = algorithm.sort_keys(replace(table, shard=""))
     different, which = np.unique(table.key_hash, return_inverse=True)
     if len(different) < len(table):  # a shuffle would separate equal keys in one shard
@@ -372,6 +376,7 @@ def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesCo
         keys = keys if words is None else replace(keys, words=words[which])
     text = identity = _identity(table, extensions)
     if keys.text is not None and keys.text is not table.keys:
+        # The record key behind the sort key: pieces of one record meet, and no others.
         text = side_by_side([keys.text, b"\0", identity], len(table))
     return replace(keys, text=text)
 

@@ -106,6 +106,7 @@ class RowBatches:
             task.name, table, plain, self._batch_bytes, kept=self._looked_into(plain)
         )
         for read in gathered_up(bounded(task, found, expansion), self._batch_bytes):
+            # Before the steps: they make other batches, which do not know their place in the shard.
             end_in_shard = max(rows.end_in_shard for rows in read)
             keys = _keys_of(task.name, read, key_field, first)
             rows, keys, stays = done.apply(read, keys, key_field)
@@ -114,6 +115,7 @@ class RowBatches:
                 if not stays.all():
                     batch.keep(stays)
                 yield batch
+            # Values that stay are read from the shard once more.
             if task.stage.spill and not self._values_stay:
                 opened.forget(end_in_shard)
             first += len(keys)
@@ -160,6 +162,7 @@ class RowBatches:
         task, rows = batch.task, batch.shard_rows
         found = rows.partitioning.assign(sort_keys_of(index), task.shard, index[ORDINAL])
         if task.stage.spill:
+            # Rows without a record stay at -1, and are dealt out to no partition.
             partition = np.full(len(batch.every), -1, np.int32)
             partition[batch.at] = found
             spill, by_place = self._writer.spill.writer, self._values_stay
@@ -176,6 +179,7 @@ class RowBatches:
         are of a shard that is left out."""
         stage = task.stage
         partition = index[PARTITION] if PARTITION in index else np.zeros(0, np.int32)
+        # Stable: rows of a partition keep the order in which its blocks have them.
         by_partition = np.argsort(partition, kind="stable")
         every = np.arange(stage.partitions + 1)
         offsets = np.searchsorted(partition[by_partition], every).astype(np.int64)

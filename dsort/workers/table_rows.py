@@ -80,11 +80,11 @@ class ShardRows(Struct):
 
 
 class RowBatch(Batch, kw_only=True):
-    """Rows of a table as records. ``rows``: batches with all of them, and with rows that are no
-    longer records; ``every``: the same as records; ``at``: the place of each record among these.
-    ``first``: the number of the first row in the shard. ``has_keys``: keys are values of a column,
-    which may be equal. ``are_made``: the rows are made of records, which may be nothing but
-    JSON."""
+    """Rows of a table as records. ``rows``: batches with all rows that were read, also with those
+    that were left out since; ``every``: all of these rows as records; ``at``: the row of each
+    record that is left. ``first``: the number of the first row in the shard. ``has_keys``: keys are
+    values of a column, which may be equal. ``are_made``: the rows are made of records, which may be
+    nothing but JSON."""
 
     rows: Sequence[LightRows]
     every: FormedRecords
@@ -226,7 +226,7 @@ def _cells(
     shard: str, batches: Sequence[Any], extension: str, wanted: tuple[str, str], unread: bool
 ) -> tuple[Int64s, list[bytes]]:
     """Return (the rows in which the column named by ``extension`` is not null, the contents of
-    these cells; no contents if the column is ``unread``)."""
+    these cells). There are no contents if the column is ``unread``."""
     name = extension.removeprefix(".")
     column = batches[0].schema.get_field_index(name)
     if column < 0:
@@ -260,6 +260,7 @@ class ShardSource:
         mapped, they would fill the memory, and compete with pages on their way to the disk."""
         mapped = None if self._shard.whole is None else self._shard.whole.obj
         if isinstance(mapped, mmap.mmap) and until > mmap.PAGESIZE:
+            # Rounded down to whole pages: the rest of the last one is still read.
             mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -347,6 +348,7 @@ def columns_left(
 def asked_columns(steps: Sequence[Step], names: Sequence[str]) -> set[str]:
     """The columns among ``names`` whose values some step reads."""
     asked: set[str] = set()
+    # Backwards: a step that renames columns turns the names after it into those before it.
     for step in reversed(steps):
         if isinstance(step, Fields):  # later steps use the new names
             asked |= {old for old, new in step.rename.items() if new in asked}

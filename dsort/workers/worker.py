@@ -90,6 +90,7 @@ class Worker:
         """Do ``task``. Errors are ``DsortError`` and its subclasses."""
         if self._heap is not None:
             self._heap.enter(task.phase)
+        # Their memory belongs to the phases that follow, and an idle process may hold a GPU.
         if not isinstance(task, (ExtractTask, ExtractRunTask)):
             self._extractor.rest()
         match task:
@@ -138,6 +139,7 @@ class Heap:
 
     def enter(self, phase: str) -> None:
         """Begin work of ``phase``: return the memory that an earlier phase left to the kernel."""
+        # Within a phase, tasks are alike, and use the same memory again.
         if phase != self._phase and self._phase and self._trim is not None:
             self._trim(0)
         self._phase = phase
