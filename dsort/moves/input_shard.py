@@ -110,6 +110,7 @@ class ShardBytes:
             self.whole = buffer.view(self.size_bytes)
             self._read_run(self.whole, 0)
             source.forget()  # its bytes are in the buffer
+        # A store would have to send the shard twice: the first reading leaves a copy.
         elif self.whole is None and spool is not None and not source.rereads_cheaply:
             self._source = Spool(source, spool)
 
@@ -251,6 +252,7 @@ class ShardBytes:
         )
         checksum = isal_zlib.crc32
         for window in self.windows(ranges):  # 0.5 µs a row, and 11 GB/s
+            # A window without rows stands for one record that is larger than the buffer.
             some = slice(window.row, max(window.stop, window.row + 1))
             if window.stop == window.row:  # larger than the buffer
                 wrong = rows[some]
@@ -401,6 +403,7 @@ class ShardBytes:
             lowest = np.minimum.accumulate(low[span])
             highest = np.maximum.accumulate(high[span])
             fits = highest - lowest <= self._window_bytes
+            # Extents only grow: once a row does not fit, no later one does.
             run = len(fits) if fits.all() else int(np.argmin(fits))
             base = int(lowest[run - 1]) if run else 0
             view = self._buffer.view(int(highest[run - 1]) - base if run else 0)
@@ -429,6 +432,7 @@ def _extents(segments: Segments) -> tuple[Int64s, Int64s]:
     end = np.where(real, segments.start + segments.length, 0)
     low = np.minimum.reduceat(first, segments.offsets[:-1])
     high = np.maximum.reduceat(end, segments.offsets[:-1])
+    # A record of literals alone has no place: it gets 0 and 0.
     return np.minimum(low, high), high
 
 
@@ -484,6 +488,7 @@ def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObj
         if info.is_still(size_bytes, etag):
             return source
         source.close()
+        # Else the object is the same, and an answer was cut off: another try may get all of it.
         if info.etag != etag:
             raise ChangedInputError(
                 f"input shard {name} changed while the job ran",

@@ -80,6 +80,7 @@ class MappedInputs:
 
     def _view(self, shard: int) -> memoryview:
         view = self._views.get(shard)
+        # It was checked when it was mapped here.
         if view is not None and shard not in self._kept:
             self._views.move_to_end(shard)
             return view
@@ -155,6 +156,7 @@ class MappedPayload:
         rows = self.ordered(start, stop).rows
         count, ranges = len(rows), rows[RANGES]
         sources = len(_numbers_in(rows[SHARD]))
+        # Each record of a step may be in another shard.
         step = min(SLICES_AT_ONCE_MAX, self._inputs.open_max)
         if are_short(ranges) and sources <= self._inputs.open_max:
             step = rows_at_once(ranges, sources)

@@ -168,6 +168,7 @@ class SpilledPayload:
 
     def ask_ahead(self) -> None:
         """Begin to read the partition, or to request its first blocks, for later."""
+        # It takes the whole buffer, in which the partition before it still is.
         if self._reader.size_bytes > self._room.size_bytes and not self._maps:
             return
         extents = self._reader.extents()
@@ -194,6 +195,7 @@ class SpilledPayload:
 
     def close(self) -> None:
         """Close the spill files, and return the room in the buffer."""
+        # First, because reads that are under way still write into the buffer.
         self._batch.settle()
         if self._holds_room:
             self._room.give_back()
@@ -248,6 +250,7 @@ class SpilledPayload:
         """Map the partition, or begin to read it if the buffer has room."""
         if self._maps:
             views, self._shift = self._reader.mapped()
+            # A partition without bytes counts as loaded, too.
             self._views = views or {0: memoryview(b"")}
         elif not self._begin_to_read(extents):
             return
@@ -386,6 +389,7 @@ class SplitSpill:
             yield _pieces(view, self._starts[rows], self._stored[rows], base)
 
     def _streamed(self, row: int) -> Iterator[Sequence[memoryview]]:
+        # The run that was loaded is overwritten.
         self._loaded = -1
         start, length = int(self._starts[row]), int(self._stored[row])
         for view in self._buffer.windows(self._file, start, length):
@@ -401,6 +405,7 @@ class SplitSpill:
         starts = np.empty(len(places), np.int64)
         starts[order[by_run]] = np.cumsum(lengths) - lengths
         window_bytes = min(self._buffer.size_bytes, WINDOW_BYTES)
+        # Records do not overlap, so their ends ascend, too.
         begins, ends = places[order], (places + self._stored)[order]
         row = 0
         while row < len(order):

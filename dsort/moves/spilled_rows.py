@@ -72,6 +72,7 @@ class BlockMemory:
     def view(self, size_bytes: int) -> memoryview:
         """Memory of ``size_bytes``; its earlier content is lost."""
         if size_bytes > len(self._memory):
+            # The old memory is freed first, as there may be no room for both.
             self._memory = np.empty(0, np.uint8)
             self._memory = np.empty(size_bytes, np.uint8)
         return self._memory[:size_bytes].data
@@ -141,6 +142,7 @@ class RowPayload:
         """Read the next rows that fit. If their blocks fit, too, rows are not copied from them."""
         limit = self._weight[start] + self._turn_bytes
         last = int(np.searchsorted(self._weight, limit, side="right")) - 1
+        # One row at least, even if it is larger than a turn.
         last = max(last, start + 1)
         places = self._place[start:last]
         wanted = np.unique(np.searchsorted(self._first, places, side="right") - 1)

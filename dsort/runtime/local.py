@@ -282,6 +282,7 @@ class LocalRuntime:
 
 def _begin(link: socket.socket) -> subprocess.Popen[bytes]:
     """Start a fresh interpreter that becomes a worker."""
+    # -P: before BOOTSTRAP sets the path, no module may come from the current directory.
     command = [sys.executable, "-P", "-c", BOOTSTRAP, json.dumps(sys.path)]
     return subprocess.Popen(
         [*command, str(link.fileno()), str(os.getpid())],
@@ -360,6 +361,7 @@ def serve(descriptor: int, parent: int) -> None:
 def _die_with(parent: int) -> None:
     """Make the kernel end this process with its parent, however the parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have died before the call above.
     if os.getppid() != parent:
         sys.exit(0)
 

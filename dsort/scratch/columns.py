@@ -70,6 +70,7 @@ def _write(file: BinaryIO, columns: Mapping[str, Column], *, packed: bool) -> in
     first_name: dict[int, str] = {}
     at = 0
     for name, array in [*arrays.items()]:
+        # Columns that are the same array, such as two equal sizes, are stored once.
         if (same := first_name.setdefault(id(array), name)) != name:
             header[name] = header[same]
             del arrays[name]
@@ -176,6 +177,7 @@ class ColumnFile:
                 if kept is not None and (known := kept.find(name, identity)) is not None:
                     return known
                 size = status.st_size
+                # Nothing can be mapped of an empty file.
                 mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b""
         finally:
             os.close(fd)

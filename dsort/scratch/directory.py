@@ -64,6 +64,7 @@ class Scratch(ClosesOnExit):
             # Non-blocking, because opening a pipe would block.
             fd = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
             status = os.fstat(fd)
+        # A hard link can be any other file of this user, which another user has linked here.
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
             os.close(fd)
             raise StorageAccessError(
@@ -93,6 +94,7 @@ class Scratch(ClosesOnExit):
 
     def write(self, name: str, *pieces: Buffer) -> None:
         """Store a file: it appears whole or not at all."""
+        # With the process id, as several processes may write the same file at once.
         part = f"{name}.{os.getpid()}.part"
         with StorageErrors(f"write {name}", self._where):
             with open(self._open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
@@ -104,6 +106,7 @@ class Scratch(ClosesOnExit):
         """Add ``data`` to the end of a file, in one piece."""
         with (
             StorageErrors(f"write {name}", self._where),
+            # Unbuffered: one call of the kernel, so that lines of several processes do not mix.
             open(self._open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", 0) as file,
         ):
             file.write(data)

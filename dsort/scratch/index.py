@@ -267,6 +267,8 @@ class IndexStore:
         """The hashes of numbered keys, which are computed on the first request."""
         if not self.scratch.has(name):
             keys = KEYS.read(file, 0, file.count("ordinal"))
+            # Several processes may do so at once: the content is the same, and the file appears
+            # whole.
             write_columns(self.scratch, name, _hash_columns(hash_column(keys)))
         return self.columns(name)
 
@@ -423,6 +425,7 @@ def _hashes_by_content(index: Table) -> dict[str, NDArray[Any]]:
     if SAME_HASH not in index:
         return {}
     first, more = index[SAME_HASH], index[SAME_MORE]
+    # Zeros stand for a record without the compared members, which equals no other.
     rows = np.flatnonzero((first | more) != 0)
     rows = rows[np.argsort(first[rows], kind="stable")]
     return {"same_hash": first[rows], "same_more": more[rows], "same_row": rows.astype(np.int32)}

@@ -64,6 +64,7 @@ class LineWriter:
             if self._is_begun:
                 self._scratch.rename(f"{self._name}.part", self._name)
             else:
+                # An earlier try at the same task may have had lines.
                 self._scratch.unlink(self._name)
 
 
@@ -184,6 +185,7 @@ def read_created_logs(scratch: Scratch) -> list[ShardCreated]:
 
 
 def _shards(name: str, data: bytes) -> Iterator[ShardCreated]:
+    # The last part is empty, or a line that a death has cut off.
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
             yield checked(json.loads(line), ShardCreated)

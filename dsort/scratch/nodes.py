@@ -86,6 +86,7 @@ def _refuse_others(scratch: Scratch, job_id: str) -> None:
     stray = [
         name
         for name in names
+        # `owner.json.<pid>.part` is of a process that died before the directory had an owner.
         if not name.startswith(f"{OWNER_FILE}.") and not _is_scratch_of(scratch, name, job_id)
     ]
     if whose == job_id and (OWNER_FILE in names or not stray):
@@ -188,6 +189,7 @@ class ScratchNodes:
     ) -> Iterator[Any]:
         while waiting:
             answer = waiting.popleft()()
+            # Sent before the answer is used, so that the other node is busy meanwhile.
             for node, request in islice(rest, 1):
                 waiting.append(self._begin(node, request))
             yield answer

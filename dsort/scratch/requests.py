@@ -98,6 +98,7 @@ class KnownKeysOf(Struct, frozen=True):
         known = file.array("key_hash")
         first = np.searchsorted(known, self.hashes, side="left")
         counts = np.searchsorted(known, self.hashes, side="right") - first
+        # The runs of rows of all hashes, one after the other: each counts up from its first row.
         starts = np.repeat(first - (np.cumsum(counts) - counts), counts)
         rows = starts + np.arange(int(counts.sum()))
         return Table.read(file, (KEY_HASH, KEYS), 0, len(known)).take(rows)
@@ -367,6 +368,7 @@ class KeyDraws(Struct, frozen=True):
 
     def on(self, shards: Int64s) -> KeyDraws:
         """See :class:`Draws`."""
+        # A second selection would take the inputs of other shards.
         assert not len(self.shards), "these are of some shards already"
         return replace(self, shards=shards, inputs=self.inputs[shards])
 
@@ -473,6 +475,7 @@ def check_class_table(data: bytes, what: str, *, shards: int) -> None:
     if (np.diff(file.bytes_column("name", 0, rows).offsets) < 0).any():
         raise damaged(what, "names end before they begin")
     count, first, total = numbers.values()
+    # `hashes.permuted` has this bound on totals.
     fits = (count > 0) & (first >= 0) & (first <= total - count) & (total < 1 << 53)
     if not fits.all():
         raise damaged(what, "it has counts that are none")

@@ -79,8 +79,10 @@ class SpillFiles:
         with StorageErrors(f"map {name}", str(self._scratch)):
             file = self._open(worker, name)
             have = os.fstat(file).st_size
+            # Reading a mapping behind the end of its file would kill the process (SIGBUS).
             if begin < 0 or have < end:
                 raise StorageError(f"{name} in scratch ends at byte {have:,}")
+            # From the beginning, as mappings begin at a page. Pages that are not read cost nothing.
             return memoryview(mmap.mmap(file, end, prot=mmap.PROT_READ))
 
     def size_bytes(self, worker: int) -> int:
@@ -108,6 +110,7 @@ class SpillFiles:
 def _fill(file: int, name: str, start: int, buffer: memoryview) -> None:
     done = 0
     while done < len(buffer):
+        # One call reads 2 GiB at most.
         got = os.preadv(file, [buffer[done:]], start + done)
         if got == 0:
             raise StorageError(f"{name} in scratch ends at byte {start + done:,}")
@@ -412,6 +415,7 @@ class SpillFile(ClosesOnExit):
         if not direct:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             return
+        # A second descriptor, because O_DIRECT is a property of the open file, not of a call.
         with contextlib.suppress(OSError):
             self._direct = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
 
@@ -432,6 +436,7 @@ class SpillFile(ClosesOnExit):
                 done += got
 
     def _read_some(self, buffer: memoryview, offset: int) -> int:
+        # After a short read, the rest begins inside a block and goes through the page cache.
         if self._direct >= 0 and not offset % ALIGNMENT_BYTES:
             with contextlib.suppress(OSError):
                 return os.preadv(self._direct, [buffer], offset)

@@ -121,6 +121,7 @@ class RaySession(GivenRay):
             return
         handler = signal.getsignal(signal.SIGTERM)
         if handler is not None:  # set from Python, or the default
+            # The handler stays; this call puts Python's own C handler back in front of it.
             signal.signal(signal.SIGTERM, handler)
         self._took_sigterm_back = True
 

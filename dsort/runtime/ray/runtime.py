@@ -333,6 +333,7 @@ class RayRuntime:
             return workers.remote(packed, number, prefix)
 
         def launch_agent(node_id: str, node_slot: str) -> Any:
+            # Never on another node: an agent serves the scratch of this one.
             pinned = NodeAffinitySchedulingStrategy(node_id, soft=False)
             options = agents.options(name=agent_name(prefix, node_slot), scheduling_strategy=pinned)
             return options.remote(

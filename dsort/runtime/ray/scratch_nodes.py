@@ -308,6 +308,7 @@ class RayScratchNodes:
 
     def _forget(self, agent: _Agent) -> None:
         node_id = node_of(agent.node_slot)
+        # Several calls may notice the same loss: only the first one counts.
         if self._agents.get(node_id) is agent:
             del self._agents[node_id]
             self._losses[node_id] = self._losses.get(node_id, 0) + 1

@@ -159,6 +159,7 @@ class RayWorkers:
         self._asked.clear()
         for host in hosts:
             ray.kill(host.actor)
+        # Calls to a killed actor fail as soon as Ray lists it as dead.
         ends = [host.actor.location.remote() for host in hosts]
         if ends:
             ray.wait(ends, num_returns=len(ends), timeout=KILL_SECONDS_MAX)
@@ -184,6 +185,7 @@ class RayWorkers:
         try:
             done = ray.get(reference)
         except RayError as died:
+            # The worker answers with its errors, so one that is raised is a bug.
             raised = isinstance(died, RayTaskError) and not isinstance(died, LOST_ERRORS)
             if raised or getattr(died, "actor_init_failed", False):
                 raise bug(died, str(host)) from died
