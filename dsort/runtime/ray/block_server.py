@@ -156,6 +156,8 @@ class BlockServer:
             tune(connection)
             connection.settimeout(HELLO_S_MAX)
             if self._context is not None:
+                # The handshake waits for the client: done in the accepting thread, it would hold up
+                # others.
                 plain, connection = (
                     connection,
                     self._context.wrap_socket(
@@ -216,6 +218,7 @@ class BlockServer:
         scratch_node, block = self._key.open(ticket)
         if scratch_node != self._scratch_node:
             raise TicketError("it is for other scratch")
+        # Checked before the first byte is sent, as a failure can no longer be explained afterwards.
         ends: dict[int, int] = {}
         for worker, start, size in zip(block.workers, block.starts, block.sizes, strict=True):
             ends[worker] = max(ends.get(worker, 0), start + size)
@@ -265,6 +268,7 @@ class BlockServer:
             connection.sendall(length)
             connection.sendall(chunk)
             return
+        # MSG_MORE: the length leaves in one packet with the first bytes of the file.
         connection.sendall(length, socket.MSG_MORE)
         for worker, start, size in parts:
             _send_file(connection, files.descriptor(worker), start, size, end_s)

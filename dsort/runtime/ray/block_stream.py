@@ -107,6 +107,7 @@ def connected(where: str, context: ssl.SSLContext | None, end_s: float) -> socke
 
 def tune(connection: socket.socket) -> None:
     """Make a connection send data at once, and detect that the other machine is gone."""
+    # Else a ticket waits for the acknowledgement of the last one.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S_MAX)
@@ -160,6 +161,7 @@ class BlockKey:
         text = orjson.dumps(
             [secrets.token_hex(NONCE_BYTES), scratch_node, block.partition, *ranges]
         )
+        # The nonce in the text makes each ticket another one, so no old proof answers it.
         return self._mac(_ASKS, text) + text
 
     def open(self, ticket: bytes) -> tuple[str, SpillBlock]:
@@ -167,6 +169,7 @@ class BlockKey:
         if not MAC_BYTES < len(ticket) <= TICKET_BYTES_MAX:
             raise TicketError("it has a length that no ticket has")
         text = ticket[MAC_BYTES:]
+        # Checked before the text is parsed: nothing of a stranger reaches the parser.
         if not hmac.compare_digest(self._mac(_ASKS, text), ticket[:MAC_BYTES]):
             raise ForgedTicketError("it was not signed with this job's key")
         try:
@@ -184,6 +187,7 @@ class BlockKey:
         return hmac.compare_digest(self.proof(ticket), proof)
 
     def _mac(self, what: bytes, text: bytes) -> bytes:
+        # With another prefix for each direction, a ticket sent back is no proof.
         return hmac.digest(self.secret, what + text, "sha256")
 
 
@@ -195,6 +199,7 @@ def _checked(said: Any) -> tuple[str, SpillBlock]:
         case _:
             raise TicketError("it says something else than tickets do")
     numbers = [partition, *(number for column in columns for number in column)]
+    # `type`, as booleans are instances of int, too.
     if not all(type(number) is int and 0 <= number < OFFSET_LIMIT for number in numbers):
         raise TicketError("it has numbers that are none of a range")
     workers, starts, sizes = map(tuple, columns)

@@ -135,6 +135,7 @@ def _is_left(descriptor: int, machine: Machine, *, is_used: bool) -> bool:
 def _owner(directory: int) -> Holder | None:
     """The owner that is recorded in a directory (a descriptor); None if there is no valid one."""
 
+    # No link is followed, and a pipe of that name does not block.
     def open_here(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
 

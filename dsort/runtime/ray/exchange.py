@@ -220,6 +220,8 @@ class BlockClient:
         try:
             connection = self._asked(location, ticket, end_s)
             with contextlib.ExitStack() as closed:
+                # After an error, bytes of this answer may still come: no other block may use the
+                # connection.
                 closed.callback(connection.close)
                 found = _block(connection, sum(block.sizes), end_s)
                 closed.pop_all()  # the answer is complete: keep the connection for the next block
@@ -243,6 +245,8 @@ class BlockClient:
                 connection.settimeout(max(end_s - time.monotonic(), 0.001))
                 connection.sendall(question)
                 fill(connection, memoryview(proof), end_s)
+            # The server closes idle connections, and may do so just now: the next try uses another
+            # one.
             except ConnectionError:
                 connection.close()
                 if kept is None:

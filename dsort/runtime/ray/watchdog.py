@@ -28,6 +28,7 @@ def begin_watchdog(directory: Path) -> subprocess.Popen[bytes]:
     """Start a watchdog that ends all processes with files in ``directory``, and removes it, when
     this process ends, unless ``end_watchdog`` is called before."""
     return subprocess.Popen(
+        # -I -S: no site packages and no variables of the user's, which could keep it from starting.
         [sys.executable, "-I", "-S", __file__, str(directory), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -84,6 +85,7 @@ def main() -> None:
     while os.getppid() == owner and said != LEAVE:
         if select.select([0], [], [], OWNER_LOOK_S)[0]:
             said = os.read(0, 1)
+            # The pipe has ended, but the owner may live: each look would find the end at once.
             if not said:
                 time.sleep(LOOK_S)
     if said != LEAVE:
@@ -105,6 +107,8 @@ def _writes(pid: int, within: str) -> bool:
 def _kill(pid: int, directory: Path) -> None:
     """Kill the process with this number if it still is the process that was found."""
     with contextlib.suppress(OSError):
+        # The handle stays with this process, even if its number is given to another one before the
+        # kill.
         handle = os.pidfd_open(pid)
         try:
             if _writes(pid, f"{directory}/"):

@@ -188,6 +188,7 @@ def _sqlite(url: URL) -> Engine:
             path.touch(mode=0o600)
     engine = create_engine(
         url,
+        # None: the handler of "begin" below begins transactions, not the module sqlite3.
         connect_args={"timeout": BUSY_MS_MAX / 1000, "isolation_level": None},
         pool_size=20,
         max_overflow=30,
@@ -202,6 +203,7 @@ def _sqlite(url: URL) -> Engine:
         cursor.execute("PRAGMA synchronous=FULL")  # so that accepted jobs survive a power cut
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute(f"PRAGMA busy_timeout={BUSY_MS_MAX}")
+        # As in PostgreSQL.
         cursor.execute("PRAGMA case_sensitive_like=ON")
         cursor.close()
 
@@ -234,6 +236,7 @@ def _server(url: URL, connections_max: int, silence_s_max: float) -> Engine:
         url,
         pool_size=connections_max,
         max_overflow=10,
+        # A server that was restarted has closed the connections of the pool.
         pool_pre_ping=True,
         pool_recycle=1800,
         connect_args={"timeout": silence_s_max},

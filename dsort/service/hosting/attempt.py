@@ -82,6 +82,7 @@ class JobAttempt(Struct, frozen=True):
         has."""
         job_id, ref = self.row.job_id, self.spec.output_bck
         common: Any = {"options": self.options, "on_event": self.on_event, "stop": self.stop}
+        # No earlier attempt can have left anything in the bucket.
         if self.row.attempt == 1:
             self.stop.raise_if_requested()
             return api.run(self.spec, job_id=job_id, **common)

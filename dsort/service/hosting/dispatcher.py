@@ -239,6 +239,7 @@ class Dispatcher(TurnThread):
             died=death.died,
             log=log_end,
         )
+        # None: it has ended after its row was read, or another replica was faster.
         if again is not None:
             log.warning("job %s, attempt %d: %s", row.job_id, row.attempt, death.reason)
             self._begin(again)

@@ -62,6 +62,7 @@ class NoticeStore:
         if found is None:
             return None
         with self._database.writing() as connection:
+            # Several replicas may have read this row: the first to count the try gets the notice.
             taken = connection.execute(
                 update(notices)
                 .where(notices.c.number == found.number, notices.c.tries == found.tries)

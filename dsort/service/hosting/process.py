@@ -234,6 +234,7 @@ def remove_logs(state_dir: Path, job_id: str) -> None:
 def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
     """The end of a log, from the beginning of a line; "" if there is no log."""
     text = _end(path, bytes_max)
+    # A character has up to four bytes: so short a text is the whole log, from its first line.
     return text if len(text) < bytes_max // 4 else text.partition("\n")[2] or text
 
 

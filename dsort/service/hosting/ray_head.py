@@ -100,6 +100,7 @@ class RayHead:
     def _begin(self) -> _Head:
         self.stop()
         directory = make_ray_directory(Path("/tmp"))  # a short path: Ray puts sockets there
+        # The kernel chooses a free port; Ray listens there once this socket is closed.
         with socket.create_server(("127.0.0.1", 0)) as held:
             port = held.getsockname()[1]
         variables = {"RAY_ADDRESS": f"127.0.0.1:{port}", "RAY_AUTH_MODE": "token"}

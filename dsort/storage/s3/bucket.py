@@ -66,6 +66,7 @@ class CompletionCondition:
         it."""
         if self._is_heeded is not None:
             return self._is_heeded
+        # Another thread probes: until the result is known, names are checked by requests.
         if not self._probing.acquire(blocking=False):
             return False
         try:
@@ -98,6 +99,7 @@ class CompletionCondition:
                     )
                 is_refused = False
             except PreconditionError:
+                # A store may refuse and overwrite all the same. The two contents differ in length.
                 is_refused = client.head(name).size_bytes == len(before)
                 with client.doing(f"abort the upload of {name}"):
                     client.api.abort_multipart_upload(**target, UploadId=upload)

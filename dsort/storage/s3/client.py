@@ -139,6 +139,7 @@ def _config(ref: BucketRef, limits: StoreLimits, *, user_agent: str) -> botocore
         # Hashing every byte for the signature costs 0.8 s/GiB; https protects the bytes.
         "payload_signing_enabled": False,
     }
+    # Servers other than AWS seldom have a DNS name for each bucket.
     if ref.endpoint_url:
         s3["addressing_style"] = "path"
     return botocore.config.Config(
@@ -146,6 +147,7 @@ def _config(ref: BucketRef, limits: StoreLimits, *, user_agent: str) -> botocore
         user_agent=user_agent,
         connect_timeout=min(_CONNECT_SECONDS_MAX, limits.request_seconds_max),
         read_timeout=min(_STALL_SECONDS_MAX, limits.request_seconds_max),
+        # `transport` retries, by one policy for all stores.
         retries={"total_max_attempts": 1},
         max_pool_connections=_connections_max(limits),
         request_checksum_calculation="when_required",
@@ -181,6 +183,7 @@ class _Body:
                 copied: int = self._body.readinto(view[:_COPIED_BYTES])
                 return copied
             got = self._below.readinto(view[:_READ_BYTES])
+            # `http.client` closes its reply at the end of the body; the connection is free then.
             if self._below.isclosed():
                 self._raw.release_conn()
         return got

@@ -96,6 +96,7 @@ class Copies(NamedTuple):
                 if size_bytes > COPIED_AT_ONCE_BYTES_MAX:
                     _copy_in_parts(client, origin, target, found)
                 else:
+                    # Another program may have replaced the object since `_head`.
                     client.api.copy_object(
                         **client.target(target), CopySource=origin, CopySourceIfMatch=found["ETag"]
                     )

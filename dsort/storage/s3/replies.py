@@ -247,6 +247,7 @@ def _check(operation_model: Any, response_dict: dict[str, Any], **_: object) -> 
     missing = [name for name in _HEADERS.get(operation, ()) if not headers.get(name)]
     if missing:
         raise _not_a_reply(operation, f"it has no {missing[0]}")
+    # An opening mark without a closing one: the head was cut off on the way.
     if str(headers.get("etag", "")).count('"') % 2:
         raise _not_a_reply(operation, "it breaks off in its etag")
     if operation in _READ_ELSEWHERE:
@@ -325,6 +326,7 @@ def _take_page(
         why = str(error) if type(error) is ValueError else type(error).__name__
         raise TransientStorageError(f"the store's listing cannot be read: {why}") from None
     customized_response_dict[_OURS] = page
+    # Nothing is left for botocore, whose parser takes most of the time of a listing.
     response_dict["body"] = b""
 
 
@@ -341,6 +343,7 @@ def _parsed(body: bytes) -> tuple[list[ObjectInfo], str | None]:
         text = {field.tag: field.text or "" for field in entry}
         if not text.get(key):
             raise ValueError("an object has no key")
+        # In encoded keys, a plus sign stands for a space.
         name = unquote_plus(text[key], errors="strict") if is_encoded else text[key]
         changed = datetime.fromisoformat(text[time])
         infos.append(ObjectInfo(name, int(text[size]), whole_seconds_ns(changed), text[etag]))

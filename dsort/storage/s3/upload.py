@@ -223,6 +223,7 @@ class PartBuffers:
         """Make ``buffer`` free again. ``uploaded``: whether it was counted as being uploaded."""
         with self._changed:
             self._uploading -= uploaded
+            # It was an extra one: it is dropped.
             if self._made > self._count:
                 self._made -= 1
             else:
@@ -407,6 +408,7 @@ class S3StagedObject(ClosesOnExit):
             self._buffers.give_back(buffer, uploaded=True)
             raise
         self._parts.append(part)
+        # Also after a failure or a cancellation: other uploads may wait for a buffer.
         part.add_done_callback(lambda _: self._buffers.give_back(buffer, uploaded=True))
 
     def _begin(self) -> tuple[str, int]:
