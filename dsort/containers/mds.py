@@ -419,6 +419,7 @@ def _files(output: OutputFile) -> dict[str, Any]:
     basename = output.name.removesuffix(codec)
     if basename == output.name:  # numbers follow the suffix
         basename = f"{output.name}.mds"
+    # MosaicML calls any compressed file `zip_data`, whatever its codec.
     raw = {"basename": basename, "bytes": output.container_bytes}
     return {"raw_data": raw | {"hashes": {}}, "zip_data": file | {"hashes": {}}}
 

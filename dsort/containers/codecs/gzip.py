@@ -87,5 +87,6 @@ class _GzipEncoder(PieceEncoder):
         self._size_bytes += len(piece)
 
     def end(self) -> bytes:
+        # RFC 1952: the length modulo 2**32.
         size = self._size_bytes & 0xFFFFFFFF
         return FINAL_BLOCK + self._crc.to_bytes(4, "little") + size.to_bytes(4, "little")

@@ -118,6 +118,8 @@ class _FrameDecoder:
         size = 5 + (not is_single) + _DICTIONARY_ID_BYTES[flags & 3] + content_bytes
         if len(head) < size:
             return False
+        # RFC 8878, 3.1.1.1: a single segment has the length of its content as its window, and a
+        # length of two bytes counts from 256; other frames have exponent and mantissa in a byte.
         if is_single:
             stated = int.from_bytes(head[size - content_bytes : size], "little")
             window = stated + (256 if content_bytes == 2 else 0)

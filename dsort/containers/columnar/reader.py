@@ -216,6 +216,7 @@ class _Parquet:
         ends = (chunk.stop for group in groups[-1:] for chunk in group)
         end = min(max(max(ends, default=len(PARQUET_MAGIC)), 0), size_bytes)
         behind = self._source.read(end, min(SECOND_BYTES_MAX, size_bytes - end))
+        # The end of one file, and the beginning of the next one.
         if PARQUET_MAGIC * 2 in behind:
             raise ValueError("another Parquet file follows it: put its rows into one file")
 
@@ -447,6 +448,7 @@ class _Parquet:
             with arrow_errors(self._shard):
                 batch = next(found, None)
                 if batch is not None:
+                    # Offsets that lead out of their buffer would show other memory of this process.
                     batch.validate()
             if batch is None:
                 break

@@ -288,6 +288,7 @@ class _ParquetWriter:
         if self._writer is not None:
             batch = encoded(_without_leaves(rows.light, self._away, self._schema), self._schema)
             table = self._table_of([batch], self._schema)
+            # As one group: pyarrow would divide large tables by itself.
             self._writer.write_table(table, row_group_size=max(batch.num_rows, 1))
             self._flush()
         self._groups.append(GroupWritten(rows.num_rows, tuple(chunks), start, self._own_at, shift))

@@ -170,6 +170,7 @@ def parse_pax(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
     """
     at = count = 0
     while at < len(payload):
+        # No record is so long that its length needs more digits.
         space = payload.find(b" ", at, at + 12)
         digits = payload[at:space]
         if space < 0 or not digits.isdigit():
@@ -329,6 +330,7 @@ class _Headers:
         for typeflag, text in ((b"K", self.long_target), (b"L", self.long_name)):
             if text is not None:
                 like = self._long_blocks.get(typeflag)
+                # GNU tar ends a long name with a NUL, and counts it in the size.
                 parts.append(extension_blocks(typeflag, text + b"\0", like))
         return b"".join([*parts, checksummed(self.main), self.rest])
 
@@ -409,6 +411,7 @@ def regular_file_headers(link_headers: bytes, size_bytes: int) -> bytes:
     parts = _Headers(link_headers)
     parts.long_target = None
     parts.records = [item for item in parts.records if item[0] not in (b"linkpath", b"size")]
+    # POSIX readers need not know GNU's base 256; a pax record overrides the field.
     if size_bytes > OCTAL_SIZE_MAX and parts.posix:
         parts.records = [*parts.records, (b"size", b"%d" % size_bytes)]
     parts.set_main(124, size_field(size_bytes), 12)

@@ -263,6 +263,7 @@ _SPARSE_MAP = rb"(?:%b+,)*+%b" % (_NUMBER, _NUMBER)
 
 _PAX = b"xX"  # X: Solaris' own, older spelling
 _EXTENSIONS = b"xXLK"
+# NUL: as V7 tars have it. 7: a contiguous file, which POSIX lets readers treat as a plain one.
 _PLAIN_FILES = b"0\x007"
 _BODILESS = {
     b"1": MemberKind.HARDLINK,

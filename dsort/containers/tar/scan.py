@@ -492,6 +492,7 @@ class TarScan:
             self._read_zero_block(window)
             return
         self._ends.note_content()
+        # g is a global pax header, V a volume label of GNU tar: neither belongs to a member.
         if block[156:157] not in (b"g", b"V"):
             member = read_member(window, at, block, self._governing)
             self._rows.add(member)

@@ -84,6 +84,7 @@ def _end(shard: str, tail: bytes, base: int) -> ZipEnd:
     large = _read_large_end(shard, tail, at, base)
     if large is not None:
         for narrow, wide, marker in zip(fields[1:7], large, _MARKERS, strict=True):
+            # A field of the plain record has its marker, or repeats the number.
             if narrow not in (marker, wide):
                 raise CorruptShardError(shard, base + at, "its two end records disagree")
         disk, directory_disk, on_disk, count, size, offset = large
@@ -104,6 +105,7 @@ def _find_record(shard: str, tail: bytes, base: int) -> tuple[int, int, int]:
     behind: tuple[int, int, int] | None = None
     exact: list[tuple[int, int, int]] = []
     cut = False
+    # A comment may hold the bytes of an end record. If two records fit, readers differ.
     at = tail.rfind(END_MAGIC)
     while at >= 0:
         if at + END.size <= len(tail):
@@ -202,9 +204,12 @@ class Directory(Struct, frozen=True, eq=False):
         last = self.names.blob[self.names.offsets[1:] - 1] if len(self) else self.names.blob
         is_directory = (last == ord("/")) & (lengths > 0)
         self.fail_where(is_directory & (self.size > 0), "is a directory with content")
+        # Unix and macOS: the upper half of `external` is a mode, its top four bits the kind of
+        # file.
         of_unix = np.isin(self.heads["made_by"] >> 8, (3, 19))
         mode = np.where(of_unix, self.heads["external"] >> 28, 0)
         kind[(mode == 0o12) & ~is_directory] = MemberKind.SYMLINK
+        # A pipe, a character device, a block device, a socket.
         kind[np.isin(mode, (0o1, 0o2, 0o6, 0o14)) & (self.size == 0)] = MemberKind.DEVICE
         kind[is_directory] = MemberKind.DIRECTORY
         links = kind == MemberKind.SYMLINK
@@ -243,6 +248,7 @@ def read_directory(shard: str, end: ZipEnd) -> Generator[Need, memoryview, Direc
                 "their names, extras and comments have over "
                 f"{format_bytes(_ENTRY_BYTES_MAX)} each",
             )
+    # Some writers store the low 16 bits of a larger number, without zip64.
     if count % end.entries_modulo != end.entries:
         fail(
             end.directory_end,
@@ -362,6 +368,7 @@ def _read_large(directory: Directory) -> None:
         )
         rows = np.flatnonzero(marked)
         raw = blob[at[rows, None] + np.arange(8)]
+        # Signed, so that 2**63 and more are refused below.
         values = np.ascontiguousarray(raw).view("<i8").reshape(-1)
         column[rows] = values
         at[rows] += 8
@@ -377,6 +384,7 @@ def _refuse(directory: Directory) -> None:
     """``CorruptShardError`` for the first entry that dsort cannot move."""
     heads, fail = directory.heads, directory.fail_where
     method, flags = heads["method"], heads["flags"]
+    # Bits 0, 6 and 13: encrypted, strongly encrypted, with masked headers.
     fail((flags & 0x2041 != 0) | (method == _AES), "is encrypted, which dsort cannot read")
     fail(flags & 0x0020 != 0, "is patched data, which dsort cannot read")
     known = np.isin(method, (STORED, DEFLATE, *OTHER_METHODS))
@@ -391,6 +399,7 @@ def _refuse(directory: Directory) -> None:
     if len(nul):
         row = int(np.searchsorted(directory.names.offsets, nul[0], side="right")) - 1
         directory.fail(row, "has a NUL in its name")
+    # A local header takes 30 bytes and the name, at least.
     last = directory.at - 30 - heads["name_bytes"].astype(np.int64)
     fail(directory.start > last, "begins behind the central directory")
     fail(directory.stored > last - directory.start, "reaches into the central directory")

@@ -308,6 +308,7 @@ def retargeted(headers: bytes, target: bytes) -> bytes:
 def _inflate_all(data: bytes) -> bytes:
     decoder = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
     try:
+        # A target has up to 64 KiB; without this bound, a bomb could inflate here.
         return decoder.decompress(data, MANY + 1)
     except _INFLATE_ERROR:
         return b""
