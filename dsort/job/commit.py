@@ -151,9 +151,9 @@ def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -
     """Name the shards and write the manifest; returns its name. All becomes visible, or nothing."""
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     names = job.pipeline.output_names
-    encoded = [bool(form.codec) and not form.is_late for form in job.pipeline.outputs]
-    if job.pipeline.result.is_view:
-        encoded = [True] * len(encoded)  # so that manifests have the sizes of shards
+    unlike = not job.found.movement.way.moves_payload  # the bytes written are not the shards'
+    forms = job.pipeline.outputs
+    encoded = [unlike or (bool(form.codec) and not form.is_late) for form in forms]
     outputs = outputs_of(plan, created, encoded=encoded, names=names, digests=digests)
     if plan.shards.total("records") != plan.records:
         raise InvariantError("the manifest would not list every record of the plan")
@@ -235,7 +235,7 @@ def _directory_files(
     """(name, content) of the files beside ``outputs`` that list all shards of their directory."""
     found = _containers(job, plan)
     numbers = {name: number for number, name in enumerate(job.pipeline.output_names)}
-    if job.pipeline.result.is_view or not any(each.index for each in found):
+    if not job.found.movement.way.moves_payload or not any(each.index for each in found):
         return iter(())
     own = [found[job.output_of(group)] for group in plan.shards.column("group").tolist()]
     wanted = directory_file_names(own, plan.names)

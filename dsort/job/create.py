@@ -144,7 +144,7 @@ def _create_tasks(
     receipts."""
     on_the_way, prefix = _some_seal_on_finish(job), staged_prefix(job.job_id)
     result = job.pipeline.result
-    encoded = job.pipeline.carrier.is_columnar or result.is_view
+    encoded = job.pipeline.carrier.is_columnar or not job.found.movement.way.moves_payload
     unsized = [encoded or form.is_late for form in job.pipeline.outputs]
     for run in runs:
         pieces: list[OutputPiece] = []

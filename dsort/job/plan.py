@@ -217,7 +217,7 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
     """Warn if shards are mostly headers and padding, because members are small and the size of a
     shard does not count headers and padding."""
     targets = job.pipeline.targets
-    if job.pipeline.result.is_view:  # its files have no headers, and no padding
+    if not job.found.movement.way.moves_payload:  # its files have no headers, and no padding
         return
     if all(target.size_bytes is None or target.counts_file for target in targets):
         return

@@ -40,7 +40,7 @@ from dsort.moves.input_shard import INPUTS_FILE, InputShard, inputs_bytes
 from dsort.naming.names import directory_of, is_hidden, shortened
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions
-from dsort.pipeline.movement import WAYS
+from dsort.pipeline.movement import EVERY_WAY
 from dsort.results.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
 from dsort.results.journal import note_elsewhere
 from dsort.results.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
@@ -183,7 +183,7 @@ def _resolve_again(job: Job) -> None:
     # An earlier attempt divided index and spill into these partitions. But inputs that were mapped
     # then are mapped again only if they still fit.
     if known:
-        way = WAYS[known.movement]
+        way = EVERY_WAY[known.movement]
         if chosen.way.keeps_mappings or not way.keeps_mappings:
             job.found.movement = replace(chosen, way=way, partitions=known.partitions)
     if not job.attempt.retained(RESOLVED_FILE):  # only the report of an aborted attempt is there

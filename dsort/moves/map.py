@@ -118,25 +118,6 @@ class MapMove:
         self._parts.mapped.close()
 
 
-class ViewMove:
-    """Payload stays in the input shards, and views list where: creators get no bytes of it."""
-
-    skips_cache = False
-
-    def __init__(self, parts: WorkerParts) -> None:
-        self._parts = parts
-
-    def payloads(
-        self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
-    ) -> Generator[KeyedRows, None, None]:
-        """See :class:`~dsort.moves.base.Move`."""
-        for span in spans(runs):
-            yield KeyedRows(span, nodes[span.partition], self._parts)
-
-    def close(self) -> None:
-        """See :class:`~dsort.moves.base.Move`."""
-
-
 class MappedPayload:
     """Records as slices of the mapped input shards."""
 
@@ -196,16 +177,6 @@ class MappedPayload:
             self._node, OrderedRowsOf(self.partition, start, stop)
         )
         return ordered
-
-
-class KeyedRows(MappedPayload):
-    """The rows of one partition, with the keys of records."""
-
-    def _asked(self, start: int, stop: int) -> OrderedRows:
-        found: OrderedRows = self._nodes.ask(
-            self._node, OrderedRowsOf(self.partition, start, stop, with_keys=True)
-        )
-        return found
 
 
 def _numbers_in(source: Int32s) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,7 +54,7 @@ class Load(Struct, frozen=True):
     ``upload_bytes``, ``table_bytes``: the memory for uploads, and for the table of an input shard,
     that each worker needs besides its buffer. ``short_records``: records may be so short that
     their columns weigh as much as they do. ``turns_a_buffer``: a partition is planned to fill
-    1 / ``turns_a_buffer`` of a buffer.
+    1 / ``turns_a_buffer`` of a buffer. ``is_view``: a view is written, and no shards.
     """
 
     input_bytes: int
@@ -69,6 +69,7 @@ class Load(Struct, frozen=True):
     table_bytes: int = 0
     short_records: bool = False
     turns_a_buffer: int = PARTITIONS_A_BUFFER
+    is_view: bool = False
 
     @property
     def workers_a_node(self) -> int:
@@ -96,12 +97,14 @@ class Way(ABC):
 
     ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
     extraction writes payload to scratch. ``reads_ranges``: creators read inputs record by record.
+    ``moves_payload``: creators write payload, and not only where the payload is.
     """
 
     name: ClassVar[str]
     keeps_mappings: ClassVar[bool] = False
     spills: ClassVar[bool] = False
     reads_ranges: ClassVar[bool] = False
+    moves_payload: ClassVar[bool] = True
 
     @abstractmethod
     def refusal(self, load: Load) -> str:
@@ -196,8 +199,23 @@ class Spill(Way):
         return load.input_bytes + super().scratch_bytes(load)
 
 
+class View(Range):
+    """Creators list where records are in the inputs. Never chosen for shards."""
+
+    name = "view"
+    moves_payload = False
+
+    def refusal(self, load: Load) -> str:
+        return "records cannot be read by range: some inputs are compressed" if load.encoded else ""
+
+    def reason(self, load: Load) -> str:
+        return "a view points into its inputs, and moves no payload"
+
+
 WAYS: dict[str, Way] = {way.name: way for way in (Map(), Range(), Spill())}
 """The first way that is possible and has a reason is chosen. The last one always qualifies."""
+VIEW: Final = View()
+EVERY_WAY: Final = WAYS | {VIEW.name: VIEW}
 
 
 class MovementSizes(Struct, frozen=True):
@@ -253,7 +271,7 @@ def choose_movement(load: Load, forced: str = "auto") -> Movement:
         NotMappableError: the inputs cannot be moved as asked for.
         TooLittleMemoryError: the smallest working set does not fit.
     """
-    way, reason = _first_with_reason(load) if forced == "auto" else _asked_for(forced, load)
+    way, reason = _way(load, forced)
     load, buffer_bytes = _with_workers_that_fit(load)
     needed_bytes = COORDINATOR_BYTES + way.needed_bytes(load, buffer_bytes)
     return Movement(
@@ -269,20 +287,22 @@ def choose_movement(load: Load, forced: str = "auto") -> Movement:
     )
 
 
+def _way(load: Load, forced: str) -> tuple[Way, str]:
+    if forced == "auto" and not load.is_view:
+        return _first_with_reason(load)
+    way = VIEW if load.is_view else WAYS.get(forced)
+    if way is None:
+        raise SpecError(f"unknown move {forced}", hint=f"auto, {', '.join(WAYS)}")
+    if refusal := way.refusal(load):
+        raise NotMappableError(refusal)
+    return way, way.reason(load) if load.is_view else f"asked for: {forced}"
+
+
 def _first_with_reason(load: Load) -> tuple[Way, str]:
     for way in WAYS.values():
         if not way.refusal(load) and (reason := way.reason(load)):
             return way, reason
     raise AssertionError("the last movement is possible, and has a reason")
-
-
-def _asked_for(name: str, load: Load) -> tuple[Way, str]:
-    way = WAYS.get(name)
-    if way is None:
-        raise SpecError(f"unknown move {name}", hint=f"auto, {', '.join(WAYS)}")
-    if refusal := way.refusal(load):
-        raise NotMappableError(refusal)
-    return way, f"asked for: {name}"
 
 
 def _with_workers_that_fit(load: Load) -> tuple[Load, int]:

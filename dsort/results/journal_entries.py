@@ -13,7 +13,7 @@ from dsort.data.json_values import Count, Integer, checked
 from dsort.data.tally import Cases, Tally, tally_of
 from dsort.errors import InvariantError, JobConflictError, StorageError, damaged
 from dsort.naming.names import check_object_name
-from dsort.pipeline.movement import WAYS
+from dsort.pipeline.movement import EVERY_WAY
 from dsort.scratch.logs import ShardCreated
 from dsort.storage.routed import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
@@ -193,7 +193,7 @@ class JournalState(Struct):
         if any(at >= outputs for at in self.created):
             raise _damaged("it tells of an output shard that there is not")
         moved = self.movement
-        fits = moved.movement in WAYS and 1 <= moved.partitions <= PARTITIONS_MAX
+        fits = moved.movement in EVERY_WAY and 1 <= moved.partitions <= PARTITIONS_MAX
         if moved and not fits:
             raise _damaged("it moves payload in a way that there is not")
         planned = (place_of(row.name)[1] for row in self.planned.shards)

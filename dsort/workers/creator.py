@@ -97,9 +97,8 @@ class Creator:
             EncoderThreads(each.codec, each.level) if each.codec else NoEncoder()
             for each in setup.pipeline.outputs
         ]
-        way = "view" if setup.pipeline.result.is_view else setup.movement.way.name
         self._move = _move_of(
-            way,
+            setup.movement.way.name,
             WorkerParts(
                 setup.movement,
                 setup.pipeline.carrier,
@@ -198,9 +197,9 @@ class Creator:
     def _raw_sink(
         self, file: StagedFile, carrier: Container, schema: str, *, checks: bool
     ) -> RawSink:
-        if not self._pipeline.result.is_view:
+        if self._setup.movement.way.moves_payload:
             return RawSink(file, carrier, checks=checks)
-        from dsort.workers.view_sink import ViewSink  # loads PyArrow
+        from dsort.workers.view import ViewSink  # loads PyArrow
 
         return ViewSink(file, carrier, schema)
 
@@ -313,7 +312,7 @@ def _spill(parts: WorkerParts) -> Move:
 
 
 def _view(parts: WorkerParts) -> Move:
-    from dsort.moves.map import ViewMove
+    from dsort.workers.view import ViewMove
 
     return ViewMove(parts)
 
@@ -324,7 +323,7 @@ MOVE_OF_WAY: dict[str, Callable[[WorkerParts], Move]] = {
     "spill": _spill,
     "view": _view,
 }
-"""By the names of the ways in ``dsort.pipeline.movement``; and of views, whatever the way."""
+"""By the names of the ways in ``dsort.pipeline.movement``."""
 
 
 WINDOW_BYTES = 8 << 20

@@ -230,7 +230,7 @@ class _MovedFound(Found, kw_only=True):
     def movement(self, chosen: Movement) -> None:
         self.chosen = replace(
             chosen,
-            way=WAYS[self.moved.movement],
+            way=WAYS[self.moved.movement] if chosen.way.moves_payload else chosen.way,
             workers=self.moved.workers,
             partitions=self.moved.partitions,
             buffer_bytes=self.moved.buffer_bytes,

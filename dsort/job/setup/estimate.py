@@ -26,6 +26,8 @@ from dsort.storage.routed import BucketPlace, bucket_named, input_of, place_of
 
 HEADER_READ_BYTES = 4096
 """Bytes read of each member to find its header, if headers are far apart."""
+VIEW_RECORD_BYTES = 24
+"""The most bytes that a view takes for a shuffled record of 100 KB in a tar."""
 OWN_REQUESTS = Counter(get=1, head=12, list=9, put=12, create=1, part=1, complete=1, delete=4)
 """Requests of a job itself to the store of its outputs: lease, journal, manifest, and clean-up."""
 INPUT_REQUESTS = Counter(head=2, list=1)
@@ -68,7 +70,8 @@ def _add_inputs(job: Job, plan: Plan, moved: Counter[str], total_requests: Count
             moved["disk_read_bytes"] += total
         elif place.ref.is_directory and way.reads_ranges:
             headers = plan.members * HEADER_READ_BYTES if job.found.movement.hops else total
-            moved["disk_read_bytes"] += min(headers, total) * passes + total
+            payload = total if way.moves_payload else 0
+            moved["disk_read_bytes"] += min(headers, total) * passes + payload
         elif place.ref.is_directory:
             moved["disk_read_bytes"] += total * passes
         else:
@@ -97,11 +100,12 @@ def _add_store_inputs(
     requests.update(requests_of_lookups(len(sizes)))  # named at first, checked at the end
     requests.update(requests_of_lookups(len(sizes)))
     read_bytes *= passes
-    if job.found.movement.way.reads_ranges:
+    way = job.found.movement.way
+    if way.reads_ranges and way.moves_payload:
         # An upper bound, too: some of the neighbours that stay neighbours come by one request.
         requests.update(get=round((plan.records + plan.stored_bytes // FAR_READ_BYTES_MAX) * share))
         read_bytes += total
-    else:  # on disk, to be read again without a request
+    elif way.moves_payload:  # on disk, to be read again without a request
         moved["disk_written_bytes"] += int(sizes[sizes > buffer_bytes].sum()) * passes
     moved["store_read_bytes"] += read_bytes
     total_requests.update(requests)
@@ -131,8 +135,9 @@ def _add_spill(job: Job, plan: Plan, moved: Counter[str]) -> None:
 
 
 def _add_outputs(job: Job, plan: Plan, moved: Counter[str], total_requests: Counter[str]) -> None:
+    whole = job.found.movement.way.moves_payload
     outputs = (
-        (place_of(name)[0], shard.file_bytes)
+        (place_of(name)[0], shard.file_bytes if whole else shard.records * VIEW_RECORD_BYTES)
         for name, shard in zip(plan.names, plan.shards, strict=True)
     )
     for place, sizes in _sizes_by_place(job.buckets.output_places, outputs):

@@ -105,8 +105,6 @@ def movement_for(job: Job) -> Movement:
             f"{-(-least >> 20)} MiB, the least, and moves records through the disk",
         )
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
-    if job.pipeline.result.is_view:
-        forced = "range"  # whose index points into the inputs; payload stays there
     try:
         load = Load(
             input_bytes=input_bytes,
@@ -120,12 +118,10 @@ def movement_for(job: Job) -> Movement:
             upload_bytes=uploads,
             table_bytes=table.size_bytes,
             short_records=short,
+            is_view=job.pipeline.result.is_view,
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
-        chosen = choose_movement(load, forced)
-        if job.pipeline.result.is_view:
-            chosen = replace(chosen, reason="a view points into its inputs, and moves no payload")
-        return _settled(job, chosen, values_stay=values_stay)
+        return _settled(job, choose_movement(load, forced), values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
             "no way to move records takes less: give the job more (--max-memory, ulimit -v), or "
@@ -198,8 +194,6 @@ def scratch_free(place: Path) -> int:
 def _why_no_range(job: Job, *, encoded: bool) -> str:
     """Why records cannot be read by range as they are written; "" if they can."""
     pipeline = job.pipeline
-    if pipeline.result.is_view:  # the rules of specs have checked all but the names of shards
-        return "some inputs are compressed" if encoded else ""
     containers = {*pipeline.reading.containers, pipeline.carrier}
     if pipeline.makes_records or pipeline.reading.makes_shards:
         return "records are made on the way, and are in no input as they are written"
@@ -375,7 +369,7 @@ def check_output_space(job: Job, total_bytes: int) -> None:
     if job.attempt.is_resumed or job.pipeline.encodes:
         return  # planned sizes are those before the codec
     expected = sum(shard.size_bytes for shard in job.inputs)
-    if total_bytes > expected:
+    if total_bytes > expected and job.found.movement.way.moves_payload:
         # Spilled data is removed as outputs are written.
         spilled = job.found.movement.sizes.scratch_bytes if _shares_disk(job) else 0
         _need_for_outputs(job, total_bytes, beside=-spilled)
@@ -391,7 +385,7 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
             shares[target.place] += fraction
     elif len(shares) == 1:
         shares[""] = 1.0
-    for place, share in () if job.pipeline.result.is_view else shares.items():
+    for place, share in shares.items():
         bucket = bucket_named(job.buckets.outputs, place)
         free = bucket.free_bytes()
         if free is not None:
@@ -401,6 +395,8 @@ def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
 
 def _outputs_bytes(job: Job, total_bytes: int) -> int:
     """About how many bytes the outputs take, for inputs of ``total_bytes``."""
+    if not job.found.movement.way.moves_payload:
+        return 0
     encoded = job.found.movement.sizes.encoded_inputs
     if job.pipeline.encodes:
         return total_bytes if encoded else 0  # how much plain inputs shrink is not known

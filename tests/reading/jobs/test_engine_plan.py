@@ -221,6 +221,17 @@ def test_bytes_of_files_are_those_that_a_job_then_reads_and_writes(
     assert planned.requests == {}
 
 
+def test_a_view_reads_no_payload_and_writes_a_few_bytes_a_record(tmp_path: Path) -> None:
+    make_inputs(tmp_path, shards=3, records=400, payload_bytes=1 * KIB)
+    spec = spec_of(algorithm=SEEDED, output="view")
+    planned = estimate(spec, tmp_path, Moved())
+    inputs = sum(each.stat().st_size for each in (tmp_path / "in").iterdir())
+    found = bytes_of(lambda: run_inline(spec, tmp_path, Moved()))
+    assert inputs <= planned.disk_read_bytes < inputs * (1 + ABOUT)
+    assert found["rchar"] < 2 * planned.disk_read_bytes
+    assert planned.disk_written_bytes < inputs / 20
+
+
 @pytest.mark.disk
 def test_what_is_mapped_is_read_from_the_disk_once(tmp_path: Path) -> None:
     make_inputs(tmp_path, shards=3, records=20, payload_bytes=100 * KIB)

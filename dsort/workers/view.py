@@ -1,15 +1,49 @@
-"""The sink of a view: writes which ranges of input shards an output shard has, and no payload."""
+"""The move and the sink of a view: write which ranges of input shards an output shard has."""
 
 from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
 
 from dsort.containers.base import Container
 from dsort.containers.view import ViewRows, ViewWriter
 from dsort.data.index import KEYS, RANGES, SHARD
-from dsort.moves.base import RecordPayload
+from dsort.moves.base import RecordPayload, RowRun, WorkerParts, spans
+from dsort.moves.map import MappedPayload
+from dsort.scratch.requests import OrderedRowsOf
+from dsort.scratch.tables import OrderedRows
 from dsort.workers.sinks import ContentCheck, RawSink, StagedFile
 from dsort.workers.tasks import OutputPiece
+
+
+class KeyedRows(MappedPayload):
+    """The rows of one partition, with the keys of records."""
+
+    def _asked(self, start: int, stop: int) -> OrderedRows:
+        found: OrderedRows = self._nodes.ask(
+            self._node, OrderedRowsOf(self.partition, start, stop, with_keys=True)
+        )
+        return found
+
+
+class ViewMove:
+    """Payload stays in the input shards, and views list where: creators get no bytes of it."""
+
+    skips_cache = False
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self._parts = parts
+
+    def payloads(
+        self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
+    ) -> Generator[KeyedRows, None, None]:
+        """See :class:`~dsort.moves.base.Move`."""
+        for span in spans(runs):
+            yield KeyedRows(span, nodes[span.partition], self._parts)
+
+    def close(self) -> None:
+        """See :class:`~dsort.moves.base.Move`."""
 
 
 class ViewSink(RawSink):
