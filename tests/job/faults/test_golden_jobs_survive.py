@@ -25,6 +25,7 @@ DIES: Final = (
     "`join`",
     "`mix` + `stratify`",
     "outputs in two buckets",
+    "`like` another result",
 )
 POINTS: Final = (
     "lease:take",

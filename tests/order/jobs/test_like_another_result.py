@@ -12,12 +12,26 @@ import pytest
 
 import dsort
 from dsort.api import plan, run, verify
-from dsort.errors import DuplicateError, InputError, KeyMapError, SpecError
+from dsort.errors import (
+    ChangedInputError,
+    DsortError,
+    DuplicateError,
+    InputError,
+    KeyMapError,
+    MissingShardError,
+    SpecError,
+    StorageError,
+)
 from dsort.loader import Loader
 from dsort.options import RunOptions
+from dsort.result_order import RECORDS_MAX
+from dsort.storage.network_policy import FetchPolicy
 from tests.support.commands import CommandLine
+from tests.support.coordinators import Coordinators
 from tests.support.datasets import Member, Shard, write_shards
+from tests.support.fault_points import PointFault, arm
 from tests.support.refusals import raises
+from tests.support.surviving import job_in
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -72,7 +86,7 @@ def keys_of(report: Any, root: Path) -> Mapping[str, list[str]]:
     return {name: list(data.shard(at).keys) for at, name in enumerate(data.shards)}
 
 
-@pytest.mark.parametrize("move", ["map", "spill"])
+@pytest.mark.parametrize("move", ["map", "spill", "range"])
 @pytest.mark.parametrize("ours", ["shards", "view"])
 @pytest.mark.parametrize("theirs", ["shards", "view"])
 def test_shards_have_the_names_and_keys_of_the_other_result(
@@ -192,6 +206,97 @@ def test_a_summary_names_the_result_in_place_of_an_algorithm(
     shown = cli("show", report.job_id, "--bucket", "b-out").out
     (line,) = [line for line in shown.splitlines() if "a-out" in line]
     assert line.split()[:3] == ["algorithm", "as", "in"]
+
+
+@pytest.mark.parametrize("changed", ["nothing", "the order"])
+def test_a_job_is_resumed_unless_the_result_changed(
+    tmp_path: Path, begun: Coordinators, changed: str
+) -> None:
+    shuffled(tmp_path, output_shard_records=30)
+    bucket(tmp_path / "b", KEYS, shards=3, extension="txt", seed=2)
+    spec = json.dumps({"input_bck": "b", "output_bck": "b-out", "like": "a-out"})
+    points = arm(tmp_path / "points", PointFault("plan:start", 1, "kill"))
+    assert begun.run(tmp_path, "start", "-f", spec, "--workers", "1", points=points).code == -9
+    if changed == "the order":  # as long as before, and of as many records
+        one, other = (tmp_path / "a-out" / "new" / f"shard-00{at}.tar" for at in range(2))
+        there = one.read_bytes(), other.read_bytes()
+        one.write_bytes(there[1])
+        other.write_bytes(there[0])
+    job_id = job_in(tmp_path / "b-out")
+    if changed == "nothing":
+        report = dsort.resume(job_id, "b-out", options=options(tmp_path))
+        assert [len(keys) for keys in keys_of(report, tmp_path).values()] == [30, 30]
+        return
+    with pytest.raises(ChangedInputError):
+        dsort.resume(job_id, "b-out", options=options(tmp_path))
+
+
+def broken(manifest: dict[str, Any], how: str) -> bytes:
+    shard = manifest["outputs"][0]
+    if how == "cut":
+        return json.dumps(manifest).encode()[:-40]
+    if how == "of another format":
+        manifest["manifest"] = 99
+    elif how == "names a file outside":
+        shard["name"] = "../b/txt-0.tar"
+    elif how == "says less than none":
+        shard["records"] = -1
+    return json.dumps(manifest).encode()
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("cut", InputError),
+        ("of another format", InputError),
+        ("names a file outside", StorageError),
+        ("says less than none", InputError),
+    ],
+)
+def test_a_manifest_that_is_damaged_or_foreign_is_refused(
+    tmp_path: Path, how: str, error: type[DsortError]
+) -> None:
+    first = shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    path = tmp_path / "a-out" / first.manifest_name
+    path.write_bytes(broken(json.loads(path.read_bytes()), how))
+    with pytest.raises(error):
+        alike(tmp_path)
+    assert not (tmp_path / "b-out").exists()
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_manifest_with_another_number_of_records_is_refused(tmp_path: Path, more: int) -> None:
+    first = shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    path = tmp_path / "a-out" / first.manifest_name
+    manifest = json.loads(path.read_bytes())
+    manifest["outputs"][0]["records"] += more
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ChangedInputError) as caught:
+        alike(tmp_path)
+    assert manifest["outputs"][0]["name"] in caught.value.message
+
+
+def test_a_result_of_too_many_records_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    first = shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    path = tmp_path / "a-out" / first.manifest_name
+    manifest = json.loads(path.read_bytes())
+    manifest["outputs"][0]["records"] = RECORDS_MAX
+    path.write_text(json.dumps(manifest))
+    (tmp_path / "a-out" / manifest["outputs"][1]["name"]).unlink()
+    with pytest.raises(InputError) as caught:
+        alike(tmp_path)
+    assert not isinstance(caught.value, MissingShardError)
+
+
+def test_a_spec_that_came_over_the_network_names_no_result(tmp_path: Path) -> None:
+    shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS, shards=2, extension="txt", seed=2)
+    spec = {"input_bck": "b", "output_bck": "b-out", "like": "a-out"}
+    with pytest.raises(InputError):
+        run(spec, options=options(tmp_path, fetch=FetchPolicy()))
 
 
 def test_verify_finds_that_the_other_result_has_another_order(tmp_path: Path) -> None:

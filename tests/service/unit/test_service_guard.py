@@ -100,6 +100,12 @@ def test_a_bucket_elsewhere_is_forbidden(root: Path, field: str, bucket: Any) ->
     assert "secret" not in str(caught.value)
 
 
+def test_a_spec_names_no_result_of_another_job(root: Path) -> None:
+    with pytest.raises(ForbiddenError) as caught:
+        check(root, {"output_format": None, "output_shard_size": None, "like": "in"})
+    assert str(caught.value).startswith("like")
+
+
 BUCKETS = (
     *("../in", "/etc", "in/../../secret", "file:///data/../etc", "file:///data/%2e%2e/etc"),
     *(".dsort", "in/.dsort/20260101", "s3://bucket/.dsort/x", "in\0x", "in\x1bx"),
