@@ -115,8 +115,7 @@ def _after_deaths(bucket: Bucket, view_id: str) -> JobReport | None:
 
 
 def _of_dead(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
-    """The journal of a materialization that died: it has a plan, and unlike that of a job, no
-    inputs. None for anything else."""
+    """The journal of a materialization that died; None for anything else."""
     job_id = directory.job_id
     if not directory.has_journal or read_hold(bucket, job_id).live:
         return None
@@ -125,7 +124,7 @@ def _of_dead(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
         state.check()
     except (InvariantError, JobConflictError, StorageError):
         return None  # left for `dsort gc`
-    return state if state.planned and not state.has_inputs else None
+    return state if state.materializes else None
 
 
 def _end(bucket: Bucket, job_id: str, state: JournalState) -> bool:

@@ -54,7 +54,8 @@ class Unfinished(Struct, frozen=True):
     @property
     def resumable(self) -> bool:
         """Whether the job is dead and can be resumed."""
-        return self.state is not None and not self.hold.live
+        state, live = self.state, self.hold.live
+        return state is not None and not (live or state.materializes)
 
     def to_dict(self) -> dict[str, object]:
         """The job in JSON types."""

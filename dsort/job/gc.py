@@ -252,6 +252,9 @@ def _xxh3(bucket: Bucket, name: str) -> str:
     return digest.hexdigest()
 
 
+_COPIED = "a materialization that died; the next `dsort materialize` into the bucket removes it"
+
+
 class _Search(Struct):
     bucket: Bucket
     machine: Machine
@@ -265,16 +268,17 @@ class _Search(Struct):
             if is_elsewhere(each) and not is_note_alone(each):
                 continue  # it is cleaned up from the bucket that it is in
             if each.objects and not self._is_live(each.job_id):
-                resumable = each.has_journal and not each.has_manifest
+                died = each.has_journal and not each.has_manifest
+                copied = died and _journal(self.bucket, each).materializes
                 yield Garbage(
                     kind="job",
                     where=job_directory(each.job_id),
-                    what=_what_is_left(each),
+                    what=_COPIED if copied else _what_is_left(each),
                     job_id=each.job_id,
                     objects=each.objects,
                     size_bytes=each.size_bytes,
                     age_s=self._age_s(each.newest_ns),
-                    resumable=resumable,
+                    resumable=died and not copied,
                 )
 
     def files(self) -> Iterator[Garbage]:

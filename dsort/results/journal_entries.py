@@ -147,6 +147,12 @@ class JournalState(Struct):
     worker_last: int = -1
     attempts: int = 0
 
+    @property
+    def materializes(self) -> bool:
+        """Whether it is the journal of a materialization: that has a plan and, unlike a job, no
+        inputs."""
+        return bool(self.planned) and not self.has_inputs
+
     def begin_attempt(self, attempt: int) -> None:
         """The events that follow belong to ``attempt``."""
         self.attempts = max(self.attempts, attempt)

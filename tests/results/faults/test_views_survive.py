@@ -105,6 +105,10 @@ def test_gc_removes_what_a_killed_materialize_named(begun: Coordinators, here: P
     assert len(files_of(here / "made")) == 3
     ended = begun.run(here, "resume", job_in(here / "made"), "--bucket", "made")
     assert ended.code == JobConflictError.exit_code
+    for command in (("gc", "made", "--older-than", "0s"), ("show", "--bucket", "made")):
+        ended = begun.run(here, *command)
+        assert "dsort resume" not in ended.out
+        assert ("dsort materialize" in ended.out) is (command[0] == "gc")
     ended = begun.run(here, "gc", "made", "--older-than", "0s", "--remove")
     assert ended.code == 0, ended.err
     assert [path for path in (here / "made").rglob("*") if path.is_file()] == []
