@@ -355,7 +355,7 @@ def input_schema(job: Job) -> str:
 
 def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Container:
     """``container`` with the schema in the file beside the shard ``name``, if there is one: nothing
-    else describes its records."""
+    else describes its records. ``SchemaError`` if it is damaged."""
     schemas = container.schemas
     if not schemas or not schemas.file:
         return container
@@ -363,8 +363,10 @@ def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Conta
     try:
         found = read_small(bucket, file, bytes_max=FILE_BYTES_MAX)
         return container.with_schema(schemas.in_file(found))
-    except (ObjectNotFoundError, ValueError):
+    except ObjectNotFoundError:
         return container
+    except ValueError as error:
+        raise SchemaError(f"{file} in {bucket.uri} cannot be used: {error}") from None
 
 
 def agreed_schema(job: Job, extraction: Extraction) -> str:

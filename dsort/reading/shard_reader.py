@@ -13,7 +13,7 @@ from dsort.containers.base import Container, ContainerOptions
 from dsort.containers.codecs.decoding import DecodingRules
 from dsort.containers.registry import container_of
 from dsort.data.members import MemberTable, ScanNotes
-from dsort.errors import ShardEndError
+from dsort.errors import SchemaError, ShardEndError
 from dsort.job.plan import with_schema_beside
 from dsort.moves.input_shard import ShardBytes
 from dsort.moves.payload_files import PayloadBuffer
@@ -38,14 +38,17 @@ class ShardReader:
         options: ContainerOptions | None = None,
         *,
         memory_max_bytes: int | None = None,
+        needs_schema: bool = True,
     ) -> None:
         """``options``: how the job reads its shards. ``memory_max_bytes``: the available memory, of
         which the window of a decoder may take one ``WINDOW_SHARE``-th; None:
-        ``MEMORY_BYTES_DEFAULT``."""
+        ``MEMORY_BYTES_DEFAULT``. ``needs_schema``: whether a damaged file of a schema is an error,
+        as it is unless records are compared as they are."""
         self._options = options or ContainerOptions()
         self._buffer = PayloadBuffer(buffer_bytes)
         self._window_bytes = (memory_max_bytes or MEMORY_BYTES_DEFAULT) // WINDOW_SHARE
         self._stop = stop
+        self._needs_schema = needs_schema
         self.bytes_read = 0
 
     @contextmanager
@@ -57,11 +60,16 @@ class ShardReader:
         container: Container | None = None,
     ) -> Iterator[ShardBytes]:
         """The bytes of one shard. Only one shard may be open at a time. ``container``: None for
-        that of the shard's name, with the options of this reader."""
+        that of the shard's name, with the options of this reader. ``SchemaError`` if the file
+        beside the shard that has its schema is damaged."""
         self.heed_stop()
         with bucket.open(name) as source:
             container = container or container_of(name).with_options(self._options)
-            container = with_schema_beside(container, bucket, name)
+            try:
+                container = with_schema_beside(container, bucket, name)
+            except SchemaError:
+                if self._needs_schema:
+                    raise
             counted = _Counted(source, self)
             shard = ShardBytes(
                 name,

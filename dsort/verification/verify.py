@@ -201,6 +201,7 @@ class _Verification:
             stop,
             container_options(manifest.spec),
             memory_max_bytes=options.memory_max_bytes,
+            needs_schema=False,
         )
         given = load_places(manifest.spec, options) or load_keymap(manifest.spec, Tally())
         inputs = [shard.name for shard in manifest.inputs]

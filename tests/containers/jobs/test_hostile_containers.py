@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import dsort
 from dsort import api
 from dsort.containers.litdata import CONFIG_BYTES_MAX
 from dsort.containers.mds import MDS
@@ -318,6 +319,19 @@ def test_an_index_over_its_limit_is_refused_by_name_before_it_is_read(tmp_path: 
         assert tracemalloc.get_traced_memory()[1] < FILE_BYTES_MAX >> 4
     finally:
         tracemalloc.stop()
+
+
+def test_readers_say_that_an_index_is_damaged_and_verify_lists_it(tmp_path: Path) -> None:
+    _, spec = chunks_with_an_index(tmp_path)
+    report, options = run_inline(spec, tmp_path), RunOptions(root=tmp_path)
+    (tmp_path / "out" / "index.json").write_bytes(b"{")
+    data = dsort.Dataset(str(tmp_path / "out"), options=options, cache="")
+    with pytest.raises(SchemaError) as caught:
+        data[0]
+    assert "index.json in" in caught.value.message
+    manifest = (tmp_path / "out" / (report.manifest_name or "")).read_bytes()
+    problems = api.verify(manifest, options=options).problems
+    assert [(each.kind, each.shard) for each in problems] == [("index", "index.json")]
 
 
 def test_a_config_over_its_limit_is_refused_by_the_name_of_its_index(tmp_path: Path) -> None:
