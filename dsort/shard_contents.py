@@ -161,7 +161,7 @@ class ShardContents:
         if self._scanned is None:
             scanned = self._shard.members()
             members = scanned  # whose entries say how they are compressed
-            if members.compressed_bytes is None:
+            if not members.has_compressed:
                 members = bare_of(self._shard, scanned)
             self._scanned = members, form_records(members, "keep")
         return self._scanned

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import numpy as np
 from msgspec import Struct, field
@@ -81,6 +81,9 @@ class OwnRecords(Struct, frozen=True, eq=False):
         return replace(self, key_bytes=known, record_of=None)
 
 
+NOT_COMPRESSED: Final = np.zeros(0, np.int64)
+
+
 class MemberTable(Struct, frozen=True, eq=False):
     """The members of one shard, one row each, in shard order.
 
@@ -107,13 +110,18 @@ class MemberTable(Struct, frozen=True, eq=False):
     entries: BytesColumn | None = None  # each member's entry in a listing at the end of the shard
     tails: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType({}))
     own: OwnRecords = OwnRecords()
-    compressed_bytes: Int64s | None = None
+    compressed_bytes: Int64s = NOT_COMPRESSED
     """The length of each payload in the shard, from ``payload_start`` on, if it is compressed
-    there; ``payload_bytes`` is its decompressed length. -1: this one is not compressed. None: none
-    is."""
+    there; ``payload_bytes`` is its decompressed length. -1: this one is not compressed. Without
+    rows: none is."""
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def has_compressed(self) -> bool:
+        """Whether some payload is compressed in the shard."""
+        return len(self.compressed_bytes) > 0
 
     def with_rows_again(self, rows: Int64s) -> MemberTable:
         """The table, with the ``rows`` repeated behind it."""
@@ -122,7 +130,7 @@ class MemberTable(Struct, frozen=True, eq=False):
         columns: dict[str, Any] = {
             name: np.append(values, values[rows])
             for name in _COLUMNS
-            if (values := getattr(self, name)) is not None
+            if len(values := getattr(self, name))
         }
         extras: dict[str, Any] = {
             name: RowBytes(BytesColumn.concat([odd, odd.take(rows)]))

@@ -28,11 +28,11 @@ BARE = BareContainer()
 def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
     """Make a bare table of a scanned shard. If members are compressed, decompress ``shard``.
     ``CorruptShardError`` if a payload does not match its checksum in the shard."""
-    if members.compressed_bytes is None:
-        shard.check_payloads(members)
-    else:
+    if members.has_compressed:
         members = shard.decompress(members)
         shard.container = BARE
+    else:
+        shard.check_payloads(members)
     return bare_of(shard, members)
 
 

@@ -18,7 +18,7 @@ from dsort.containers.base import Container, drive
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, DecodingRules
 from dsort.containers.registry import codec_of, container_of, refuse_misnamed
 from dsort.data.columns import BytesColumn, Int64s
-from dsort.data.members import MemberTable, bare_table
+from dsort.data.members import NOT_COMPRESSED, MemberTable, bare_table
 from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, CorruptShardError, InvariantError, StorageError
 from dsort.moves.header_reads import HOP_BYTES, HoppedShard
@@ -99,24 +99,33 @@ class ShardBytes:
         self._window_bytes = min(buffer.size_bytes, WINDOW_BYTES_MAX)
         hops = isinstance(source, HoppedShard)
         self._scan_bytes = HOP_BYTES if hops else self._window_bytes
-        self.whole: memoryview | None = None
+        self._let_go()
         if self.codec is not None:
             return
-        self.whole = source.mapping() if mapped else None
-        self.is_mapped = self.whole is not None
-        if hops:
+        mapping = source.mapping() if mapped else None
+        if mapping is not None:
+            self._hold(mapping)
+            self.is_mapped = True
+        elif hops:
             return
-        if self.whole is None and self.size_bytes <= buffer.size_bytes:
-            self.whole = buffer.view(self.size_bytes)
+        elif self.size_bytes <= buffer.size_bytes:
+            self._hold(buffer.view(self.size_bytes))
             self._read_run(self.whole, 0)
             source.forget()  # its bytes are in the buffer
         # A store would have to send the shard twice: the first reading leaves a copy.
-        elif self.whole is None and spool is not None and not source.rereads_cheaply:
+        elif spool is not None and not source.rereads_cheaply:
             self._source = Spool(source, spool)
+
+    def _hold(self, whole: memoryview) -> None:
+        """All bytes of the shard are in memory, in ``whole``."""
+        self.whole, self.is_whole = whole, True
+
+    def _let_go(self) -> None:
+        self.whole, self.is_whole = memoryview(b""), False
 
     def close(self) -> None:
         """Release the view, and close a spool. The source is closed by its opener."""
-        self.whole = None
+        self._let_go()
         if isinstance(self._source, (Spool, DecodedFile, Chain)):
             self._source.close()
 
@@ -137,7 +146,7 @@ class ShardBytes:
 
     def _scanned(self, container: Container, begin: int) -> MemberTable:
         """The members of a shard of ``container`` from byte ``begin`` to the end."""
-        if self.whole is not None:
+        if self.is_whole:
             return container.scan(self.name, self.whole[begin:])
 
         def read(offset: int, size: int) -> memoryview:
@@ -185,7 +194,7 @@ class ShardBytes:
         )
         self.size_bytes = decoded.size_bytes
         if decoded.file is None:
-            self.whole = self._buffer.view(self.size_bytes)
+            self._hold(self._buffer.view(self.size_bytes))
         else:
             self._source = decoded.file
         self._stored.forget()  # it is not read again
@@ -195,7 +204,7 @@ class ShardBytes:
         """A few bytes of the shard."""
         if length <= 0:
             return b""
-        if self.whole is not None:
+        if self.is_whole:
             return bytes(self.whole[start : start + length])
         data = bytearray(length)
         self._source.read_into(memoryview(data), start)
@@ -204,7 +213,7 @@ class ShardBytes:
     def ranges(self, starts: Int64s, lengths: Int64s) -> BytesColumn:
         """The ranges of the shard at ``starts``, with ``lengths`` of a few bytes each."""
         count = len(starts)
-        if self.whole is None or count < 2:
+        if not self.is_whole or count < 2:
             pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
             return BytesColumn.of([self.at(start, length) for start, length in pairs])
         segments = Segments(np.arange(count + 1), starts, lengths, np.zeros(0, np.uint8))
@@ -218,11 +227,7 @@ class ShardBytes:
         start = int(members.payload_start[row])
         if start < 0:
             return members.literals[row]
-        if (
-            self.whole is not None
-            and members.compressed_bytes is None
-            and self.container.payloads is None
-        ):
+        if self.is_whole and self._is_plain(members):
             return bytes(self.whole[start : start + int(members.payload_bytes[row])])
         return b"".join(self.payload(members, row))
 
@@ -230,12 +235,14 @@ class ShardBytes:
         """The payloads of some of the shard's ``members``. ``CorruptShardError`` if one is
         damaged."""
         starts = members.payload_start[rows]
-        whole = self.whole
-        plain = members.compressed_bytes is None and self.container.payloads is None
-        if whole is None or not plain or (starts < 0).any():
+        if not (self.is_whole and self._is_plain(members)) or (starts < 0).any():
             return [self.content(members, row) for row in rows]
         stops = (starts + members.payload_bytes[rows]).tolist()
-        return [bytes(whole[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
+        return [bytes(self.whole[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
+
+    def _is_plain(self, members: MemberTable) -> bool:
+        """Whether the payloads of ``members`` are as the shard has them, without checksums."""
+        return not (members.has_compressed or self.container.payloads)
 
     def check_payloads(self, members: MemberTable) -> None:
         """``CorruptShardError`` unless all payloads of ``members`` that are not compressed match
@@ -293,7 +300,7 @@ class ShardBytes:
         self._source, self.size_bytes, self.is_as_stored = file, total, False
         self._is_checked = True
         if 0 < total <= self._buffer.size_bytes:
-            self.whole = self._buffer.view(total)
+            self._hold(self._buffer.view(total))
             file.read_into(self.whole, 0)
         start = np.cumsum(members.payload_bytes) - members.payload_bytes
         return replace(
@@ -301,12 +308,12 @@ class ShardBytes:
             payload_start=start,
             range_start=start,
             range_length=members.payload_bytes,
-            compressed_bytes=None,
+            compressed_bytes=NOT_COMPRESSED,
         )
 
     def tail(self) -> Tail:
         """A ``Tail`` for bytes that are to follow those of the shard."""
-        fits = self.whole is not None and not self.is_mapped
+        fits = self.is_whole and not self.is_mapped
         return Tail(self.name, self._buffer, self._spool, self.size_bytes, fits)
 
     def grow(self, tail: Tail, container: Container) -> MemberTable:
@@ -315,10 +322,10 @@ class ShardBytes:
         Closing the shard closes ``tail``."""
         begin, file = self.size_bytes, tail.file
         if file is None:
-            assert self.whole is not None
-            self.whole = self._buffer.view(begin + tail.size_bytes)
+            self._hold(self._buffer.view(begin + tail.size_bytes))
         else:
-            self._source, self.whole = Chain(self._kept(), begin, file), None
+            self._source = Chain(self._kept(), begin, file)
+            self._let_go()
         self.size_bytes, self.is_as_stored = begin + tail.size_bytes, False
         self.container, self.codec = container, None
         self._is_decoded = self._is_checked = True
@@ -326,14 +333,14 @@ class ShardBytes:
 
     def fill(self, view: memoryview, start: int) -> None:
         """Fill ``view`` with the bytes of the shard from ``start`` on."""
-        if self.whole is not None:
+        if self.is_whole:
             view[:] = self.whole[start : start + len(view)]
         else:
             self._source.read_into(view, start)
 
     def _kept(self) -> ReadObject | Spool | DecodedFile | Chain:
         """The bytes of the shard, in a place that stays valid when the buffer is used again."""
-        if self.whole is None:
+        if not self.is_whole:
             return self._source
         file = DecodedFile(self.name, self._spool)
         file.append(self.whole)
@@ -343,7 +350,7 @@ class ShardBytes:
         """The payload of one of the shard's ``members``, in pieces. Raises ``CorruptShardError`` by
         the end of the last piece."""
         start, length = int(members.payload_start[row]), int(members.payload_bytes[row])
-        if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
+        if members.has_compressed and members.compressed_bytes[row] >= 0:
             return self._decompressed(members, row)
         payloads = self.container.payloads
         reported = payloads.checksum(members, row) if payloads is not None else None
@@ -364,7 +371,6 @@ class ShardBytes:
 
     def _decompressed(self, members: MemberTable, row: int) -> Iterator[bytes]:
         payloads = self.container.payloads
-        assert members.compressed_bytes is not None
         assert payloads is not None
         start, length = int(members.payload_start[row]), int(members.compressed_bytes[row])
         try:
@@ -382,7 +388,7 @@ class ShardBytes:
 
     def range(self, start: int, length: int) -> Iterator[memoryview]:
         """Yield ``length`` bytes of the shard from ``start`` on, in order, a buffer at a time."""
-        if self.whole is not None:
+        if self.is_whole:
             yield self.whole[start : start + length]
             return
         yield from self._buffer.windows(self._source, start, length, self._window_bytes)
@@ -392,7 +398,7 @@ class ShardBytes:
         until the next. For a record that is too large for the buffer, yield a window without rows:
         the record has to be read with :meth:`stream`."""
         count = len(segments.offsets) - 1
-        if self.whole is not None:
+        if self.is_whole:
             if count:
                 yield Window(0, count, self.whole, 0)
             return

@@ -273,10 +273,10 @@ class Shard(ClosesOnExit, Sequence[Record]):
         index, odd, rows = self._known, None, np.zeros(0, np.int64)
         if index is None:
             members = whole_members(shard)
-            if members.compressed_bytes is None:
+            if not members.has_compressed:
                 members = bare_of(shard, members)
             index, rows = RecordIndex.of(members)
-            is_decoded = shard.codec is not None or members.compressed_bytes is not None
+            is_decoded = shard.codec is not None or members.has_compressed
             if is_decoded or shard.container.payloads or bool((index.start < 0).any()):
                 odd = members
         self._check_count(len(index))
@@ -305,7 +305,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         if self._table is not None or self._open_bytes().codec is not None:
             return None
         odd, rows = self._contents.odd, self._contents.rows
-        if odd is not None and odd.compressed_bytes is not None:
+        if odd is not None and odd.has_compressed:
             return None if bool((odd.compressed_bytes[rows] >= 0).any()) else self._contents.index
         return self._contents.index
 
@@ -374,7 +374,6 @@ class Shard(ClosesOnExit, Sequence[Record]):
         """The payload of a compressed row, up to byte ``stop`` at least. Decompression stops there,
         so that a few bytes that inflate to many do not fill memory. Raises
         ``CorruptShardError``."""
-        assert members.compressed_bytes is not None
         start, stored = int(members.payload_start[row]), int(members.compressed_bytes[row])
         pieces = (
             self._range(at, min(PIECE_BYTES, start + stored - at))
@@ -461,7 +460,7 @@ def _buffer_bytes(name: str, container: Container) -> int:
 
 
 def _is_compressed(members: MemberTable, row: int) -> bool:
-    return members.compressed_bytes is not None and int(members.compressed_bytes[row]) >= 0
+    return members.has_compressed and int(members.compressed_bytes[row]) >= 0
 
 
 def _text(name: bytes) -> str:

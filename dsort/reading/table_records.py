@@ -214,7 +214,7 @@ class _Source:
         self.size_bytes = shard.size_bytes
 
     def whole(self) -> memoryview | None:
-        return self._shard.whole
+        return self._shard.whole if self._shard.is_whole else None
 
     def read(self, offset: int, length: int) -> bytes:
         return self._shard.at(offset, min(length, self.size_bytes - offset))

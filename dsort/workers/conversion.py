@@ -33,10 +33,13 @@ from dsort.workers.tasks import WorkerSetup
 
 
 class _Readable(Protocol):
-    """A shard whose payloads can be read. ``whole``: all its bytes, if they are in memory."""
+    """A shard whose payloads can be read. ``whole``: all its bytes, if ``is_whole``."""
 
     @property
-    def whole(self) -> memoryview | None: ...
+    def whole(self) -> memoryview: ...
+
+    @property
+    def is_whole(self) -> bool: ...
 
     def range(self, start: int, length: int) -> Iterator[memoryview]: ...
 
@@ -67,7 +70,7 @@ class ShardPayloads:
     def each(self, rows: Int64s) -> Iterator[Iterable[memoryview | bytes]]:
         """The payloads of ``rows``, each in pieces: 0.2 µs a row where the shard is in memory."""
         whole, literals = self._shard.whole, self._members.literals
-        if whole is None:
+        if not self._shard.is_whole:
             yield from map(self.pieces, rows.tolist())
             return
         starts = self._members.payload_start[rows]
@@ -81,7 +84,7 @@ class ShardPayloads:
         """The checksum of each of ``rows``, continued from the one in ``begun``: 0.3 µs a row plus
         ``update`` itself, where the shard is in memory."""
         whole, starts = self._shard.whole, self._members.payload_start[rows]
-        if whole is not None and bool((starts >= 0).all()):
+        if self._shard.is_whole and bool((starts >= 0).all()):
             stops = (starts + self._members.payload_bytes[rows]).tolist()
             payloads = map(whole.__getitem__, map(slice, starts.tolist(), stops))
             return np.fromiter(map(update, payloads, begun.tolist()), np.uint32, len(rows))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -50,6 +50,8 @@ class _Held(Struct, frozen=True):
     """Bytes in memory that ``ShardPayloads`` can read like a shard."""
 
     whole: memoryview
+
+    is_whole: ClassVar[bool] = True
 
     def range(self, start: int, length: int) -> Iterator[memoryview]:
         """Yield the bytes of one range."""

@@ -238,7 +238,7 @@ class Extractor:
         if self._rows is not None:
             self._rows.write(task, index)
         else:
-            in_memory = shard.whole is not None
+            in_memory = shard.is_whole
             self._writer.write(task.stage, task.shard, index, shard, in_memory=in_memory)
         done[0] = replace(done[0], tally=tally, schema=schema, transformed=steps.given)
         return done

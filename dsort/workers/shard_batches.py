@@ -125,7 +125,7 @@ class ShardBatches:
         """Check payloads, and return ``members``. Compressed payload that moves as it is stored is
         not decompressed: its checksum moves with it."""
         opens = self._pipeline.converts(shard.name) or self._pipeline.makes_records
-        if opens and members.compressed_bytes is not None:
+        if opens and members.has_compressed:
             return shard.decompress(members)
         shard.check_payloads(members)
         return members
@@ -324,13 +324,12 @@ class RunBatches:
 
 def _is_plain(members: MemberTable) -> bool:
     """Whether a shard has only names and ranges, and nothing odd."""
-    extras = (members.entries, members.compressed_bytes)
     return (
         members.notes == type(members.notes)()
         and len(members) > 0
         and bool((members.kind == MemberKind.FILE).all())
-        and not (members.literals or members.tails or members.own)
-        and all(each is None for each in extras)
+        and not (members.literals or members.tails or members.own or members.has_compressed)
+        and members.entries is None
     )
 
 

@@ -253,12 +253,12 @@ class ShardSource:
 
     def whole(self) -> memoryview | None:
         """The bytes of the shard, if they are in memory."""
-        return self._shard.whole
+        return self._shard.whole if self._shard.is_whole else None
 
     def forget(self, until: int) -> None:
         """Release the pages of the first ``until`` bytes, which are not read again. If they stayed
         mapped, they would fill the memory, and compete with pages on their way to the disk."""
-        mapped = None if self._shard.whole is None else self._shard.whole.obj
+        mapped = self._shard.whole.obj
         if isinstance(mapped, mmap.mmap) and until > mmap.PAGESIZE:
             # Rounded down to whole pages: the rest of the last one is still read.
             mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
@@ -269,7 +269,7 @@ class ShardSource:
 
     def held(self, offset: int, length: int) -> memoryview | None:
         """A range, until the next one is requested; None if it does not fit in the buffer."""
-        if self._shard.whole is not None:
+        if self._shard.is_whole:
             return self._shard.whole[offset : offset + length]
         if length > self._buffer.size_bytes:
             return None

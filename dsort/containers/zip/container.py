@@ -62,7 +62,7 @@ from dsort.containers.zip.layout import (
     records_of,
 )
 from dsort.data.columns import Bools, Int64s, UInt8s, cut_rows
-from dsort.data.members import MemberKind, MemberTable, PlacedEntries
+from dsort.data.members import NOT_COMPRESSED, MemberKind, MemberTable, PlacedEntries
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, side_by_side, spread
 from dsort.errors import ConversionError, CorruptShardError
@@ -310,10 +310,10 @@ def _other_methods(directory: Directory) -> tuple[int, ...]:
     return tuple(np.flatnonzero(~known).tolist())
 
 
-def _compressed_bytes(directory: Directory, links: Bools) -> Int64s | None:
+def _compressed_bytes(directory: Directory, links: Bools) -> Int64s:
     compressed = (directory.heads["method"] != STORED) & ~links
     if not compressed.any():
-        return None
+        return NOT_COMPRESSED
     lengths: Int64s = np.where(compressed, directory.stored, -1)
     return lengths
 
@@ -343,7 +343,7 @@ def checksums(members: MemberTable) -> tuple[Int64s, Int64s]:
     if members.entries is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     are_stored = members.kind == MemberKind.FILE
-    if members.compressed_bytes is not None:
+    if members.has_compressed:
         are_stored &= members.compressed_bytes < 0
     rows = np.flatnonzero(are_stored)
     places = members.entries.offsets[:-1][rows] + CRC_OFFSET

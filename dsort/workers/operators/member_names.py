@@ -103,7 +103,6 @@ def with_names_written(
     if overwriting is None or not len(rows):
         return written, records
     if in_place:
-        assert shard.whole is not None
         at = written.payload_start[rows] - overwriting.block_bytes
         data = np.frombuffer(shard.whole, np.uint8)
         overwrite_names(overwriting, data, at, written.names.take(rows))
@@ -128,7 +127,7 @@ class WriteNames(Operator):
         if batch.named is batch.members:
             return
         shard, is_mapped = batch.shard, batch.shard.is_mapped
-        must_be_read = self._hashes_content if is_mapped else shard.whole is None
+        must_be_read = self._hashes_content if is_mapped else not shard.is_whole
         # Records that are read by range are large: headers as literals are small beside them.
         must_be_read |= self._reads_ranges
         # The headers of copies are bytes of their record, which must not be written over.

@@ -112,6 +112,7 @@ class _Opened:
 
     def __init__(self, container: Container, data: bytes) -> None:
         self.container, self.whole = container, memoryview(bytearray(data))
+        self.is_whole = True
 
 
 def headers_in(data: bytes, members: MemberTable) -> list[bytes]:

@@ -44,7 +44,7 @@ def content(data: bytes, members: MemberTable, row: int) -> bytes:
     def read(start: int, length: int) -> bytes:
         return data[start : start + length]
 
-    if members.compressed_bytes is not None and members.compressed_bytes[row] >= 0:
+    if members.has_compressed and members.compressed_bytes[row] >= 0:
         stored = read(int(members.payload_start[row]), int(members.compressed_bytes[row]))
         pieces = [stored[at : at + 7] for at in range(0, len(stored), 7)]
         return b"".join(ZIP.payloads.decompressed(members, row, pieces))
@@ -53,7 +53,7 @@ def content(data: bytes, members: MemberTable, row: int) -> bytes:
 
 def deflated(data: bytes, members: MemberTable) -> memoryview:
     """The stored bytes of the first member."""
-    assert members.compressed_bytes is not None
+    assert members.has_compressed
     start = int(members.payload_start[0])
     return memoryview(data)[start : start + int(members.compressed_bytes[0])]
 
