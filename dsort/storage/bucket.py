@@ -53,7 +53,23 @@ class ObjectInfo(Struct, frozen=True):
         return ours[1] == theirs[1] and (any_ctime or is_older or ours[2] == theirs[2])
 
 
-class RandomReads(Protocol):
+class Closes(Protocol):
+    """What an open object has in common: a ``with`` closes it."""
+
+    def close(self) -> None:
+        """Release it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class RandomReads(Closes, Protocol):
     """Reads of ranges of one object in any order, by several threads at once."""
 
     @property
@@ -72,20 +88,8 @@ class RandomReads(Protocol):
     def announce(self, offset: int, size_bytes: int) -> None:
         """A hint that ``peek`` is going to read these bytes: they may be read meanwhile."""
 
-    def close(self) -> None:
-        """Release it."""
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-class ReadObject(Protocol):
+class ReadObject(Closes, Protocol):
     """An object opened for reading. Its size and etag are those of the moment it was opened."""
 
     info: ObjectInfo
@@ -112,17 +116,8 @@ class ReadObject(Protocol):
     def close(self) -> None:
         """Release it. A mapping whose views are still in use is released with the last of them."""
 
-    def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-
-class StagedObject(Protocol):
+class StagedObject(Closes, Protocol):
     """An output that is not visible yet, open for writing."""
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
@@ -157,15 +152,6 @@ class StagedObject(Protocol):
     def close(self) -> None:
         """Release it. The staged object stays until it is published or discarded. Only on file
         systems, it can be opened again by its token."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
 
 class Bucket(Protocol):

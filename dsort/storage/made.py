@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dsort.errors import InvariantError, ObjectNotFoundError
-from dsort.storage.bucket import ObjectInfo, ReadObject, StagedObject
+from dsort.storage.bucket import ObjectInfo, ReadObject
 
 
 class MadeBucket:
@@ -56,47 +56,17 @@ class MadeBucket:
     def pinned(self, info: ObjectInfo) -> ReadObject | None:
         return None
 
-    def create(self) -> NoReturn:
-        self._refuse("create")
-
-    def write(self, name: str, data: bytes) -> NoReturn:
-        self._refuse("write")
-
-    def write_new(self, name: str, data: bytes) -> NoReturn:
-        self._refuse("write_new")
-
-    def write_over(self, name: str, data: bytes, etag: str) -> NoReturn:
-        self._refuse("write_over")
-
-    def delete(self, name: str) -> NoReturn:
-        self._refuse("delete")
-
-    def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        self._refuse("stage")
-
-    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> NoReturn:
-        self._refuse("publish")
-
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         return set()
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         return set()
 
-    def keep_aside(self, name: str, token: str) -> NoReturn:
-        self._refuse("keep_aside")
-
-    def put_back(self, token: str, name: str, *, receipt: str) -> NoReturn:
-        self._refuse("put_back")
-
-    def make_durable(self) -> NoReturn:
-        self._refuse("make_durable")
-
-    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> NoReturn:
-        self._refuse("discard")
-
     def free_bytes(self) -> int | None:
         return None
 
-    def _refuse(self, operation: str) -> NoReturn:
-        raise InvariantError(f"{operation} in {self.uri}, which is only read")
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise InvariantError(f"{self.uri} is written, which is only read")
+
+    create = write = write_new = write_over = delete = stage = publish = _refuse
+    keep_aside = put_back = make_durable = discard = _refuse
