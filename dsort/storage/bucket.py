@@ -278,6 +278,14 @@ def encoded_token(token: str) -> bytes:
     return encoded_name(token)
 
 
+def check_token_prefixes(prefixes: Collection[str]) -> None:
+    """``InvariantError`` for a prefix of staged objects outside ``INTERNAL_PREFIX``."""
+    for prefix in prefixes:
+        if not prefix.startswith(INTERNAL_PREFIX):
+            raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
+        encoded_prefix(prefix)
+
+
 def _encoded(name: str, parts: list[str]) -> bytes:
     if "." in parts or ".." in parts:
         raise _refused(name, "it has a part that is . or ..")

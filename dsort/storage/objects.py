@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Protocol, TypeVar
 
+from dsort.closing import ClosesOnExit
 from dsort.errors import (
     ChangedInputError,
     InvariantError,
@@ -25,6 +26,7 @@ from dsort.errors import (
 from dsort.storage.bucket import (
     INTERNAL_PREFIX,
     ObjectInfo,
+    check_token_prefixes,
     encoded_name,
     encoded_prefix,
     encoded_token,
@@ -402,23 +404,55 @@ class ObjectBucket:
     def _delete_internal(self, token_prefixes: Sequence[str]) -> None:
         """Remove all objects under ``token_prefixes``, those of the first one first. One listing
         covers all of them, because few other objects are in it."""
-        for prefix in token_prefixes:
-            if not prefix.startswith(INTERNAL_PREFIX):
-                raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
-            encoded_prefix(prefix)
+        check_token_prefixes(token_prefixes)
         names = [info.name for info in self._listed(common_prefix(token_prefixes))]
         for prefix in token_prefixes:
             own = [name for name in names if name.startswith(prefix)]
             self.ask(f"remove {prefix}*", partial(self._objects.delete, own))
 
 
-def check_copy(copied: ObjectInfo, size_bytes: int, uri: str) -> None:
-    """``StorageError`` unless a copy that a store has made is as long as the original."""
-    if copied.size_bytes != size_bytes:
+class StagedInStore(ClosesOnExit):
+    """The common part of objects on their way to a store (see
+    :class:`~dsort.storage.bucket.StagedObject`): they are written in order, and ``finish`` stores
+    all bytes."""
+
+    def __init__(self, what: str) -> None:
+        """``what``: its name in messages."""
+        self._what = what
+        self._size_bytes = 0
+        self._receipt = ""
+
+    def _check_order(self, offset: int, *, is_over: bool = False) -> None:
+        """``InvariantError`` unless ``offset`` is where the last write ended, and none is after
+        ``finish``."""
+        if offset != self._size_bytes or self._receipt or is_over:
+            raise InvariantError(
+                f"{self._what} is written at byte {offset}; {self._size_bytes} bytes are there"
+            )
+
+    def start_sync(self, offset: int, size_bytes: int) -> None:
+        """Do nothing: parts are sent as they get full."""
+
+    def sync(self) -> None:
+        """Do nothing: parts that were acknowledged are durable; ``finish`` sends the rest."""
+
+    def size_bytes(self) -> int:
+        """The number of bytes written so far."""
+        return self._size_bytes
+
+    def read_into(self, buffer: memoryview, offset: int) -> None:
+        """Not available: it can be read only after it is published."""
+        raise InvariantError(f"{self._what} is read before it is published")
+
+
+def check_stored(stored: ObjectInfo, size_bytes: int, uri: str) -> None:
+    """``StorageError`` unless an object has all of the ``size_bytes`` bytes that were stored, or
+    that the store was to copy."""
+    if stored.size_bytes != size_bytes:
         raise StorageError(
-            f"{copied.name} in bucket {uri} has {copied.size_bytes:,} bytes, as the copy of "
-            f"{size_bytes:,}",
-            hint="the store lost some, or another program wrote to it",
+            f"{stored.name} in bucket {uri} has {stored.size_bytes:,} bytes after {size_bytes:,} "
+            "were stored",
+            hint="the store lost some, or another program wrote to it; remove it",
         )
 
 

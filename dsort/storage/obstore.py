@@ -17,7 +17,6 @@ import obstore.exceptions as obs
 from msgspec.structs import replace
 from obstore.store import AzureStore, GCSStore, HTTPStore
 
-from dsort.closing import ClosesOnExit
 from dsort.errors import (
     InvariantError,
     NamesTakenError,
@@ -39,7 +38,8 @@ from dsort.storage.objects import (
     ObjectBucket,
     ObjectErrors,
     PreconditionError,
-    check_copy,
+    StagedInStore,
+    check_stored,
     checked,
     checked_token,
     meaning_of_status,
@@ -414,38 +414,32 @@ class ObstoreBucket(ObjectBucket):
                 raise NamesTakenError(
                     f"{name} in bucket {self.uri} exists already", hint="remove it or rename it"
                 ) from None
-        copied = self.stat(name).size_bytes
-        if copied != size_bytes:
-            raise StorageError(
-                f"{name} in bucket {self.uri} has {copied:,} bytes after {size_bytes:,} were "
-                "stored",
-                hint="the store lost some, or another program wrote to it; remove it",
-            )
+        check_stored(self.stat(name), size_bytes, self.uri)
         self.delete(token)
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The tokens of objects that have, under either name, the size that they had when they were
         finished."""
-        places = {place for token, (name, _) in tokens.items() for place in (token, name)}
-        infos = self.stat_many(places)
-        found = set()
-        for token, (name, receipt) in tokens.items():
-            size_bytes, stored_ns = _parsed(receipt) if receipt else (-1, 0)
-            for info in (infos.get(token), infos.get(name)):
-                if info and info.size_bytes == size_bytes and info.mtime_ns >= stored_ns:
-                    found.add(token)
-        return found
+        return self._as_stored(
+            {token: (token, name) for token, (name, _) in tokens.items()}, tokens
+        )
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The tokens of objects that have their names, with the size that they had when they were
         finished."""
-        infos = self.stat_many({name for name, _ in tokens.values()})
+        return self._as_stored({token: (name,) for token, (name, _) in tokens.items()}, tokens)
+
+    def _as_stored(
+        self, places: Mapping[str, tuple[str, ...]], tokens: Mapping[str, tuple[str, str]]
+    ) -> set[str]:
+        """The tokens of objects that are, at one of their ``places``, as they were finished."""
+        infos = self.stat_many({place for each in places.values() for place in each})
         found = set()
-        for token, (name, receipt) in tokens.items():
+        for token, (_, receipt) in tokens.items():
             size_bytes, stored_ns = _parsed(receipt) if receipt else (-1, 0)
-            info = infos.get(name)
-            if info and info.size_bytes == size_bytes and info.mtime_ns >= stored_ns:
-                found.add(token)
+            for info in filter(None, map(infos.get, places[token])):
+                if info.size_bytes == size_bytes and info.mtime_ns >= stored_ns:
+                    found.add(token)
         return found
 
     def keep_aside(self, name: str, token: str) -> str:
@@ -465,7 +459,7 @@ class ObstoreBucket(ObjectBucket):
 
     def _copy(self, source: str, target: str, size_bytes: int, action: str) -> None:
         self.ask(action, partial(self._client.copy, source, target, action, overwrite=True))
-        check_copy(self.stat(target), size_bytes, self.uri)
+        check_stored(self.stat(target), size_bytes, self.uri)
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
         """Remove dsort's own objects under ``token_prefixes``. (The stores themselves remove
@@ -473,38 +467,28 @@ class ObstoreBucket(ObjectBucket):
         self._delete_internal(token_prefixes)
 
 
-class ObstoreStagedObject(ClosesOnExit):
+class ObstoreStagedObject(StagedInStore):
     """An object on its way to the store (see :class:`~dsort.storage.bucket.StagedObject`)."""
 
     def __init__(
         self, client: ObstoreClient, token: str, limits: StoreLimits, transport: Transport
     ) -> None:
+        super().__init__(token)
         self._client = client
         self._transport = transport
         self._token = token
         self._limits = limits
         self._writer: WritableFile | None = None
         self._buffer = bytearray()
-        self._size_bytes = 0
-        self._receipt = ""
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
         """Write ``slices``. ``offset`` has to be where the last write ended."""
-        if offset != self._size_bytes or self._receipt:
-            raise InvariantError(
-                f"{self._token} is written at byte {offset}; {self._size_bytes} bytes are there"
-            )
+        self._check_order(offset)
         for piece in slices:
             self._buffer += piece
             self._size_bytes += len(piece)
             if len(self._buffer) >= _GATHERED_BYTES:
                 self._flush()
-
-    def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Do nothing: parts are sent as they get full."""
-
-    def sync(self) -> None:
-        """Do nothing: ``finish`` stores all bytes."""
 
     def finish(self) -> str:
         """Store the rest. Afterwards the object is whole, under its token."""
@@ -517,21 +501,9 @@ class ObstoreStagedObject(ClosesOnExit):
                 f"find {self._token} in bucket {self._client.uri}",
                 partial(self._client.head, self._token),
             )
-            if info.size_bytes != self._size_bytes:
-                raise StorageError(
-                    f"{self._token} in bucket {self._client.uri} has {info.size_bytes:,} bytes "
-                    f"after {self._size_bytes:,} were stored"
-                )
+            check_stored(info, self._size_bytes, self._client.uri)
             self._receipt = json.dumps({"size_bytes": info.size_bytes, "stored_ns": info.mtime_ns})
         return self._receipt
-
-    def size_bytes(self) -> int:
-        """The number of bytes written so far."""
-        return self._size_bytes
-
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Not available: it can be read only after it is published."""
-        raise InvariantError(f"{self._token} is read before it is published")
 
     def close(self) -> None:
         """Release it. An object that was not finished is never stored."""

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dsort.errors import (
-    InvariantError,
     NamesTakenError,
     ObjectNotFoundError,
     StorageAccessError,
@@ -20,6 +19,7 @@ from dsort.storage.bucket import (
     COPY,
     INTERNAL_PREFIX,
     ObjectInfo,
+    check_token_prefixes,
     encoded_name,
     encoded_prefix,
     encoded_token,
@@ -294,22 +294,15 @@ class LocalBucket:
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The tokens of files that, under either name, are unchanged since they were finished."""
-        found = set()
-        for token, (name, receipt) in tokens.items():
-            for place in (token, name):
-                with contextlib.suppress(ObjectNotFoundError):
-                    if self._is_of(place, receipt):
-                        found.add(token)
-        return found
+        return {
+            token
+            for token, (name, receipt) in tokens.items()
+            if self._is_of(token, receipt) or self._is_of(name, receipt)
+        }
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The tokens of files that have their names and are unchanged since they were finished."""
-        found = set()
-        for token, (name, receipt) in tokens.items():
-            with contextlib.suppress(ObjectNotFoundError):
-                if self._is_of(name, receipt):
-                    found.add(token)
-        return found
+        return {token for token, (name, receipt) in tokens.items() if self._is_of(name, receipt)}
 
     def keep_aside(self, name: str, token: str) -> str:
         """Keep the file (or the link) ``name`` as ``token``, too; "" if there is none.
@@ -348,7 +341,10 @@ class LocalBucket:
 
     def _is_of(self, place: str, receipt: str) -> bool:
         """Whether the file ``place`` is the staged file of ``receipt``."""
-        info = self.stat(place)
+        try:
+            info = self.stat(place)
+        except ObjectNotFoundError:
+            return False
         return info.is_still(info.size_bytes, receipt)
 
     def make_durable(self) -> None:
@@ -362,10 +358,7 @@ class LocalBucket:
         """Remove dsort's own files whose names begin with one of ``token_prefixes``, and the
         directories that this leaves empty, including ``.dsort/``. Links are removed, not
         followed."""
-        for prefix in token_prefixes:
-            if not prefix.startswith(INTERNAL_PREFIX):
-                raise InvariantError(f"discard of {prefix!r}, not under {INTERNAL_PREFIX}")
-            encoded_prefix(prefix)
+        check_token_prefixes(token_prefixes)
         for prefix in token_prefixes:
             self._remove(prefix)
 

@@ -19,6 +19,7 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
     ObjectBucket,
     PreconditionError,
+    check_stored,
     checked,
     checked_token,
     common_prefix,
@@ -190,7 +191,7 @@ class S3Bucket(ObjectBucket):
         except ObjectNotFoundError:  # an earlier call may have completed it without returning
             if not self._is_result(upload):
                 raise
-        self._check_size(upload)
+        check_stored(self.stat(upload.name), upload.size_bytes, self.uri)
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The tokens of uploads that the store lists as unfinished, or that became objects."""
@@ -372,12 +373,3 @@ class S3Bucket(ObjectBucket):
             and upload.began_s > 0
             and int(field_of(reply, "LastModified", upload.name).timestamp()) >= upload.began_s
         )
-
-    def _check_size(self, upload: Receipt) -> None:
-        info = self.stat(upload.name)
-        if info.size_bytes != upload.size_bytes:
-            raise StorageError(
-                f"{upload.name} in bucket {self.uri} has {info.size_bytes:,} bytes after "
-                f"{upload.size_bytes:,} were uploaded",
-                hint="the store lost some, or another program wrote to it; remove it",
-            )

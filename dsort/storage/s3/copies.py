@@ -17,7 +17,7 @@ import botocore.exceptions as boto
 
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageAccessError
 from dsort.storage.bucket import COPY, ObjectInfo
-from dsort.storage.objects import check_copy
+from dsort.storage.objects import check_stored
 from dsort.storage.s3.client import S3Client
 from dsort.storage.s3.replies import whole_seconds_ns
 
@@ -109,7 +109,7 @@ class Copies(NamedTuple):
             whole_seconds_ns(copied["LastModified"]),
             str(copied["ETag"]),
         )
-        check_copy(info, size_bytes, client.uri)
+        check_stored(info, size_bytes, client.uri)
 
 
 def _version_of(receipt: str) -> str:

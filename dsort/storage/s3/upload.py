@@ -17,11 +17,11 @@ import botocore.exceptions as boto
 from awscrt import checksums
 from awscrt.checksums import crc32c
 
-from dsort.closing import ClosesOnExit
-from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
+from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.log_lines import logger_of
 from dsort.storage.bucket import Buffer
 from dsort.storage.limit import TAIL_SHARE, StoreLimits, part_room
+from dsort.storage.objects import StagedInStore
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.replies import code_of, field_of, seconds_of_date
 from dsort.storage.transport import Transport
@@ -255,7 +255,7 @@ class _PartBody:
         return self._at
 
 
-class S3StagedObject(ClosesOnExit):
+class S3StagedObject(StagedInStore):
     """An upload that has not been completed (see :class:`~dsort.storage.bucket.StagedObject`).
 
     It begins with its first part. Parts are sent in the threads of ``pool``. If it is closed before
@@ -273,6 +273,7 @@ class S3StagedObject(ClosesOnExit):
         size_bytes: int | None = None,
     ) -> None:
         """``size_bytes``: its final length, if that is known."""
+        super().__init__(name)
         self._client = client
         self._name = name
         self._buffers = buffers
@@ -285,21 +286,16 @@ class S3StagedObject(ClosesOnExit):
         self._filled = 0  # bytes of the buffer
         self._summed = 0  # bytes of the buffer that are in the checksum
         self._crc = 0
-        self._size_bytes = 0
         self._is_checked = client.checks_parts
         self._whole_crc: int | None = None  # of the bytes sent, if the store checks the whole
         self._parts: list[Future[Part]] = []
         self._good = 0  # how many parts, from the first on, are known to be stored
-        self._receipt = ""
         self._is_closed = False
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
         """Copy ``slices`` into parts, and send the full ones. ``offset`` has to be where the last
         write ended. Errors of earlier parts are raised here, or by ``finish``."""
-        if offset != self._size_bytes or self._receipt or self._is_closed:
-            raise InvariantError(
-                f"{self._name} is written at byte {offset}; {self._size_bytes} bytes are there"
-            )
+        self._check_order(offset, is_over=self._is_closed)
         self._raise_failed()
         part_bytes = self._part_bytes
         for piece in slices:
@@ -317,12 +313,6 @@ class S3StagedObject(ClosesOnExit):
                 if self._filled == part_bytes:
                     self._send()
 
-    def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Do nothing: parts are sent as they get full."""
-
-    def sync(self) -> None:
-        """Do nothing: parts that were acknowledged are durable; ``finish`` sends the rest."""
-
     def finish(self) -> str:
         """Send the rest, wait for every part, and return the receipt for ``publish``."""
         if not self._receipt:
@@ -339,14 +329,6 @@ class S3StagedObject(ClosesOnExit):
             ).text()
             self._parts.clear()
         return self._receipt
-
-    def size_bytes(self) -> int:
-        """The number of bytes written so far."""
-        return self._size_bytes
-
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Not available: parts cannot be read."""
-        raise InvariantError(f"{self._name} is read before it is published")
 
     def close(self) -> None:
         """Release it. Abort the upload if it was not finished."""
