@@ -45,7 +45,7 @@ from dsort.settings import resolve_ref
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
-from dsort.storage.staging import Staged, stage, stage_file
+from dsort.storage.small_objects import Staged, stage, stage_file
 from dsort.version import dsort_version
 
 __all__ = ["materialize_view"]

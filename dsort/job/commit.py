@@ -59,7 +59,7 @@ from dsort.results.manifest import (
     write_manifest,
 )
 from dsort.results.transaction import PutBack, Transaction
-from dsort.storage.staging import Staged, stage, stage_file
+from dsort.storage.small_objects import Staged, stage, stage_file
 from dsort.transforms.payload import PayloadStep
 from dsort.workers.tasks import PublishDone, PublishTask
 

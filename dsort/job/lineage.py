@@ -26,8 +26,7 @@ from dsort.naming.names import readable
 from dsort.results.layout import lineage_name, sidecars_prefix, staged_prefix
 from dsort.results.manifest import StagedSidecar
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_json, read_blocks, read_small
-from dsort.storage.staging import stage_file
+from dsort.storage.small_objects import parse_json, read_blocks, read_small, stage_file
 from dsort.workers.companions import LINEAGE, lineage_of, staged_sidecar
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from dsort.results.layout import reactions_name, rejects_name, staged_prefix
 from dsort.scratch.logs import lines_file, reaction_line
 from dsort.scratch.requests import LineFiles, LinesOf
 from dsort.storage.bucket import ReadObject
-from dsort.storage.small_objects import read_blocks
-from dsort.storage.staging import give_name, stage
+from dsort.storage.small_objects import give_name, read_blocks, stage
 
 BLOCK_BYTES = 4 << 20
 LINES_AT_ONCE = 10_000

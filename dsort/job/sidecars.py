@@ -34,8 +34,7 @@ from dsort.results.manifest import (
 from dsort.sidecars.kinds import SIDECARS, SidecarName, sidecar_names
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.storage.small_objects import parse_as, read_blocks, read_small
-from dsort.storage.staging import Staged, stage, stage_file
+from dsort.storage.small_objects import Staged, parse_as, read_blocks, read_small, stage, stage_file
 from dsort.workers.companions import SAMPLES, samples_of, staged_sidecar
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsort.scratch.index import IndexStore
-from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.made import MadeBucket
+from dsort.storage.bucket import Bucket, MadeBucket, ObjectInfo
 from dsort.storage.ref import BucketRef
 from dsort.storage.routed import bucket_named
 

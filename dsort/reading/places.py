@@ -30,8 +30,7 @@ from dsort.results.job_ids import moment_of_id
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobReport
 from dsort.storage.addresses import parse_address
-from dsort.storage.bucket import Bucket, ObjectInfo
-from dsort.storage.made import MadeBucket
+from dsort.storage.bucket import Bucket, MadeBucket, ObjectInfo
 from dsort.storage.ref import BucketRef
 
 __all__ = ["ShardPlace", "Where", "find_shard", "find_shards", "shards_of_result"]

@@ -35,9 +35,8 @@ from dsort.options import RunOptions, open_with_settings
 from dsort.results.earlier_results import commits, manifests_in
 from dsort.results.layout import job_of, manifest_name
 from dsort.results.manifest import Manifest, ManifestInput, ManifestOutput, parse_manifest
-from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
+from dsort.storage.bucket import Bucket, MadeBucket, ObjectInfo, ReadObject
 from dsort.storage.directory.os_errors import StorageErrors
-from dsort.storage.made import MadeBucket
 from dsort.storage.process_limits import files_that_fit
 from dsort.storage.routed import BucketPlace, Routed, open_inputs
 from dsort.storage.small_objects import read_small

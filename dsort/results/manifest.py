@@ -25,7 +25,7 @@ from dsort.sidecars.base import ResultShards
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
-from dsort.storage.staging import Staged
+from dsort.storage.small_objects import Staged
 from dsort.version import dsort_version
 
 MANIFEST_VERSION = 1

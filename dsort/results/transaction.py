@@ -17,7 +17,7 @@ from dsort.naming.names import check_output_name
 from dsort.results.layout import replaced_list_name, replaced_prefix, staged_prefix
 from dsort.storage.bucket import COPY, Bucket
 from dsort.storage.routed import place_of
-from dsort.storage.staging import Staged, give_name
+from dsort.storage.small_objects import Staged, give_name
 
 AT_ONCE_MAX = 16
 A_TURN = 500

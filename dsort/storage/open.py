@@ -19,8 +19,7 @@ from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
 from dsort.storage.registry import open_object_bucket
 from dsort.storage.routed import BucketPlace, open_inputs, open_outputs
-from dsort.storage.together import opened_together
-from dsort.storage.transport import Transport, retry_policy
+from dsort.storage.transport import Transport, opened_together, retry_policy
 
 log = logger_of("storage")
 

@@ -1,14 +1,18 @@
-"""Reads objects that dsort keeps in buckets, without trust in their content."""
+"""Objects that dsort keeps in buckets: reads them, without trust in their content, and stages them,
+so that they get their names later."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, NamedTuple
+
+import xxhash
 
 from dsort.data.json_values import Checked, checked
 from dsort.errors import StorageError
-from dsort.storage.bucket import Bucket, ReadObject
+from dsort.storage.bucket import Bucket, Buffer, ReadObject
+from dsort.storage.routed import bucket_for
 
 BLOCK_BYTES = 8 << 20
 
@@ -63,3 +67,55 @@ def parse_json(data: bytes, what: str) -> Any:
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         raise StorageError(f"{what} is damaged: it is no JSON ({reason})") from None
+
+
+class Staged(NamedTuple):
+    """A staged object and the name that it is to get. ``token``, ``receipt``: see
+    ``Bucket.stage``; ``replaces``: it replaces the object with that name; ``size_bytes``: -1 if
+    unknown; ``xxh3``: 64 bits in hexadecimal digits, "" if unknown."""
+
+    token: str
+    name: str
+    receipt: str
+    replaces: bool = False
+    size_bytes: int = -1
+    xxh3: str = ""
+
+
+def stage(
+    bucket: Bucket,
+    token: str,
+    name: str,
+    size_bytes: int,
+    pieces: Iterable[Buffer],
+    *,
+    replaces: bool = False,
+    may_exist: bool = True,
+) -> Staged:
+    """Store ``pieces``, ``size_bytes`` together, under ``token``. ``may_exist``: whether an earlier
+    attempt may have stored an object under it."""
+    if may_exist:
+        bucket.discard(token, names=[name])  # the earlier object may be longer
+    digest, at = xxhash.xxh3_64(), 0
+    with bucket.stage(token, name=name, size_bytes=size_bytes) as held:
+        for piece in pieces:
+            digest.update(piece)
+            held.write_at(at, [piece])
+            at += len(piece)
+        receipt = held.finish()
+        if not bucket_for(bucket, name).seals_on_finish:
+            held.sync()
+    return Staged(token, name, receipt, replaces, size_bytes, digest.hexdigest())
+
+
+def stage_file(bucket: Bucket, token: str, name: str, file: IO[bytes]) -> Staged:
+    """Stage the content of ``file``, whose position is at its end."""
+    size_bytes = file.tell()
+    file.seek(0)
+    pieces = iter(lambda: file.read(BLOCK_BYTES), b"")
+    return stage(bucket, token, name, size_bytes, pieces)
+
+
+def give_name(bucket: Bucket, staged: Staged) -> None:
+    """Give a staged object its name."""
+    bucket.publish(staged.token, staged.name, overwrite=staged.replaces, receipt=staged.receipt)

@@ -1,4 +1,5 @@
-"""Makes the requests to a store: the one place where a request is tried again.
+"""Makes the requests to a store: the one place where a request is tried again. Buckets that are
+opened together, for one job, share what one of them has made to reach its store.
 
 Backends raise ``TransientStorageError`` for requests that may succeed later. All other errors are
 passed on at once.
@@ -8,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dsort.errors import StorageError, TransientStorageError
 from dsort.log_lines import Sparing, logger_of
@@ -110,3 +113,28 @@ def _given_up(what: str, last: TransientStorageError, tries: int, seconds: float
         f"cannot {what}: {tried} in {seconds:.1f} s, the last time: {reason}",
         hint=last.hint or _HINT,
     )
+
+
+_made: ContextVar[dict[Hashable, Any] | None] = ContextVar("_made", default=None)
+
+
+@contextmanager
+def opened_together() -> Iterator[None]:
+    """A context in which the buckets that this thread opens are opened together."""
+    before = _made.set({})
+    try:
+        yield
+    finally:
+        _made.reset(before)
+
+
+def made_once(key: Hashable, make: Callable[[], T]) -> T:
+    """The result of ``make``. Buckets that are opened together get the result for the first of them
+    with this key."""
+    made = _made.get()
+    if made is None:
+        return make()
+    if key not in made:
+        made[key] = make()
+    found: T = made[key]
+    return found

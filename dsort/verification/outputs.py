@@ -27,8 +27,7 @@ from dsort.naming.patterns import LinearRegex
 from dsort.pipeline.pipeline import OutputForm
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import Manifest, ManifestOutput, wids_index_bytes
-from dsort.storage.bucket import Bucket
-from dsort.storage.made import MadeBucket
+from dsort.storage.bucket import Bucket, MadeBucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.input_table import InputTable, RecordRows
 from dsort.verification.order import FirstRecord, OrderWatch, Place, ShardFacts

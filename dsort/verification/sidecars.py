@@ -21,8 +21,7 @@ from dsort.job.sidecars import (
 from dsort.results.manifest import Manifest, ManifestOutput, ManifestSidecar, result_shards
 from dsort.sidecars.kinds import DATABASE, SIDECARS, SidecarName, sidecar_names
 from dsort.sidecars.shard_index import energon_samples
-from dsort.storage.bucket import Bucket, ReadObject
-from dsort.storage.made import MadeBucket
+from dsort.storage.bucket import Bucket, MadeBucket, ReadObject
 from dsort.storage.small_objects import read_small
 from dsort.verification.findings import Findings
 

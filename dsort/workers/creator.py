@@ -29,7 +29,7 @@ from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.directory.files import sync_together
 from dsort.storage.process_limits import is_no_thread
 from dsort.storage.routed import bucket_for
-from dsort.storage.staging import give_name
+from dsort.storage.small_objects import give_name
 from dsort.workers.companions import (
     LINEAGE,
     MemberWatch,

@@ -21,7 +21,7 @@ from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.logs import ShardCreated
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.routed import BucketPlace
-from dsort.storage.staging import Staged
+from dsort.storage.small_objects import Staged
 from dsort.transforms.outputs import CopyRule
 
 SCHEMA_FILE = "schema.arrow"

@@ -38,7 +38,7 @@ from dsort.storage.s3.replies import (
     read_listings_quickly,
     whole_seconds_ns,
 )
-from dsort.storage.together import made_once
+from dsort.storage.transport import made_once
 
 # --------------------------------------------------------------------------------------------------
 # Makes clients of S3 by boto3, once for all buckets that are reached in the same way.

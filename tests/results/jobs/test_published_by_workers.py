@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsort.storage.staging import Staged
+from dsort.storage.small_objects import Staged
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.inline_runtime import InlineRuntime, Moved, run_inline

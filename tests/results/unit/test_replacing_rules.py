@@ -13,7 +13,7 @@ import pytest
 from dsort.errors import StorageAccessError, StorageError
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
-from dsort.storage.staging import Staged
+from dsort.storage.small_objects import Staged
 from tests.support.datasets import tree_of
 from tests.support.internals import Transaction, read_kept, replaced_prefix
 from tests.support.memory_bucket import MemoryBucket

@@ -22,7 +22,7 @@ from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import open_object_bucket
 from dsort.storage.s3.bucket import S3Bucket
-from dsort.storage.together import opened_together
+from dsort.storage.transport import opened_together
 from tests.support.commands import ROOT
 
 LIMITS = StoreLimits()
