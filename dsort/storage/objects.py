@@ -33,6 +33,7 @@ from dsort.storage.bucket import (
 )
 from dsort.storage.limit import StoreLimits
 from dsort.storage.object_reader import ByteStream, ObjectReader, PinnedObject
+from dsort.storage.request_counts import LISTED_MIN
 from dsort.storage.transport import Transport
 
 T = TypeVar("T")
@@ -131,9 +132,6 @@ class ObjectErrors:
             # The library's own error may hold a signed URL: it must not be printed as the cause.
             raise error_of(meaning, self._action) from None
 
-
-_LISTED_MIN = 100
-"""Fewer objects than this are requested one by one, not by a listing."""
 
 _HEADS_PER_PAGE = 10
 """A page of a listing (1,000 names) is assumed to cost as much as this many ``head`` requests."""
@@ -265,11 +263,11 @@ class ObjectBucket:
         wanted = {checked(name) for name in names}
         found: dict[str, ObjectInfo] = {}
         is_complete = False
-        if len(wanted) >= _LISTED_MIN:
+        if len(wanted) >= LISTED_MIN:
             look = partial(self._look_in_listing, wanted, found)
             is_complete = self.ask(f"find {len(wanted):,} objects", look)
         missing = sorted(wanted - found.keys())
-        if is_complete and len(missing) >= _LISTED_MIN:
+        if is_complete and len(missing) >= LISTED_MIN:
             return found
         for name, info in zip(missing, self.pool().map(self._stat_or_none, missing), strict=True):
             if info is not None:

@@ -1,4 +1,4 @@
-"""Estimates how many requests shards take in a store. Pure arithmetic.
+"""Counts the requests that shards take in a store, and the parts of uploads. Pure arithmetic.
 
 The requests that an S3 store bills are counted: each part of an upload is a request, and so is each
 page of a listing. Requests that are tried again are not counted, because they are not known
@@ -12,21 +12,22 @@ from collections import Counter
 import numpy as np
 
 from dsort.data.columns import Int64s
-from dsort.storage.limit import TAIL_SHARE, StoreLimits
+from dsort.storage.limit import MIB, TAIL_SHARE, StoreLimits
 
 REQUEST_KINDS = ("get", "head", "list", "put", "create", "part", "complete", "delete")
 """The kinds of requests. ``create``, ``part`` and ``complete`` are those of a multipart upload."""
 PROBED_AFTER = 8
-"""The same as in :mod:`dsort.storage.s3.conditions`, which is not imported because it loads the
-client."""
+"""See ``CompletionCondition`` of :mod:`dsort.storage.s3.bucket`."""
 _PROBE = Counter(put=1, create=1, part=1, complete=1, head=1, delete=2)
 LISTED_MIN = 100
 """From this number on, names are searched in a listing; fewer are requested one by one."""
 PAGE_NAMES = 1000
-PARTS_MAX = 10_000
-PARTS_WANTED_MAX = 64
+PARTS_MAX = 10_000  # of one upload, a limit of the API
+PARTS_WANTED_MAX = 64  # stores bill each part as a request
 ETAGS_KEPT_MAX = 16
-"""The parts of uploads with more parts than this are listed before the uploads are completed."""
+"""A receipt keeps the ETags of at most this many parts. Those of more parts are requested when the
+upload is completed, one request for each thousand: the coordinator holds all receipts at once, and
+with 36 bytes for each part of 16 MiB, those of a petabyte would take 2 GB."""
 
 
 def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) -> Counter[str]:
@@ -71,12 +72,17 @@ def requests_of_lookups(names: int) -> Counter[str]:
 
 
 def _part_bytes(sizes: Int64s, limits: StoreLimits) -> Int64s:
-    """The same as :func:`~dsort.storage.s3.upload.part_bytes_for`, which is not imported because it
-    loads the client."""
+    """The size of the parts of uploads of ``sizes``: ``limits.part_bytes``;
+    ``limits.part_bytes_max`` where that would make more than 64 parts; as large as needed where
+    there would be too many parts for the API. There are few different sizes, because the buffers of
+    each are kept."""
     many = sizes > PARTS_WANTED_MAX * limits.part_bytes
-    large = max(limits.part_bytes, limits.part_bytes_max)
-    wanted = np.where(many, large, limits.part_bytes)
+    wanted = np.where(many, max(limits.part_bytes, limits.part_bytes_max), limits.part_bytes)
     needed = -(-sizes // PARTS_MAX)
-    needed = -(-needed // (1 << 20)) * (1 << 20)
-    most: Int64s = np.maximum(wanted, needed)
+    most: Int64s = np.maximum(wanted, -(-needed // MIB) * MIB)
     return most
+
+
+def part_bytes_for(size_bytes: int | None, limits: StoreLimits) -> int:
+    """The size of the parts of one upload."""
+    return int(_part_bytes(np.array(size_bytes or 0, np.int64), limits))

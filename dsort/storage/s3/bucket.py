@@ -25,11 +25,11 @@ from dsort.storage.objects import (
     common_prefix,
 )
 from dsort.storage.ref import BucketRef
-from dsort.storage.request_counts import PROBED_AFTER
+from dsort.storage.request_counts import PROBED_AFTER, part_bytes_for
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.copies import Copies
 from dsort.storage.s3.replies import code_of, field_of, whole_seconds_ns
-from dsort.storage.s3.upload import PartBuffers, Receipt, S3StagedObject, abort, part_bytes_for
+from dsort.storage.s3.upload import PartBuffers, Receipt, S3StagedObject, abort
 from dsort.storage.transport import Transport
 
 # --------------------------------------------------------------------------------------------------

@@ -20,16 +20,13 @@ from awscrt.checksums import crc32c
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.log_lines import logger_of
 from dsort.storage.bucket import Buffer
-from dsort.storage.limit import TAIL_SHARE, StoreLimits, part_room
+from dsort.storage.limit import TAIL_SHARE, part_room
 from dsort.storage.objects import StagedInStore
+from dsort.storage.request_counts import ETAGS_KEPT_MAX, PARTS_MAX
 from dsort.storage.s3.client import NOT_OFFERED, S3Client
 from dsort.storage.s3.replies import code_of, field_of, seconds_of_date
 from dsort.storage.transport import Transport
 
-ETAGS_KEPT_MAX = 16
-"""A receipt keeps the ETags of at most this many parts. Those of more parts are requested when the
-upload is completed, one request for each thousand: the coordinator holds all receipts at once, and
-with 36 bytes for each part of 16 MiB, those of a petabyte would take 2 GB."""
 _CHECKSUM_BYTES = 4  # CRC32C
 _OF_WHOLE = "FULL_OBJECT"
 _combine = getattr(checksums, "combine_crc32c", None)  # older awscrt has none
@@ -157,25 +154,10 @@ def _digest_of(etags: Sequence[str]) -> str:
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
-_PARTS_MAX = 10_000  # of one upload, a limit of the API
-_PARTS_WANTED_MAX = 64  # stores bill each part as a request
-_MIB = 1 << 20
 _SENT_BYTES = 1 << 20  # at once
 _SUMMED_BYTES = 256 << 10
 """The checksum is computed for this many bytes at a time, directly after they are copied: while
 they are in the processor's cache, that takes 0.05 s/GiB, and 0.11 later."""
-
-
-def part_bytes_for(size_bytes: int | None, limits: StoreLimits) -> int:
-    """The size of the parts of an upload of ``size_bytes``: ``limits.part_bytes``;
-    ``limits.part_bytes_max`` where that would make more than 64 parts; as large as needed where
-    there would be too many parts for the API. There are few different sizes, because the buffers of
-    each are kept."""
-    size = size_bytes or 0
-    many = size > _PARTS_WANTED_MAX * limits.part_bytes
-    wanted = max(limits.part_bytes, limits.part_bytes_max if many else 0)
-    needed = -(-size // _PARTS_MAX)
-    return max(wanted, -(-needed // _MIB) * _MIB)
 
 
 def even_part_bytes(size_bytes: int | None, part_bytes: int) -> int:
@@ -365,9 +347,9 @@ class S3StagedObject(StagedInStore):
         buffer, filled = self._buffer, self._filled
         assert buffer is not None
         number = len(self._parts) + 1
-        if number > _PARTS_MAX:
+        if number > PARTS_MAX:
             raise StorageError(
-                f"{self._name} has more than {_PARTS_MAX:,} parts of {self._part_bytes:,} bytes",
+                f"{self._name} has more than {PARTS_MAX:,} parts of {self._part_bytes:,} bytes",
                 hint="ask for smaller shards",
             )
         if not self._upload_id:

@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSResponse
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.limit import StoreLimits, part_room
 from dsort.storage.ref import BucketRef
-from dsort.storage.request_counts import requests_of_uploads
+from dsort.storage.request_counts import part_bytes_for, requests_of_uploads
 from dsort.storage.s3.bucket import S3Bucket
 from dsort.storage.s3.upload import (
     ETAGS_KEPT_MAX,
@@ -23,7 +23,6 @@ from dsort.storage.s3.upload import (
     PartBuffers,
     Receipt,
     even_part_bytes,
-    part_bytes_for,
 )
 
 MIB = 1 << 20
