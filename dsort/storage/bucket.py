@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Protocol, Self
+from typing import NamedTuple, NoReturn, Protocol, Self
 
 from msgspec import Struct
 
@@ -51,6 +51,15 @@ class ObjectInfo(Struct, frozen=True):
             return self.etag == etag
         is_older = ours[2] is None or theirs[2] is None
         return ours[1] == theirs[1] and (any_ctime or is_older or ours[2] == theirs[2])
+
+
+class Meaning(NamedTuple):
+    """The meaning of an error of a library or of the system: class of the error to raise, reason,
+    hint."""
+
+    kind: type[StorageError]
+    reason: str
+    hint: str = ""
 
 
 class Closes(Protocol):

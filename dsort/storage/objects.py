@@ -25,6 +25,7 @@ from dsort.errors import (
 )
 from dsort.storage.bucket import (
     INTERNAL_PREFIX,
+    Meaning,
     ObjectInfo,
     check_token_prefixes,
     encoded_name,
@@ -53,14 +54,6 @@ _READS_MAX = 4
 class PreconditionError(StorageError):
     """A request was made under a condition (``If-Match``, ``If-None-Match``, a range) that does not
     hold. Backends catch this error; it never leaves them."""
-
-
-class Meaning(NamedTuple):
-    """The meaning of a client library's error: the class of dsort's error, the reason, a hint."""
-
-    kind: type[StorageError]
-    reason: str
-    hint: str = ""
 
 
 PRECONDITION_FAILED = Meaning(PreconditionError, "it is not what it was expected to be")

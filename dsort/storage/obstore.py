@@ -26,7 +26,7 @@ from dsort.errors import (
     TransientStorageError,
 )
 from dsort.log_lines import logger_of
-from dsort.storage.bucket import COPY, Buffer, ObjectInfo
+from dsort.storage.bucket import COPY, Buffer, Meaning, ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
     ACCESS_HINT,
@@ -34,7 +34,6 @@ from dsort.storage.objects import (
     PRECONDITION_FAILED,
     Fetched,
     KeyPrefix,
-    Meaning,
     ObjectBucket,
     ObjectErrors,
     PreconditionError,

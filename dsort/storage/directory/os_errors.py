@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
-from typing import NamedTuple
 
 from dsort.errors import (
     NamesTakenError,
@@ -15,44 +14,38 @@ from dsort.errors import (
     StorageError,
     StorageFullError,
 )
-
-
-class _Meaning(NamedTuple):
-    kind: type[StorageError]
-    reason: str
-    hint: str = ""
-
+from dsort.storage.bucket import Meaning
 
 _FULL_HINT = "free some room there, or use a bucket on another file system"
 _ACCESS_HINT = "check who owns it and its permissions"
 
-_MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
+_MEANINGS: Mapping[int, Meaning] = MappingProxyType(
     {
-        errno.ENOSPC: _Meaning(StorageFullError, "no room is left on its file system", _FULL_HINT),
-        errno.EDQUOT: _Meaning(StorageFullError, "the disk quota is used up", _FULL_HINT),
-        errno.EACCES: _Meaning(StorageAccessError, "permission denied", _ACCESS_HINT),
-        errno.EPERM: _Meaning(StorageAccessError, "operation not permitted", _ACCESS_HINT),
-        errno.EROFS: _Meaning(
+        errno.ENOSPC: Meaning(StorageFullError, "no room is left on its file system", _FULL_HINT),
+        errno.EDQUOT: Meaning(StorageFullError, "the disk quota is used up", _FULL_HINT),
+        errno.EACCES: Meaning(StorageAccessError, "permission denied", _ACCESS_HINT),
+        errno.EPERM: Meaning(StorageAccessError, "operation not permitted", _ACCESS_HINT),
+        errno.EROFS: Meaning(
             StorageAccessError,
             "its file system is mounted read-only",
             "mount it writable, or use another bucket",
         ),
-        errno.ENOENT: _Meaning(ObjectNotFoundError, "there is no such file"),
-        errno.ENOTDIR: _Meaning(ObjectNotFoundError, "a part of its path is not a directory"),
-        errno.EEXIST: _Meaning(NamesTakenError, "something else has that name"),
-        errno.EISDIR: _Meaning(NamesTakenError, "there is a directory of that name"),
-        errno.EFBIG: _Meaning(
+        errno.ENOENT: Meaning(ObjectNotFoundError, "there is no such file"),
+        errno.ENOTDIR: Meaning(ObjectNotFoundError, "a part of its path is not a directory"),
+        errno.EEXIST: Meaning(NamesTakenError, "something else has that name"),
+        errno.EISDIR: Meaning(NamesTakenError, "there is a directory of that name"),
+        errno.EFBIG: Meaning(
             StorageError,
             "it would be larger than its file system or the process limit allows",
             "see ulimit -f, or ask for smaller shards",
         ),
-        errno.EMFILE: _Meaning(
+        errno.EMFILE: Meaning(
             StorageError, "too many open files in this process", "raise the limit: ulimit -n"
         ),
-        errno.ENFILE: _Meaning(StorageError, "too many open files on this machine"),
-        errno.ENAMETOOLONG: _Meaning(StorageError, "the name is too long for its file system"),
-        errno.EOPNOTSUPP: _Meaning(StorageError, "its file system does not offer that"),
-        errno.EXDEV: _Meaning(
+        errno.ENFILE: Meaning(StorageError, "too many open files on this machine"),
+        errno.ENAMETOOLONG: Meaning(StorageError, "the name is too long for its file system"),
+        errno.EOPNOTSUPP: Meaning(StorageError, "its file system does not offer that"),
+        errno.EXDEV: Meaning(
             StorageError,
             "it lies on another file system than the rest of the bucket",
             "make that directory a bucket of its own",
@@ -72,7 +65,7 @@ def storage_error_of(
     meaning = _MEANINGS.get(error.errno or 0)
     if meaning is None:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        meaning = _Meaning(StorageError, reason)
+        meaning = Meaning(StorageError, reason)
     message = f"cannot {action} in bucket {bucket}: {meaning.reason}"
     if meaning.kind is StorageFullError and needed_bytes is not None:
         message += f"; {needed_bytes:,} bytes were needed"

@@ -28,13 +28,12 @@ from dsort.errors import (
     StorageFullError,
     TransientStorageError,
 )
-from dsort.storage.bucket import ObjectInfo
+from dsort.storage.bucket import Meaning, ObjectInfo
 from dsort.storage.objects import (
     ACCESS_HINT,
     CREDENTIALS_HINT,
     PRECONDITION_FAILED,
     RANGE_NOT_SATISFIABLE,
-    Meaning,
     ObjectErrors,
     meaning_of_status,
     one_line,
@@ -212,11 +211,15 @@ def said_root(root: ElementTree.Element) -> str:
     return root.tag.rpartition("}")[2]
 
 
+def _space(root: ElementTree.Element) -> str:
+    """The namespace of the element, as names of those in it begin."""
+    return root.tag[: root.tag.find("}") + 1]
+
+
 def truncation_of(root: ElementTree.Element) -> bool:
     """Whether there are more pages after this one. ``ValueError`` if the reply does not contain
     that."""
-    space = root.tag[: root.tag.index("}") + 1] if "}" in root.tag else ""
-    text = (root.findtext(f"{space}IsTruncated") or "").strip()
+    text = (root.findtext(f"{_space(root)}IsTruncated") or "").strip()
     if text not in ("true", "false"):
         raise ValueError("it does not say whether there are more pages")
     return text == "true"
@@ -265,10 +268,9 @@ def _check_document(operation: str, body: bytes) -> None:
         if said_root(root) != _ROOTS[operation]:
             raise ValueError(f"it is of another kind ({_shown(said_root(root))})")
         following = _NEXT_PAGE.get(operation)
-        if following is not None and truncation_of(root):
-            space = root.tag[: root.tag.index("}") + 1] if "}" in root.tag else ""
-            if not root.findtext(space + following):
-                raise ValueError("there are more pages, but no way to ask for them")
+        has_more = following is not None and truncation_of(root)
+        if has_more and not root.findtext(f"{_space(root)}{following}"):
+            raise ValueError("there are more pages, but no way to ask for them")
     except ElementTree.ParseError:
         raise _not_a_reply(operation, "it is no whole document") from None
     except ValueError as error:
@@ -335,7 +337,7 @@ def _parsed(body: bytes) -> tuple[list[ObjectInfo], str | None]:
     root = ElementTree.fromstring(body)
     if said_root(root) != "ListBucketResult":
         raise ValueError("it is no listing")
-    space = root.tag[: root.tag.index("}") + 1] if "}" in root.tag else ""
+    space = _space(root)
     key, size, etag, time = (space + tag for tag in ("Key", "Size", "ETag", "LastModified"))
     is_encoded = root.findtext(f"{space}EncodingType") == "url"
     infos = []
