@@ -44,8 +44,9 @@ class RestartedServer:
         for process in each:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        # A zombie would keep its lock file.
-        assert not psutil.wait_procs(each, timeout=STOP_SECONDS_MAX)[1]
+        main.wait(STOP_SECONDS_MAX)  # a zombie would keep its lock file
+        # Process 1 may leave the others zombies for seconds.
+        await_that(lambda: not any(map(_lives, each)), STOP_SECONDS_MAX)
 
     def _pid(self) -> int:
         return self.server.pid if self._again is None else self._again.pid
@@ -76,6 +77,12 @@ class RestartedServer:
         if self._again is not None and psutil.pid_exists(self._again.pid):
             self._again.send_signal(signal.SIGINT)
             self._again.wait(STOP_SECONDS_MAX)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 @contextmanager
