@@ -34,9 +34,6 @@ PAGES = [
 WORDS_MAY_STAND = {
     "tests/test_words.py": "it lists the words",
     "tests/support/user_functions.py": "pinned manifests have the digest of this file",
-    "tests/service/*": "these tests are reworded in commits of their own",
-    "tests/web/*": "these tests are reworded in commits of their own",
-    "tests/support/access_matrix.py": "the name of a caller without a token",
 }
 """Files, as patterns, where words may stand, with the reason."""
 

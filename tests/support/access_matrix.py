@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.routing import BaseRoute
 
-CALLERS = ("nobody", "stranger", "viewer", "owner", "other", "admin")
+CALLERS = ("anonymous", "stranger", "viewer", "owner", "other", "admin")
 """No token; one that is not known; and of three roles, with the submitters that own and that do not
 own what a request is about."""
 
@@ -33,7 +33,7 @@ def _answers(allowed: str, hidden: str) -> _Answers:
 
 
 LAWS: Mapping[str, _Answers] = {
-    #                   nobody stranger viewer owner other admin
+    #                anonymous stranger viewer owner other admin
     "open": _answers("   ok    ok     ok    ok    ok   ok", " ok   ok     ok    ok  ok  ok"),
     "token": _answers("  401   401    ok    ok    ok   ok", " 401  401    ok    ok  ok  ok"),
     "submitter": _answers("401 401    403   ok    ok   ok", " 401  401    403   ok  ok  ok"),

@@ -79,15 +79,8 @@ class ServiceChaos:
 
     def _begin_service(self) -> ServiceProcess:
         arguments = ["--root", str(self._root), "--state-dir", str(self._root / "state")]
-        arguments += [
-            "--no-auth",
-            "--database",
-            self._url,
-            "--workers",
-            "1",
-            "--max-running-jobs",
-            "2",
-        ]
+        arguments += ["--no-auth", "--database", self._url, "--workers", "1"]
+        arguments += ["--max-running-jobs", "2"]
         env = points_environment(self._root / "no faults")
         service = running_service(self._root, *arguments, env=env, mark=self._mark)
         return self._services.enter_context(service)

@@ -1,5 +1,5 @@
-/* One job from its JobPage document: renderJob(element, page, options). Knows no server, so
-   the same code draws the page of the service and the report that is one file. */
+/* Draws one job: renderJob(element, page, options), where page is the answer of
+   /v1/jobs/ID/page. It sends no requests, so that it also draws the report that is one file. */
 import { allPhases, phaseBar, PHASES, throughputChart } from "./chart.js";
 import { el, figureTable, numberCell, redraw } from "./dom.js";
 import {

@@ -169,7 +169,7 @@ STOPPED = [
     Recorded("of another kind", "PUT /v1/cluster", stop(Kind="rebalance"), 404, ".*rebalance"),
     Recorded("stop: no job is named", "PUT /v1/cluster", stop(), 400, "no job is named"),
     Recorded(
-        "stop: a value that is none",
+        "stop: an invalid value",
         *("PUT /v1/cluster", {"action": "stop", "value": "srt-none"}, 400, ".*is no object"),
     ),
     Recorded("stop by id, as a job of any kind", "PUT /v1/cluster", stop(ID=f"srt-{NEW}")),
@@ -363,13 +363,13 @@ def test_an_unknown_field_is_reported_in_json_and_in_yaml(ann: TestClient) -> No
     assert ann.post("/v1/sort", content=b"{").status_code == 400
 
 
-def test_nobody_without_a_token_is_let_in(peer: Peer) -> None:
-    nobody = TestClient(peer.here.client.app)
+def test_requests_without_a_token_are_refused(peer: Peer) -> None:
+    client = TestClient(peer.here.client.app)
     for request in (
         *("POST /v1/sort", "GET /v1/sort", "DELETE /v1/sort?uuid=x", "GET /v1/daemon"),
         *("DELETE /v1/sort/abort?uuid=x", "PUT /v1/objects/in/ekm-file.json"),
     ):
-        answer = nobody.request(*request.split(" "))
+        answer = client.request(*request.split(" "))
         assert (answer.status_code, answer.headers["content-type"][:10]) == (401, "text/plain")
         assert answer.headers["www-authenticate"].startswith("Bearer")
 

@@ -196,7 +196,7 @@ def test_shards_that_are_too_large_or_too_many_are_for_jobs(
     assert get(here, "images/s-0.tar?transform=slim").status_code == 429
 
 
-def test_a_process_that_dies_or_takes_too_long_is_told_and_replaced(
+def test_a_process_that_dies_or_takes_too_long_is_reported_and_replaced(
     here: ServiceHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.client.put("/v1/transforms/slim", json=STEPS)

@@ -309,7 +309,7 @@ def test_missing_buckets_of_a_store_are_errors(there: ServiceHere, s3: S3Server)
         assert answer.status_code == 501
 
 
-def test_over_tls_the_sdk_is_told_where_to_send_the_body(here: ServiceHere) -> None:
+def test_over_tls_the_sdk_gets_the_address_for_the_body(here: ServiceHere) -> None:
     """It sends none before; others send it at once."""
     url = "https://localhost/v1/objects/images/a.bin?provider=ais"
     sdk = {"User-Agent": "ais/python/2.0.0"}

@@ -55,7 +55,7 @@ class Matrix:
         self.waiting_job = cache(self.queued)
 
     def headers(self, caller: str) -> dict[str, str]:
-        if caller == "nobody":
+        if caller == "anonymous":
             return {}
         return {"Authorization": f"Bearer {self.tokens[caller]}"}
 
@@ -201,14 +201,14 @@ def test_every_route_answers_every_caller_as_the_table_says(
                 ]
 
 
-def test_a_peers_routes_that_are_not_served_are_declined_to_whoever_has_a_token(
+def test_a_peers_routes_that_are_not_served_are_declined_to_holders_of_tokens(
     matrix: Matrix,
 ) -> None:
     routes = [route for route in served(matrix) if is_declined(route)]
     assert len(routes) > len(DECLINED)
     for route in routes:
         method, path = route.replace("{rest:path}", "a/b").split(" ")
-        for caller, status in (("nobody", 401), ("viewer", 501)):
+        for caller, status in (("anonymous", 401), ("viewer", 501)):
             answer = matrix.here.client.request(method, path, headers=matrix.headers(caller))
             assert answer.status_code == status, (route, caller)
 

@@ -127,7 +127,7 @@ def test_a_transaction_happens_whole_or_not_at_all(database: Database) -> None:
         fail()
     with database.writing() as connection:
         connection.execute(insert(tables.audit).values(note("kept")))
-        assert noted(database) == []  # nobody else sees it before its end
+        assert noted(database) == []  # others see it only after its end
     assert noted(database) == ["kept"]
 
 
@@ -247,7 +247,7 @@ def test_an_unknown_database_url_is_a_spec_error(url: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
-    with socket.socket() as held:  # bound, but nobody listens
+    with socket.socket() as held:  # bound, but it does not listen
         held.bind(("127.0.0.1", 0))
         url = f"postgresql://ann:s3cret@127.0.0.1:{held.getsockname()[1]}/dsort"
         with pytest.raises(StorageError) as failed:

@@ -133,7 +133,7 @@ def test_a_hook_that_cannot_be_reached_is_tried_again_and_then_the_job_is_warned
     while (notice := store.take()) is not None:
         tries += 1
         assert store.take() is None
-        store.record_outcome(notice, "cannot reach http://127.0.0.1:9/…: nobody is there")
+        store.record_outcome(notice, "cannot reach http://127.0.0.1:9/…: no server is there")
         assert store.take() is None
         clock.seconds += pause_s
         pause_s *= 4
@@ -312,7 +312,7 @@ def test_a_command_learns_of_failure_on_its_input(options: RunOptions, tmp_path:
 @pytest.mark.parametrize(
     ("status", "words"),
     [(500, "answered 500"), (302, "answered 302"), (0, "cannot reach")],
-    ids=["error", "redirection", "nobody there"],
+    ids=["error", "redirection", "no server"],
 )
 def test_a_webhook_that_cannot_be_called_is_a_warning_without_its_secret(
     server: HookServer, options: RunOptions, status: int, words: str
@@ -340,7 +340,7 @@ def test_a_server_that_drips_is_given_up_and_cut_off(server: HookServer) -> None
 def test_a_call_that_was_cut_at_its_time_is_no_answer(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As on a busy machine: whoever waits for the answer is woken after the connection was cut.
+    # As on a busy machine: the thread that waits for the answer wakes after the cut.
     join = threading.Thread.join
     monkeypatch.setattr(threading.Thread, "join", lambda thread, seconds_max: join(thread))
     server.statuses.append(DRIP)
@@ -378,7 +378,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
         fcntl.flock(held, fcntl.LOCK_EX)  # as soon as what it started is gone
 
 
-def test_a_command_that_nobody_defined_is_refused_before_anything_is_read(
+def test_a_command_without_a_definition_is_refused_before_anything_is_read(
     options: RunOptions,
 ) -> None:
     spec = spec_of(on_failure={"command": "pgae"}, on_success={"command": "mail"})
@@ -390,7 +390,7 @@ def test_a_command_that_nobody_defined_is_refused_before_anything_is_read(
     assert not (options.root / "shuffled").exists()
 
 
-def test_a_stopped_job_and_a_dry_run_call_nobody(server: HookServer, options: RunOptions) -> None:
+def test_a_stopped_job_and_a_dry_run_call_no_hook(server: HookServer, options: RunOptions) -> None:
     hooks = {"on_success": {"webhook": server.url}, "on_failure": {"webhook": server.url}}
     dsort.run(spec_of(dry_run=True, **hooks), options=options)
     with StopFlag() as stop:

@@ -1,5 +1,5 @@
-"""What whoever can write to a bucket, or reach the port, cannot do to the service: have it read
-files that are elsewhere, fall over what is not as it should be, or be kept busy for nothing."""
+"""Attacks on the service through a bucket or its port: it reads no file elsewhere, survives invalid
+data, and is not kept busy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ask(here: ServiceHere, job_id: str, what: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("what", ["manifest", "report", "page"])
-@pytest.mark.parametrize("elsewhere", ["of-nobody/secret", "data/other-team/secret"])
+@pytest.mark.parametrize("elsewhere", ["of-others/secret", "data/other-team/secret"])
 @pytest.mark.parametrize("linked", ["the file", "its directory"])
 @pytest.mark.sample(keep=6)
 def test_a_link_in_a_bucket_shows_nothing_from_elsewhere(
@@ -91,7 +91,7 @@ def test_a_link_in_a_bucket_shows_nothing_from_elsewhere(
         b'"phase_seconds": {}, "reactions": [], "mixing": {"counts": [[99999999999999999999]]}}',
     ],
 )
-def test_a_manifest_that_is_none_is_reported_as_one(
+def test_an_invalid_manifest_is_reported_as_one(
     here: ServiceHere, job: str, content: bytes
 ) -> None:
     place(here, manifest_name(job)).write_bytes(content)
@@ -113,12 +113,12 @@ def test_a_document_without_end_is_not_read(here: ServiceHere, job: str, what: s
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://[x]", "http://\u2100/".encode()])
-def test_an_origin_that_is_none_is_another_one(here: ServiceHere, origin: Any) -> None:
+def test_an_invalid_origin_is_another_one(here: ServiceHere, origin: Any) -> None:
     answer = here.client.get("/healthz", headers={"Origin": origin})
     assert answer.status_code == 403, answer.text
 
 
-def test_a_number_of_an_event_that_is_none_counts_for_nothing(here: ServiceHere, job: str) -> None:
+def test_an_invalid_number_of_an_event_is_ignored(here: ServiceHere, job: str) -> None:
     answer = here.client.get(f"/v1/jobs/{job}/events", headers={"Last-Event-ID": "9" * 5000})
     assert answer.status_code == 200
     assert "event: end" in answer.text
@@ -127,7 +127,7 @@ def test_a_number_of_an_event_that_is_none_counts_for_nothing(here: ServiceHere,
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("path", ["/v1/jobs/x/stop", "/v1/tokens"])
 def test_strangers_cannot_have_much_kept_for_them(tmp_path: Path, path: str) -> None:
-    # Of these routes the body is read before anybody asks for the token.
+    # Of these routes the body is read before the token is checked.
     with service_here(tmp_path, no_auth=False) as here:
         for body in (b'"' + b"x" * 200_000, iter([b'"', b"x" * 200_000])):
             headers = {"Content-Type": "application/json"}
@@ -193,7 +193,9 @@ def test_a_stream_ends_with_its_token(asking: ServiceHere, monkeypatch: pytest.M
     assert "event: end" not in answer.text
 
 
-def test_nobody_has_streams_without_end(here: ServiceHere, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_streams_of_a_client_are_limited(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_id = ended(here, here.submit()["job_id"])
     monkeypatch.setattr(limits, "STREAMS_MAX", 1)
     for _ in range(2):  # one after the other

@@ -110,7 +110,7 @@ def test_lists_are_filtered(here: ServiceHere) -> None:
     assert ids(label=["a", "b"]) == both[1:]
     assert ids(state="stopped") == both[1:]
     assert ids(state=["stopped", "queued"]) == both
-    assert ids(owner="nobody") == []
+    assert ids(owner="other") == []
     assert ids(text="100% RUN") == both[:1]
     assert ids(text="%") == both[:1]
     assert ids(since=second["created_at"]) == both[:1]
@@ -210,7 +210,7 @@ def test_numbers_of_events_are_never_given_twice(here: ServiceHere) -> None:
     last = here.service.store.last_event()
     here.client.post(f"/v1/jobs/{job_id}/stop")
     here.client.delete(f"/v1/jobs/{job_id}")
-    again = here.submit()["job_id"]  # else whoever watches from `last` on would never hear of it
+    again = here.submit()["job_id"]  # else a client that watches from `last` on misses it
     assert here.service.store.events_after(last + 1, job_id=again)
 
 

@@ -1,5 +1,5 @@
-"""Whatever text somebody sends, or a job comes upon: it is refused with its field named, or it is
-shown, on SQLite and PostgreSQL; and no list, page or stream ends with it."""
+"""Odd texts of requests and jobs: each is refused with its field named, or it is shown, on SQLite
+and PostgreSQL; and no list, page or stream ends with it."""
 
 from __future__ import annotations
 
@@ -126,9 +126,7 @@ def test_no_text_of_a_users_ends_a_list(
 @pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("odd", ["caf\udce9", "\ud83d", "a\0b"])
 @pytest.mark.parametrize("field", ["description", "labels"])
-def test_a_text_that_is_none_is_refused_with_its_field(
-    here: ServiceHere, field: str, odd: str
-) -> None:
+def test_an_invalid_text_is_refused_with_its_field(here: ServiceHere, field: str, odd: str) -> None:
     value = [odd] if field == "labels" else odd
     answer = post(here, "/v1/schedules", {**NIGHTLY, field: value})
     assert answer.status_code == 400, answer.text
@@ -255,7 +253,7 @@ def test_the_audit_trail_takes_any_text(here: ServiceHere) -> None:
 
 
 def store(here: ServiceHere, table: Any, column: str, text: str) -> None:
-    """Write into all rows what an older service, or somebody else, may have written."""
+    """Write into all rows what an older service, or another program, may have written."""
     with here.service.database.writing() as connection:
         statement = f"UPDATE {table.name} SET {column} = :text"
         if here.service.database.dialect == "postgresql":
@@ -320,7 +318,7 @@ def test_a_schedule_that_cannot_be_shown_hides_no_other(here: ServiceHere) -> No
     ]
 
 
-def test_json_that_is_none_any_more_hides_no_row(tmp_path: Path) -> None:
+def test_damaged_json_hides_no_row(tmp_path: Path) -> None:
     with service_here(tmp_path) as here:  # PostgreSQL keeps no such thing
         job_id = here.submit()["job_id"]
         store(here, jobs, "error", '{"detail": "torn')

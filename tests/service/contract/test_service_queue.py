@@ -67,7 +67,7 @@ def claim(database: Database, replica: str = "one", limits: Limits = ROOM) -> Jo
 
 
 def claimed(database: Database, replica: str = "one", limits: Limits = ROOM) -> list[str]:
-    """Those that come next, until nobody may."""
+    """The next jobs, until none may run."""
     found = []
     while (row := claim(database, replica, limits)) is not None:
         found.append(row.job_id)
@@ -256,9 +256,7 @@ def test_reports_of_an_attempt_that_is_over_are_ignored(
     assert events(store, "a")[-1][0] == "state"
 
 
-def test_a_job_taken_over_goes_on_with_its_next_attempt(
-    database: Database, store: JobStore
-) -> None:
+def test_a_job_taken_over_begins_its_next_attempt(database: Database, store: JobStore) -> None:
     row = begun(database, store)
     assert note_process(database, "a", 1, pid=77, started=5.0)
     taken = again(database, row, log={"text": "its last words", "levels": "-"})

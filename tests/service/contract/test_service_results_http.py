@@ -34,7 +34,7 @@ from tests.support.service_process import await_that
 
 PHASES = [{"phase": "extract", "seconds": 2.0, "shards": 19, "records": 19000, "bytes": 1912340480}]
 LOG = {
-    "text": "2026 I extract: done\nTraceback: something odd\nsaid I nobody\n\n",
+    "text": "2026 I extract: done\nTraceback: something odd\nsaid I nothing\n\n",
     "levels": "I---",
 }
 WARNING = {"kind": "missing_shards", "text": "samples-07.tar is missing"}
@@ -136,7 +136,7 @@ def test_a_log_has_a_line_for_all_but_progress(here: ServiceHere) -> None:
     # Not what a phase's event says already, which the level of the line decides, not its text.
     assert [line for line in lines if line.startswith("  ")] == [
         "    Traceback: something odd",
-        "    said I nobody",
+        "    said I nothing",
         "    ",
     ]
     assert "I extract" not in answer.text

@@ -283,7 +283,7 @@ def test_another_definition_keeps_epochs_and_only_other_times_begin_anew(nights:
     row = nights.add(every="6h", spec=spec(output_format="e{{epoch}}-%d"))
     nights.at("2026-11-20 06:00")
     nights.end_jobs()
-    nights.clock.seconds = at("2026-11-20 12:00")  # due, and nobody has looked yet
+    nights.clock.seconds = at("2026-11-20 12:00")  # due, and not looked at yet
     same = definition(every="6h", spec=spec(output_format="f{{epoch}}-%d"))
     nights.store.change("nightly", same, ANYONE)
     nights.keeper.turn()

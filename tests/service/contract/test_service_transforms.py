@@ -159,7 +159,7 @@ def test_streams_and_programs_as_shards_are_not_even_an_admins(
     assert callers.ask("ada", "POST", "/v1/jobs", json={**SPEC, **fields})[0] == 403
 
 
-def test_code_that_an_admin_has_registered_is_for_whoever_submits_jobs(callers: Callers) -> None:
+def test_code_that_an_admin_has_registered_is_for_all_who_submit_jobs(callers: Callers) -> None:
     assert callers.put("aug", CODE, who="ann")[0] == 403
     status, made = callers.put("aug", CODE)
     assert (status, made["runs_code"]) == (201, True)
@@ -270,8 +270,8 @@ def test_webdataset_and_jobs_get_what_an_admin_has_registered(
 def refuse_all_but_admins(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: dict[str, str]
 ) -> None:
-    """An admin's job runs a program for each shard, another removes records from its result; those
-    of nobody else do. The audit log says so."""
+    """An admin's job runs a program for each shard, another removes records from its result; jobs
+    of others do not. The audit log has both."""
     copies = tmp_path / "copies"
     copies.mkdir()
     spec = tmp_path / "spec.json"

@@ -1,5 +1,5 @@
 """Job processes that die: their jobs go on in new ones and give the bytes of an undisturbed job,
-until a job has died three times; nobody else notices."""
+until a job has died three times; other jobs are not affected."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_job_that_dies_three_times_has_failed(hosted: Hosting, points: Path) -
 @pytest.mark.parametrize(
     "points", [[PointFault("commit:start", 1, "out of memory")]], indirect=True
 )
-def test_a_job_that_is_killed_for_memory_takes_nobody_along(
+def test_a_job_that_is_killed_for_memory_ends_no_other(
     small_group: Path, hosted: Hosting, points: Path, base: Path
 ) -> None:
     (points / "group").write_text(str(small_group))
@@ -210,7 +210,7 @@ def test_a_job_whose_process_cannot_be_begun_waits_until_it_can(hosted: Hosting)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_job_that_nobody_began_goes_back_into_the_queue_or_is_stopped(
+def test_a_job_that_could_not_begin_goes_back_into_the_queue_or_is_stopped(
     hosted: Hosting, stopped: bool
 ) -> None:
     hosted.close()

@@ -134,7 +134,7 @@ def test_a_service_that_ends_leaves_jobs_running_and_finds_them_again(place: Pla
 
 
 @pytest.mark.exhaustive
-def test_a_service_in_a_container_hands_its_job_over_when_it_is_told_to_end(place: Place) -> None:
+def test_a_service_in_a_container_hands_its_job_over_when_it_has_to_end(place: Place) -> None:
     arm(place.faults, PointFault("extract:start", action="stop"))
     with place.serving("one", "--hand-over") as service:
         job_id = place.submit(service, "first")
@@ -155,7 +155,7 @@ def states(service: ServiceProcess) -> dict[str, str]:
 
 
 @pytest.mark.exhaustive
-def test_jobs_whose_processes_are_killed_are_gone_on_with(place: Place) -> None:
+def test_jobs_whose_processes_are_killed_are_resumed(place: Place) -> None:
     """One amid its output shards, the other while they get their names: of which the first job has
     six."""
     arm(
@@ -205,7 +205,7 @@ def test_two_replicas_do_nothing_twice(place: Place, postgres: PostgresServer) -
             assert made.status_code == 201, made.text
         by_hand = [place.submit(each, f"out-{at}") for at, each in enumerate((one, two))]
         with place.database.writing() as connection:
-            # As if nobody had been there since.
+            # As after a long absence of all services.
             connection.execute(
                 update(schedules).values(
                     paused=False,
@@ -301,7 +301,7 @@ def test_the_database_is_away_for_a_while(pg_place: Place, server: RestartedServ
         assert answer.status_code == 503
         assert httpx.get(f"{service.url}/v1/jobs", timeout=120).status_code == 503
         assert httpx.get(f"{service.url}/healthz", timeout=120).status_code == 200
-        worker.send_signal(signal.SIGCONT)  # the job comes to its end, and can tell nobody
+        worker.send_signal(signal.SIGCONT)  # the job ends, and cannot report it
         await_that(lambda: list(pg_place.root.glob("out-running/**/*manifest*")), WAIT_S)
         await_that(lambda: time.time() > due_s + 1, WAIT_S)
         assert process.is_running()

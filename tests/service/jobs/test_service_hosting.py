@@ -254,7 +254,7 @@ def test_jobs_are_handed_over_by_a_service_that_ends_and_none_has_died(
     assert said["state"] == "queued"
     await_that(lambda: not _lives(worker))
     hold = read_hold(LocalBucket(handing_over.root / "out"), job_id)
-    assert hold.standing is Standing.RELEASED  # nobody has to wait until it lapses
+    assert hold.standing is Standing.RELEASED  # no process has to wait until it lapses
     handing_over.start()
     row = handing_over.ended(job_id)
     assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
@@ -303,7 +303,7 @@ def test_a_job_that_was_to_stop_is_handed_over_to_be_cleaned_up(handing_over: Ho
 def test_a_job_does_not_wait_for_a_database_that_is_away(holding: Hosting, base: Path) -> None:
     job_id = holding.submit()
     _, worker = holding.held(job_id)
-    with holding.database.writing() as connection:  # nobody else may write
+    with holding.database.writing() as connection:  # no other transaction may write
         connection.execute(text("SELECT 1"))
         worker.send_signal(signal.SIGCONT)
         manifest = holding.root / "out" / ".dsort" / job_id / "manifest.json"
@@ -340,7 +340,7 @@ def test_connections_that_break_do_not_end_a_job(
 
 
 def doing(hosted: Hosting, stop: StopFlag) -> JobAttempt:
-    """The second attempt of a job whose first one is somebody else's."""
+    """The second attempt of a job whose first one another process has."""
     hosted.close()
     row = replace(hosted.row(hosted.submit()), attempt=2)
     return JobAttempt.of(row, RunOptions(root=hosted.root, workers=1), lambda event: None, stop)

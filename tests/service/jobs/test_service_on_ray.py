@@ -47,7 +47,7 @@ class Place:
         return self.root / "state" / "ray.json"
 
     def head(self) -> psutil.Process:
-        """The head, which nobody else may look for."""
+        """The head, which no other test may look for."""
         assert self.state_file.stat().st_mode & 0o777 == 0o600
         known = json.loads(self.state_file.read_bytes())
         head = psutil.Process(known["process"]["pid"])
@@ -123,7 +123,7 @@ def test_a_service_that_ends_leaves_its_ray_to_a_job_that_runs(place: Place) -> 
 
 
 @pytest.mark.exhaustive
-def test_a_service_that_is_told_where_a_ray_is_runs_its_jobs_there_and_leaves_it(
+def test_a_service_with_the_address_of_a_ray_runs_its_jobs_there_and_leaves_it(
     place: Place,
 ) -> None:
     expected = undisturbed("shuffle", place.root)
@@ -156,6 +156,6 @@ def join_from_another_service(place: Place, expected: Facts) -> None:
 
 
 def hold_next(faults: Path) -> None:
-    """Whoever comes to create output shards next stops there."""
+    """The next process that creates output shards stops there."""
     disarm(faults)
     arm(faults, PointFault("create:start", 1, "stop"))

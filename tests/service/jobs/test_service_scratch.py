@@ -52,6 +52,6 @@ def test_scratch_of_a_service_is_in_no_bucket_of_its_users(
     dsort.run(spec, options=local, on_event=listen)
     assert [place for place in found if place.startswith(str(root / "out"))] == []
     assert len(found) == (0 if ray else 1)
-    if given:  # and nobody names it as a bucket
+    if given:  # and no spec names it as a bucket
         with pytest.raises(ForbiddenError):
             check_spec(parse_spec(spec_of(output_bck=given)).spec, policy_of(config))

@@ -179,7 +179,7 @@ def test_what_was_missed_is_the_newest_and_the_count_of_the_rest(minutes: int, p
 
 
 class Died(BaseException):
-    """The process, not an error that anybody handles."""
+    """The process, not an error that code handles."""
 
 
 class DyingBucket(HookedBucket):

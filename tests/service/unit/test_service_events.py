@@ -210,7 +210,7 @@ async def taken(queue: feed.Subscriber) -> list[int | None]:
     return found
 
 
-def test_all_who_watch_a_job_learn_of_it_and_nobody_else_does(database: Database) -> None:
+def test_all_who_watch_a_job_learn_of_it_and_no_others(database: Database) -> None:
     heard: list[EventRow] = []
 
     async def watch() -> None:

@@ -30,7 +30,7 @@ PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "outpu
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A data root with links in it, and a directory beside it that is nobody's business."""
+    """A data root with links in it, and a private directory beside it."""
     root = tmp_path / "root"
     for each in (root / "in" / "sub", root / "out", root / "state", tmp_path / "secret"):
         each.mkdir(parents=True)
@@ -248,7 +248,7 @@ def test_patterns_of_allowed_buckets(root: Path) -> None:
 
 
 @pytest.mark.parametrize("allow", ["s3", "ftp://x", "file://rel", "data", "*", "https://*.x.org"])
-def test_a_pattern_that_is_none_is_reported_at_the_start(root: Path, allow: str) -> None:
+def test_an_invalid_pattern_is_reported_at_the_start(root: Path, allow: str) -> None:
     with pytest.raises(SpecError, match="allow"):
         SpecPolicy(root=root, allow=(allow,))
 
@@ -343,9 +343,7 @@ def test_a_server_of_key_maps_may_be_named_with_its_port(root: Path, pattern: st
     "pattern",
     ["https://h", "h/a", "u@h", "", ":80", "h:", "h:x", "h:70000", "[::1", "[::1]:x", "a b", "h\n"],
 )
-def test_a_server_of_key_maps_that_is_none_is_reported_at_the_start(
-    root: Path, pattern: str
-) -> None:
+def test_an_invalid_server_of_key_maps_is_reported_at_the_start(root: Path, pattern: str) -> None:
     with pytest.raises(SpecError, match="ekm_allow_host"):
         SpecPolicy(root=root, ekm_allow_hosts=(pattern,))
 

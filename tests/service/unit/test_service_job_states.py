@@ -108,7 +108,7 @@ LIMITS = Limits(running_jobs_max=5, running_plans_max=1)
 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each search: whether anybody was writing to the database at that moment."""
+    """Of each search: whether a transaction was writing to the database at that moment."""
     found: list[bool] = []
     now: list[bool] = []
     search, write = overlap.first_conflict, Database.writing

@@ -207,11 +207,11 @@ def test_a_log_becomes_an_event_that_says_the_level_of_each_line(tmp_path: Path)
     finally:
         handler.close()
     with path.open("a") as file:
-        file.write("nobody logged I this\n")
+        file.write("not logged I this\n")
     found = log_event(path)
     assert found is not None
     assert found["levels"] == "IWEE--"
-    assert found["text"].splitlines()[-2:] == ["two", "nobody logged I this"]
+    assert found["text"].splitlines()[-2:] == ["two", "not logged I this"]
 
 
 def test_logs_of_all_attempts_are_removed(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ class Away(Database):
         if self.refusals:
             self.refusals -= 1
             self.refused.set()
-            raise OperationalError("UPDATE", {}, OSError("nobody there"))
+            raise OperationalError("UPDATE", {}, OSError("no server there"))
         with super().writing(alone=alone) as connection:
             yield connection
 

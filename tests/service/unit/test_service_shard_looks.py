@@ -42,7 +42,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceHere]:
         with tarfile.open(fileobj=small, mode="w") as archive:
             archive.addfile(entry("0001.wav", len(SOUND)), io.BytesIO(SOUND))
         (sounds / "s.tar.gz").write_bytes(gzip.compress(small.getvalue(), 1))
-        with (sounds / "long.tar").open("wb") as file:  # a hole: nobody writes 70 MiB
+        with (sounds / "long.tar").open("wb") as file:  # a hole: the test does not write 70 MiB
             file.write(entry("0001.wav", LONG_BYTES).tobuf())
             file.write(SOUND)
             file.truncate(512 + LONG_BYTES + 1024)
@@ -119,7 +119,7 @@ def test_headers_of_a_shard_are_read_once_until_it_changes(here: ServiceHere) ->
     assert [each["key"] for each in here.client.get(listed).json()["records"]] == ["0003"]
     assert len(kept(here) - before) == 2
     (another,) = kept(here) - before - {index}
-    another.write_bytes(index.read_bytes())  # somebody's: its records are not in this shard
+    another.write_bytes(index.read_bytes())  # of another: its records are not in this shard
     assert here.client.get(listed).status_code < 500
 
 

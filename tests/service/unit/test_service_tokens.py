@@ -241,7 +241,7 @@ def test_names_that_no_column_takes_are_noted_as_far_as_they_go(database: Databa
     assert noted.details == {"x": "\\x80"}
 
 
-def test_a_character_that_no_text_may_have_is_a_mistake_of_whoever_sends_it(
+def test_a_character_that_no_text_may_have_is_a_mistake_of_its_sender(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with service_here(tmp_path, database_url=postgres.fresh_database()) as here:

@@ -148,7 +148,7 @@ def seen_job(place: Place) -> dict[str, Any]:
 
 @pytest.fixture
 def context(place: Place) -> Iterator[BrowserContext]:
-    """A browser of nobody; no job stands still when the test is over."""
+    """A browser without a token; no job stands still when the test is over."""
     with careful_context(place.browser, place.service.url) as made:
         try:
             yield made
@@ -514,7 +514,7 @@ def test_a_perfect_shuffle_has_a_calm_picture_and_a_poor_one_has_not(
         apart = np.abs(after - np.median(after, axis=0)).max(axis=1)
         strongest.append([int(np.quantile(apart, share)) for share in (0.5, 0.99, 0.9)])
     (half, nearly_all, _), (_, _, of_stripes) = strongest
-    assert half <= 2  # of 255: nobody sees it
+    assert half <= 2  # of 255: too little to see
     assert nearly_all <= 25
     assert of_stripes > 60
 

@@ -50,7 +50,7 @@ WALKED = {
 PAGES = {
     "jobs": ("#/jobs", "tr[data-job]"),
     "jobs-sorted": ("#/jobs?sort=-time", "th[aria-sort=descending]"),
-    "jobs-none-fit": ("#/jobs?owner=nobody", ".empty p button"),
+    "jobs-none-fit": ("#/jobs?owner=other", ".empty p button"),
     "schedules": ("#/schedules", "tr[data-schedule]"),
     "schedule": ("#/schedules/nightly", ".times"),
     "schedule-form": ("#/schedules/nightly?edit=1", "form"),
@@ -147,7 +147,7 @@ def test_who_has_no_token_signs_in_and_finds_the_service_empty(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_service_that_does_not_answer_is_told_of_and_waited_for(
+def test_a_service_that_does_not_answer_is_named_and_waited_for(
     place: Gallery, browser: Browser, look: str
 ) -> None:
     with careful_context(browser, place.url) as made:
@@ -196,7 +196,7 @@ def test_the_strip_of_figures_has_the_verdict_of_a_shuffle(place: Gallery, page:
     assert "Mixing" not in tiles
     assert "Order\nby record key" in tiles
     assert page.get_by_role("heading", name="Where records went").count() == 1
-    assert page.get_by_text("Not evenly mixed").count() == 0  # nobody wanted it to be
+    assert page.get_by_text("Not evenly mixed").count() == 0  # the spec did not ask for that
 
 
 def test_a_job_that_keeps_the_order_has_no_picture_of_it(place: Gallery, page: Page) -> None:
@@ -285,11 +285,11 @@ def test_the_log_is_near_the_top_and_open_where_a_job_failed(place: Gallery, pag
         ("<b>3 -- 4</b>", "<b>3 -- 4</b>"),
     ],
 )
-def test_errors_are_told_in_terms_of_the_page(page: Page, told: str, shown: str) -> None:
+def test_errors_are_shown_in_terms_of_the_page(page: Page, told: str, shown: str) -> None:
     assert page.evaluate(PAGE_TERMS, told) == shown
 
 
-def test_names_that_are_taken_are_told_in_terms_of_the_spec(place: Gallery, page: Page) -> None:
+def test_names_that_are_taken_are_shown_in_terms_of_the_spec(place: Gallery, page: Page) -> None:
     show_job(page, place, "failed", ".problem")
     assert page.locator(".problem .hint").inner_text().endswith("or set overwrite: true")
 
