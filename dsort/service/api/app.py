@@ -1,15 +1,21 @@
-"""The application: all routes, the middleware around them, and how errors become answers."""
+"""The application: all routes, the middleware around them, how errors become answers, and the files
+of the web page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from ipaddress import ip_address
+from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from msgspec import Struct
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.datastructures import Headers
@@ -17,18 +23,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dsort.data.json_values import encodable
-from dsort.errors import DsortError, SpecError, SpecProblem
+from dsort.errors import DsortError, NotFoundError, SpecError, SpecProblem
 from dsort.log_lines import logger_of
 from dsort.model.base import Problem
-from dsort.service.api import (
-    admin,
-    datasets,
-    jobs,
-    metrics,
-    pages,
-    results,
-    schedules,
-)
+from dsort.service.api import admin, datasets, jobs, metrics, results, schedules
 from dsort.service.api.answers import JsonAnswer, problem_answer
 from dsort.service.api.dependencies import RETRY_AFTER, problems, restore_examples, spec_schema
 from dsort.service.objects.processes import ShardProblemError
@@ -80,18 +78,11 @@ def create_app(service: Service) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.service = service
-    for part in (
-        jobs,
-        results,
-        schedules,
-        datasets,
-        admin,
-        metrics,
-    ):
+    for part in (jobs, results, schedules, datasets, admin, metrics):
         app.include_router(part.router(service))
     for routes in service.guest.routers(service):
         app.include_router(routes)
-    app.include_router(pages.router(service))
+    app.include_router(page_router())
     _tell_errors(app)
     tell_database_errors(app)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
@@ -325,3 +316,95 @@ def _sql_state(error: SQLAlchemyError) -> str:
     orig = error.orig if isinstance(error, DBAPIError) else None
     fields = orig.args[0] if orig is not None and orig.args else None
     return str(fields.get("C", "")) if isinstance(fields, Mapping) else ""
+
+
+CONTENT_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+NOT_SERVED = frozenset(("report.html", "report.js"))  # files of the report that is one HTML file
+START = "index.html"
+API_DOCS = "api_docs.html"
+SWAGGER_UI = frozenset(("swagger-ui-bundle.js", "swagger-ui.css"))
+
+PAGE_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # the browser checks each time, and mostly gets a 304
+}
+
+API_DOCS_POLICY = (
+    PAGE_HEADERS["Content-Security-Policy"]
+    .replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")  # Swagger UI sets styles
+    .replace("img-src 'self'", "img-src 'self' data:")
+)
+
+
+class _File(Struct, frozen=True):
+    content: bytes
+    headers: Mapping[str, str]
+
+    def answer(self, request: Request) -> Response:
+        """The file, or 304 if the client has it."""
+        known = [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]
+        if self.headers["ETag"] in known:
+            return Response(status_code=304, headers=self.headers)
+        return Response(self.content, headers=self.headers)
+
+
+def page_router() -> APIRouter:
+    """The routes of the web page: ``/`` with its scripts and styles, and ``/docs``, where each
+    route can be tried, with the files of Swagger UI. They are not part of the OpenAPI document.
+
+    The page contains no secrets, so it needs no token: it asks its user for one once the REST
+    interface answers 401."""
+    routes = APIRouter(include_in_schema=False)
+    known = _read_files()
+
+    @routes.api_route("/", methods=["GET", "HEAD"])
+    async def start(request: Request) -> Response:
+        return known[START].answer(request)
+
+    @routes.api_route("/docs", methods=["GET", "HEAD"])
+    async def api_docs(request: Request) -> Response:
+        return known[API_DOCS].answer(request)
+
+    @routes.api_route("/web/{name}", methods=["GET", "HEAD"])
+    async def web_file(name: str, request: Request) -> Response:
+        if name not in known:
+            raise NotFoundError(f"there is no file {name!r} of the web page")
+        return known[name].answer(request)
+
+    return routes
+
+
+def _read_files() -> dict[str, _File]:
+    """All files of the page by name, kept in memory: they are few and small, and do not change."""
+    found = {}
+    for entry in _entries():
+        content_type = CONTENT_TYPES.get(PurePosixPath(entry.name).suffix)
+        if content_type is None or entry.name in NOT_SERVED:
+            continue
+        content = entry.read_bytes()
+        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers = {**PAGE_HEADERS, "Content-Type": content_type, "ETag": tag}
+        if entry.name == API_DOCS:
+            headers["Content-Security-Policy"] = API_DOCS_POLICY
+        found[entry.name] = _File(content, headers)
+    return found
+
+
+def _entries() -> Iterable[Traversable]:
+    yield from files("dsort").joinpath("web", "static").iterdir()
+    for entry in files("fastapi_offline").joinpath("static").iterdir():
+        if entry.name in SWAGGER_UI:
+            yield entry
