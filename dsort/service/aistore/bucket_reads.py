@@ -26,8 +26,7 @@ from dsort.service.aistore.checksums import content_checksum
 from dsort.service.aistore.messages import action_message, fields_of, number_in, text_in
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, bucket_place
 from dsort.service.aistore.shards import has_members, listed_members
-from dsort.service.api.answers import JsonAnswer, in_thread
-from dsort.service.api.dependencies import Caller, problems, shown
+from dsort.service.api.dependencies import Caller, JsonAnswer, in_thread, problems, shown
 from dsort.service.objects.places import (
     PAGE_MAX,
     TEXT_BYTES_MAX,

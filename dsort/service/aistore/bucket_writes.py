@@ -40,8 +40,14 @@ from dsort.service.aistore.places import (
     bucket_place,
     check_changed_name,
 )
-from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Submitting, note, problems, require
+from dsort.service.api.dependencies import (
+    JsonAnswer,
+    Submitting,
+    TextAnswer,
+    note,
+    problems,
+    require,
+)
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import jobs, split_uris
 from dsort.service.objects.places import TEXT_BYTES_MAX, ObjectPlace, PageAsked, missing

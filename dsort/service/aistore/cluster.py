@@ -20,8 +20,7 @@ from dsort.errors import NotFoundError, NotSupportedError
 from dsort.service.aistore.answers import TARGET, go_time, job_snap, job_status, peer_id
 from dsort.service.aistore.lookups import all_jobs, find_job, seen_job, stop_job
 from dsort.service.aistore.messages import fields_of, message_of, text_in
-from dsort.service.api.answers import JsonAnswer
-from dsort.service.api.dependencies import Caller, Submitting
+from dsort.service.api.dependencies import Caller, JsonAnswer, Submitting
 from dsort.service.database.tables import JobRow
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.tokens import Identity, visible

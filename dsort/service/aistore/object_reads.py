@@ -20,9 +20,17 @@ from dsort.errors import (
 from dsort.service.aistore.checksums import CONTENT_KIND, content_checksum
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, object_place
 from dsort.service.aistore.shards import InlineTransforms, read_member
-from dsort.service.api.answers import BytesAnswer, JsonAnswer, entity_tag, in_thread, object_headers
 from dsort.service.api.datasets import NamePath
-from dsort.service.api.dependencies import Caller, problems, require
+from dsort.service.api.dependencies import (
+    BytesAnswer,
+    Caller,
+    JsonAnswer,
+    entity_tag,
+    in_thread,
+    object_headers,
+    problems,
+    require,
+)
 from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.objects.processes import MadeFile
 from dsort.service.objects.shard_looks import UnsatisfiableRangeError, parse_range

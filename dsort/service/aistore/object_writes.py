@@ -31,9 +31,15 @@ from dsort.results.layout import writes_prefix
 from dsort.service.aistore.bucket_writes import refuse_in_use, refuse_to_change
 from dsort.service.aistore.checksums import Checksum, checksum_of
 from dsort.service.aistore.places import BucketPath, ObjectRoute, Provider, object_place
-from dsort.service.api.answers import PIECE_BYTES, JsonAnswer, in_thread
 from dsort.service.api.datasets import NamePath
-from dsort.service.api.dependencies import Submitting, note, problems
+from dsort.service.api.dependencies import (
+    PIECE_BYTES,
+    JsonAnswer,
+    Submitting,
+    in_thread,
+    note,
+    problems,
+)
 from dsort.service.objects.places import ObjectPlace, missing
 from dsort.service.security.spec_text import parse_text
 from dsort.service.service import Service

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from dsort.errors import DsortError, NotSupportedError, SpecError, SpecProblem
 from dsort.naming.names import has_control_characters, is_hidden
-from dsort.service.api.answers import JsonAnswer, problem_answer
+from dsort.service.api.dependencies import JsonAnswer, problem_answer
 from dsort.service.objects.places import (
     Asking,
     ObjectPlace,

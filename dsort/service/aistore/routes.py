@@ -41,11 +41,12 @@ from dsort.service.aistore.lookups import (
     seen_job,
     stop_job,
 )
-from dsort.service.api.answers import JsonAnswer, TextAnswer
 from dsort.service.api.dependencies import (
     SPEC_BODY,
     Caller,
+    JsonAnswer,
     Submitting,
+    TextAnswer,
     note,
     problems,
     shown,

@@ -22,11 +22,11 @@ from dsort.errors import ConflictError, ForbiddenError, NotFoundError
 from dsort.model.base import Model, Time, example_of
 from dsort.model.dataset import ShownRecord
 from dsort.service.aistore.shards import InlineTransforms
-from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.datasets import ASKED, BucketPart, Looks, NamePath, Number
 from dsort.service.api.dependencies import (
     Admin,
     Caller,
+    JsonAnswer,
     note,
     number_of,
     problems,

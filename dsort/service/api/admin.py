@@ -30,12 +30,12 @@ from dsort.model.access import (
 )
 from dsort.model.base import example_of
 from dsort.model.dataset import GarbageList, StorageView
-from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.datasets import Looks, WholeBucket
 from dsort.service.api.dependencies import (
     SPEC_BODY,
     Admin,
     Caller,
+    JsonAnswer,
     body_like,
     note,
     problems,

@@ -27,8 +27,14 @@ from dsort.errors import DsortError, NotFoundError, SpecError, SpecProblem
 from dsort.log_lines import logger_of
 from dsort.model.base import Problem
 from dsort.service.api import admin, datasets, jobs, metrics, results, schedules
-from dsort.service.api.answers import JsonAnswer, problem_answer
-from dsort.service.api.dependencies import RETRY_AFTER, problems, restore_examples, spec_schema
+from dsort.service.api.dependencies import (
+    RETRY_AFTER,
+    JsonAnswer,
+    problem_answer,
+    problems,
+    restore_examples,
+    spec_schema,
+)
 from dsort.service.objects.processes import ShardProblemError
 from dsort.service.problems import PROBLEM_JSON, problem, problem_of
 from dsort.service.security.limits import BodyLimit

@@ -22,8 +22,17 @@ from dsort.model.dataset import (
     ShardPage,
     ShownRecords,
 )
-from dsort.service.api.answers import BytesAnswer, JsonAnswer, entity_tag, in_thread, object_headers
-from dsort.service.api.dependencies import Caller, note, problems, shown
+from dsort.service.api.dependencies import (
+    BytesAnswer,
+    Caller,
+    JsonAnswer,
+    entity_tag,
+    in_thread,
+    note,
+    object_headers,
+    problems,
+    shown,
+)
 from dsort.service.jobs.rows import validated
 from dsort.service.objects.places import (
     CURSOR_CHARACTERS_MAX,

@@ -17,10 +17,10 @@ from dsort.model.base import JobState, example_of
 from dsort.model.job import JobList, JobOut
 from dsort.model.report import EXAMPLE_PHASES, RunReportView
 from dsort.results.hooks import redacted_hook
-from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import (
     SPEC_BODY,
     Caller,
+    JsonAnswer,
     Submitting,
     body_like,
     note,

@@ -30,8 +30,7 @@ from dsort.model.report import EXAMPLE_ID as _ID
 from dsort.model.report import EXAMPLE_PHASES, ManifestView, PlanReportView, RunReportView
 from dsort.model.report import EXAMPLE_WARNING as _WARNING
 from dsort.results.layout import manifest_name, report_name
-from dsort.service.api.answers import JsonAnswer, TextAnswer
-from dsort.service.api.dependencies import Caller, problems, shown
+from dsort.service.api.dependencies import Caller, JsonAnswer, TextAnswer, problems, shown
 from dsort.service.api.jobs import JOB_ENDED, SeenJob, job_out
 from dsort.service.change_feed import Subscriber
 from dsort.service.database.tables import JobRow

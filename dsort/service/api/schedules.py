@@ -13,9 +13,9 @@ from dsort.errors import ForbiddenError, NotFoundError
 from dsort.model.base import example_of
 from dsort.model.schedule import NextTimes, RunList, RunView, ScheduleList, ScheduleView
 from dsort.results.hooks import redacted_hook
-from dsort.service.api.answers import JsonAnswer
 from dsort.service.api.dependencies import (
     Caller,
+    JsonAnswer,
     Submitting,
     note,
     number_of,
