@@ -32,6 +32,7 @@ from tests.support.internals import (
 )
 from tests.support.machines import FakeMachine
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.refusals import raises
 
 JOB = "20260131-000000-abcdef"
 RUNNERS = 8
@@ -105,7 +106,7 @@ def test_a_segment_missing_in_the_middle_is_an_error(bucket: Bucket) -> None:
         journal.append(created(ordinal))
         journal.flush()
     bucket.delete(segments(bucket)[1])
-    with pytest.raises(StorageError, match="segment 1 of attempt 1 is missing"):
+    with raises(StorageError, "segment 1", "attempt 1"):
         read_journal(bucket, JOB)
 
 
@@ -117,7 +118,7 @@ def test_a_damaged_segment_is_named(bucket: Bucket) -> None:
 
 def test_without_a_journal_there_is_nothing_to_resume(bucket: Bucket, tmp_path: Path) -> None:
     for empty in (bucket, LocalBucket(tmp_path / "nowhere")):
-        with pytest.raises(JobConflictError, match="nothing to resume"):
+        with pytest.raises(JobConflictError, match=JOB):
             read_journal(empty, JOB)
 
 
@@ -141,9 +142,8 @@ def test_a_job_that_is_run_is_refused_to_others(bucket: Bucket, machine: FakeMac
     take(bucket, machine)
     machine.pass_time(3)
     for other in (machine.beside(), machine.beside(host="node-2", boot_id="boot-2")):
-        with pytest.raises(JobConflictError, match="renewed 3 s ago") as caught:
+        with raises(JobConflictError, "node-1", "process 100", "attempt 1", "3 s") as caught:
             take(bucket, other, attempt=2)
-        assert "is being run by node-1, process 100 (attempt 1)" in caught.value.message
         assert f"dsort stop {JOB}" in caught.value.hint
         assert "57 s" in caught.value.hint
     assert last_attempt(bucket, JOB) == 1
@@ -248,7 +248,7 @@ def test_a_coordinator_that_sees_a_newer_attempt_has_lost(
     assert lease.renew()
     assert lease.renew()
     assert lost == ["attempt 2 has begun"]
-    with pytest.raises(JobConflictError, match="attempt 2 has begun"):
+    with raises(JobConflictError, "attempt 2"):
         lease.check()
     lease.release()
     hold = read_hold(bucket, JOB, machine=other)
@@ -269,7 +269,7 @@ def test_a_suspended_holder_goes_on_if_no_other_took_the_job(
 def test_a_check_fails_once_the_job_was_removed(bucket: Bucket, machine: FakeMachine) -> None:
     lease = take(bucket, machine)
     discard_run(bucket, JOB)
-    with pytest.raises(JobConflictError, match="removed"):
+    with raises(JobConflictError, JOB, "attempt 1"):
         lease.check()
 
 
@@ -373,7 +373,7 @@ def test_a_stop_does_not_wait_for_ever(bucket: Bucket, machine: FakeMachine) -> 
 def test_nothing_to_stop_is_an_error_and_an_old_stop_is_void(
     bucket: Bucket, machine: FakeMachine
 ) -> None:
-    with pytest.raises(JobConflictError, match="no process runs"):
+    with raises(JobConflictError, JOB):
         stop_job(bucket, JOB, machine=machine)
     bucket.write(stop_name(JOB), b"")
     asked: list[bool] = []

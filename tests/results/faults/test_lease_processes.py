@@ -14,6 +14,7 @@ import pytest
 from dsort.errors import JobConflictError
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.internals import Lease, Standing, read_hold, stop_job
+from tests.support.refusals import raises
 
 JOB = "20260131-000000-abcdef"
 
@@ -54,7 +55,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_killed_holder_is_dead_at_once(bucket: LocalBucket, tmp_path: Path) -> None:
     with holder(tmp_path) as process:
-        with pytest.raises(JobConflictError, match=f"process {process.pid} "):
+        with raises(JobConflictError, f"process {process.pid} "):
             Lease.take(bucket, JOB, attempt=2)
         process.kill()
         process.wait()
@@ -67,7 +68,7 @@ def test_a_killed_holder_is_dead_at_once(bucket: LocalBucket, tmp_path: Path) ->
 def test_a_stalled_holder_is_not_dead(bucket: LocalBucket, tmp_path: Path) -> None:
     with holder(tmp_path) as process:
         process.send_signal(signal.SIGSTOP)
-        with pytest.raises(JobConflictError, match="is being run by"):
+        with raises(JobConflictError, JOB):
             Lease.take(bucket, JOB, attempt=2)
         process.send_signal(signal.SIGCONT)
         assert stop_job(bucket, JOB).standing is Standing.RELEASED

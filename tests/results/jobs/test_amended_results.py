@@ -39,6 +39,7 @@ from tests.support.internals import (
     parse_manifest,
     without_names,
 )
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -316,9 +317,9 @@ def test_of_two_jobs_that_amend_one_result_the_second_is_refused(tmp_path: Path)
     write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
     write_shards(tmp_path / "again", {"m.tar": shard_of("y")})
     append(tmp_path, "more")
-    with pytest.raises(JobConflictError, match="was amended by job"):
+    with raises(JobConflictError, parse_manifest(base).job_id):
         append(tmp_path, "again", manifest=base, output_format="other-%d")
-    with pytest.raises(JobConflictError, match="was amended by job"):
+    with raises(JobConflictError, parse_manifest(base).job_id):
         remove(tmp_path, "a", manifest=base)
     assert verify(tmp_path).problems == ()
 
@@ -330,14 +331,14 @@ def test_a_claim_of_a_job_that_is_gone_counts_for_nothing(tmp_path: Path) -> Non
     claim.write_text('{"job_id": "20260101-000000-abcdef"}')
     append(tmp_path, "more")
     claim.write_text('{"job_id": "../x"}')
-    with pytest.raises(StorageError, match="is damaged"):
+    with raises(StorageError, "amended.json"):
         append(tmp_path, "more", manifest=(claim.parent / "manifest.json").read_bytes())
 
 
 def test_records_without_keys_are_not_removed(tmp_path: Path) -> None:
     made(tmp_path, output_extension=".mds")
     before = tree_of(tmp_path / "out")
-    with pytest.raises(InputError, match="have no keys"):
+    with raises(InputError, ".mds"):
         remove(tmp_path, "a")
     assert tree_of(tmp_path / "out") == before
 
@@ -365,7 +366,7 @@ def test_templates_continue_behind_the_names_that_are_there(tmp_path: Path) -> N
             base, spec=spec, outputs=tuple(replace(each, name=name) for each, name in pairs)
         )
         if goes_on is None:
-            with pytest.raises(SpecError, match=r"do not go on|are taken"):
+            with raises(SpecError, template):
                 append_fields(named, "out", "more")
         else:
             assert append_fields(named, "out", "more")["output_format"] == goes_on
@@ -387,10 +388,10 @@ def test_outputs_in_several_buckets_get_their_parts_there(tmp_path: Path) -> Non
         assert [*after] == [f"out-{each}{suffix}" for each in range(number + 1)]
     assert verify(tmp_path).problems == ()
     assert verify(tmp_path).records == 14
-    with pytest.raises(InputError, match="buckets of their own"):
+    with raises(InputError):
         remove(tmp_path, "a")
     fields = {"output_format": "x-%d", "amend": {"job": parse_manifest(newest(tmp_path)).job_id}}
-    with pytest.raises(InputError, match="buckets of outputs"):
+    with raises(InputError, fields["amend"]["job"]):
         run_local(tmp_path, spec_of(input_bck="more", lineage="jsonl", **fields))
 
 
@@ -409,7 +410,7 @@ def test_templates_of_a_key_map_go_on(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text(json.dumps(ekm))
     made(tmp_path, ekm_file=str(tmp_path / "map.json"), output_format=None, output_bck="filed")
     (path,) = tmp_path.glob("filed/.dsort/*/manifest.json")
-    with pytest.raises(SpecError, match="is in a file"):
+    with raises(SpecError, "map.json"):
         api.append(path.read_bytes(), "more", place="filed", options=options(tmp_path))
 
 
@@ -456,5 +457,5 @@ def test_code_that_a_result_says_is_not_run_unless_a_user_asks(tmp_path: Path) -
 def test_a_manifest_that_says_nonsense_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
     made(tmp_path)
     data = json.dumps({**json.loads(newest(tmp_path)), **wrong}).encode()
-    with pytest.raises(InputError, match="no manifest"):
+    with raises(InputError):
         dsort.verify(data, options=options(tmp_path))

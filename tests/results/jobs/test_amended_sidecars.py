@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dsort
-from dsort.errors import DsortError, InputError, StorageError
+from dsort.errors import InputError, StorageError
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.amending import append, made, newest, options, remove, verify
 from tests.support.datasets import files_of, write_shards
@@ -22,6 +22,7 @@ from tests.support.internals import (
     find_in_lineage,
     parse_manifest,
 )
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -136,7 +137,7 @@ def test_files_that_list_shards_list_those_that_are_added(suffix: str, tmp_path:
     shard = shard_of("n")
     other = replace(shard.members[0], name="n.other")
     write_shards(tmp_path / "other", {"o.tar": type(shard)((*shard.members, other))})
-    with pytest.raises(InputError, match="other columns"):
+    with raises(InputError, "index.json"):
         append(tmp_path, "other")
     assert verify(tmp_path).problems == ()
 
@@ -168,7 +169,7 @@ def test_an_amendment_that_fails_leaves_sidecars_as_they_were(
         with monkeypatch.context() as patch:
             patch.setattr(LocalBucket, "publish", publish)
             left[0] = nth
-            with pytest.raises(DsortError, match="the disk is gone"):
+            with raises(StorageError, "the disk is gone"):
                 verb()
         assert contents(tmp_path / "out") == before
     assert verify(tmp_path).problems == ()
@@ -181,7 +182,7 @@ def test_text_that_a_user_wrote_into_a_sidecar_is_not_lost(tmp_path: Path) -> No
     loader.write_text("sample_type: mine\n")
     kept = card.read_text()
     card.write_text(f"{kept}\n# My images\n")
-    with pytest.raises(InputError, match=r"README.md was changed"):
+    with raises(InputError, "README.md"):
         append(tmp_path, "more")
     card.unlink()  # as the hint says
     append(tmp_path, "more")
@@ -192,7 +193,7 @@ def test_text_that_a_user_wrote_into_a_sidecar_is_not_lost(tmp_path: Path) -> No
 def test_shards_in_other_directories_would_need_another_list(tmp_path: Path) -> None:
     made(tmp_path, index=["sizes"], output_format="data/out-%d")
     write_shards(tmp_path / "more", {"m.tar": shard_of("x")})
-    with pytest.raises(InputError, match="shards of other directories"):
+    with raises(InputError, "sizes.json"):
         append(tmp_path, "more", output_format="other/out-%d")
     append(tmp_path, "more", output_format="data/other-%d")
     assert verify(tmp_path).problems == ()
@@ -202,5 +203,5 @@ def test_a_spec_that_says_less_than_that_of_the_result_is_refused(tmp_path: Path
     report = made(tmp_path, index=["sizes"], lineage="jsonl")
     fields = {"output_format": "x-%d", "amend": {"job": report.job_id}}
     for more in ({}, {"lineage": "jsonl"}, {"index": ["sizes"]}):
-        with pytest.raises(InputError, match="not as in the result"):
+        with raises(InputError, report.job_id):
             run_local(tmp_path, spec_of(**fields, **more))

@@ -17,6 +17,7 @@ from dsort.storage.small_objects import Staged
 from tests.support.datasets import tree_of
 from tests.support.internals import Transaction, read_kept, replaced_prefix
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.refusals import raises
 
 JOB = "20260131-000000-aaaaaa"
 NAMES = ["out-0.tar", "d/out-1.tar", "out-2.tar"]
@@ -149,5 +150,5 @@ def test_nothing_is_fetched_through_a_link(tmp_path: Path) -> None:
 def test_a_note_of_a_stranger_is_no_note(note: bytes, tmp_path: Path) -> None:
     bucket = LocalBucket(tmp_path)
     bucket.write(f"{replaced_prefix(JOB)}kept.json", note)
-    with pytest.raises(StorageError, match="is damaged"):
+    with raises(StorageError, "kept.json"):
         Transaction(bucket, JOB).put_back(NAMES)
