@@ -21,6 +21,7 @@ from tests.support.given_shards import note_given_shards
 from tests.support.inline_runtime import run_inline
 from tests.support.internals import TASK_TRIES_MAX, Runtime
 from tests.support.ray_here import ray_here
+from tests.support.refusals import raises
 from tests.support.runtime_suite import OneRuntimeSuite, RuntimeSuite
 from tests.support.runtime_work import Work, done_shards, lasting_runtime, release
 from tests.support.web_server import web_server
@@ -131,11 +132,11 @@ class TestRayRuntime(RuntimeSuite):
         assert node["NodeManagerAddress"] in caught.value.message
 
     def test_an_address_of_another_ray_is_refused(self, stop: StopFlag, ray: Any) -> None:
-        with pytest.raises(WorkerLostError, match=r"another Ray than 127\.0\.0\.1:1"):
+        with raises(WorkerLostError, "127.0.0.1:1"):
             runtime_on("127.0.0.1:1", stop)
 
     def test_an_unreadable_address_is_a_mistake_of_the_command_line(self, stop: StopFlag) -> None:
-        with pytest.raises(SpecError, match="--ray-address: 'here' is no address"):
+        with raises(SpecError, "'here'", paths=["--ray-address"]):
             runtime_on("here", stop)
 
     @pytest.mark.exhaustive

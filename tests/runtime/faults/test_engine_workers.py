@@ -13,6 +13,7 @@ from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import left_in, refused, run_local, spec_of
 from tests.support.faults import Fault, bootstrap, strikes
 from tests.support.internals import Event, JobReport, JobStarted, PhaseDone
+from tests.support.refusals import raises
 from tests.support.surviving import assert_kept
 
 DATASET = small_dataset("workers", shards=4)
@@ -156,17 +157,14 @@ def test_workers_that_never_start_end_the_job(
 
 
 @pytest.mark.parametrize(
-    ("action", "error", "words"),
-    [
-        ("raise", InvariantError, "ZeroDivisionError: a bug"),
-        ("memory", StorageFullError, "out of memory"),
-    ],
+    ("action", "error", "named"),
+    [("raise", InvariantError, "ZeroDivisionError"), ("memory", StorageFullError, "")],
 )
 def test_what_breaks_in_a_worker_ends_the_job(
-    action: str, error: type[DsortError], words: str, tmp_path: Path, struck: object
+    action: str, error: type[DsortError], named: str, tmp_path: Path, struck: object
 ) -> None:
     struck("CreateTask", "middle", action)  # type: ignore[operator]
-    with pytest.raises(error, match=words):
+    with raises(error, named):
         run(tmp_path, "spill")
     if action == "memory":  # the job can be resumed where there is more
         assert_kept(tmp_path / "out")

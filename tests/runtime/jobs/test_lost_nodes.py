@@ -24,6 +24,7 @@ from tests.support.internals import (
     PartitionRows,
     SpillBlocksOf,
 )
+from tests.support.refusals import raises
 from tests.support.tables import some_tables
 
 PARTITIONS = 12
@@ -123,7 +124,7 @@ def test_a_shard_that_has_other_records_when_it_is_extracted_again_ends_the_job(
         return replace(done, records=done.records - 1) if again else done
 
     monkeypatch.setattr(Extractor, "extract", forgets_one)
-    with pytest.raises(InvariantError, match=r"input shard in-\d\.tar has \(59, "):
+    with raises(InvariantError, "shard in-6.tar", "(59, "):
         run_inline(spec(), tmp_path, losing("CreateTask", 1))
 
 
@@ -133,5 +134,5 @@ def test_a_partition_whose_spill_has_other_bytes_now_ends_the_job(
     write_shards(tmp_path / "in", small_dataset("lost", shards=7, records=60))
     answer = SpillBlocksOf.answer
     monkeypatch.setattr(SpillBlocksOf, "answer", lambda request, store: answer(request, store)[1:])
-    with pytest.raises(InvariantError, match="other records of the input shards"):
+    with raises(InvariantError, "partition 6"):
         run_inline(spec(), tmp_path, losing("CreateTask", 1))

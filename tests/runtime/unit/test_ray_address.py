@@ -32,6 +32,7 @@ from tests.support.internals import (
     listening_words,
 )
 from tests.support.internals import cluster as ray_address
+from tests.support.refusals import raises
 
 HTTP2_SETTINGS = bytes([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100])
 GOOD = [
@@ -83,9 +84,8 @@ def test_addresses_of_all_forms_are_taken(address: str) -> None:
 
 @pytest.mark.parametrize("address", BAD)
 def test_what_is_no_address_is_reported_with_the_forms(address: str) -> None:
-    with pytest.raises(SpecError, match="--ray-address") as caught:
+    with raises(SpecError, hint="HOST:PORT", paths=["--ray-address"]):
         check_form(address)
-    assert "HOST:PORT" in caught.value.hint
 
 
 def test_a_server_of_http2_is_taken_for_a_cluster() -> None:
@@ -99,7 +99,7 @@ def test_a_server_of_http2_is_taken_for_a_cluster() -> None:
 def test_another_server_is_no_cluster(answer: bytes) -> None:
     with (
         listener(answer) as address,
-        pytest.raises(WorkerLostError, match=f"what answers at {address} is no Ray"),
+        raises(WorkerLostError, address),
     ):
         check_listener(address)
 
@@ -108,7 +108,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ray_address, "ANSWER_SECONDS_MAX", 0.01)
     with (
         listener(None) as address,
-        pytest.raises(WorkerLostError, match=f"no Ray cluster answers at {address}: timed out"),
+        raises(WorkerLostError, address),
     ):
         check_listener(address)
 
@@ -116,9 +116,8 @@ def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.Monkey
 def test_where_nothing_listens_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    with pytest.raises(WorkerLostError, match=f"{address}: Connection refused") as caught:
+    with raises(WorkerLostError, address, hint="6379"):
         check_listener(address)
-    assert "6379" in caught.value.hint
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(WorkerLostError, match=address):
         check_listener("auto")
@@ -141,39 +140,30 @@ VERSIONS = (
 
 
 @pytest.mark.parametrize(
-    ("error", "address", "message", "hint"),
+    ("error", "address", "named", "hint"),
     [
-        (RuntimeError(VERSIONS), "h:1", "h:1 has other versions.*Ray: 2.9.0 Python", "versions"),
+        (RuntimeError(VERSIONS), "h:1", "Ray: 2.9.0 Python", "versions"),
         (
             chained(ConnectionError("Failed to connect"), RuntimeError("InvalidAuthToken: wrong")),
             "h:1",
-            "h:1 wants a token",
+            "h:1",
             "RAY_AUTH_MODE=token",
         ),
-        (ValueError("requires pip package `ray[client]`"), "ray://h:1", "is not installed", "pip"),
-        (ConnectionError("Could not find any"), "auto", "no Ray cluster was found on this", "PORT"),
-        (
-            ConnectionError("Failed\nto connect"),
-            "h:1",
-            "no Ray cluster can be joined at h:1",
-            "6379",
-        ),
-        (TimeoutError("no answer in 9 seconds"), "h:1", "at h:1: no answer in 9 seconds", "PORT"),
-        (
-            RuntimeError("\n  raylet died \n\nstack"),
-            None,
-            r"on this machine: raylet died(\nhint|$)",
-            "--ray",
-        ),
-        (RuntimeError(), None, r"on this machine: RuntimeError(\nhint|$)", "--ray"),
+        (ValueError("requires pip package `ray[client]`"), "ray://h:1", "", "pip"),
+        (ConnectionError("Could not find any"), "auto", "", "PORT"),
+        (ConnectionError("Failed\nto connect"), "h:1", "h:1", "6379"),
+        (TimeoutError("no answer in 9 seconds"), "h:1", "h:1: no answer in 9 seconds", "PORT"),
+        (RuntimeError("\n  raylet died \n\nstack"), None, "raylet died", "--ray"),
+        (RuntimeError(), None, "RuntimeError", "--ray"),
     ],
 )
 def test_why_ray_cannot_be_had_is_reported_in_one_line(
-    error: Exception, address: str | None, message: str, hint: str
+    error: Exception, address: str | None, named: str, hint: str
 ) -> None:
     explained = explain(error, address)
-    with pytest.raises(WorkerLostError, match=message):
-        raise explained
+    assert type(explained) is WorkerLostError
+    assert named in explained.message
+    assert "stack" not in explained.message
     assert hint in explained.hint
     assert "\n" not in explained.message
 
@@ -238,10 +228,8 @@ sys.exit(main())
 
 @pytest.mark.parametrize("found", ["2.40.0", "2.49.2", "2.51.2", "2.55.1", "1.99", "nightly"])
 def test_a_ray_without_tokens_is_refused(found: str) -> None:
-    with pytest.raises(WorkerLostError, match=f"Ray {found} is too old") as caught:
+    with raises(WorkerLostError, f"Ray {found} ", hint="pip install 'ray>=2.56'"):
         check_ray_version(found)
-    assert caught.value.hint is not None
-    assert "pip install 'ray>=2.56'" in caught.value.hint
 
 
 @pytest.mark.parametrize("found", ["2.56.0", "2.60.0", "2.100.1", "3.0.0.dev0", ""])

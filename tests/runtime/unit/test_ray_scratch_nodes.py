@@ -40,6 +40,7 @@ from tests.support.internals import (
     node_slot_of,
     scratch_nodes,
 )
+from tests.support.refusals import raises
 from tests.support.traps import FileBytes
 
 OWNER = {"job_id": "job-1"}
@@ -167,7 +168,7 @@ def test_a_dead_node_hosts_none() -> None:
 
 @pytest.mark.parametrize("resources", [{"CPU": 2}, {"slot": 0}, {"slot": -1}, {"": 1}])
 def test_what_is_no_custom_resource_is_refused(resources: dict[str, float]) -> None:
-    with pytest.raises(SpecError, match="--ray-resources"):
+    with raises(SpecError, "--ray-resources"):
         Needs(resources)
 
 

@@ -27,6 +27,7 @@ from tests.support.internals import (
     encode_segment,
     extensions_by_output,
 )
+from tests.support.refusals import raises
 
 ACCEPTED = JobAccepted("job-1", "0.1.0", {"algorithm": {"seed": "7"}}, "2026-01-31T00:00:00+00:00")
 INPUTS = InputsResolved((InputRow("a.tar", 10, 5, "x"), InputRow("b\udcff.tar", 20, 6, "y")))
@@ -62,17 +63,15 @@ def test_another_parting_into_buckets_voids_what_was_extracted() -> None:
 
 def test_a_job_is_planned_once_and_for_all() -> None:
     state = state_after(PLANNED, PLANNED)
-    with pytest.raises(InvariantError, match="planned again"):
+    with raises(InvariantError):
         state.apply(Planned("d2", PLANNED.shards))
 
 
 @pytest.mark.parametrize("version", [1, JOURNAL_VERSION - 1, JOURNAL_VERSION + 1, "3", None, 3.5])
 def test_a_journal_of_another_format_is_refused(version: object) -> None:
     whole = json.loads(encode_segment([ACCEPTED, extracted(0), INPUTS]))
-    with pytest.raises(JobConflictError) as refused:
+    with raises(JobConflictError, hint="dsort gc"):
         decode_segment(json.dumps({**whole, "journal": version}).encode())
-    assert refused.value.hint is not None
-    assert "dsort gc" in refused.value.hint
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_a_fact_may_lack_a_file_that_it_does_not_need() -> None:
 
 @pytest.mark.parametrize("text", ["{", "{}", "[1]", "[[1]]", "[" * 100_000])
 def test_what_lists_no_extensions_is_damaged(text: str) -> None:
-    with pytest.raises(StorageError, match="damaged"):
+    with raises(StorageError):
         extensions_by_output(text)
 
 
