@@ -19,6 +19,7 @@ from dsort.transforms.steps import Sample, Slice
 from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
 from tests.support.internals import BytesColumn, KeySet, hash_keys, lines_of
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 from tests.support.verified import assert_verified
 
@@ -56,7 +57,7 @@ def test_a_list_may_be_in_an_object_store(shard: Path, s3: S3Server) -> None:
     run_local(shard, spec, settings=settings)
     assert records_out(shard) == ["b.jpg", "b.cls"]
     spec = with_steps({"keep_keys": {"file": "s3://steps/lists/other.txt"}})
-    with pytest.raises(TransformError, match=r"cannot read list of keys s3://.*/other\.txt"):
+    with raises(TransformError, "s3://", "other.txt"):
         run_local(shard, spec, settings=settings)
 
 
@@ -67,7 +68,7 @@ def test_a_list_that_cannot_be_had_is_named(shard: Path) -> None:
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "s3://bucket/keys.txt", "http://127.0.0.1:1/keys"])
 def test_a_spec_from_the_network_reads_no_list_that_it_may_not(shard: Path, file: str) -> None:
-    with pytest.raises(TransformError, match="list"):
+    with raises(TransformError):
         run_local(shard, with_steps({"keep_keys": {"file": file}}), fetch=FetchPolicy())
 
 
@@ -166,7 +167,7 @@ def test_members_are_required_before_the_steps(tmp_path: Path) -> None:
     assert records_out(tmp_path) == ["a.jpg"]
     parsed = parse_spec(spec).spec
     assert parse_spec(parsed.canonical()).spec == parsed
-    with pytest.raises(SpecError, match=r"require: '\.x' begins with a dot"):
+    with raises(SpecError, "'.x'", paths=["require"]):
         parse_spec(spec_of(require={"extensions": [".x"]}))
 
 
@@ -190,7 +191,7 @@ def test_what_was_counted_is_enough_to_go_on() -> None:
     assert positions.is_complete
     again = InputPositions.of(steps, positions.rows())
     assert [again.firsts(shard) for shard in range(3)] == [(0, 0, 0), (3, 1, 1), (3, 1, 1)]
-    with pytest.raises(ValueError, match="other steps"):
+    with raises(ValueError):
         InputPositions.of(steps[:1], positions.rows())
 
 

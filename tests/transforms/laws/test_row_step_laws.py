@@ -18,6 +18,7 @@ from dsort.options import RunOptions
 from tests.support.engine import count_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
+from tests.support.refusals import raises
 
 Row = dict[str, Any]
 SCHEMA = pa.schema(
@@ -151,20 +152,20 @@ def test_rows_without_a_column_are_left_out_before_all_steps(
 
 
 @pytest.mark.parametrize(
-    ("step", "message"),
+    ("step", "named"),
     [
-        ({"filter": 'number("score") > 1'}, r"record \d-\d+ of shard .*: there is no score member"),
-        ({"filter": 'has("label") && number("label") > 1'}, "its label member is no number"),
-        ({"filter": 'text("nowhere") == "x"'}, "there is no nowhere member"),
-        ({"require": {"extensions": ["nowhere"], "on_missing": "abort"}}, "has no member .nowhere"),
+        ({"filter": 'number("score") > 1'}, "score"),
+        ({"filter": 'has("label") && number("label") > 1'}, "label"),
+        ({"filter": 'text("nowhere") == "x"'}, "nowhere"),
+        ({"require": {"extensions": ["nowhere"], "on_missing": "abort"}}, "member .nowhere"),
     ],
     ids=str,
 )
 def test_rows_of_which_nothing_can_be_said_are_named(
-    step: dict[str, Any], message: str, tmp_path: Path, rng: random.Random
+    step: dict[str, Any], named: str, tmp_path: Path, rng: random.Random
 ) -> None:
     drawn(tmp_path, rng)
-    with pytest.raises(TransformError, match=message):
+    with raises(TransformError, "record 0-", named):
         run_inline(spec_of(transform={"steps": [step]}), tmp_path, MOVED[0])
 
 

@@ -16,6 +16,7 @@ from dsort.expressions.reading import MEMBER_BYTES_MAX
 from dsort.expressions.semantics import LIST_MAX
 from tests.support.internals import RecordTable
 from tests.support.record_tables import table_of
+from tests.support.refusals import raises
 
 RECORDS: list[tuple[str, dict[str, bytes]]] = [
     (
@@ -44,47 +45,42 @@ def of_json(text: str, value: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        ('ext("json").x > 1', "there is no field x"),
-        ('ext("json").s > 1', "a text > a number cannot be compared"),
-        ('ext("json").n.x', "a number has no field x"),
-        ('ext("json").n', "a number (7) is not true or false"),
-        ('ext("json").l[3] == 1', "there is no item 3: the list has 3"),
-        ('ext("json").l["x"] == 1', "a text ('x') is not the number of an item"),
-        ('ext("json").s + 1 == 1', "a text + a number has no meaning"),
-        ('ext("json").s.matches("c") && ext("json").n.matches("c")', "is not a text"),
-        ('has(ext("json").n.x)', "a number has no field x"),
-        ("ordinal / ordinal == 1", "it divides by zero"),
-        ("9223372036854775807 + size() > 1", "does not fit in 64 bits"),
-        ('size("png") > 1', "there is no png member"),
-        ('ext("x.json").n > 1', "there is no x.json member"),
-        ('ext("json").n in ext("json").n', "a number (7) is not a list"),
-        ('ext("json").n.all(x, x)', "a number (7) is not a list"),
-        ('int(ext("json").s) == 1', "is not an integer"),
+        'ext("json").x > 1',
+        'ext("json").s > 1',
+        'ext("json").n.x',
+        'ext("json").n',
+        'ext("json").l[3] == 1',
+        'ext("json").l["x"] == 1',
+        'ext("json").s + 1 == 1',
+        'ext("json").s.matches("c") && ext("json").n.matches("c")',
+        'has(ext("json").n.x)',
+        "ordinal / ordinal == 1",
+        "9223372036854775807 + size() > 1",
+        'size("png") > 1',
+        'ext("x.json").n > 1',
+        'ext("json").n in ext("json").n',
+        'ext("json").n.all(x, x)',
+        'int(ext("json").s) == 1',
     ],
 )
-def test_what_cannot_be_computed_names_the_record_and_the_expression(text: str, words: str) -> None:
-    with pytest.raises(TransformError) as refused:
+def test_what_cannot_be_computed_names_the_record_and_the_expression(text: str) -> None:
+    with raises(TransformError, "record a/000 of shard in-0.tar", text[:20], hint="has("):
         of_first(text)
-    said = refused.value.message
-    assert "record a/000 of shard in-0.tar" in said
-    assert words in said
-    assert text[:20] in said
-    assert "has(" in refused.value.hint
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "member"),
     [
-        ('has(ext("json").a)', "its json member is not JSON"),
-        ('ext("cls") == 1', "its cls member is no integer of 64 bits"),
-        ('ext("txt") == "x"', "its txt member is not UTF-8 at byte 0"),
-        ('ext("json").a == 1', "its json member is not JSON"),
+        ('has(ext("json").a)', "json member"),
+        ('ext("cls") == 1', "cls member"),
+        ('ext("txt") == "x"', "txt member"),
+        ('ext("json").a == 1', "json member"),
     ],
 )
-def test_members_that_are_not_what_their_extension_says_are_refused(text: str, words: str) -> None:
-    with pytest.raises(TransformError, match=words):
+def test_members_that_are_not_what_their_extension_says_are_refused(text: str, member: str) -> None:
+    with raises(TransformError, "record b of shard in-0.tar", member):
         Expression.of(text).true_of(table_of(RECORDS[1:]), "filter")
 
 
@@ -94,7 +90,7 @@ def test_an_operand_that_decides_alone_hides_errors_of_the_other() -> None:
     for text in ('size("x") > 1 && has("x")', 'ext("json").x > 1 && has("x")'):
         assert not of_first(text)
     assert of_first('[1, "x"].exists(x, x > 0)')
-    with pytest.raises(TransformError, match="there is no x member"):
+    with raises(TransformError, 'size("x")'):
         of_first('!(size("x") > 1)')
 
 
@@ -108,14 +104,14 @@ def test_what_is_right_of_some_records_is_said_of_each() -> None:
 
 def test_what_a_record_costs_is_bounded() -> None:
     large = table_of([("a", {"json": b'"' + b"x" * MEMBER_BYTES_MAX + b'"'})])
-    with pytest.raises(TransformError, match=r"its json member has 1(\.0)? MiB; up to"):
+    with raises(TransformError, "json", "1 MiB"):
         of_first('ext("json") == "x"', large)
-    with pytest.raises(TransformError, match="more than 10,000"):
+    with raises(TransformError, "10,000"):
         of_json("json.all(x, true)", [1] * (LIST_MAX + 1))
     deep: Any = 1
     for _ in range(100):
         deep = [deep]
-    with pytest.raises(TransformError, match="deep"):
+    with raises(TransformError, "32"):
         of_json("json == json", deep)
     started_s = time.process_time()
     assert not of_json('json.matches("(a|a)*(a|a)*(a|a)*b")', "a" * 100_000)
@@ -149,12 +145,9 @@ LONG: dict[str, Any] = {
 )
 def test_an_expression_takes_a_bounded_number_of_steps_for_a_record(text: str) -> None:
     started_s = time.process_time()
-    with pytest.raises(
-        TransformError, match=r"record a of shard in-0\.tar: .* 1,000,000 steps"
-    ) as it:
+    with raises(TransformError, "record a of shard in-0.tar", "1,000,000", hint="shorter"):
         of_json(text, LONG)
     assert time.process_time() - started_s < 5
-    assert "shorter" in it.value.hint
 
 
 def test_each_record_has_all_steps_to_itself() -> None:
@@ -181,5 +174,5 @@ def test_an_expression_goes_to_workers_as_its_text() -> None:
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
-    with pytest.raises(ExpressionError, match="is no regular expression"):
+    with raises(ExpressionError, "character 13"):
         Expression.of("key.matches('(')")

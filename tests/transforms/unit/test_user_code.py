@@ -27,6 +27,7 @@ from dsort.user_code.frames import (
     said_briefly,
 )
 from dsort.user_code.functions import loaded_packages
+from tests.support.refusals import raises
 
 
 def test_headers_are_those_of_tarfile(rng: random.Random) -> None:
@@ -87,7 +88,7 @@ def test_arrays_and_images_become_files_that_are_read_back() -> None:
     ],
 )
 def test_what_no_member_can_be_is_refused_by_its_extension(extension: str, value: Any) -> None:
-    with pytest.raises(EncodingError, match=rf"\.{extension} is"):
+    with raises(EncodingError, f".{extension}"):
         encoded(extension, value)
 
 
@@ -100,13 +101,13 @@ def test_arrays_of_objects_are_not_unpickled() -> None:
 
 @pytest.mark.parametrize("key", ["", "a/", "a.b", "/a", "../a", "a/../b", "a\0", "\ud800", 5, None])
 def test_keys_that_would_be_read_otherwise_are_refused(key: Any) -> None:
-    with pytest.raises(BadResultError, match="key"):
+    with raises(BadResultError):
         check_key(key)
 
 
 @pytest.mark.parametrize("extension", ["", ".jpg", "a/b", "a\nb", "a\0", "\ud800", 5, None])
 def test_extensions_that_are_none_are_refused(extension: Any) -> None:
-    with pytest.raises(BadResultError, match="member"):
+    with raises(BadResultError):
         check_extension(extension)
 
 
