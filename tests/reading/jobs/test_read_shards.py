@@ -14,6 +14,7 @@ import webdataset
 
 import dsort
 from tests.support.datasets import small_dataset, write_shards
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -146,26 +147,26 @@ def test_a_shard_that_is_torn_is_refused(report: dsort.JobReport) -> None:
     shard = sorted(Path("out").glob("*.tar"))[1]
     shard.write_bytes(shard.read_bytes()[:-1024])
     records = dsort.read_shards(report)
-    with pytest.raises(dsort.ChangedInputError, match=f"{shard.name}.*its manifest says"):
+    with raises(dsort.ChangedInputError, shard.name):
         list(records)
-    with pytest.raises(dsort.ShardEndError, match=f"{shard.name} may not be whole"):
+    with raises(dsort.ShardEndError, shard.name):
         list(dsort.read_shards(shard))
     shard.write_bytes(shard.read_bytes()[:700])
-    with pytest.raises(dsort.CorruptShardError, match=shard.name):
+    with raises(dsort.CorruptShardError, shard=shard.name):
         list(dsort.read_shards(shard))
 
 
 def test_what_is_not_there_is_reported_at_once(report: dsort.JobReport) -> None:
-    with pytest.raises(dsort.MissingShardError, match=r"2 shards are missing .* out-998.tar"):
+    with raises(dsort.MissingShardError, "2 shards", "out-998.tar"):
         dsort.read_shards("out/out-{998..999}.tar")
-    with pytest.raises(dsort.errors.ObjectNotFoundError, match="there is no bucket"):
+    with raises(dsort.errors.ObjectNotFoundError, "nowhere"):
         dsort.read_shards("nowhere")
-    with pytest.raises(dsort.InputError, match="no manifest"):
+    with raises(dsort.InputError, "20200101-000000-abcdef"):
         dsort.read_shards("out", job_id="20200101-000000-abcdef")
     with pytest.raises(dsort.ObjectNotFoundError):
         list(dsort.read_shards("out/out-999.tar"))
     Path("empty").mkdir()
-    with pytest.raises(dsort.MissingShardError, match="there is no shard"):
+    with raises(dsort.MissingShardError, "empty"):
         dsort.read_shards("empty")
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
+from dsort.errors import CorruptShardError
 from tests.support.commands import SPEC, CommandLine
 from tests.support.datasets import files_of, write_shards
 from tests.support.engine import keys_in, plan_local, run_local, shard_of, spec_of
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -95,7 +97,7 @@ def test_with_a_key_map_each_shard_is_counted_in_the_order_of_the_result(root: P
 
 def test_an_aborted_job_tells_how_far_it_came(root: Path) -> None:
     (root / "in" / "s-3.tar").write_bytes(b"this is no tar" * 1000)
-    with pytest.raises(Exception, match=r"s-3\.tar"):
+    with raises(CorruptShardError, shard="s-3.tar", offset=0):
         run_local(root, spec_of(algorithm=SHUFFLE))
     (path,) = (root / "out" / ".dsort").glob("*/report.json")
     document = json.loads(path.read_text())

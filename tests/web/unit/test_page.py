@@ -21,6 +21,7 @@ from dsort.web.job_page import SHARDS_SHOWN, html, page_of_job, page_of_manifest
 from tests.support.commands import ROOT
 from tests.support.internals import ManifestInput, ManifestOutput, Mixing, ReactionCount
 from tests.support.manifests import manifest_bytes
+from tests.support.refusals import raises
 from tests.support.service_here import service_here
 
 MIXING: dict[str, Any] = {
@@ -111,7 +112,7 @@ def test_the_picture_has_the_cells_that_the_test_compares() -> None:
 def test_a_table_that_dsort_did_not_write_is_not_judged() -> None:
     mixing = {**MIXING, "counts": [[9] * 200 for _ in range(200)]}
     assert page_of_manifest(manifest(mixing=mixing))["mixing"]["cells"] is None
-    with pytest.raises(InputError, match="no manifest"):
+    with raises(InputError):
         page_of_manifest(manifest(mixing={**MIXING, "counts": [[1 << 70]]}))
 
 
@@ -156,7 +157,7 @@ def test_a_job_whose_coordinator_died_goes_back_in_phases_but_not_in_time() -> N
 @pytest.mark.parametrize("document", [[], {}, {"inputs": 3}, "text", None])
 def test_something_else_is_refused(document: Any) -> None:
     for make in (page_of_manifest, page_of_report):
-        with pytest.raises(InputError, match="of a dsort job"):
+        with raises(InputError):
             make(document)
 
 
@@ -237,7 +238,7 @@ def test_a_page_loads_nothing_and_allows_only_what_is_in_it() -> None:
 
 def test_what_is_no_number_in_a_manifest_is_reported() -> None:
     view = {"job_id": "j", "phases": [{"phase": "create", "seconds": float("nan")}]}
-    with pytest.raises(InputError, match="cannot be shown"):
+    with raises(InputError):
         html(page_of_job(view))
 
 
