@@ -36,6 +36,7 @@ from tests.support.faulty_bucket import (
 from tests.support.faulty_store import OPENED, StoreFaults, arm_store
 from tests.support.forked_commands import run_pytest
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.refusals import raises
 
 PASS = """
 from pathlib import Path
@@ -193,7 +194,7 @@ def test_a_script_is_kept_to() -> None:
 @pytest.mark.parametrize("kind", TRANSIENT)
 def test_transient_faults_strike_before_anything_is_done(kind: str) -> None:
     faulty = FaultyBucket(MemoryBucket(), [Fault("write", kind)])
-    with pytest.raises(TransientStorageError, match="write of a in memory://test: "):
+    with raises(TransientStorageError, "memory://test"):
         faulty.write("a", b"x")
     assert list(faulty.inner.list()) == []
 
