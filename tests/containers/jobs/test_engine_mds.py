@@ -128,7 +128,6 @@ def test_shards_with_other_columns_are_refused_by_shard_and_column(tmp_path: Pat
     write_mds(tmp_path / "in", {**COLUMNS, "id": "bytes"}, {"shard.00001.mds": [
         {**other[0], "id": b"x"}
     ]})  # fmt: skip
-
     with raises(SchemaError, "shard shard.00001.mds", "column id", "shard.00000.mds"):
         run_local(tmp_path, spec_of(**JOB))
 

@@ -178,7 +178,6 @@ def test_a_type_that_arrow_does_not_have_is_refused_by_column(tmp_path: Path, ki
     for suffix in (".arrow", ".arrows"):
         with raises(InputError, "column v", kind, suffix, hint=".parquet"):
             shuffled(tmp_path, output_extension=suffix)
-
     left = shuffled(
         tmp_path, output_extension=".arrow", transform={"steps": [{"fields": {"drop": ["v"]}}]}
     )

@@ -232,7 +232,6 @@ def test_a_name_that_leads_to_a_private_address_is_refused(
         "fd00:ec2::254",
     ):
         names["maps.test"] = [address]
-
         with raises(KeyMapError, f"maps.test:{port}"):
             read_text(f"http://maps.test:{port}/map", policy=PUBLIC)
     for literal in ("127.0.0.1", "127.1", "2130706433", "0x7f000001", "[::ffff:7f00:1]"):

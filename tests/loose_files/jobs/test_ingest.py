@@ -123,7 +123,6 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     write_tree(tmp_path / "in", {"a.txt": b"1", ".x.txt": b"", ".d/b.txt": b"", "README": b""})
     os.mkfifo(tmp_path / "in" / "pipe.txt")
     (tmp_path / "in" / "gone.txt").symlink_to("nowhere")
-
     with raises(InputError, "3 files", "README", "gone.txt, pipe.txt"):
         run_local(tmp_path, ingest_spec())
     with raises(InputError, "2 files", ".d/b.txt, .x.txt"):
