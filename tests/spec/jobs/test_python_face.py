@@ -14,6 +14,7 @@ from dsort.version import VERSION
 from tests.support.datasets import write_shards
 from tests.support.engine import shard_of
 from tests.support.internals import Event, PhaseDone, Progress
+from tests.support.refusals import raises
 
 SPEC = """
 input_bck: images
@@ -62,14 +63,14 @@ def test_a_spec_may_be_a_dict(spec: dsort.JobSpec) -> None:
     assert dsort.load_spec(FIELDS) == spec
     assert dsort.plan(FIELDS).records == 3
     assert dsort.run(FIELDS).records == 3
-    with pytest.raises(SpecError, match=r"output_shard_size.*is not a size(?s:.*)unknown field"):
+    with raises(SpecError, "'10,KB'", paths=["output_shard_size", "output_forma"]):
         dsort.run(FIELDS | {"output_shard_size": "10,KB", "output_forma": "x"})
-    with pytest.warns(UserWarning, match="older name"):
+    with pytest.warns(UserWarning, match="bck"):
         dsort.plan({("bck" if name == "input_bck" else name): FIELDS[name] for name in FIELDS})
 
 
 def test_an_unknown_runtime_is_refused(spec: dsort.JobSpec) -> None:
-    with pytest.raises(SpecError, match="unknown runtime slurm"):
+    with raises(SpecError, "slurm"):
         dsort.run(spec, runtime="slurm")
 
 
@@ -80,7 +81,7 @@ def test_older_names_are_reported_as_warnings() -> None:
 
 @pytest.mark.parametrize("source", [None, [], 3])
 def test_what_is_no_spec_is_reported_as_an_error_of_dsort(source: object) -> None:
-    with pytest.raises(SpecError, match="a spec is a JobSpec, a mapping, a path or a text"):
+    with raises(SpecError):
         dsort.run(source)  # type: ignore[arg-type]
 
 

@@ -18,6 +18,7 @@ from dsort.errors import SpecError
 from dsort.spec.model import JobSpec
 from dsort.storage.ref import BucketRef
 from dsort.transforms.steps import STEPS
+from tests.support.refusals import raises
 
 SPECS = Path(__file__).parents[3] / "specs"
 START = read("images")
@@ -220,7 +221,7 @@ def test_places_to_read() -> None:
     assert place(Path("/data/a b/x.tar")) == ("file:///data/a%20b", {"objnames": ["x.tar"]})
     assert place(BucketRef("s3", "raw/web")) == ("s3://raw/web", {})
     assert place({"pipe": ["cat", "a.tar"]}) == ({"pipe": ["cat", "a.tar"]}, {})
-    with pytest.raises(SpecError, match=r"says which shards go in, and so does prefix"):
+    with raises(SpecError, "images/*.tar", "prefix", paths=["read(...)"]):
         read("images/*.tar", prefix="train/")
 
 
@@ -288,11 +289,11 @@ def test_all_problems_are_reported_at_once_in_the_words_of_the_calls() -> None:
 
 
 def test_what_no_spec_can_have_is_refused() -> None:
-    with pytest.raises(SpecError, match="says nowhere to write"):
+    with raises(SpecError, "shuffle()"):
         START.shuffle().spec()
-    with pytest.raises(SpecError, match="cannot be loaded by name"):
+    with raises(SpecError, paths=["map(...)"]):
         START.map(lambda sample: sample)
-    with pytest.raises(SpecError, match=r"write\(names=\.\.\.\): is required"):
+    with raises(SpecError, paths=["write(names=...)"]):
         START.write("out")
 
 
@@ -304,5 +305,5 @@ def test_submit_leaves_names_of_transforms_to_the_service() -> None:
     built = START.use("resize@3").write(**END)
     fields, how = built.submit(Service(), priority=5)
     assert (fields["transform"], how) == ({"use": "resize@3"}, {"priority": 5})
-    with pytest.raises(SpecError, match=r"use\(\.\.\.\)"):
+    with raises(SpecError, paths=["use(...)"]):
         built.spec()

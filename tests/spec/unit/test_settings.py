@@ -15,6 +15,7 @@ from dsort.settings import Settings, StoreSettings, load_settings, resolve_ref
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.limit import StoreLimits
 from dsort.storage.ref import BucketRef
+from tests.support.refusals import raises
 
 MIB = 1 << 20
 
@@ -224,9 +225,8 @@ def test_aistore_is_s3_under_its_endpoint(user: User, variable: str, endpoint: s
 
 
 def test_aistore_without_an_endpoint_is_a_mistake_with_a_hint() -> None:
-    with pytest.raises(SpecError, match=r"ais://images.*not known where AIStore is") as caught:
+    with raises(SpecError, "ais://images", hint="AIS_ENDPOINT="):
         resolve_ref(BucketRef("ais", "images"), Settings())
-    assert "AIS_ENDPOINT=" in caught.value.hint
     ref = resolve_ref(BucketRef("ais", "images", "http://host"), Settings())
     assert ref.endpoint_url == "http://host/s3"
 
@@ -346,12 +346,12 @@ def test_commands_are_the_users_own_and_lists_of_texts(tmp_path: Path) -> None:
     found = load_settings({}, cwd, home)
     assert dict(found.commands) == {"page": ("/usr/bin/page", "--team", "data")}
     (cwd / "dsort.toml").write_text('[commands]\npage = ["/tmp/evil"]\n')
-    with pytest.raises(SpecError, match="only for the user's own file"):
+    with raises(SpecError, "job/dsort.toml: commands"):
         load_settings({}, cwd, home)
     (cwd / "dsort.toml").unlink()
     for wrong in ('"/bin/x"', "[]", '["x"]', '["/bin/x", 1]'):
         (own / "dsort.toml").write_text(f"[commands]\npage = {wrong}\n")
-        with pytest.raises(SpecError, match="a program by its whole path"):
+        with raises(SpecError, "dsort.toml: commands.page"):
             load_settings({}, cwd, home)
 
 

@@ -13,6 +13,7 @@ from dsort.errors import SpecError
 from dsort.spec.load import SPEC_BYTES_MAX, LoadedSpec, load_spec
 from dsort.spec.syntax import parse_json
 from dsort.spec.yaml_text import parse_yaml
+from tests.support.refusals import raises
 from tests.support.spec_cases import SMALL, small, spec_of
 
 
@@ -59,7 +60,7 @@ def test_yaml_in_braces_is_a_spec_too() -> None:
     text = "{input_bck: images, output_format: x-%03d, output_shard_size: 1MB}"
     spec = load_spec(text).spec
     assert (spec.input_bck.uri, spec.output_format) == ("images", "x-%03d")
-    with pytest.raises(SpecError, match="not valid JSON"):
+    with raises(SpecError, "JSON", "line 1"):
         load_spec('{"input_bck": images}')
 
 
@@ -67,7 +68,7 @@ def test_one_line_of_yaml_is_a_spec_and_not_a_file() -> None:
     with pytest.raises(SpecError) as error:
         load_spec("output_bck: x")
     assert {problem.path for problem in error.value.problems} >= {"input_bck", "output_format"}
-    with pytest.raises(SpecError, match="input_bck"):
+    with raises(SpecError, "input_bck", paths=["input_bck", "output_format"]):
         load_spec("description: " + "x" * 5000)  # no file has so long a name
 
 
@@ -75,10 +76,8 @@ def test_one_line_of_yaml_is_a_spec_and_not_a_file() -> None:
     "name", ["spec.yaml", "specs/a: b.yaml", "spec", "a b", "C:\\specs", "x:", "spec.yaml:1", "s:y"]
 )
 def test_a_mistyped_name_of_a_file_is_reported_as_one(name: str) -> None:
-    with pytest.raises(SpecError) as error:
+    with raises(SpecError, f"{name}: No such file or directory"):
         load_spec(name)
-    assert str(error.value) == f"cannot read the spec {name}: No such file or directory"
-    assert "or the text itself" in error.value.hint
 
 
 def test_a_file_is_a_file_whatever_its_name_looks_like(
@@ -90,15 +89,14 @@ def test_a_file_is_a_file_whatever_its_name_looks_like(
 
 
 def test_several_names_in_one_text_are_no_spec() -> None:
-    with pytest.raises(SpecError, match="a spec is an object of fields") as error:
+    with raises(SpecError, '"a.yaml b.yaml"', hint="path"):
         load_spec("a.yaml\nb.yaml")
-    assert "path" in error.value.hint
 
 
 def test_a_dash_is_standard_input() -> None:
     assert load_spec("-", stdin=io.StringIO(json.dumps(SMALL))).spec == spec_of()
     assert load_spec("-", stdin=io.StringIO("\ufeff" + yaml.dump({**SMALL}))).spec == spec_of()
-    with pytest.raises(SpecError, match="there is no standard input"):
+    with raises(SpecError):
         load_spec("-")
 
 
@@ -127,11 +125,9 @@ def test_a_relative_key_map_is_beside_the_spec_file(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "none.json", "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(SpecError) as error:
+    for path in (tmp_path / "none.json", tmp_path):
+        with raises(SpecError, str(path)[:60]):
             load_spec(path)
-        assert str(error.value).startswith(f"cannot read the spec {path}: {reason}"[:80])
-        assert error.value.hint.startswith("a spec is a path, - for standard input")
     with pytest.raises(SpecError) as error:
         load_spec("x" * 5000)
     assert len(str(error.value)) < 300
@@ -142,17 +138,16 @@ def test_specs_have_a_size_limit(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text(text)
     for source in (path, text):
-        with pytest.raises(SpecError, match=r"too big for a spec \(max 1 MiB\)"):
+        with raises(SpecError, "1 MiB"):
             load_spec(source)
-    assert "too big for a spec" in message_of(text)
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_bytes(b'{"description": "\xff"}')
-    with pytest.raises(SpecError, match="not UTF-8 at byte 17"):
+    with raises(SpecError, "UTF-8", "byte 17"):
         load_spec(path)
-    with pytest.raises(SpecError, match="standard input: not UTF-8 at byte 0"):
+    with raises(SpecError, "UTF-8", "byte 0"):
         load_spec("-", stdin=io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
 
 
@@ -202,7 +197,7 @@ def test_aliases_are_fine_as_far_as_they_do_not_blow_up() -> None:
         f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 10)
     )
     for text in (bomb, "a: &a [*a]"):
-        with pytest.raises(SpecError, match="too many aliases"):
+        with raises(SpecError):
             parse_yaml(text, "spec")
 
 
@@ -226,23 +221,22 @@ def test_merge_keys_bring_in_the_fields_of_other_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("<<: 1", 'line 1, column 5: "<<" takes an object, or a list of objects'),
-        ("<<: <<", '"<<" takes an object, or a list of objects'),
-        ("x: &x [1]\ny: {<<: *x}", '"<<" takes an object, or a list of objects'),
-        ("x: {<<: {a: 1}, <<: {b: 1}}", '"<<" is in one object twice'),
-        ("x: {a: 1, <<: {b: 1}, a: 2}", '"a" is in one object twice'),
-        ("x: &x {<<: *x}", "too many aliases"),
-        ("x: &x {<<: [*x, *x]}", "too many aliases"),
+        ("<<: 1", 'line 1, column 5: "<<"'),
+        ("<<: <<", '"<<"'),
+        ("x: &x [1]\ny: {<<: *x}", '"<<"'),
+        ("x: {<<: {a: 1}, <<: {b: 1}}", '"<<"'),
+        ("x: {a: 1, <<: {b: 1}, a: 2}", '"a"'),
+        ("x: &x {<<: *x}", ""),
+        ("x: &x {<<: [*x, *x]}", ""),
         ("a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n"
-                                      for n in range(1, 12)), "too many aliases"),
+                                      for n in range(1, 12)), ""),
     ],
 )  # fmt: skip
-def test_merge_keys_are_bounded_and_checked(text: str, message: str) -> None:
-    with pytest.raises(SpecError) as error:
+def test_merge_keys_are_bounded_and_checked(text: str, named: str) -> None:
+    with raises(SpecError, named):
         parse_yaml(text, "spec")
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

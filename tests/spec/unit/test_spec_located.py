@@ -25,6 +25,7 @@ from dsort.storage.ref import BucketRef
 from dsort.transforms.base import ReadText, Step
 from dsort.transforms.steps import STEPS
 from tests.support.internals import FileLocation, new_job, read_text
+from tests.support.refusals import raises
 
 PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "output_shard_size": 1}
 
@@ -142,7 +143,7 @@ def test_a_file_of_a_field_that_is_added_is_held_against_the_policy(root: Path) 
 def test_a_bucket_of_a_field_that_is_added_is_refused(root: Path) -> None:
     """Until it is an input or an output of the job, of which tokens are asked."""
     policy = SpecPolicy(root=root)
-    with pytest.raises(ForbiddenError, match=r"added: .*neither an input nor an output"):
+    with raises(ForbiddenError, 'added: "more"'):
         check_spec(with_field(Bucket, "more"), policy)
     assert check_spec(with_field(Bucket, "in"), policy).file_uris == ()
 
@@ -221,5 +222,5 @@ def test_a_job_reads_no_text_that_was_not_found_in_its_spec(root: Path) -> None:
     policy = service.of_job([f"{root}/in"], [f"{root}/out"], [f"{root}/in/mine"])
     assert read_text(FileLocation("in/mine"), policy=policy) == "mine"
     for other in ("in/theirs", f"file://{root}/in/theirs", "/etc/hostname"):
-        with pytest.raises(InputError, match="when the job was submitted"):
+        with pytest.raises(InputError, match=Path(other).name):
             read_text(FileLocation(other), policy=policy)

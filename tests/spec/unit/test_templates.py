@@ -9,6 +9,7 @@ from itertools import islice
 import pytest
 
 from tests.support.internals import expand_inputs, parse_input_template, parse_template
+from tests.support.refusals import raises
 
 
 def test_a_name_is_made_without_the_ones_before_it() -> None:
@@ -19,7 +20,7 @@ def test_a_name_is_made_without_the_ones_before_it() -> None:
 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_there_is_no_name_outside_the_range(index: int) -> None:
-    with pytest.raises(IndexError, match="has 3 names, none at index"):
+    with raises(IndexError, "3 names"):
         parse_template("{0..2}").name(index)
     with pytest.raises(IndexError):
         parse_template("%d").name(-1)
@@ -30,7 +31,7 @@ def test_fields_count_without_end_and_say_how_many_there_are() -> None:
     assert (template.style, template.count, template.has_total) == ("field", None, True)
     assert template.name(7, 12) == "d/s-007-of-00012.tar"
     assert template.name(7) == "d/s-007-of-00008.tar"
-    with pytest.raises(ValueError, match="not known yet"):
+    with raises(ValueError, "{total:05d}"):
         iter(template)
     assert [name for name, _ in zip(parse_template("s{n}"), range(2), strict=False)] == ["s0", "s1"]
 
