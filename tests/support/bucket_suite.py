@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dsort.errors import InvariantError, ObjectNotFoundError, StorageError
+from dsort.errors import InvariantError, NamesTakenError, ObjectNotFoundError, StorageError
 from dsort.storage.bucket import Bucket
+from tests.support.refusals import raises
 
 UNUSABLE_NAMES = ["", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../../b", "./a", "a\0b"]
 TOKEN = ".dsort/job1/staged/0"
@@ -78,13 +79,13 @@ class BucketSuite:
             lambda: bucket.local_path(name),
             lambda: bucket.publish(TOKEN, name, overwrite=True, receipt=receipt),
         ):
-            with pytest.raises(StorageError, match="cannot be a name"):
+            with raises(StorageError, repr(name)):
                 use()
         assert names_of(bucket) == []
 
     @pytest.mark.parametrize("prefix", ["/", "../", "a/../b", "./a", "a//b"])
     def test_no_prefix_leads_out_of_the_bucket(self, bucket: Bucket, prefix: str) -> None:
-        with pytest.raises(StorageError, match="cannot be a name"):
+        with raises(StorageError, repr(prefix)):
             names_of(bucket, prefix)
 
     def test_only_the_first_of_all_writers_stores_something_new(self, bucket: Bucket) -> None:
@@ -159,7 +160,7 @@ class BucketSuite:
                 buffer = bytearray(length)
                 opened.read_into(memoryview(buffer), offset)
                 assert buffer == data[offset : offset + length]
-            with pytest.raises(StorageError, match=r"ended at byte 10,000, 10,001 expected"):
+            with raises(StorageError, "byte 10,000, 10,001"):
                 opened.read_into(memoryview(bytearray(2)), 9_999)
 
     def test_a_mapping_is_the_object(self, bucket: Bucket) -> None:
@@ -210,7 +211,7 @@ class BucketSuite:
             back = bytearray(1000)
             other.read_into(memoryview(back), 49_000)
             assert back == data[49_000:]
-            with pytest.raises(StorageError, match="ended at byte"):
+            with raises(StorageError, "byte 50,000"):
                 one.read_into(memoryview(back), 49_001)
             receipt = one.finish()
         bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
@@ -273,7 +274,7 @@ class BucketSuite:
     def test_publishing_never_clobbers_unless_asked_to(self, bucket: Bucket) -> None:
         bucket.write("a", b"old")
         receipt = stage(bucket, "a", b"longer")
-        with pytest.raises(StorageError, match="exists already"):
+        with raises(NamesTakenError, "a in bucket"):
             bucket.publish(TOKEN, "a", overwrite=False, receipt=receipt)
         assert bucket.read("a") == b"old"
         bucket.publish(TOKEN, "a", overwrite=True, receipt=receipt)
@@ -378,7 +379,7 @@ class BucketSuite:
 
     def test_discard_cannot_leave_the_internal_prefix(self, bucket: Bucket) -> None:
         bucket.write("a", b"")
-        with pytest.raises(StorageError, match="cannot be a name"):
+        with raises(StorageError, "'.dsort/../'"):
             bucket.discard(".dsort/../")
         assert names_of(bucket) == ["a"]
 

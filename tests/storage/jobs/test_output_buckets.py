@@ -26,6 +26,7 @@ from tests.support.internals import (
     remove_garbage,
     result_name,
 )
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -139,7 +140,7 @@ def test_directories_and_stores_go_together(root: Path, s3: S3Server) -> None:
 def test_what_is_replaced_in_any_bucket_is_kept_until_the_end(root: Path) -> None:
     for bucket in ("out", "val", "test"):
         write_shards(root / bucket, {"s-0.tar": b"old"})
-    with pytest.raises(NamesTakenError, match="3 objects have names"):
+    with raises(NamesTakenError, "3 objects"):
         run_local(root, apart())
     report = run_local(root, apart(overwrite=True))
     assert b"old" not in [
@@ -172,7 +173,7 @@ def test_a_result_with_other_buckets_is_none_that_is_replaced(root: Path) -> Non
 def test_a_job_that_fails_leaves_a_note_which_gc_removes(root: Path) -> None:
     outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_format": "v-{0..1}"}, OUTPUTS[2]]
     write_shards(root / "val", {"other.tar": b"other"})
-    with pytest.raises(SpecError, match=r"v-\{0\.\.1\} has 2 names"):
+    with raises(SpecError, "v-{0..1}", "11 shards", paths=["output_format"]):
         run_local(root, apart(outputs=outputs, output_shard_records=2))
     (note,) = [
         path for path in (root / "val").rglob("*") if path.is_file() and ".dsort" in path.parts
@@ -195,7 +196,7 @@ def test_shards_of_outputs_apart_are_not_written_again(root: Path, own: str) -> 
     manifest = (root / "out" / manifest_name(report.job_id)).read_bytes()
     (root / "keys.txt").write_text("000\n")
     options = RunOptions(root=root, workers=1)
-    with pytest.raises(InputError, match=f"have {own} of their own"):
+    with raises(InputError, report.job_id):
         api.remove(manifest, root / "keys.txt", place="out", options=options)
 
 
@@ -213,7 +214,7 @@ def test_records_can_be_removed_from_exact_outputs(root: Path) -> None:
 
 def test_an_output_in_the_bucket_of_the_inputs_replaces_none(root: Path) -> None:
     outputs = [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "in", "output_format": "in-%d"}, OUTPUTS[2]]
-    with pytest.raises(SpecError, match="would replace the input shard in-0"):
+    with raises(SpecError, "shard in-0.tar", paths=["output_format"]):
         run_local(root, apart(outputs=outputs))
     assert sorted(files_of(root / "in")) == ["in-0.tar", "in-1.tar", "in-2.tar"]
 
@@ -221,21 +222,18 @@ def test_an_output_in_the_bucket_of_the_inputs_replaces_none(root: Path) -> None
 def test_two_names_of_one_bucket_are_found_out(root: Path) -> None:
     (root / "val").mkdir()
     (root / "test").symlink_to(root / "val")
-    with pytest.raises(SpecError, match="two output shards would be named"):
+    with raises(SpecError, "test//s-0.tar", paths=["outputs"]):
         run_local(root, apart())
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "path"),
     [
-        ({"index": "energon"}, "index: energon would list the shards of several buckets"),
-        (
-            {"outputs": [{**OUTPUTS[0], "output_bck": "val"}, *OUTPUTS[1:]]},
-            "names would be the same",
-        ),
+        ({"index": "energon"}, "index"),
+        ({"outputs": [{**OUTPUTS[0], "output_bck": "val"}, *OUTPUTS[1:]]}, "output_format"),
         (
             {"outputs": [OUTPUTS[0], {**OUTPUTS[1], "output_bck": "https://host/x"}, OUTPUTS[2]]},
-            r"outputs\[1\].output_bck: .* can only be read",
+            "outputs[1].output_bck",
         ),
         (
             {
@@ -246,12 +244,12 @@ def test_two_names_of_one_bucket_are_found_out(root: Path) -> None:
                     {**OUTPUTS[2], "output_format": "s-%d"},
                 ],
             },
-            "may make names that the template of train makes",
+            "outputs[1].output_format",
         ),
     ],
 )
-def test_mistakes_are_reported_before_anything_is_read(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words):
+def test_mistakes_are_reported_before_anything_is_read(fields: dict[str, Any], path: str) -> None:
+    with raises(SpecError, paths=[path]):
         parse_spec(apart(**fields))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dsort.cli import summary
-from dsort.errors import ChangedInputError, DsortError, StorageError
+from dsort.errors import ChangedInputError, SpecError, StorageError
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.objects import Fetched
@@ -21,6 +21,7 @@ from tests.support.datasets import Member, Shard, files_of, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, plan_inline, run_inline
 from tests.support.internals import Creator, Movement, probes, worker_setup
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
 KIB = 1 << 10
@@ -144,7 +145,7 @@ def test_a_shard_that_changes_is_named_with_its_record(
         return create(self, task)
 
     monkeypatch.setattr(Creator, "create", changed)
-    with pytest.raises(ChangedInputError, match=r"record \d of input shard in-1.tar: .* changed"):
+    with raises(ChangedInputError, "shard in-1.tar"):
         run_inline(shards.spec(), shards.root, HOPS)
     assert not files_of(shards.root / "far", "*")
 
@@ -189,7 +190,7 @@ def test_a_reply_that_is_cut_short_is_asked_for_again(
         run_inline(shards.spec(), shards.root, HOPS)
         assert files_of(shards.root / "far", "*") == wanted
     else:
-        with pytest.raises(StorageError, match=r"record \d of input shard in-2.tar: .*cut short"):
+        with raises(StorageError, "shard in-2.tar"):
             run_inline(shards.spec(), shards.root, HOPS)
     assert struck
 
@@ -207,7 +208,7 @@ def test_a_whole_command_reads_by_range(shards: Shards) -> None:
     }
     spec = {**shards.spec(), "inputs": [stored, mixed], "output_bck": "mixed"}
     spec = {k: v for k, v in spec.items() if k not in ("input_bck", "input_format")}
-    with pytest.raises(DsortError, match="some inputs are files of this machine, and some are not"):
+    with raises(SpecError, "range"):
         run_local(shards.root, spec, move="range")
 
 

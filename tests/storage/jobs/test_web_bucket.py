@@ -20,6 +20,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import open_object_bucket
 from tests.support.object_stores import MIB, SMALL
+from tests.support.refusals import raises
 from tests.support.web_server import WebServer, web_server
 
 ONCE = replace(SMALL, tries_max=1)
@@ -67,7 +68,7 @@ def test_an_empty_file_is_read(bucket: Bucket, tmp_path: Path) -> None:
 
 def test_a_server_without_ranges_is_reported(bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "some data" / "a").write_bytes(bytes(1000))
-    with bucket.open("a") as opened, pytest.raises(StorageError, match="a in bucket http://"):
+    with bucket.open("a") as opened, raises(StorageError, "bucket http://"):
         opened.read_into(memoryview(bytearray(10)), 500)
 
 
@@ -96,6 +97,6 @@ def test_a_status_has_its_meaning(
 
 def test_a_server_that_is_gone_is_transient() -> None:
     bucket = open_object_bucket(BucketRef("http", "127.0.0.1:9"), ONCE)
-    with pytest.raises(StorageError, match=r"tried once .* connection") as caught:
+    with raises(StorageError, "http://127.0.0.1:9") as caught:
         bucket.read("a")
     assert isinstance(caught.value.__cause__, TransientStorageError)

@@ -15,6 +15,7 @@ from dsort.storage.open import open_bucket
 from tests.support.commands import CommandLine
 from tests.support.engine import spec_of
 from tests.support.internals import Machine, find_garbage, remove_garbage
+from tests.support.refusals import raises
 
 BUCKETS: list[Any] = [
     "in/.dsort",
@@ -37,8 +38,9 @@ BUCKETS: list[Any] = [
 @pytest.mark.parametrize("bucket", BUCKETS, ids=str)
 @pytest.mark.parametrize("field", ["input_bck", "output_bck"])
 def test_a_bucket_inside_is_refused(field: str, bucket: Any) -> None:
-    with pytest.raises(SpecError, match=r"\.dsort is dsort's own") as refused:
+    with pytest.raises(SpecError) as refused:
         parse_spec(spec_of(**{field: bucket}))
+    assert ".dsort" in refused.value.message
     assert refused.value.problems[0].path.startswith(field)
 
 
@@ -59,9 +61,9 @@ def test_commands_refuse_it(command: list[str], bucket: str, cli: CommandLine) -
 def test_a_directory_that_really_is_inside_is_refused(where: str, tmp_path: Path) -> None:
     (tmp_path / "in" / ".dsort" / "x").mkdir(parents=True)
     (tmp_path / "linked").symlink_to("in/.dsort")
-    with pytest.raises(SpecError, match=r"\.dsort is dsort's own"):
+    with raises(SpecError, ".dsort"):
         open_bucket(where, root=tmp_path)
-    with pytest.raises(SpecError, match=r"\.dsort is dsort's own"):
+    with raises(SpecError, ".dsort"):
         open_bucket("x", root=tmp_path / where)
 
 
@@ -81,8 +83,9 @@ NAMES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", NAMES, ids=str)
 def test_a_name_inside_is_refused(fields: dict[str, Any]) -> None:
     spec = {name: value for name, value in spec_of(**fields).items() if value is not None}
-    with pytest.raises(SpecError, match=r"\.dsort.*where dsort keeps its own files"):
+    with pytest.raises(SpecError) as refused:
         parse_spec(spec)
+    assert ".dsort/" in refused.value.message
 
 
 def test_a_committed_manifest_is_never_garbage(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from dsort.storage.registry import open_object_bucket
 from dsort.storage.s3.bucket import S3Bucket
 from dsort.storage.transport import opened_together
 from tests.support.commands import ROOT
+from tests.support.refusals import raises
 
 LIMITS = StoreLimits()
 
@@ -144,23 +145,21 @@ def test_no_credentials_are_an_access_error_with_a_hint() -> None:
     bucket = open_object_bucket(
         BucketRef("s3", "images", endpoint_url="http://127.0.0.1:9"), LIMITS
     )
-    with pytest.raises(StorageAccessError, match="no credentials were found") as caught:
+    with raises(StorageAccessError, "s3://images", hint="AWS_PROFILE"):
         bucket.read("a")
-    assert "AWS_PROFILE" in caught.value.hint
 
 
 def test_a_web_server_is_not_listed_and_not_written_to() -> None:
     bucket = open_object_bucket(BucketRef("https", "example.com/data"), LIMITS)
-    with pytest.raises(StorageError, match="cannot be listed") as caught:
+    with raises(StorageError, "https://example.com/data", hint="template"):
         list(bucket.list())
-    assert "template" in caught.value.hint
     for write in (
         lambda: bucket.write("a", b""),
         lambda: bucket.write_new("a", b""),
         lambda: bucket.delete("a"),
         lambda: bucket.stage(".dsort/j/0", name="a"),
     ):
-        with pytest.raises(StorageError, match="only reads from web servers"):
+        with raises(StorageError, "https://example.com/data"):
             write()
 
 

@@ -39,6 +39,7 @@ from tests.support.internals import (
     with_extension,
 )
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.refusals import raises
 
 
 @pytest.mark.parametrize(
@@ -71,23 +72,15 @@ def test_names_that_are_not_utf8_survive_the_uri() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "message"),
+    "uri",
     [
-        ("memory:", "not the name of a directory"),
-        ("C:/data", "not the name of a directory"),
-        ("file://server/data", "is not absolute"),
-        ("file://", "is not absolute"),
-        ("", "not the name of a directory"),
-        ("/data/images", "not the name of a directory"),
-        ("../images", "not the name of a directory"),
-        ("images/../..", "not the name of a directory"),
-        ("a\0b", "zero byte"),
+        *("memory:", "C:/data", "file://server/data", "file://", "", "/data/images"),
+        *("../images", "images/../..", "a\0b"),
     ],
 )
-def test_what_is_no_address_is_refused_with_a_hint(uri: str, message: str) -> None:
-    with pytest.raises(SpecError, match=message) as caught:
+def test_what_is_no_address_is_refused_with_a_hint(uri: str) -> None:
+    with raises(SpecError, hint="file:///"):
         open_bucket(uri, root=Path("/root"))
-    assert "file:///" in caught.value.hint
 
 
 def test_an_absolute_path_is_answered_with_its_uri() -> None:
@@ -97,24 +90,21 @@ def test_an_absolute_path_is_answered_with_its_uri() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "message", "hint"),
+    ("uri", "hint"),
     [
-        ("file:/data", "is no bucket name", 'did you mean "file:///data"?'),
-        ("s3:/images", "is no bucket name", 'did you mean "s3://images"?'),
-        ("gs:images", "is no bucket name", 'did you mean "gs://images"?'),
-        ("s3://", "names no bucket", 'write "s3://bucket/prefix"'),
-        ("S3://Images_", "no bucket can be called", "S3 bucket names"),
-        ("s4://images", "unknown scheme", "known: file:// s3://"),
-        ("s3://images/a\0b", "cannot be printed", "file:///"),
-        ("s3://images/\udce9", "cannot be printed|not UTF-8", "file:///"),
+        ("file:/data", '"file:///data"'),
+        ("s3:/images", '"s3://images"'),
+        ("gs:images", '"gs://images"'),
+        ("s3://", '"s3://bucket/prefix"'),
+        ("S3://Images_", "S3 bucket names"),
+        ("s4://images", "file:// s3://"),
+        ("s3://images/a\0b", "file:///"),
+        ("s3://images/\udce9", "file:///"),
     ],
 )
-def test_what_was_meant_as_a_uri_is_answered_with_the_right_one(
-    uri: str, message: str, hint: str
-) -> None:
-    with pytest.raises(SpecError, match=message) as caught:
+def test_what_was_meant_as_a_uri_is_answered_with_the_right_one(uri: str, hint: str) -> None:
+    with raises(SpecError, hint=hint):
         open_bucket(uri, root=Path("/root"))
-    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -183,9 +173,8 @@ def test_buckets_of_one_process_may_share_a_limiter(
 def test_aistore_is_not_opened_without_its_endpoint(
     opened: list[tuple[BucketRef, StoreLimits]],
 ) -> None:
-    with pytest.raises(SpecError, match="not known where AIStore is") as caught:
+    with raises(SpecError, "ais://images", hint="AIS_ENDPOINT"):
         open_bucket("ais://images", root=Path("/root"))
-    assert "AIS_ENDPOINT" in caught.value.hint
     assert opened == []
     open_bucket(BucketRef("ais", "images", "http://host/s3"), root=Path("/root"))
     assert len(opened) == 1
@@ -293,30 +282,26 @@ def test_extensions_may_lack_their_dot(text: str, extension: str) -> None:
 
 @pytest.mark.parametrize("text", [".jpg", ".tar.gz.old", "", "."])
 def test_unknown_extensions_are_refused_and_never_guessed(text: str) -> None:
-    with pytest.raises(ValueError) as error:
+    known = (" ".join(ARCHIVE_EXTENSIONS), " ".join(CODEC_EXTENSIONS))
+    with raises(ValueError, repr(text), *known):
         normalize_extension(text)
-    assert str(error.value) == (
-        f"{text!r} is no archive extension (known ones: {' '.join(ARCHIVE_EXTENSIONS)}, also with "
-        f"{' '.join(CODEC_EXTENSIONS)} behind)"
-    )
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        (".TAR", "did you mean .tar?"),
-        ("parqet", "did you mean .parquet?"),
-        ("jsnol.gz", "did you mean .jsonl.gz?"),
-        ("gzip", ".gz is how a shard is compressed, as in .tar.gz"),
-        ("zst", ".zst is how a shard is compressed, as in .tar.zst"),
+        (".TAR", ".tar?"),
+        ("parqet", ".parquet?"),
+        ("jsnol.gz", ".jsonl.gz?"),
+        ("gzip", ".tar.gz"),
+        ("zst", ".tar.zst"),
     ],
 )
 def test_of_extensions_that_are_mistyped_it_is_said_what_may_be_meant(
     text: str, meant: str
 ) -> None:
-    with pytest.raises(ValueError) as error:
+    with raises(ValueError, repr(text), meant):
         normalize_extension(text)
-    assert str(error.value) == f"{text!r} is no archive extension: {meant}"
 
 
 def test_known_containers_that_cannot_be_used_are_distinguished_from_unknown_ones(
@@ -325,43 +310,42 @@ def test_known_containers_that_cannot_be_used_are_distinguished_from_unknown_one
     monkeypatch.setattr(names, "_added_extensions", {".other"})
     assert normalize_extension("other.gz") == ".other.gz"
     for extension in (".other", ".other.gz"):
-        with pytest.raises(ValueError, match=r"shards are not yet supported \(usable now: \.tar"):
+        with raises(ValueError, ".tar"):
             check_supported(extension)
     for extension in (*CONTAINERS, *SHORT_EXTENSIONS, *ARCHIVE_EXTENSIONS):
         check_supported(extension)
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "named"),
     [
-        ("", "a name must not be empty"),
-        ("/etc/a.tar", "'/etc/a.tar' is absolute"),
-        ("a/../b.tar", "has a '..' part"),
-        ("..", "has a '..' part"),
-        ("./a.tar", "has a '.' part"),
-        ("a//b.tar", "has an empty part"),
-        ("a/", "has an empty part"),
-        ("a\0.tar", "contains a NUL character"),
-        ("a\ud800.tar", "cannot be written as UTF-8"),
-        ("x" * 256, "has a part of more than 255 bytes"),
-        ("é" * 128, "has a part of more than 255 bytes"),
-        (".dsort/a.tar", "is under .dsort/, where dsort keeps its own files"),
-        (".dsort", "is under .dsort/"),
+        ("", ""),
+        ("/etc/a.tar", "'/etc/a.tar'"),
+        ("a/../b.tar", "'..'"),
+        ("..", "'..'"),
+        ("./a.tar", "'.'"),
+        ("a//b.tar", "'a//b.tar'"),
+        ("a/", "'a/'"),
+        ("a\0.tar", "NUL"),
+        ("a\ud800.tar", "UTF-8"),
+        ("x" * 256, "255 bytes"),
+        ("é" * 128, "255 bytes"),
+        (".dsort/a.tar", ".dsort/"),
+        (".dsort", ".dsort/"),
     ],
 )
 def test_names_that_leave_their_bucket_or_cannot_be_stored_are_refused(
-    name: str, reason: str
+    name: str, named: str
 ) -> None:
     for check in (check_object_name, check_output_name):
-        with pytest.raises(ValueError) as error:
+        with raises(ValueError, named):
             check(name)
-        assert reason in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["a#1.tar", "a?b.tar", "dir?/a.tar"])
 def test_outputs_have_no_sign_that_url_readers_cut_at_but_inputs_may(name: str) -> None:
     check_object_name(name)
-    with pytest.raises(ValueError, match="which readers of URLs cut off"):
+    with raises(ValueError):
         check_output_name(name)
 
 

@@ -18,6 +18,7 @@ from dsort.errors import (
 )
 from dsort.storage.bucket import ObjectInfo
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.refusals import raises
 
 TOKEN = ".dsort/job1/0"
 
@@ -73,9 +74,9 @@ def test_what_is_no_file_is_no_object(bucket: LocalBucket, directory: Path) -> N
     (directory / "empty").mkdir()
     assert names_of(bucket) == []
     for name in ("pipe", "empty"):
-        with pytest.raises(ObjectNotFoundError, match="is not a file"):
+        with raises(ObjectNotFoundError, name):
             bucket.stat(name)
-        with pytest.raises(ObjectNotFoundError, match="is not a file"):
+        with raises(ObjectNotFoundError, name):
             bucket.open(name)  # and does not wait for a writer
 
 
@@ -105,7 +106,7 @@ def test_names_that_are_not_utf8_are_carried(bucket: LocalBucket, directory: Pat
     assert [os.fsencode(name) for name in names] == ["café.tar".encode(), raw]
     assert [bucket.read(name) for name in names] == [b"yy", b"x"]
     assert bucket.stat(names[1]).name == names[1]
-    with pytest.raises(StorageError, match="not Unicode"):
+    with raises(StorageError, repr("\ud800")):
         bucket.stat("\ud800")
 
 
@@ -145,7 +146,7 @@ def test_a_bucket_that_is_not_there_says_so(tmp_path: Path) -> None:
         lambda: bucket.write("a", b""),
         lambda: bucket.stage(TOKEN),
     ):
-        with pytest.raises(ObjectNotFoundError, match="no bucket"):
+        with raises(ObjectNotFoundError, "no/where"):
             use()
     assert list(tmp_path.iterdir()) == []
     bucket.discard(".dsort/")

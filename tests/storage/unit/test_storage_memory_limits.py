@@ -19,6 +19,7 @@ from tests.support.internals import (
     usable_memory_bytes,
     with_part_sizes,
 )
+from tests.support.refusals import raises
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -105,7 +106,7 @@ def test_no_meminfo_is_an_error(machine: Machine) -> None:
     with pytest.raises(StorageError, match="no MemTotal"):
         machine.limits()
     (machine.proc / "meminfo").unlink()
-    with pytest.raises(StorageError, match="how much memory"):
+    with raises(StorageError, str(machine.proc)):
         machine.limits()
 
 
