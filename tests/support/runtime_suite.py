@@ -8,6 +8,7 @@ two workers, are not started, and obey the fixture ``stop``. They are closed aft
 from __future__ import annotations
 
 import dataclasses
+import errno
 import logging
 import os
 import threading
@@ -42,6 +43,7 @@ from tests.support.internals import (
     ShardExtracted,
     Stage,
 )
+from tests.support.refusals import raises
 from tests.support.runtime_work import SHARDS, Work, done_shards, make_work, release
 from tests.support.service_process import await_that
 from tests.support.traps import FileBytes, WriteTo
@@ -143,7 +145,7 @@ class RuntimeSuite:
     def test_a_worker_that_cannot_be_made_says_why(self, runtime: Runtime, work: Work) -> None:
         nowhere = BucketPlace("", BucketRef("gopher", "in"))
         setup = replace(work.setup, inputs=(nowhere,))
-        with pytest.raises(InvariantError, match="gopher://in is not in an object store"):
+        with raises(InvariantError, "gopher://in"):
             runtime.start(setup, self.workers)
 
     # --- death ---------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ class RuntimeSuite:
         runtime.start(work.setup, self.workers)
         tasks = work.tasks(4)
         tasks[2] = work.trapped(tasks[2], "die", *(f"death-{n}" for n in range(SHARDS)))
-        with pytest.raises(WorkerLostError, match=r"in-2\.tar ended its worker 3 times") as caught:
+        with raises(WorkerLostError, "in-2.tar", "3 times") as caught:
             list(runtime.run(tasks))
         assert caught.value.hint
         deaths = len(list(work.directory.glob("death-*")))
@@ -221,7 +223,7 @@ class RuntimeSuite:
         (work.directory / "reached").read_bytes()
         runtime.close()
         assert [pid for pid in work.noted() if is_alive(pid)] == []
-        with pytest.raises(OSError, match="No such device"):  # without a reader
+        with raises(OSError, errno=errno.ENXIO):  # without a reader
             os.open(work.directory / "released", os.O_WRONLY | os.O_NONBLOCK)
         assert not (work.directory / "scratch").exists()
         runtime.close()
@@ -408,5 +410,5 @@ class OneRuntimeSuite:
     def test_a_bug_in_a_worker_is_reported_with_its_traceback(
         self, runtime: Runtime, work: Work
     ) -> None:
-        with pytest.raises(InvariantError, match=r"Traceback(.|\n)*extractor\.py"):
+        with raises(InvariantError, "extractor.py"):
             list(runtime.run([work.trapped(work.tasks(1)[0], "number")]))
