@@ -21,6 +21,7 @@ from dsort.service.aistore.shards import InlineTransforms
 from dsort.service.objects import processes
 from dsort.service.objects.shard_looks import UnsatisfiableRangeError, parse_range
 from tests.support.datasets import Member, Shard, read_shard, write_shards
+from tests.support.refusals import raises
 from tests.support.service_here import ServiceHere, service_here
 from tests.support.service_process import await_that
 
@@ -313,5 +314,5 @@ def test_the_files_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     lines = [*shard_works._list(Contents())]  # type: ignore[arg-type]
     assert [json.loads(line) for line in lines][-1] == ["4", 1]
     monkeypatch.setattr(shard_works, "FILES_MAX", 4)
-    with pytest.raises(shard_works.TooLargeError, match="more than 4 files"):
+    with raises(shard_works.TooLargeError, "4 files"):
         [*shard_works._list(Contents())]  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ from dsort.service.database.tables import locks
 from tests.support.databases import on_both_databases
 from tests.support.job_rows import job_row
 from tests.support.postgres import PostgresServer
+from tests.support.refusals import raises
 from tests.support.service_process import await_that
 
 WAIT_S = 120
@@ -76,9 +77,8 @@ def test_a_database_of_another_version_is_refused_and_stays_as_it_is(
     with open_database(database_url) as other, other.writing() as connection:
         connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
         connection.execute(insert(tables.audit).values(note("a")))
-    with pytest.raises(StorageError) as refused:
+    with raises(StorageError, f"'{version}'"):
         open_database(database_url)
-    assert f"'{version}'" in str(refused.value)
     with open_database(database_url, migrate=False) as other:
         assert noted(other) == ["a"]
 
@@ -241,9 +241,8 @@ def test_like_is_case_sensitive(database: Database) -> None:
 
 @pytest.mark.parametrize("url", ["", "nonsense", "mysql://a@b/c", "postgresql+psycopg2://a@b/c"])
 def test_an_unknown_database_url_is_a_spec_error(url: str) -> None:
-    with pytest.raises(SpecError) as refused:
+    with raises(SpecError, hint="sqlite:///"):
         open_database(url)
-    assert "sqlite:///" in refused.value.hint
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
@@ -259,30 +258,26 @@ def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
 
 
 def test_a_wrong_password_is_reported(postgres: PostgresServer) -> None:
-    with pytest.raises(StorageError) as failed:
+    with raises(StorageError, "password") as failed:
         open_database(postgres.url("postgres", password="wr0ng"))
-    assert "password authentication failed" in str(failed.value)
     assert "wr0ng" not in str(failed.value)
 
 
 def test_a_missing_database_is_reported(postgres: PostgresServer) -> None:
-    with pytest.raises(StorageError) as failed:
+    with raises(StorageError, '"nowhere"'):
         open_database(postgres.url("nowhere"))
-    assert 'database "nowhere" does not exist' in str(failed.value)
 
 
 def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("dear diary " * 200)
-    with pytest.raises(StorageError) as failed:
+    with raises(StorageError, "notes.txt"):
         open_database(f"sqlite:///{tmp_path}/notes.txt")
-    assert "not a database" in str(failed.value)
 
 
 def test_a_path_below_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError) as failed:
+    with raises(StorageError, f"{tmp_path}/file"):
         open_database(f"sqlite:///{tmp_path}/file/service.db")
-    assert f"{tmp_path}/file" in str(failed.value)
 
 
 def test_a_client_that_hangs_in_a_transaction_does_not_keep_its_locks(

@@ -23,6 +23,7 @@ from dsort.service.security import limits
 from dsort.stop_flag import StopFlag
 from tests.support.internals import manifest_name, report_name
 from tests.support.manifests import manifest_bytes
+from tests.support.refusals import raises
 from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
 
@@ -229,7 +230,7 @@ def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
     options = RunOptions(root=here.service.config.run.root)
     with StopFlag() as stop:
         doing = JobAttempt.of(replace(row, attempt=2), options, lambda event: None, stop)
-        with pytest.raises(JobConflictError, match="another job"):
+        with raises(JobConflictError, f"job {job_id}"):
             doing.run()
 
 

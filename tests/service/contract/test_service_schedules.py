@@ -23,6 +23,7 @@ from dsort.service.security.tokens import ANYONE, SUBMITTER, Identity
 from tests.support.commands import ROOT
 from tests.support.databases import on_both_databases
 from tests.support.fake_clock import FakeClock
+from tests.support.refusals import raises
 from tests.support.schedules import Nights, at, definition, spec
 
 WAIT_S = 120
@@ -242,9 +243,9 @@ def test_a_refused_run_stops_no_running_job(
 
 def test_a_schedule_for_buckets_of_others_is_not_made(nights: Nights, tmp_path: Path) -> None:
     ann = Identity("ann", SUBMITTER, output_buckets=(f"{tmp_path.as_uri()}/out/*",))
-    with pytest.raises(ForbiddenError, match="not for the output"):
+    with raises(ForbiddenError, "ann", f"{tmp_path.as_uri()}/in"):
         nights.store.add(definition(spec=spec(output_bck="in")), ann)
-    with pytest.raises(ForbiddenError, match="not for the output"):
+    with raises(ForbiddenError, "ann", f"{tmp_path.as_uri()}/out"):
         nights.store.add(definition(spec=spec(output_bck="out/{{date}}")), ann)  # out/latest.json
     made = nights.store.add(definition(spec=spec(output_bck="out/ann/{{date}}")), ann)
     assert made.output_uri == (tmp_path / "out" / "ann").as_uri()
@@ -271,7 +272,7 @@ def test_run_now_makes_a_job_beside_the_due_ones(nights: Nights) -> None:
 def test_run_now_is_refused_while_a_job_is_not_over_and_overlap_is_skip(nights: Nights) -> None:
     row = nights.add()
     nights.keeper.run_now(row)
-    with pytest.raises(ConflictError, match="is not over"):
+    with raises(ConflictError, "schedule nightly", "overlap", "skip"):
         nights.keeper.run_now(row)
     assert len(nights.run_rows()) == 1
     nights.store.remove("nightly")
@@ -297,13 +298,13 @@ def test_another_definition_keeps_epochs_and_only_other_times_begin_anew(nights:
     assert changed is not None
     assert (changed.schedule_id, changed.run_count) == (row.schedule_id, 2)
     assert changed.next_due_at == at("2026-11-22 02:00")
-    with pytest.raises(SpecError, match='must be "nightly"'):
+    with raises(SpecError, '"nightly"', paths=["name"]):
         nights.store.change("nightly", definition(name="other"), ANYONE)
 
 
 def test_a_name_is_taken_once_and_free_again_after_removal(nights: Nights) -> None:
     nights.add()
-    with pytest.raises(ConflictError, match="nightly already"):
+    with raises(ConflictError, "nightly"):
         nights.add()
     nights.at("2026-11-20 02:00")
     nights.store.remove("nightly")

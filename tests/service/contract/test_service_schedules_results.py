@@ -35,6 +35,7 @@ from tests.support.internals import ViewJob, index_name, manifest_name
 from tests.support.job_rows import job_row
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.object_stores import new_s3_bucket
+from tests.support.refusals import raises
 from tests.support.schedule_results import KnownResults, make_result, publish
 from tests.support.seaweedfs import S3Server
 
@@ -446,5 +447,5 @@ def test_an_attempt_that_is_over_removes_nothing_any_more(database: Database) ->
     assert newest is not None
     with database.writing() as connection:
         connection.execute(update(jobs).values(attempt=2))
-    with pytest.raises(JobConflictError, match="another attempt"), results.hold(newest, []):
+    with raises(JobConflictError, "job newest"), results.hold(newest, []):
         pytest.fail("they were held")

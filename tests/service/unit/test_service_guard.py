@@ -24,6 +24,7 @@ from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket, open_pair
 from dsort.storage.ref import BucketRef
 from dsort.storage.routed import BucketPlace
+from tests.support.refusals import raises
 
 PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "output_shard_size": 1}
 
@@ -67,11 +68,11 @@ def test_each_of_several_inputs_is_judged(root: Path) -> None:
         return check_spec(spec, SpecPolicy(root=root, denied=(root / "state",)))
 
     assert checked(*inputs).input_uri == f"file://{root}/in\nfile://{root}/out"
-    with pytest.raises(ForbiddenError, match=r"inputs\[1\]\.input_bck"):
+    with raises(ForbiddenError, "inputs[1].input_bck", "away"):
         checked(inputs[0], {"name": "b", "input_bck": "away"})
-    with pytest.raises(ForbiddenError, match=r"inputs\[1\]\.input_format"):
+    with raises(ForbiddenError, "inputs[1].input_format", "away"):
         checked(inputs[1], {**inputs[0], "input_format": {"prefix": "away/"}})
-    with pytest.raises(SpecError, match=r"inputs\[0\]\.input_format\.objnames"):
+    with raises(SpecError, ".dsort/x.tar", paths=["inputs[0].input_format.objnames[0]"]):
         checked({**inputs[0], "input_format": {"objnames": [".dsort/x.tar"]}})
 
 
@@ -167,7 +168,7 @@ def test_no_name_leads_out_of_its_bucket(root: Path, fields: dict[str, Any]) -> 
     ids=repr,
 )
 def test_a_directory_behind_a_link_is_forbidden(root: Path, fields: dict[str, Any]) -> None:
-    with pytest.raises(ForbiddenError, match="not under a directory that this service may use"):
+    with raises(ForbiddenError):
         check(root, fields)
 
 
@@ -176,7 +177,7 @@ def test_a_link_into_another_bucket_is_fine_where_that_is_an_input_too(root: Pat
     several = {name: value for name, value in PLAIN.items() if name != "input_bck"}
     for link, bucket in (("near", "out"), ("away", f"file://{root.parent}/secret")):
         one = {"name": "a", "input_bck": "in", "input_format": {"prefix": f"{link}/"}}
-        with pytest.raises(ForbiddenError, match="not under a directory"):
+        with raises(ForbiddenError, "input_format", f'"{link}"'):
             check(root, {"input_format": one["input_format"]}, **more)
         both = {**several, "inputs": [one, {"name": "b", "input_bck": bucket}]}
         policy = SpecPolicy(root=root, denied=(root / "state",), **more)
@@ -190,7 +191,7 @@ def test_the_job_refuses_what_only_a_listing_finds(root: Path) -> None:
     assert bucket.read("a.tar") == b"a" * 1024
     for name in ("linked.tar", "away/a.tar"):
         for look in (bucket.stat, bucket.read, bucket.delete, bucket.local_path):
-            with pytest.raises(StorageAccessError, match="leads out of the directories"):
+            with raises(StorageAccessError, name):
                 look(name)
     with pytest.raises(StorageAccessError):
         list(bucket.list())
@@ -249,12 +250,12 @@ def test_patterns_of_allowed_buckets(root: Path) -> None:
 
 @pytest.mark.parametrize("allow", ["s3", "ftp://x", "file://rel", "data", "*", "https://*.x.org"])
 def test_an_invalid_pattern_is_reported_at_the_start(root: Path, allow: str) -> None:
-    with pytest.raises(SpecError, match="allow"):
+    with raises(SpecError, paths=["allow"]):
         SpecPolicy(root=root, allow=(allow,))
 
 
 def test_the_data_root_is_not_where_the_state_is(root: Path) -> None:
-    with pytest.raises(SpecError, match="where the service keeps its state"):
+    with raises(SpecError, paths=["root"]):
         SpecPolicy(root=root, denied=(root.parent / "root" / "in" / "..",))
     inside = SpecPolicy(root=root, denied=(root.parent,)).fetch_policy()
     assert inside.allows_path(f"{root}/in")
@@ -283,7 +284,7 @@ def test_the_way_to_a_store_is_the_operators(root: Path) -> None:
         {"profile": "admin"},
         {"region": "x.evil.org/#"},
     ):
-        with pytest.raises(ForbiddenError, match="only the operator sets how a store is reached"):
+        with raises(ForbiddenError, '"s3://team"'):
             check(root, {"input_bck": {**bucket, **way}}, **policy)
 
 
@@ -321,9 +322,8 @@ def test_key_maps_are_files_under_the_root_or_on_allowed_servers(root: Path) -> 
         assert files(location) == (), location
     for kind, locations in ((SpecError, NO_MAPS), (ForbiddenError, OTHER_MAPS)):
         for location in locations:
-            with pytest.raises(kind) as caught:
+            with raises(kind) as caught:
                 files(location)
-            assert type(caught.value) is kind, location
             assert "pw" not in str(caught.value)
 
 
@@ -344,7 +344,7 @@ def test_a_server_of_key_maps_may_be_named_with_its_port(root: Path, pattern: st
     ["https://h", "h/a", "u@h", "", ":80", "h:", "h:x", "h:70000", "[::1", "[::1]:x", "a b", "h\n"],
 )
 def test_an_invalid_server_of_key_maps_is_reported_at_the_start(root: Path, pattern: str) -> None:
-    with pytest.raises(SpecError, match="ekm_allow_host"):
+    with raises(SpecError, paths=["ekm_allow_host"]):
         SpecPolicy(root=root, ekm_allow_hosts=(pattern,))
 
 
@@ -373,10 +373,10 @@ def test_the_engine_is_held_to_the_policy(root: Path) -> None:
         {"output_format": None, "ekm_file": "away.txt"},
     ]
     for fields in wrong:
-        with pytest.raises(StorageAccessError, match="leads out of the directories"):
+        with raises(StorageAccessError):
             run(parse_spec({**PLAIN, **fields}).spec, options=options)
     away = parse_spec({**PLAIN, "output_format": None, "ekm_file": "away/map.txt"}).spec
-    with pytest.raises(KeyMapError, match="not under a directory"):
+    with raises(KeyMapError, "away/map.txt"):
         run(away, options=options)
     assert sorted(path.name for path in (root.parent / "secret").iterdir()) == ["a.tar", "map.txt"]
     assert run(parse_spec(PLAIN).spec, options=options).records == 1
@@ -416,7 +416,7 @@ def test_a_directory_that_becomes_a_link_after_the_look_is_not_followed(
         lambda: bucket.put_back(".dsort/job/x", "away/a.tar", receipt=""),
     ]
     for call in calls:
-        with pytest.raises(StorageAccessError, match="leads out of the directories"):
+        with raises(StorageAccessError):
             call()
     assert {path.name: path.read_bytes() for path in secret.iterdir()} == before
     bucket.publish(".dsort/job/x", "linked.tar", overwrite=True)  # the link itself goes
@@ -438,15 +438,13 @@ def test_a_job_stages_no_output_behind_a_link(root: Path) -> None:
 def test_a_listing_tells_no_name_of_what_a_link_leads_to(root: Path) -> None:
     for prefix in ("away", "away/", "away/a", ""):
         for listing in (LocalBucket.list, LocalBucket.list_all):
-            with pytest.raises(StorageAccessError) as caught:
+            with raises(StorageAccessError, "in/away"):
                 list(listing(job_bucket(root), prefix))
-            assert "in/away leads out" in str(caught.value)
     (root / "in").rename(root / "was")
     (root / "in").symlink_to(root.parent / "secret")
     bucket = LocalBucket(root / "in", policy=FetchPolicy(roots=(str(root / "in"),)))
-    with pytest.raises(StorageAccessError) as caught:
+    with raises(StorageAccessError, str(root / "in")):
         list(bucket.list())
-    assert "in leads out" in str(caught.value)
 
 
 def test_workers_open_the_buckets_of_a_job_under_its_policy(root: Path) -> None:

@@ -24,6 +24,7 @@ from tests.support.internals import (
     glob_regex,
     parse_template,
 )
+from tests.support.refusals import raises
 
 SECONDS_MAX = 3.0
 MESSAGE_CHARACTERS_MAX = 60_000
@@ -208,13 +209,13 @@ def test_a_key_that_is_too_much_is_refused(key: str) -> None:
 
 def test_a_template_from_a_key_map_has_a_length() -> None:
     for text in ("@1" * 100_000, "{1..1}" * 100_000, "x" * 9_000 + "%d"):
-        with pytest.raises(ValueError, match="longer than"):
+        with raises(ValueError, "8192 characters"):
             parse_template(text)
 
 
 @pytest.mark.parametrize("sign", ["\n", "\x00", "\x1b", "\x7f", "\x9b", "\r", "\t"])
 def test_no_output_has_control_characters_wherever_its_template_comes_from(sign: str) -> None:
-    with pytest.raises(ValueError, match=r"control character|NUL"):
+    with raises(ValueError):
         check_output_name(f"a{sign}b.tar")
 
 
