@@ -107,7 +107,7 @@ def test_programs_write_the_shards_that_the_spec_names(tmp_path: Path, scratch: 
 @pytest.mark.parametrize(
     ("program", "named"),
     [
-        (["sh", "-c", "cat $0/in/s.tar; echo no such host >&2; exit 22"], "22: no such host"),
+        (["sh", "-c", "cat $0/in/s.tar; echo no such host >&2; exit 22"], "no such host"),
         (["sh", "-c", "cat $0/in/s.tar; kill -9 $$"], "signal 9"),
         (["no-such-program-at-all"], "no-such-program-at-all"),
     ],

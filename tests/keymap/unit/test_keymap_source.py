@@ -93,7 +93,7 @@ def test_a_url_is_fetched(server: str) -> None:
 
 def test_a_user_and_password_in_a_url_are_sent(server: str) -> None:
     assert read_text(f"http://user:p%40ss@{server}/secret") == TEXT
-    with pytest.raises(KeyMapError, match="answered 401"):
+    with raises(KeyMapError, "401"):
         read_text(f"http://{server}/secret")
 
 
@@ -246,7 +246,7 @@ def test_an_address_without_an_owner_is_refused_whatever_is_allowed(
 ) -> None:
     for address in ("169.254.169.254", "0.0.0.0", "224.0.0.1", "::", "64:ff9b::a9fe:a9fe"):
         names["maps.test"] = [address]
-        with pytest.raises(KeyMapError, match="address"):
+        with raises(KeyMapError, f"maps.test:{port}"):
             read_text(f"http://maps.test:{port}/map", policy=OURS)
 
 
@@ -311,7 +311,7 @@ def test_proxies_of_the_environment_are_not_asked(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     policy = FetchPolicy(hosts=("10.255.255.1:9",))
-    with pytest.raises(KeyMapError, match="private address"):
+    with raises(KeyMapError, "10.255.255.1"):
         read_text("http://10.255.255.1:9/map", policy=policy)
     assert not asked
 

@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("change", [replace_shards, remove_stale_shards, remove_a_record])
 def test_shards_to_which_a_view_points_stay_unless_forced(change: Change, root: Path) -> None:
     before = files_of(root / "out")
-    with raises(NamesTakenError, "out-", "view of job"):
+    with raises(NamesTakenError, "out-", "of job"):
         change(root, False)
     assert files_of(root / "out") == before
 

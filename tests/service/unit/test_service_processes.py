@@ -19,6 +19,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
+from dsort.errors import JobStoppedError
 from dsort.log_lines import LineFormatter
 from dsort.options import RunOptions
 from dsort.service.database.engine import Database, open_database
@@ -46,6 +47,7 @@ from dsort.settings import Settings, StoreSettings
 from dsort.stop_flag import StopFlag
 from tests.support.fake_clock import FakeClock
 from tests.support.internals import JobStarted, JobWarning, Machine, PhaseDone, Progress
+from tests.support.refusals import raises
 from tests.support.service_process import await_that
 
 HOST = Host()
@@ -325,9 +327,8 @@ def test_events_are_reported_in_order_and_the_last_of_many_steps_only(telling: T
 def test_a_request_to_stop_is_heard(telling: Telling, stop: StopFlag) -> None:
     telling.store.ask_stop("a", "too late")
     await_that(lambda: stop.requested)
-    with pytest.raises(Exception, match="stopped by a request: too late") as stopped:
+    with raises(JobStoppedError, "too late", signal_number=15):
         stop.raise_if_requested()
-    assert stopped.value.signal_number == 15  # type: ignore[attr-defined]
 
 
 def test_a_job_that_another_process_has_taken_over_is_let_go(

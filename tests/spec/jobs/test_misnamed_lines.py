@@ -84,7 +84,7 @@ def test_a_compressed_file_that_is_called_lines_is_refused(tmp_path: Path, data:
         (zstandard.compress(b"text"), "zstd"),
         (lzma.compress(b"text"), "xz"),
         (bz2.compress(b"text"), "bzip2"),
-        (zipped(), "a zip"),
+        (zipped(), "zip"),
     ],
 )
 def test_each_kind_of_compressed_file_is_called_what_it_is(

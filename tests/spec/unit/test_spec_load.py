@@ -76,7 +76,7 @@ def test_one_line_of_yaml_is_a_spec_and_not_a_file() -> None:
     "name", ["spec.yaml", "specs/a: b.yaml", "spec", "a b", "C:\\specs", "x:", "spec.yaml:1", "s:y"]
 )
 def test_a_mistyped_name_of_a_file_is_reported_as_one(name: str) -> None:
-    with raises(SpecError, f"{name}: No such file or directory"):
+    with raises(SpecError, name):
         load_spec(name)
 
 

@@ -103,7 +103,7 @@ def test_old_kernels_do_not_tell_what_is_available(machine: Machine) -> None:
 
 def test_no_meminfo_is_an_error(machine: Machine) -> None:
     (machine.proc / "meminfo").write_text("nothing")
-    with pytest.raises(StorageError, match="no MemTotal"):
+    with raises(StorageError, "MemTotal"):
         machine.limits()
     (machine.proc / "meminfo").unlink()
     with raises(StorageError, str(machine.proc)):
