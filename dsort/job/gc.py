@@ -198,6 +198,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
                 _remove_named(outputs, directory)
                 for name in (reactions_name(job_id), *lineage_names(job_id)):
                     bucket.delete(name)
+        # Removal may have taken long: nothing more is removed once another process has the job.
         lease.check()
         discard_run(outputs, job_id, lease=lease)
         if not kept:

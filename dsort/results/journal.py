@@ -109,6 +109,8 @@ class Journal:
             self._bucket.write(name, encode_segment(self._waiting))
             log.debug("the segment %s has %d events", name, len(self._waiting))
             self._waiting.clear()
+            # Only after the write: a segment that could not be stored is tried again under its
+            # number.
             self._sequence += 1
         self._flushed_s = self._clock()
 
@@ -148,6 +150,7 @@ def read_journal(bucket: Bucket, job_id: str) -> JournalState:
                     state.apply(event)
             except (InvariantError, StorageError) as error:
                 raise StorageError(f"{name}: {error.message}", hint=error.hint) from None
+    # The last attempts may have died before they wrote a segment.
     state.begin_attempt(last_attempt(bucket, job_id))
     log.debug(
         "the journal of job %s has %d segments: %d attempts, %d shards extracted, %d created",
@@ -168,6 +171,7 @@ def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
     except ObjectNotFoundError:
         return []  # there is not even a bucket
     for attempt, names in by_attempt.items():
+        # Numbers begin at 0, so a whole attempt has one more name than its last number.
         if len(names) <= max(names):
             missing = next(at for at in range(len(names) + 1) if at not in names)
             raise StorageError(
@@ -344,4 +348,5 @@ def _is_noted(other: Bucket, main: Bucket, job_id: str) -> bool:
     if not isinstance(uri, str) or not place:
         return False
     there = unquote(uri.removeprefix("file://"), errors="surrogateescape")
+    # It may be the same directory by another path, through a link.
     return os.path.realpath(there) == os.path.realpath(place.parent)

@@ -111,6 +111,7 @@ def _settled(
         return hold
     age_s = _age_in_store_s(bucket, job_id, record.attempt)
     fresh = -CLOCK_GRAIN_S <= age_s <= record.lapses_s
+    # Both clocks say the same. A lease from the future (an age below 0) has to be watched.
     if hold.live is fresh and (fresh or age_s > 0):
         return hold
     lasts_s = min(record.lapses_s, WATCH_S_MAX)
@@ -132,6 +133,7 @@ def _settled(
 def _age_in_store_s(bucket: Bucket, job_id: str, attempt: int) -> float:
     """Seconds since the newest lease or claim was stored, by the clock of the store alone."""
     probe = clock_name(job_id)
+    # The store, not this machine, dates the probe.
     bucket.write(probe, secrets.token_hex(8).encode())
     try:
         now_ns = bucket.stat(probe).mtime_ns
@@ -214,6 +216,7 @@ class Lease:
         self._record = record
         self._renew_s = renew_s
         self._machine = machine
+        # By a clock that never jumps, as the wall clock may be set.
         self._renewed_s = machine.elapsed_s()
         self._why_lost = ""
         self._stop_seen = False
@@ -252,8 +255,10 @@ class Lease:
                 f"another process has just begun attempt {attempt} of job {job_id}",
                 hint=f"`dsort show {job_id}` tells who runs it",
             )
+        # After the claim: of two processes only the one that has it writes a lease.
         bucket.write(lease_name(job_id), encode_lease(record))
         log.debug("the lease of job %s is taken for attempt %d", job_id, attempt)
+        # It was meant for an earlier attempt.
         bucket.delete(stop_name(job_id))
         return cls(bucket, job_id, record, renew_s, machine)
 
@@ -356,6 +361,7 @@ class Lease:
         written."""
         name = lease_name(self.job_id)
         for _ in range(WRITE_TRIES_MAX):
+            # Before the look for a newer claim: a lease that is written after it has another etag.
             stored = self._bucket.stat_many([name])
             if _is_there(self._bucket, attempt_name(self.job_id, self.attempt + 1)):
                 self._lose(f"attempt {self.attempt + 1} has begun")

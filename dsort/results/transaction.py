@@ -270,6 +270,7 @@ class Transaction:
         prefix = replaced_prefix(self._job_id)
         found = self._bucket.list(prefix)
         texts = (each.name.removeprefix(prefix) for each in found)
+        # Other programs may have put objects there.
         digits = (text for text in texts if text.isascii() and text.isdecimal())
         numbers = [int(text) for text in digits if len(text) <= DIGITS_MAX]
         return [Kept(at, names[at], "", COPY, "") for at in numbers if at < len(names)]
@@ -295,6 +296,7 @@ def read_kept(bucket: Bucket, job_id: str) -> KeptObjects:
         if kept.kept != KEPT_VERSION:
             raise ValueError(f"its format is {kept.kept}")
         for row in kept.objects:
+            # The list is read from a bucket: a name in it must not lead elsewhere.
             check_output_name(place_of(row.name)[1])
     except (RecursionError, ValueError) as error:
         raise _damaged(bucket, name, str(error)) from None

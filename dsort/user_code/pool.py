@@ -126,6 +126,7 @@ class CodePool:
                 for member, message in self._wait(busy):
                     self._take(work, member, message)
         finally:
+            # All of them, as answers to old pieces could be taken for answers to new ones.
             if any(member.pieces for member in self._members):
                 self.close()  # they have work whose results are not needed
 
@@ -231,6 +232,7 @@ class CodePool:
         if not member.process.has_begun:
             return time.monotonic() - member.started_s > max(BEGIN_S, self._timeout_s)
         place = member.process.place
+        # The page is writable for user code, so a place in it may be of no frame.
         is_at_ours = any(piece.number == place.frame for piece in member.pieces)
         late = place.since_s > 0 and time.monotonic() - place.since_s > self._timeout_s
         return late and is_at_ours
@@ -359,6 +361,7 @@ class _Work:
 
     def again(self, pieces: Iterable[_Piece]) -> None:
         """Do ``pieces`` again, before all others."""
+        # `extendleft` turns the order round.
         self._again.extendleft(reversed(list(pieces)))
 
     def take(self, piece: _Piece, start: int, results: Results) -> None:
