@@ -76,10 +76,10 @@ class InputCalls(BuilderFields):
         repeat: int | None = None,
         records: int | None = None,
     ) -> Self:
-        """Add an input, whose records follow those of the others. ``name``: the name of the input;
-        default: the end of its path. ``weight``, ``repeat``: how often each of its records is
-        written; ``records``: the number of records that are written. Other arguments as for
-        ``dsort.read``."""
+        """Add an input. Its records follow the records of the other inputs. ``name``: the name of
+        the input; default: the end of its path. ``weight``, ``repeat``: how often each of its
+        records is written; ``records``: the number of records that are written. Other arguments as
+        for ``dsort.read``."""
         made = input_fields(
             where, template=template, shards=shards, prefix=prefix, glob=glob, container=container
         )
@@ -102,7 +102,8 @@ class InputCalls(BuilderFields):
         glob: str | None = None,
         container: str | None = None,
     ) -> Self:
-        """Add an input, whose records are joined with those of the others that have their key.
+        """Add an input. Each of its records is joined with the records of the other inputs that
+        have its key.
 
         ``by``: ``key``, ``stem``, ``json.image_id`` or an expression. ``nonmatch``: what happens to
         a record that is missing in an input: ``error``, ``skip``, ``none``. ``conflict``: what

@@ -306,8 +306,8 @@ def _value(where: BucketRef | dict[str, Any]) -> Any:
 
 
 def _parted(text: str, at: int) -> tuple[str, str]:
-    """(bucket, rest) of a text. The bucket ends at the last slash before position ``at``, where the
-    part that stands for several names begins."""
+    """(bucket, rest) of a text. The bucket ends at the last slash before position ``at``. There
+    begins the part that stands for several names."""
     head, slash, tail = text[:at].rpartition("/")
     return _bucket(head if slash else "."), tail + text[at:]
 

@@ -156,8 +156,8 @@ class OutputCalls(BuilderFields):
     def route(
         self, conditions: Mapping[str, str | bool] | None = None, /, **more: str | bool
     ) -> Self:
-        """Several outputs, each with those records for which its expression is true and none before
-        it: ``route(large='size("jpg") > 1_000_000', rest=True)``."""
+        """Several outputs. A record goes to the first output whose expression is true:
+        ``route(large='size("jpg") > 1_000_000', rest=True)``."""
         named = {**(conditions or {}), **more}
         outputs = [{"name": name, "when": it} for name, it in named.items()]
         return self._without(_SPLIT)._with("route", {"outputs": outputs}, shown=named)
@@ -252,7 +252,7 @@ class OutputCalls(BuilderFields):
     ) -> Self:
         """Write shards of another container: ``".parquet"``, ``".mds"``, ``".tfrecord"``,
         ``".jsonl"``. The other arguments are for containers that support them: rows of a group,
-        ``compression`` of columns, members that replace those that samples lack."""
+        ``compression`` of columns, members for samples that lack them."""
         own = {
             "row_group_rows": row_group_rows,
             "row_group_bytes": row_group_bytes,

@@ -108,8 +108,8 @@ def open_argument(text: str, *, root: Path | None) -> Bucket:
 
 
 def open_shard(shard: str, *, root: Path | None) -> tuple[Bucket, str]:
-    """(bucket, name in it) of the shard that ``shard`` names. A file of a view means the shard for
-    which it stands."""
+    """(bucket, name in it) of the shard that ``shard`` names. A file of a view is opened as its
+    shard."""
     where, name = find_shard(shard, root)
     bucket = open_argument(where, root=root)
     if not name.endswith(VIEW_SUFFIX):

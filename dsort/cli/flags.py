@@ -69,8 +69,8 @@ def flag_for(context: click.Context, path: str) -> str | None:
 
 
 def with_flags(context: click.Context, text: str) -> str:
-    """``text`` with options of the command in place of the fields that they set; unchanged for a
-    command that reads a spec, because its user knows the fields."""
+    """``text`` with options of the command in place of the fields that they set. Unchanged for a
+    command that reads a spec: its user wrote the fields."""
     params = context.command.params
     if any("-f" in param.opts for param in params):
         return text

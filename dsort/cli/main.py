@@ -334,8 +334,8 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
 
 
 def _hint_at_start(made: click.Command, option: str) -> str:
-    """A hint for a user of a verb that makes a spec, where only verbs that read one have the
-    option."""
+    """A hint for a user whose verb makes a spec and lacks the option, which verbs that read a spec
+    have."""
     makes_a_spec = any("--print-spec" in each.opts for each in made.params)
     if not makes_a_spec or option not in ("--move", "--ray-labels", "--ray-resources"):
         return ""

@@ -43,8 +43,8 @@ class Argument(Struct, frozen=True, kw_only=True):
 
 
 class Option(Struct, frozen=True):
-    """``name``: if empty, it is that of the parameter: ``--shard-size`` for ``shard_size``.
-    ``min`` to ``max``: of a number. ``exists`` and ``dir_okay``: of a path."""
+    """``name``: if empty, the name of the parameter: ``--shard-size`` for ``shard_size``. ``min``
+    to ``max``: of a number. ``exists`` and ``dir_okay``: of a path."""
 
     name: str = ""
     short: str = ""

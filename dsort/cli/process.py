@@ -1,4 +1,4 @@
-"""The process of a command: whether it is the command's alone, or that of a program that calls
+"""The process of a command, which belongs to the command alone, or to a program that calls
 ``main``; and a child process for a command that uses Ray. When the Ray node of this machine is
 lost, Ray ends the process that uses it, with code 1 and messages of its own, and no code in that
 process can prevent it. So a parent waits for the child, and reports the loss.
@@ -42,8 +42,8 @@ def is_own_process() -> bool:
 def without_plugins() -> Iterator[None]:
     """Build pydantic's models in this context without looking for its plugins in all installed
     packages, which takes a sixth of the time of a small job. The variable for that is removed
-    afterwards, so that child processes do not get it, and models that are built later, as those of
-    a user's code, get their plugins."""
+    afterwards: child processes do not get it, and models of a user's code, which are built later,
+    get their plugins."""
     if not _is_own or PLUGINS in os.environ:
         yield
         return

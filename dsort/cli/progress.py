@@ -1,7 +1,7 @@
 """Shows the progress of a job on stderr: bars on a terminal, lines elsewhere, JSON for programs.
 
 A reporter gets every event of a job, in order, and decides how much of it to show. It does not fail
-when stderr has no reader any more, because the job matters more.
+when the reader of stderr has gone, because the job matters more.
 """
 
 from __future__ import annotations

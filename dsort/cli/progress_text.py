@@ -1,4 +1,4 @@
-"""Progress of a phase as text: what lines, bars and ``dsort show`` print of an event."""
+"""Progress of a phase as text, for lines, bars and ``dsort show``."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def materialize(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Write the shards for which a view stands, byte for byte as its job would have written them.
+    """Write the shards of a view, byte for byte as its job would have written them.
 
     The command reads each range where the view points to, and refuses inputs that have changed.
     No object of DST is replaced.

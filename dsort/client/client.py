@@ -62,7 +62,7 @@ class Schedules(_Part):
         self._call(calls.remove_schedule(name))
 
     def pause(self, name: str) -> Schedule:
-        """Pause a schedule: it is not due until it is resumed."""
+        """Pause a schedule until it is resumed: meanwhile it is never due."""
         return self._call(calls.pause_schedule(name))
 
     def resume(self, name: str) -> Schedule:
@@ -358,7 +358,7 @@ class DsortClient(ClosesOnExit):
         return self._call(calls.stop(job_id, reason=reason))
 
     def resume(self, job_id: str) -> Job:
-        """Resume a job that failed or was stopped, from what is done."""
+        """Resume a job that failed or was stopped, from its finished work."""
         return self._call(calls.resume(job_id))
 
     def retry(self, job_id: str) -> Job:

@@ -66,8 +66,8 @@ class Patience(Struct, frozen=True):
 
 class UnavailableError(Exception):
     """The service is unavailable now, perhaps for a short time, as during a restart. ``failure``:
-    the error to raise if it stays unavailable; ``asked_s``: the wait that it requests in seconds, 0
-    if it requests none."""
+    the error to raise if the service stays unavailable; ``asked_s``: the wait that the service
+    requests, in seconds (0: none)."""
 
     def __init__(self, failure: DsortError, asked_s: float = 0.0) -> None:
         super().__init__(failure.message)
@@ -155,8 +155,7 @@ class Connection:
         raise UnavailableError(refusal, asked_s or 0.0)
 
     def judged_failure(self, error: httpx.RequestError, *, repeatable: bool) -> UnavailableError:
-        """Like ``judged`` if no answer arrived. Errors for which no other try can help are
-        raised."""
+        """Like ``judged`` if no answer arrived. Errors that another try cannot cure are raised."""
         failure = self.failure(error)
         unseen = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
         if (repeatable or unseen) and not _about_tls(error):
@@ -173,7 +172,7 @@ class Connection:
             self.tell(f"{error.failure.message}; trying again in {delay_s:.0f} s")
 
     def tell(self, text: str) -> None:
-        """Report through ``on_wait`` that the client waits, and for what."""
+        """Report through ``on_wait`` that the client waits, and the reason."""
         if self._on_wait is not None:
             self._on_wait(text)
 

@@ -1,8 +1,8 @@
 """The answers of a service: the models that it sends, as frozen values of Python.
 
 Fields that only a newer service has are no error: ``document`` has the answer as received. A
-problem document (RFC 9457) becomes the exception that the engine raised, a report the one that it
-returns.
+problem document (RFC 9457) becomes the exception that the engine raised; a report becomes the
+report that the engine returned.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ def _number(document: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def known(kind: type[Value], document: Any, /, **made: Any) -> Value:
-    """A ``kind`` made of ``document``: the fields that the class has, with those in ``made`` as
-    given. ``ServiceError`` if a field without a default is missing."""
+    """A ``kind`` made of the fields of ``document`` that the class has. Fields in ``made`` have
+    these values. ``ServiceError`` if a field without a default is missing."""
     if not isinstance(document, Mapping):
         raise ServiceError(f"the service answered {type(document).__name__}, not {kind.__name__}")
     names, defaults = kind.__struct_fields__, kind.__struct_defaults__
@@ -284,7 +284,8 @@ class Job(JobOut, _Value):
 
 
 class ScheduleRun(RunView, _Value):
-    """A time at which a schedule was due, and what came of it."""
+    """A time at which a schedule was due, and the job of that time, or the reason why there is
+    none."""
 
     shown = ("run_id", "outcome", "job_id", "job_state")
 
@@ -317,7 +318,7 @@ class Identity(Me, _Value):
 
 
 class Validation(ValidationView, _Value):
-    """A spec that is in order: with every default written out, and what to tell its writer."""
+    """A valid spec with every default written out, and the warnings for its writer."""
 
     shown = ("ok", "warnings")
 

@@ -302,12 +302,12 @@ def stable_argsort(words: UInt64s) -> Int64s:
     """A stable argsort of unsigned words.
 
     Widely spread words are sorted by the 32 bits below the highest one that differs, in two passes
-    of NumPy's 16-bit radix sort. The few rows that are equal in these bits are sorted afterwards:
-    25 ns a row of 500,000, where a sort of words takes 50 (on a processor whose AVX-512 is slow at
-    it; 14 on others) and one of row numbers 130. If too many are equal, row numbers are put behind
-    as many high bits of the words as fit in 64 bits, and sorted with them. If words differ only in
-    lower bits, they are sorted whole, unstably, and rows that tie are sorted afterwards. Small
-    ranges need only the radix sort.
+    of NumPy's 16-bit radix sort. The few rows that are equal in these bits are sorted afterwards.
+    Of 500,000 rows, that takes 25 ns a row. A sort of words takes 50 ns on a processor with slow
+    AVX-512, and 14 on others; a sort of row numbers takes 130. If too many are equal, row numbers
+    are put behind as many high bits of the words as fit in 64 bits, and sorted with them. If words
+    differ only in lower bits, they are sorted whole, unstably, and rows that tie are sorted
+    afterwards. Small ranges need only the radix sort.
     """
     if len(words) < 2:
         return np.arange(len(words), dtype=np.int64)

@@ -133,8 +133,9 @@ def field_as_member(document: bytes, name: str) -> bytes | None:
 
 
 def value_as_member(value: Any) -> bytes | None:
-    """A value of a JSON document as the content of a member: the bytes of a text or a number, the
-    JSON of all else; None for null. ``JsonSyntaxError`` for a value that is nested too deeply."""
+    """A value of a JSON document as the content of a member: the bytes of a text or a number, None
+    for null, and JSON for other values. ``JsonSyntaxError`` for a value that is nested too
+    deeply."""
     if isinstance(value, str):
         return text_bytes(value)
     try:
@@ -212,9 +213,9 @@ def _named_once(array: UInt8s, starts: Int64s, ends: Int64s, at: Int64s, of: Int
 
 
 def _is_at_top(block: bytes, start: int, place: int, end: int) -> bool:
-    """Whether the name at ``place`` certainly belongs to the object from ``start`` to ``end``, not
-    to an object inside it: no bracket opens before it, or none closes behind it. Brackets may also
-    be in strings: then the result is False, which is safe."""
+    """Whether the name at ``place`` certainly belongs to the object from ``start`` to ``end``, and
+    not to an object inside: no bracket opens before the name, or none closes behind it. Brackets
+    may also be in strings: then the result is False, which is safe."""
     if block.find(b"{", start + 1, place) < 0 and block.find(b"[", start + 1, place) < 0:
         return True
     return block.find(b"}", place, end) == end - 1 and block.find(b"]", place, end) < 0

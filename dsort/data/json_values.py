@@ -1,4 +1,5 @@
-"""JSON from outside, checked by types; JSON for people; and values that JSON has no form for.
+"""JSON from outside, checked by types; JSON for people; and forms for values that JSON cannot
+express.
 
 Long lists of small values have one row per line, everything else is indented by two spaces."""
 

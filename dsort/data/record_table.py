@@ -20,10 +20,10 @@ from dsort.data.text_sets import repeated_names
 class RecordTable(Struct, frozen=True, eq=False):
     """The records of the shard ``shard``. ``read``: the content of a member, by table and row;
     ``read_many``: of several members, if that costs less than one after the other. ``input``: the
-    spec's name for the input of the shard; "" for an input without a name. ``first``: the number of
-    the first record among the records of all shards that earlier steps left, in input order and
-    from 0 on; for steps that need it. ``earlier``: how many earlier records of the shard have the
-    key of each, shape ``(n,)``; None: there are none. ``report``: counts events by kind, with
+    spec's name for the input of the shard; "" for an input without a name. ``first``: for steps
+    that need it, the number of the first record, counted from 0 in input order over all records
+    that earlier steps left in all shards. ``earlier``: how many earlier records of the shard have
+    the key of each, shape ``(n,)``; None: there are none. ``report``: counts events by kind, with
     names. ``are_rows``: members are cells of tables."""
 
     shard: str
@@ -71,7 +71,8 @@ class RecordTable(Struct, frozen=True, eq=False):
         return self.records.payload_bytes
 
     def fits(self, what: str, fits: bool) -> None:
-        """Report that ``what``, an entry of an option, fits some of the records, if it does."""
+        """Report that ``what``, an entry of an option, ``fits`` some record. If it fits none,
+        report nothing."""
         if fits:
             self.report(f"{FITS}{what}", 1, ())
 
@@ -95,7 +96,7 @@ class RecordTable(Struct, frozen=True, eq=False):
         return np.repeat(np.arange(len(self)), np.diff(self.records.member_offsets))
 
     def rows_with(self, extension: str) -> Int64s:
-        """For each record, the member table row with that whole extension, with its dot (the last
+        """For each record, the row of its member with the whole extension, dot included (the last
         one, if there are several), or -1."""
         hits = np.flatnonzero(self.members_with(extension))
         found = np.full(len(self), -1, np.int64)
@@ -103,9 +104,9 @@ class RecordTable(Struct, frozen=True, eq=False):
         return found
 
     def json_alone(self) -> Int64s:
-        """For each record that is a ``.json`` member and nothing else, such as a line, the row of
-        that member in the member table; else -1. The name of a member that such a record lacks
-        names a field of its JSON."""
+        """For each record whose only member is ``.json``, such as a line, the row of that member;
+        -1 for other records. The name of a member that such a record lacks names a field of its
+        JSON."""
         if self.are_rows:
             return np.full(len(self), -1, np.int64)
         return np.where(np.diff(self.records.member_offsets) == 1, self.rows_with(".json"), -1)
@@ -113,8 +114,8 @@ class RecordTable(Struct, frozen=True, eq=False):
     # -- changes: payload is not changed, and headers get new names later -------------------------
 
     def keeping_members(self, kept: Bools) -> RecordTable:
-        """Each record with only those members for which ``kept``, for rows of
-        ``records.member_rows``, is true. Records without members are left out."""
+        """The records with only the members for which ``kept``, a mask of ``records.member_rows``,
+        is true. Records without members are left out."""
         if not len(self) or kept.all():
             return self
         return replace(self, records=self.records.keeping_members(kept, self.members))

@@ -158,8 +158,8 @@ class FormedRecords(Struct, frozen=True, eq=False):
         )
 
     def keeping_members(self, kept: Bools, members: MemberTable) -> FormedRecords:
-        """The records with only those members for which ``kept``, of shape ``(m,)``, is true,
-        without the records that have no member left."""
+        """The records with only the members for which ``kept``, shape ``(m,)``, is true. Records
+        without a member left are removed."""
         counts = np.add.reduceat(kept, self.member_offsets[:-1], dtype=np.int64)
         records = self.keeping(counts > 0)
         offsets = offsets_of(counts[counts > 0])

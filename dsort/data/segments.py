@@ -30,8 +30,8 @@ Rows = NDArray[np.integer]
 
 
 class NewNames(Struct, frozen=True, eq=False):
-    """Names that are written over the names in the headers of members, by record: any number of
-    records if there is no name at all.
+    """Names that are written over the names in the headers of members, by record. Without any name,
+    they fit any number of records.
 
     Record ``i`` has the names ``offsets[i]:offsets[i + 1]``; ``at``, shape ``(m,)``, is the offset
     in the record of the block that contains the name (see ``Overwriting``). Such a record keeps its

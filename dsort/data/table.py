@@ -211,7 +211,7 @@ class Table:
         return Table(self._count, columns)
 
     def only(self, names: Iterable[Name[Any]]) -> Table:
-        """The table with only those of its columns that are in ``names``."""
+        """The table with only the columns in ``names``, as far as it has them."""
         columns = self._columns
         kept = {each.text: columns[each.text] for each in names if each.text in columns}
         return Table(self._count, kept)

@@ -1,5 +1,5 @@
-"""Sets of texts in columns: keys that are looked up for a whole shard at once, and names of
-members, of which some are repeated."""
+"""Sets of texts in columns: keys that are looked up for a whole shard at once, and names of members
+that may be repeated."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def marks_stand_alike(texts: BytesColumn, width: int, marks: bytes) -> bool:
 def rows_equal_earlier(
     texts: BytesColumn, width: int, start: int, stop: int, lag: int
 ) -> Bools | None:
-    """Whether bytes ``start:stop`` of row ``i + lag`` of ``texts``, which have ``width`` bytes
-    each, equal those of row ``i``; shape ``(n - lag,)``. None for texts shorter than a word."""
+    """Whether rows ``i`` and ``i + lag`` of ``texts`` are equal in bytes ``start:stop``; shape ``(n
+    - lag,)``. Each text has ``width`` bytes. None for texts shorter than a word."""
     if width < _WORD:
         return None
     count = len(texts)
@@ -61,8 +61,8 @@ class NameTable(Struct, frozen=True):
 
 
 def as_table(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> NameTable | None:
-    """The lengths of all names and of their keys, if each of the two is the same for all names, and
-    ``rows`` are all of them; else None."""
+    """(length of each name, length of each key) if all names have equal lengths, all keys have
+    equal lengths, and ``rows`` are all rows; else None."""
     width = names.width
     if width is None or not len(rows) or not are_all_rows(rows, len(names)):
         return None

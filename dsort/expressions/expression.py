@@ -72,14 +72,15 @@ class Expression:
 
     @property
     def extensions_read(self) -> tuple[str, ...]:
-        """Those of ``extensions`` of which it uses more than whether the member exists."""
+        """The extensions of members that it reads, without those about which it only asks whether
+        the member exists."""
         leaves = (leaf for leaf in self._leaves if leaf.kind != "has")
         return tuple(dict.fromkeys(name for leaf in leaves for name in leaf.extensions))
 
     @property
     def refused_for_rows(self) -> str:
-        """The parts of it that do not work on rows that stay rows: the number in the shard, and the
-        size of all members; "" if there are none."""
+        """The parts of it that rows of tables do not support: the number in the shard, and the size
+        of all members; "" if it has none."""
         return "ordinal" * ("ordinal" in self.asks) or "size()" * ("total" in self.asks)
 
     @property
@@ -88,8 +89,8 @@ class Expression:
         return frozenset(leaf.kind for leaf in self._leaves)
 
     def true_of(self, records: RecordTable, owner: str, rows: Int64s | None = None) -> Bools:
-        """For which of the ``rows`` of ``records`` (None: of all) it is true, in the shape of
-        ``rows``. ``TransformError`` names the first record for which it cannot be computed.
+        """Whether it is true for each of ``rows`` (None: all rows) of ``records``; the shape is
+        that of ``rows``. ``TransformError`` names the first record for which it cannot be computed.
         ``owner``: what the expression belongs to, for that message."""
         import numpy as np
 
@@ -282,7 +283,7 @@ _EXACT = 1 << 53  # integers below are floats of the same value
 
 class _Numbers(Struct, frozen=True, eq=False):
     """Integers, one a record or one for all. ``least``, ``most``: their bounds as integers of
-    Python, which have any length, so that no overflow stays undetected."""
+    Python, which cannot overflow."""
 
     values: Int64s
     least: int
@@ -294,8 +295,8 @@ class _Numbers(Struct, frozen=True, eq=False):
 
 
 def bools_of(node: Node, reading: Reading) -> tuple[Bools, Bools] | None:
-    """(records for which ``node`` is true, records for which it can be computed), shapes ``(n,)``;
-    None if ``node`` is no comparison of whole numbers, or if these may not fit in 64 bits."""
+    """(whether ``node`` is true, whether it can be computed) for each record, shapes ``(n,)``. None
+    if ``node`` is no comparison of whole numbers, or if a number may not fit in 64 bits."""
     import numpy as np
 
     if isinstance(node, Leaf) and node.kind == "has":
@@ -325,8 +326,8 @@ def bools_of(node: Node, reading: Reading) -> tuple[Bools, Bools] | None:
 
 
 def _numbers(node: Node, reading: Reading, known: list[Bools]) -> _Numbers | None:
-    """The numbers of ``node``; None as in ``bools_of``. Appends to ``known`` which records have a
-    value, for each leaf below ``node`` that a record may lack."""
+    """The numbers of ``node``; None as in ``bools_of``. For each leaf below ``node`` that a record
+    may lack, appends to ``known`` which records have a value."""
     import numpy as np
 
     if isinstance(node, Constant):

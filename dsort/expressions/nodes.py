@@ -95,8 +95,8 @@ class Quantified(_At):
 
 @dataclass(frozen=True, slots=True)
 class Leaf(_At):
-    """A fact of a record, from the index or from a member. ``extensions``: those of the member; the
-    first one that the record has counts."""
+    """A fact of a record, from the index or from a member. ``extensions``: the member is the first
+    one of these that the record has."""
 
     kind: LeafKind
     extensions: tuple[str, ...] = ()

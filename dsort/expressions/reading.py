@@ -39,7 +39,7 @@ class Reading:
         self._read: dict[Leaf, dict[int, Any]] = {leaf: {} for leaf in leaves if leaf.is_content}
 
     def forget(self) -> None:
-        """Drop the members that were read; they are read again when they are needed again."""
+        """Drop the members that were read. A later use reads them again."""
         for read in self._read.values():
             read.clear()
 
@@ -144,8 +144,8 @@ class Reading:
                 read[row] = parsed(leaf, content, is_field=are_fields[row])
 
     def _places(self, leaf: Leaf) -> tuple[list[int], list[int], list[bool]]:
-        """For each record: (the row of its member, or -1; the size of that; whether the leaf is a
-        field of it, because the record is nothing but JSON)."""
+        """For each record: (the row of its member, or -1; the size of the member; whether the leaf
+        is a field in the member, because the record is nothing but JSON)."""
         import numpy as np
 
         found = self._member_rows(leaf.extensions)
@@ -168,8 +168,7 @@ def parsed(leaf: Leaf, content: bytes | None, *, is_field: bool = False) -> Any:
 
 
 def _field(leaf: Leaf, document: bytes) -> Any:
-    """The value of ``leaf`` as a field of JSON: what it is there, or what it would be in a member
-    with that text."""
+    """The value of ``leaf`` as a field of JSON, converted as a member with that text would be."""
     found, fields = None, _json(document)
     if isinstance(fields, dict):
         found = next((fields[name] for name in leaf.extensions if name in fields), None)

@@ -64,7 +64,8 @@ DATABASE: Final = "index.sqlite"
 
 def load_base(job: Job) -> None:
     """Read the manifest of the result that the job amends. ``InputError`` if there is no such
-    result or the job cannot keep it up, ``JobConflictError`` if there is a newer version of it."""
+    result, or if the job cannot amend it; ``JobConflictError`` if there is a newer version of
+    it."""
     amend, bucket = job.spec.amend, job.buckets.outputs
     assert amend
     try:
@@ -428,7 +429,8 @@ def _reject(line: bytes) -> Mapping[str, Any]:
 
 
 def _without_others(line: bytes, reject: Mapping[str, Any]) -> bytes:
-    """A line of rejects without the name of the record that its record was left out with."""
+    """A line of rejects. If its record was left out together with another one, the name of that one
+    is removed."""
     if not str(reject.get("error")).startswith(_LEFT_OUT_WITH):
         return line
     return json.dumps({**reject, "error": f"{_LEFT_OUT_WITH}another record"}).encode() + b"\n"

@@ -43,7 +43,8 @@ log = logger_of("job")
 
 
 class CreatedShards(MutableMapping[int, ShardCreated]):
-    """A dictionary of created shards in a third of the memory, most of which receipts take."""
+    """Created shards by ordinal, in a third of the memory of a dictionary; receipts take most of
+    it."""
 
     def __init__(self) -> None:
         self._texts = TextsByNumber()
@@ -88,7 +89,7 @@ class CreatedShards(MutableMapping[int, ShardCreated]):
 
 class Created(Struct, eq=False):
     """The staged output shards, by ordinal. ``rechecked``: ordinals of shards of an earlier
-    attempt, whose bytes are to be read again before they are trusted."""
+    attempt. Their bytes are read again before they are trusted."""
 
     shards: CreatedShards = field(default_factory=CreatedShards)
     rechecked: frozenset[int] = frozenset()
@@ -215,8 +216,8 @@ def _readers(plan: Plan, runs: Sequence[Int64s]) -> Int64s:
 
 
 def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[Int64s]:
-    """Runs of mapped shards: one shard each, but small shards together, for a task takes 0.3 ms in
-    the coordinator while its worker waits. Columns have shape ``(n,)``."""
+    """Runs of mapped shards: one large shard, or several small ones. A task costs the coordinator
+    0.3 ms, for which its worker waits. Columns have shape ``(n,)``."""
     total = int(stored_bytes.sum())
     together_bytes = min(TOGETHER_BYTES, total // (workers * SMALL_RUNS_A_WORKER))
     begins: list[int] = []
@@ -296,8 +297,8 @@ def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
 
 
 def keep_sealed(job: Job, created: Created, digests: Mapping[int, str]) -> None:
-    """Record for later attempts that all shards are sealed: they may find some under their
-    names."""
+    """Record for later attempts that all shards are sealed. After a death in the commit, some
+    shards have their names already."""
     if not job.buckets.outputs.seals_on_finish:
         rows = [[at, created.shards[at].receipt, text] for at, text in digests.items()]
         job.attempt.retain(SEALED_FILE, json.dumps(rows).encode())

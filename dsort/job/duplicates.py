@@ -56,8 +56,8 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
 
 
 def settle_quietly(job: Job, extraction: Extraction) -> str:
-    """The shared file of the records that ``settle_duplicates`` is going to leave out, "" if there
-    are none. Counts and logs nothing yet."""
+    """The shared file of the records that ``settle_duplicates`` will leave out, "" if there are
+    none. Counts and logs nothing yet."""
     wanted, by_key, drop = job.pipeline.deduplication, job.pipeline.drops_same_keys, Dropped()
     searches = []
     if wanted and not job.pipeline.deduplicates_first:
@@ -117,8 +117,8 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
 
 
 def _key_search(job: Job) -> _Search:
-    """The search for records whose key an earlier record has, or the result that they are added
-    to."""
+    """The search for records whose key occurred before: in an earlier record, or in the result that
+    the job adds to."""
     return replace(_BY_KEY, known=known_keys(job) if job.appends else ())
 
 
@@ -131,8 +131,8 @@ def _equal_search(job: Job) -> _Search:
 
 
 def _refuse_known(job: Job, extraction: Extraction) -> None:
-    """``DuplicateError`` if records have keys of the result that they are added to: the new keys
-    there would depend on what is removed from the result later."""
+    """``DuplicateError`` if records have keys of the result that the job adds to. Their new keys
+    would depend on the keys that the result happens to have now."""
     search = replace(_key_search(job), name="known")
     found = _find_duplicates(job, extraction, search) if search.known else []
     if count := sum(part.count for part in found):
@@ -191,7 +191,7 @@ def rename_duplicates(job: Job, survey: Extraction) -> Tally:
 class _Search(Struct, frozen=True):
     """One search for equal records. ``name``: of the files that it writes; ``recorded``: the kind
     under which names are logged, "" if they are not; ``without``: the file of records that are left
-    out already, or ""; ``known``: where the keys of the result are that records are added to."""
+    out already, or ""; ``known``: where the keys are of the result that the job adds to."""
 
     name: str
     by_content: bool = False

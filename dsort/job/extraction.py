@@ -139,8 +139,7 @@ class Extraction(Struct, eq=False):
         )
 
     def keep(self, facts: Iterable[ShardExtracted]) -> None:
-        """Take over shards that an earlier attempt extracted, as far as they are still in
-        scratch."""
+        """Take over the shards that an earlier attempt extracted and that are still in scratch."""
         present = set(self.job.runtime.scratch_nodes())
         by_node: dict[str, list[ShardExtracted]] = {}
         for each in facts:
@@ -189,8 +188,8 @@ class Extraction(Struct, eq=False):
             yield tasks[0] if len(tasks) == 1 else ExtractRunTask(tasks)
 
     def _task(self, ordinal: int, following: int) -> ExtractTask:
-        """The task that extracts a shard. ``following``: the shard that its worker is to get next,
-        -1 if there is none."""
+        """The task that extracts a shard. ``following``: the shard that its worker gets next, -1 if
+        there is none."""
         shard = self.job.inputs[ordinal]
         xxh3, written_by = self.job.found.input_checksums.get(ordinal, ("", ""))
         positions, copies = self.known.positions, self.known.copies
@@ -230,8 +229,8 @@ class Extraction(Struct, eq=False):
         return -1 if any(here) or is_table or codec else following
 
     def _ahead(self, ordinal: int) -> tuple[int, ...]:
-        """The shards whose headers the worker of shard ``ordinal`` is to read ahead. One worker
-        reads each shard ahead, as long as the workers take turns."""
+        """The shards whose headers the worker of shard ``ordinal`` reads ahead. One worker reads
+        each shard ahead, as long as the workers take turns."""
         if not self.job.found.movement.hops:
             return ()
         step, count = self.job.found.movement.workers, len(self.job.inputs)
@@ -260,8 +259,8 @@ class Extraction(Struct, eq=False):
             )
 
     def _check_same(self, facts: ShardExtracted) -> None:
-        """``InvariantError`` if a shard that is extracted again has other records: partitions are
-        in order by then."""
+        """``InvariantError`` if a shard that is extracted again has other records: the order of the
+        partitions is already made of the first ones."""
         before = self._before.pop(facts.shard, facts)
         was, now = (
             (each.records, each.members, each.payload_bytes, each.stored_bytes)
@@ -331,7 +330,7 @@ def extract(
 ) -> Extraction:
     """Make the last pass over all inputs: write the record index, and the spill if payload has to
     move. If ``dry``, spill only where payload has to be measured for the plan. ``before``: shards
-    that an earlier attempt extracted, used as far as they are still in scratch."""
+    that an earlier attempt extracted; those in scratch are not extracted again."""
     spill = job.found.movement.way.spills
     stage = Stage(
         "index",

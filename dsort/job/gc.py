@@ -210,9 +210,9 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
 
 def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     """Remove the output shards that a job had named before it died: without a manifest they are no
-    result. Only objects that are byte for byte what the job made are removed, because others may
-    have the names now. Objects that the job had replaced are put back; ``StorageError`` if that
-    fails."""
+    result. An object is removed only if it has the bytes that the job wrote: another program may
+    have stored something else under the name. Objects that the job had replaced are put back;
+    ``StorageError`` if that fails."""
     state = _journal(bucket, directory)
     planned, accepted = state.planned.shards, state.accepted
     names = [row.name for row in planned]
@@ -343,8 +343,8 @@ class _Search(Struct):
         return self.holds[job_id].live
 
     def _age_s(self, then_ns: int, job_id: str = "") -> float:
-        """Seconds since ``then_ns``. Things of a job are as young as the job, which may be
-        resumed."""
+        """Seconds since ``then_ns``. The files of a job are as young as the newest of them, because
+        the job may be resumed."""
         own = [each.newest_ns for each in self.directories if each.job_id == job_id]
         return max(self.machine.now_s() - max(then_ns, *own, 0) / 1e9, 0.0)
 

@@ -201,8 +201,8 @@ class Job(Struct):
     inputs: list[InputShard] = field(default_factory=list)
 
     def output_of(self, group: int) -> int:
-        """The output that ``group``, a group of the order, belongs to; 0 if there is only one
-        output, whatever its templates are."""
+        """The output to which ``group``, a group of the order, belongs. 0 if there is one output;
+        its templates are groups, too."""
         return group if self.spec.outputs else 0
 
     @property
@@ -297,9 +297,9 @@ class _Kept(Struct):
 class Fact(Struct, Generic[Value], frozen=True):
     """A value that the first attempt finds and later ones use: JSON of a ``kind`` in the file
     ``name``, and shared files. ``dump`` and ``parse`` convert the value; ``parse`` raises
-    ``ValueError`` or a similar error for what does not fit the job. ``checks``: for each file that
-    the value has, a function of its bytes and of its name for errors. ``may_lack_files``: whether
-    some of these files may not be needed."""
+    ``ValueError`` or a similar error for a value that does not fit the job. ``checks``: for each
+    file that the value has, a function of its bytes and of its name for errors. ``may_lack_files``:
+    whether some of these files may not be needed."""
 
     name: str
     kind: Any
@@ -345,8 +345,8 @@ class Fact(Struct, Generic[Value], frozen=True):
         return (value,)
 
     def _check(self, name: str, data: bytes, digest: str, what: str) -> None:
-        """``StorageError`` for a file that is not the one which was kept (what was extracted with
-        that file would not fit what is extracted with this one), or that workers could not use."""
+        """``StorageError`` for a file that workers could not use, or that is not the kept one:
+        shards that are extracted now would not fit those that were extracted with the kept file."""
         if digest != xxhash.xxh3_128_hexdigest(data):
             raise StorageError(
                 f"{what} was changed since the job wrote it",

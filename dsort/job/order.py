@@ -73,9 +73,8 @@ class Ordering(Struct, eq=False):
         return self.extraction.stage.partitions
 
     def complete(self) -> None:
-        """Order the partitions that are not in order. If shards are on other nodes by now than when
-        a partition was ordered, its order stays the same: readers of its spill use the new
-        places."""
+        """Order the partitions that are not in order. If shards have moved to other nodes since a
+        partition was ordered, its order stays the same: readers of its spill use the new places."""
         self.extraction.complete()
         missing = [
             partition
@@ -99,7 +98,7 @@ class Ordering(Struct, eq=False):
         return self._scratch_nodes[partition]
 
     def placed(self, pieces: Iterable[OutputPiece]) -> tuple[tuple[tuple[int, str], ...], str]:
-        """(the node of each partition that ``pieces`` are of, the node that has most of them)."""
+        """(the node of each partition in ``pieces``, the node that has most of them)."""
         weights: Counter[str] = Counter()
         nodes = {}
         for piece in pieces:
@@ -117,8 +116,8 @@ class Ordering(Struct, eq=False):
         return [replace(facts, node=self.node_of(facts.partition)) for facts in self.in_order()]
 
     def spend(self, partitions: tuple[int, ...]) -> None:
-        """Mark partitions whose records are all written: their spill is removed as soon as the
-        journal has these records as written, because a resumed job could not write them again."""
+        """Mark partitions whose records are all written. Their spill is removed once the journal
+        lists the written shards: before, a resumed job would have to write them again."""
         self._spent.update(partitions)
         if self.extraction.stage.spill:
             self._unfreed.update(partitions)
@@ -127,12 +126,12 @@ class Ordering(Struct, eq=False):
         self.free()
 
     def want_all(self) -> None:
-        """From now on spent partitions have to be in order, too: written records are compared with
-        them, for which their spill is not needed."""
+        """From now on, order spent partitions, too: written records are compared with their index.
+        That needs no spill."""
         self._spent.clear()
 
     def free(self) -> None:
-        """Remove the spill of spent partitions, as far as that is allowed yet."""
+        """Remove the spill of those spent partitions for which that is allowed now."""
         if self._unfreed and not self.job.attempt.journal.is_waiting:
             freed = tuple(sorted(self._unfreed))
             self._unfreed.clear()
@@ -188,8 +187,8 @@ def cut_partitions(
 
 class _Cut:
     """The cut of all partitions, one after the other. If a node is lost, the cuts made so far stay:
-    a partition that is ordered again has the same order, and to cut again would be the longest
-    wait."""
+    a partition that is ordered again has the same order, and cutting takes longer than anything
+    else here."""
 
     def __init__(self, job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes) -> None:
         self.pieces = Pieces()
@@ -335,7 +334,7 @@ def _names(ordering: Ordering, pieces: Sequence[Piece]) -> list[tuple[str, str]]
 
 
 def run_rule(job: Job, stored_bytes: int) -> CutRule:
-    """The rule for where the runs end that are encoded together; ``stored_bytes``: of all
+    """The rule that ends the runs of records that are encoded together; ``stored_bytes``: of all
     records."""
     encoders = [
         target.codec.encoder(target.codec_level) for target in job.pipeline.targets if target.codec
@@ -358,9 +357,9 @@ class _SizesStored(Struct):
 # shards at the same records. The pieces of a shard begin at other records than the runs, which
 # changes little if a shard has many.
 def encoded_sizes(ordering: Ordering, stored_bytes: int) -> EncodedSizes:
-    """The sizes of the records after encoding by the codec, in the order of the records: those that
-    an earlier attempt measured, for the plan has to be the same, and part of the records may be
-    written and gone from scratch. ``StorageError`` if the stored sizes are damaged."""
+    """The sizes of the records after encoding by the codec, in the order of the records. Sizes that
+    an earlier attempt measured are used again: the plan must stay the same, and scratch may lack
+    records that are written. ``StorageError`` if the stored sizes are damaged."""
 
     def rows(sizes: EncodedSizes) -> _SizesStored:
         return _SizesStored(sizes.stored.tolist(), sizes.encoded.tolist())

@@ -91,8 +91,8 @@ class OutputNames(Struct, frozen=True):
         return range(len(self.templates))
 
     def name(self, group: int, number: int) -> str:
-        """The name of shard ``number`` of ``group``; if the number of shards is not known yet, as
-        if this were the last one."""
+        """The name of shard ``number`` of ``group``. While the number of shards is unknown, this
+        shard counts as the last one."""
         return placed_at(self.place(group), self._inside(group, number))
 
     def place(self, group: int) -> str:
@@ -114,9 +114,8 @@ class OutputNames(Struct, frozen=True):
         return self.extensions[group] if self.extensions else self.extension
 
     def number_of(self, group: int, name: str) -> int:
-        """The number of the shard of ``group`` that is called ``name``, or -1; where names contain
-        the number of shards, ``name`` may have any. For templates with one counter; -1 for
-        others."""
+        """The number in ``name``, if ``name`` is that of a shard of ``group``; else -1. A total in
+        ``name`` may be any number. For templates with one counter; -1 for others."""
         template, extension = self.templates[group], self.extension_of(group)
         counter, (place, inside) = template.counter, place_of(name)
         if not counter or place != self.place(group) or not inside.startswith(template.prefix):
@@ -136,8 +135,8 @@ class OutputNames(Struct, frozen=True):
         return number if made == inside else -1
 
     def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
-        """Those of ``names`` that a template makes, by group from the number in ``first`` on. From
-        0 on for templates with several counters, and for names with another total."""
+        """The names among ``names`` that a template makes, from the number in ``first`` on (by
+        group). From 0 on for templates with several counters, and for names with another total."""
         found = set()
         several: dict[str, list[str]] = {}
         for group, template in enumerate(self.templates):
@@ -224,7 +223,7 @@ def kept_name(name: str, extension: str) -> str:
 
 
 class KeptNames(OutputNames, frozen=True):
-    """One group, whose shard of number ``n`` is called as input ``n``. Its only template stands for
+    """One group, whose shard number ``n`` has the name of input ``n``. Its only template stands for
     all names: it has their common prefix and their number."""
 
     listed: tuple[str, ...] = ()

@@ -266,7 +266,7 @@ def _names(job: Job, outputs: OutputShards) -> PackedTexts:
 
 
 def _check_nothing_lost(dropped: Dropped, extraction: Extraction, ordering: Ordering) -> None:
-    """Check that every extracted record is in the plan, but for those that the spec drops."""
+    """Check that every extracted record is in the plan, except the records that the spec drops."""
     extracted, ordered = extraction.done.values(), ordering.in_order()
     records = sum(facts.records for facts in extracted)
     kept = sum(facts.records for facts in ordered)
@@ -313,7 +313,7 @@ def _refuse_missing(job: Job, extraction: Extraction) -> None:
 
 def _mismatch(extraction: Extraction, what: str) -> DsortError:
     """The error for counts that differ: ``StorageError`` if some facts come from an earlier
-    attempt, for its files may have been changed since; else ``InvariantError``."""
+    attempt, whose files may have been changed since; else ``InvariantError``."""
     if not extraction.resumed:
         return InvariantError(what)
     return StorageError(
@@ -411,8 +411,8 @@ def with_ends(
     container: Container, shards: OutputShards, *, late: Sequence[bool] = ()
 ) -> OutputShards:
     """The output shards with the sizes of what their container puts before the first member and
-    behind the last one. ``late``: by group, whether it is converted as it is written: then these
-    sizes are unknown. ``SpecError`` for a shard that is longer than allowed."""
+    behind the last one. ``late``: by group, whether its records are converted as they are written,
+    so that these sizes are unknown. ``SpecError`` for a shard that is longer than allowed."""
     is_late = np.array(late or [False], bool)[shards.column("group") * bool(late)]
     heads, ends = np.zeros(len(shards), np.int64), np.zeros(len(shards), np.int64)
     names = ("records", "members", "entries_bytes", "stored_bytes")

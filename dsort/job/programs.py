@@ -154,9 +154,9 @@ class Programs:
         self._left = BYTES_MAX
 
     def written_by(self, lines: Sequence[tuple[str, str]]) -> list[bytes]:
-        """The output of each program. ``lines``: of each, its place for errors and its command,
-        which is split into words as by a shell; there is no shell. ``InputError`` at the first that
-        fails."""
+        """The output of each program. ``lines``: the place of each line, for errors, and its
+        command. The command is split into words as a shell does it, and run without a shell.
+        ``InputError`` at the first that fails."""
         with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
             try:
                 return list(threads.map(lambda line: self._run(*line), lines))
@@ -226,14 +226,15 @@ LOOKED_AT_S: Final = 0.1
 
 
 class _Noted(Struct):
-    """The shards for which the program has been run: the first ``done``, and ``more``."""
+    """The shards for which the program has been run: the first ``done`` ones, and the ordinals
+    ``more``."""
 
     done: Count
     more: set[int]
 
 
 def shards_left(bucket: Bucket, job_id: str, shards: int) -> list[int]:
-    """The ordinals of those of ``shards`` shards for which the program has not been run."""
+    """The ordinals of shards, of ``shards`` in all, for which the program has not been run."""
     name = on_shard_name(job_id)
     try:
         data = read_small(bucket, name, bytes_max=NOTED_BYTES_MAX)

@@ -109,8 +109,8 @@ def _blocks(job: Job, own: Sequence[bytes], places: Sequence[Place]) -> Iterator
 
 
 def _own_lines(named: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> Iterator[bytes]:
-    """The names from before anything was read, in blocks; one line has the number of the names
-    beyond those that resolve keeps."""
+    """Yield the lines of names that were found before any shard was read, in blocks. One line a
+    kind counts the names that resolve did not keep."""
     for kind in sorted(named):
         names = named[kind]
         for at in range(0, len(names), LINES_AT_ONCE):

@@ -84,7 +84,7 @@ class _Report(Struct):
 
 
 def _read_resume(bucket: Bucket, report: str) -> _Left | None:
-    """The part of a report that is for resuming the job; None if it has none."""
+    """The part of a report with which the job can be resumed; None if it has none."""
     try:
         data = read_small(bucket, report, bytes_max=KEPT_BYTES_MAX)
     except ObjectNotFoundError:
@@ -166,8 +166,8 @@ class _PlanFacts(Struct):
 
 
 def note_plan(job: Job, plan: Plan, created: Created) -> None:
-    """Put the plan into the journal, or check that it is the one there; take over the output shards
-    that earlier attempts have staged."""
+    """Put the plan into the journal, or compare it with the plan that is there. Take over the
+    output shards that earlier attempts have staged."""
     job.outcome.planned_names = plan.names
     sums = ("records", "members", "payload_bytes", "stored_bytes")
     columns = (plan.shards.column(name).tolist() for name in sums)

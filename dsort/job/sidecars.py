@@ -1,5 +1,5 @@
-"""The files beside the shards of a job: sidecars, and what the readers of a container need in each
-directory, such as the ``index.json`` of MDS; their names, and how sidecars are staged."""
+"""The files beside the shards of a job: their names, and how they are staged. These are sidecars,
+and files that readers of a container need in each directory, such as the ``index.json`` of MDS."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ Result = TypeVar("Result")
 
 
 def early_sidecar_names(job: Job) -> list[str]:
-    """Names that sidecars will have for certain, or nearly: those of the whole result, and those of
-    the first shards, as many as the spec sets. ``SpecError`` if two have the same name."""
+    """Names that sidecars will almost certainly have: the sidecars of the whole result, and of as
+    many first shards as the spec sets. ``SpecError`` if two have the same name."""
     groups = range(len(job.outcome.names.templates))
     counts = [target.count for target in job.pipeline.targets]
     count = None if None in counts else min(count or 0 for count in counts)
@@ -107,8 +107,8 @@ def of_the_whole(base: Manifest) -> list[ManifestSidecar]:
 
 
 def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
-    """``SpecError`` if two sidecars have the same name: DALI's are named by what comes before the
-    first dot."""
+    """``SpecError`` if two sidecars have the same name, as those for DALI may: such a name ends at
+    the first dot of the name of its shard."""
     seen: set[str] = set()
     for each in sidecars:
         if each.name in seen:
@@ -240,7 +240,7 @@ _PARTS: Final = (
 
 
 class KnownSamples(Struct, frozen=True):
-    """A database that others may have written; ``what`` names it in errors."""
+    """A database that another program may have written; ``what`` names it in errors."""
 
     database: sqlite3.Connection
     what: str
@@ -356,8 +356,8 @@ def _with_files(
 
 
 def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
-    """``NamesTakenError`` if such a file, one of ``names``, would lie beside inputs and replace
-    their own file: the inputs could not be read any more."""
+    """``NamesTakenError`` if such a file, one of ``names``, would replace the file of the inputs in
+    the same directory, without which these cannot be read."""
     if not job.pipeline.reading.container.index:
         return  # the inputs have no such files
     source, target = job.buckets.identities

@@ -43,8 +43,8 @@ MANIFEST_BYTES_MAX = 256 << 20
 
 
 class _Stale(Struct, frozen=True):
-    """Objects that fit the output templates, and that the job does not write. ``ours``: those of
-    them that remain of results which the job replaces."""
+    """Objects that fit the output templates, and that the job does not write. ``ours``: the objects
+    among them that belong to results that the job replaces."""
 
     names: list[str]
     ours: list[ObjectInfo]
@@ -75,8 +75,8 @@ def look_for_stale_early(job: Job) -> None:
 
 
 def look_for_stale(job: Job, plan: Plan) -> None:
-    """Warn of what will remain of older results beside this one, and note what is to be removed,
-    unless that was done early."""
+    """Warn of the objects of older results that will remain beside this one, and note which of them
+    to remove, unless that was done early."""
     if job.overwrite and not all(target.count for target in job.spec.targets):
         _note_stale(job, set(plan.names), job.outcome.names.needed(plan.shards))
 
@@ -88,8 +88,8 @@ def _note_stale(job: Job, written: set[str], used: list[int]) -> None:
 
 
 def left_of_replaced(bucket: Bucket, manifest: Manifest) -> list[str]:
-    """The names of what a finished job with ``remove_stale`` has left of the results that it
-    replaced, because it died before removing them. For checks after the job. Sorted."""
+    """The names of objects of replaced results that a finished job with ``remove_stale`` left,
+    because it died before it removed them. For checks after the job. Sorted."""
     spec = manifest.spec
     if not spec.remove_stale:
         return []
@@ -137,10 +137,10 @@ def _of_replaced(
 ) -> dict[str, _Listed]:
     """What remains of the results that a job replaces by writing ``written``, by name.
 
-    A name belongs to the newest manifest that lists it. The result of that manifest is replaced if
-    the manifest also lists a name that is written; else it is not replaced. ``job_id``: of the job,
-    if it has a manifest; the job replaced no result that is newer. ``own``: the buckets of outputs;
-    what a manifest lists in other buckets does not concern this job.
+    A name belongs to the newest manifest that lists it. The result of that manifest counts as
+    replaced if the manifest also lists a name that is written. ``job_id``: of the job, if it has a
+    manifest; the job replaced no result that is newer. ``own``: the buckets of outputs; what a
+    manifest lists in other buckets does not concern this job.
     """
     newest = dict.fromkeys(written, _NOT_REPLACED)
     is_older = not job_id
@@ -223,8 +223,8 @@ def _outputs(
     bucket: Bucket, info: ObjectInfo, own: Mapping[str, BucketRef]
 ) -> tuple[dict[str, int], bool]:
     """(sizes by name of the outputs that a manifest lists, whether dsort can read the whole
-    manifest). Objects are removed only by manifests that it can read; what other manifests list
-    still belongs to them."""
+    manifest). Only manifests that this version can read decide about objects; an object in another
+    manifest stays."""
     try:
         data = read_small(bucket, info.name, bytes_max=MANIFEST_BYTES_MAX)
     except ObjectNotFoundError:
@@ -320,8 +320,8 @@ def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> Non
 
 
 def refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
-    """Refuse names of the planned outputs, and of the files beside them, that are taken or would
-    move what is there; ``overwrite``: objects may be replaced."""
+    """Refuse names of the planned outputs, and of the files beside them, if these are taken, or if
+    they would move files of the result. ``overwrite``: objects may be replaced."""
     source, target = job.buckets.identities
     replaces = overwrite or job.attempt.was_committing
     beside = directory_file_names(containers_named(job.spec, plan.names), plan.names)

@@ -80,7 +80,8 @@ def abort(job: Job, error: BaseException) -> None:
 
 
 def _tell_put_back(job: Job, error: BaseException, done: PutBack) -> None:
-    """Add what was put back, and what was not, to the error that ended the job (or warn of it)."""
+    """Add to the error that ended the job (or to a warning) which objects were put back, and which
+    were not."""
     words = done.words(job.buckets.outputs.uri)
     if words and isinstance(error, DsortError):
         error.message = f"{error.message}; {words}"
@@ -115,9 +116,9 @@ def _clean_after_others(job: Job) -> None:
 
 
 def is_from_outside(job: Job, error: BaseException) -> bool:
-    """Whether ``error`` ended from outside a job that has done something and can be resumed: a
-    signal, Ctrl-C in Python, or a full disk; neither a failure of the job nor a request to discard
-    it."""
+    """Whether ``error`` came from outside (a signal, Ctrl-C in Python, a full disk), so that the
+    job keeps its work and can be resumed. A failure of the job, or a request to discard it, does
+    not count."""
     if job.stop.discards or job.buckets.streams:
         return False
     outside = (JobStoppedError, StorageFullError, KeyboardInterrupt, SystemExit)
@@ -187,8 +188,8 @@ def _place(uri: str) -> str:
 
 
 def _names_taken_back(job: Job) -> str:
-    """Take back the names of output shards, if the shards survive that; returns what the user has
-    to know about it."""
+    """Take back the names of output shards, if the shards survive that. Return a text about it for
+    the user."""
     if not job.outcome.naming:
         return ""
     named = (bucket_named(job.buckets.outputs, place.name) for place in job.buckets.output_places)

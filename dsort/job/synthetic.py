@@ -213,8 +213,8 @@ class _Payloads(Struct, frozen=True):
 def packed_pieces(
     container: Container, members: Sequence[SyntheticMember]
 ) -> tuple[str, Iterator[bytes]]:
-    """(the schema of the records, the bytes of a shard of them). ``ConversionError`` for what the
-    container cannot hold."""
+    """(the schema of the records, the bytes of a shard of them). ``ConversionError`` for a record
+    that the container cannot hold."""
     payloads = [each.payload for each in members]
     count, nowhere = len(members), np.full(len(members), -1, np.int64)
     bare = MemberTable(

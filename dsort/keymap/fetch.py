@@ -1,8 +1,8 @@
 """Fetches a text that a spec names, such as an external key map, from a file or over HTTP.
 
 For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` sets
-what may be read. It is checked against what is really opened and connected to, not against its
-name: the file behind all links, the address of the socket, each hop of a redirection.
+what may be read. The policy is checked against the real file behind all links, the real address of
+the socket, and each hop of a redirection, and not against their names.
 """
 
 from __future__ import annotations

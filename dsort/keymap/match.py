@@ -1,5 +1,5 @@
-"""The external key map: read as users write it (JSON, lines, or a mapping inside the spec), and
-matched with records, each of which belongs to one output template.
+"""The external key map, as users write it (JSON, lines, or a mapping inside the spec). It assigns
+each record to one output template.
 
 The two forms of files are those of AIStore's dSort ("EKM", formerly "order file").
 """
@@ -499,8 +499,8 @@ class KeyMap(GivenPlaces, frozen=True):
 
     @cached_property
     def _key_patterns(self) -> KeyPatterns | None:
-        """The keys that may match a record key without matching a member name that begins with that
-        record key."""
+        """The keys that may match a record key, although they match no member name that begins with
+        this record key."""
         texts = self._key_texts()
         rows = [row for row, text in enumerate(texts) if re.search(_LOOKS_AHEAD, text)]
         return self._compiled(texts, rows) if rows else None

@@ -1,7 +1,7 @@
 """Loads the records of shards for training.
 
 From a dataset, a rank and a seed, ``loader`` (read it first) makes batches of samples in the form
-of webdataset; any number of ranks can resume the order, which ``order`` computes. The extra
+of webdataset. ``order`` computes the order, which any number of ranks can resume. The extra
 ``loader`` installs Pillow, for decoding; PyTorch is never imported here.
 """
 

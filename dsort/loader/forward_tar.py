@@ -1,8 +1,8 @@
 """Reads a tar without an index from its beginning to its end, and forms records on the way.
 
-The shard is scanned window by window. Where members are small, a window is read whole, and
-samples are copied from it. Where they are large, only headers and small members are read into the
-window, from header to header, and a payload is read once, into the ``bytes`` that are returned.
+The shard is scanned window by window. Where members are small, a window is read whole, and samples
+are copied from it. Where they are large, only headers and small members are read into the window,
+from header to header. A large payload is read once, into the ``bytes`` that are returned.
 """
 
 from __future__ import annotations
@@ -259,8 +259,8 @@ class ForwardTar:
         return True
 
     def _form(self) -> None:
-        """Make records of the members that were found, except the last record, which may not be
-        complete, and records whose payload ends behind a window that was read whole."""
+        """Make records of the members that were found. Left for later are the last record, which
+        may be incomplete, and records whose payload ends behind a window that was read whole."""
         new = self._tar.found(self._members)
         self._members += len(new)
         is_done = self._scan.need is None  # links are resolved then
@@ -318,8 +318,8 @@ class ForwardTar:
     # -- the hash of the shard ---------------------------------------------------------------------
 
     def _hash_until(self, stop: int) -> None:
-        """Hash all bytes before byte ``stop``. Skipped bytes are read for that, unless they are
-        more than ``PASSED_BYTES``."""
+        """Hash all bytes before byte ``stop``. For that, skipped bytes are read. If more than
+        ``PASSED_BYTES`` were skipped, hashing ends."""
         while self._hash is not None and self._hashed < stop:
             piece, end = self._window.piece(self._hashed, stop)
             if piece is None:

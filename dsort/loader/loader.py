@@ -142,8 +142,7 @@ class Loader:
     # -- a stream ----------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the epoch, from the position at which the loader began or whose state was
-        loaded."""
+        """The rest of the epoch, from where the loader began, or from the loaded state."""
         worker, workers = _torch_worker()
         steps = self._steps()
         self._now = self._begin

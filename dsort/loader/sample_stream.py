@@ -47,9 +47,9 @@ class _Part(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """Limits. ``block_samples``: the samples of a block, after the first smaller ones;
-    ``block_bytes``: the bytes that a block holds at a time, or one sample; ``blocks``: the blocks
-    that may be read ahead."""
+    """Limits. ``block_samples``: the samples of a block (the first blocks are smaller);
+    ``block_bytes``: the bytes that a block holds at a time (a larger sample is held alone);
+    ``blocks``: the blocks that may be read ahead."""
 
     block_samples: int
     block_bytes: int
@@ -57,8 +57,8 @@ class Budget(Struct, frozen=True):
 
 
 class _Block:
-    """A block: holds its samples that were read and not yet taken. Its thread waits only for blocks
-    before it, and for the consumer once the block is full."""
+    """A block: holds its samples that were read and not yet taken. Its thread waits only for
+    earlier blocks, and, once the block is full, for the consumer."""
 
     def __init__(self, parts: list[_Part], count: int, bytes_max: int, *, is_forward: bool) -> None:
         """``is_forward``: the places of each part ascend with its rows."""
@@ -234,8 +234,8 @@ class SampleStream:
                 block.close()
 
     def _blocks(self, first: int, stride: int) -> Iterator[Int64s]:
-        """The places of each block: those of whole steps, few at first, or those of a part of a
-        step that is larger than a block."""
+        """The places of each block: of whole steps (few in the first blocks), or of a part of a
+        step, if a step is larger than a block."""
         samples = self._budget.block_samples
         most = max(samples // self._steps.batch_size, 1)
         # The first blocks are smaller, so that the first batch arrives soon.

@@ -145,8 +145,8 @@ class DirectFile(ClosesOnExit):
 
     @classmethod
     def of(cls, path: Path | None, info: ObjectInfo, where: str) -> DirectFile | None:
-        """The file at ``path``; None if it cannot be opened, or is not the one that ``info``
-        describes."""
+        """The file at ``path``; None if it cannot be opened, or if ``info`` describes another
+        file."""
         if path is None:
             return None
         try:

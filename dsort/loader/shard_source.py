@@ -109,8 +109,8 @@ class ShardSource(ClosesOnExit):
         return self._tickets - 1
 
     def take(self, ticket: int, rows: Int64s) -> Iterator[list[Sample]]:
-        """The samples of records ``rows``, shape ``(n,)``, which ascend (if the source is forward,
-        from call to call, too), in one list for each read."""
+        """The samples of records ``rows``, shape ``(n,)``, in one list for each read. The numbers
+        ascend; if the source is forward, also from call to call."""
         with self._turn:
             self._turn.wait_for(lambda: self._served == ticket or self._has_no_order(rows))
         yield from self._samples(rows)

@@ -89,8 +89,8 @@ _NAMES = ("utf-8", "surrogateescape")
 
 
 class Found(NamedTuple):
-    """A file. ``size``: in bytes, or ``NO_FILE``. ``place``: the object that it is, or in which it
-    is, from byte ``start`` on. ``stamp``: of that object."""
+    """A file. ``size``: in bytes, or ``NO_FILE``. ``place``: the object with its bytes, from byte
+    ``start`` on. ``stamp``: of that object."""
 
     path: bytes
     size: int
@@ -137,8 +137,7 @@ def base_of(source: Source) -> int:
 
 
 def named_files(bucket: Bucket, names: tuple[str, ...]) -> Iterator[tuple[bytes, int, int]]:
-    """(path, size, stamp) of each of ``names``; ``MissingShardError`` for those that do not
-    exist."""
+    """(path, size, stamp) of each of ``names``; ``MissingShardError`` if some do not exist."""
     found = bucket.stat_many(names)
     missing = [name for name in names if name not in found]
     if missing:

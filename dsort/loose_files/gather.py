@@ -289,8 +289,8 @@ def _shown(name: str) -> str:
 def _add_classes(
     members: Members, rules: Ingest, read: Read, known: Mapping[bytes, int] | None
 ) -> None:
-    """Add a member ``.cls`` to each record: the number of its class, which is the first directory
-    of its path (after the one with which all paths of the input begin)."""
+    """Add a member ``.cls`` to each record: the number of its class. The class is the first
+    directory of its path, behind the prefix of the whole input."""
     given = None
     if rules.class_map is not None:
         given = class_map_of(rules.class_map, read(rules.class_map))

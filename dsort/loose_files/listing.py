@@ -185,8 +185,8 @@ def _header_bytes(names: BytesColumn, sizes: Int64s) -> Int64s:
 
 
 def are_odd(names: BytesColumn, sizes: Int64s) -> Bools:
-    """Which members have other headers than one block in the common form: because of names that are
-    long or not ASCII, or large files."""
+    """Which members have another header than one block in the common form: for a name that is long
+    or not ASCII, or for a large file."""
     odd: Bools = (names.lengths > NAME_BYTES_MAX) | (sizes > 0o77777777777)
     odd |= names.rows_with(names.blob >= 0x80)
     return odd

@@ -50,9 +50,9 @@ UNUSABLE: Final[Mapping[str, str]] = {
 
 class NameRules(Struct, frozen=True, dict=True):
     """How names of files become keys and extensions. ``at_first_dot``: whether the extension begins
-    at the first dot. ``extensions``: the wanted ones, none for all. ``directory_from``: where in a
-    path its class begins, a directory that it must have; None if there are no classes.
-    ``keeps_clutter``: set if something else selects the files."""
+    at the first dot. ``extensions``: the wanted ones, none for all. ``directory_from``: the place
+    in a path where the directory begins that is its class, and that it must have; None if there are
+    no classes. ``keeps_clutter``: set if something else selects the files."""
 
     key: Literal["path", "name", "joined"] = "path"
     pattern: KeyPattern | None = None
@@ -250,8 +250,8 @@ class Members(Struct):
         return begins
 
     def _refuse_alike(self, names: BytesColumn, order: Int64s) -> None:
-        """``DuplicateError`` for two files that would be one member, including members that are the
-        same to readers that ignore the case of extensions."""
+        """``DuplicateError`` for two files that would be one member, or would be one to readers
+        that ignore the case of extensions."""
         lengths, starts = names.lengths, names.offsets[:-1]
         rows = np.flatnonzero(lengths[1:] == lengths[:-1])
         alike = equal_ranges(names.blob, starts[rows], starts[rows + 1], lengths[rows])

@@ -1,5 +1,5 @@
-"""What a service shows of buckets: shards, records, members with their content; and what is stored
-and may go: leftovers of dead jobs, results that schedules remove."""
+"""What a service shows of buckets: shards, records, members with their content; and stored objects
+that may go: leftovers of dead jobs, results that schedules remove."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class RecordPage(Model):
 
 
 class ShownMember(RecordMember):
-    """A member, and what is to be seen of it. Bytes decide what it is, and not its name."""
+    """A member, and the part of its content that can be shown. Its bytes decide its kind, and not
+    its name."""
 
     sent_sometimes: ClassVar[frozenset[str]] = frozenset(
         ("kind", "media_type", "width", "height", "text", "hex", "base64", "problem")

@@ -1,4 +1,4 @@
-"""A schedule, and what came of the times at which it was due."""
+"""A schedule, and its runs: each due time with its job, or with the reason why there is none."""
 
 from __future__ import annotations
 

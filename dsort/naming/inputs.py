@@ -151,8 +151,8 @@ def parse_input_template(text: str) -> InputTemplate:
     ``{a..c}``. Number ranges follow AIStore's rules everywhere, also beside such a group. Braces
     cannot be nested.
 
-    ``ValueError`` for a broken template, one without end (``%d``), one that names more than
-    ``NAMES_MAX`` shards, or a text without any range that is no name either.
+    ``ValueError`` for a template that is broken, has no end (``%d``), or names more than
+    ``NAMES_MAX`` shards; and for a text that is neither a template nor a name.
     """
     template = InputTemplate(text, tuple(_parse_part(part, text) for part in text.split("::")))
     if template.count > NAMES_MAX:

@@ -119,8 +119,8 @@ def without_numbers(name: str) -> str:
 
 
 def codec_extension(name: str) -> str:
-    """The suffix of a codec that ``name`` ends in, without removing numbers first (``"a.tar.gz"``:
-    ``".gz"``); "" if there is none."""
+    """The suffix of a codec at the end of ``name`` (``"a.tar.gz"``: ``".gz"``); "" if there is
+    none. Numbers behind a suffix are not removed first."""
     if not name.endswith(_codec_extensions):  # the fast path: called for each shard
         return ""
     found = (each for each in _codec_extensions if name.endswith(each))
@@ -220,8 +220,8 @@ def check_output_name(name: str) -> None:
 
 
 def is_internal(path: str) -> bool:
-    """Whether a ``/``-separated path is, or leads into, a ``.dsort``: that of its bucket, or of a
-    bucket that is a directory in it."""
+    """Whether a ``/``-separated path is a ``.dsort``, or leads into one. Buckets that are
+    directories below the bucket have one, too."""
     return INTERNAL_PART in path.split("/")
 
 

@@ -1,7 +1,7 @@
 """Whether two jobs could write the same name.
 
 Two templates are compared from the left: literal text with literal text, numbers with numbers. If
-that does not decide, they count as overlapping, although there may be no name that both make. A
+that does not decide, they count as overlapping, although perhaps no name is made by both. A
 template with a directory or a prefix of its own never overlaps with others.
 """
 
@@ -187,9 +187,9 @@ def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Clai
 
 
 def claim_on(claims: Sequence[Claim], uri: str, name: str) -> Claim | None:
-    """The first of ``claims`` that may name the object ``name`` of the bucket ``uri``; None if
-    there is none. ``name`` is never a template, whatever characters it has. URIs and ``ValueError``
-    as for :func:`first_conflict`."""
+    """The first claim of ``claims`` that may name the object ``name`` of the bucket ``uri``; None
+    if no claim may. ``name`` is never a template, whatever characters it has. URIs and
+    ``ValueError`` as for :func:`first_conflict`."""
     for claim in claims:
         inside = _name_within(uri, name, claim[0])
         if inside is not None and (claim[1] == ANY_NAME or names_made([claim[1]], [inside])):
@@ -210,8 +210,8 @@ def _name_within(uri: str, name: str, other: str) -> str | None:
 
 
 def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, int]]:
-    """Pairs of numbers of ``groups`` with claims that may name the same object: each group that has
-    such an earlier group, with the first of these, as (earlier, later)."""
+    """Pairs (earlier, later) of numbers of ``groups`` whose claims may name the same object. Each
+    later group is in one pair, with the first such earlier group."""
     first: dict[int, int] = {}
     for (before, _), (number, _) in _conflicts(groups):
         first[number] = min(before, first.get(number, before))
@@ -221,8 +221,8 @@ def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, in
 
 def _conflicts(groups: Sequence[Sequence[Claim]]) -> Iterator[list[tuple[int, Claim]]]:
     """Pairs of conflicting claims of two groups, each as (number of its group, claim), the lower
-    number first. Claims are sorted by prefix, and each is compared only with those whose prefix its
-    own prefix begins with."""
+    number first. Claims are sorted by prefix. A claim is compared only with the claims whose prefix
+    is a beginning of its own prefix."""
     claims = [(_absolute(each), (n, each)) for n, group in enumerate(groups) for each in group]
     claims.sort(key=lambda each: each[0].prefix)
     # One stack for each group: a key map has thousands of templates, which are not compared with
@@ -243,8 +243,8 @@ def _conflicts(groups: Sequence[Sequence[Claim]]) -> Iterator[list[tuple[int, Cl
 
 def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
     """Those of ``names`` that one of ``templates`` makes; see ``final_templates``. ``ValueError``
-    for a broken template. ``ANY_NAME`` makes none of them, because it does not show whose a name
-    is."""
+    for a broken template. ``ANY_NAME`` counts as making none of them, because it does not show to
+    which output a name belongs."""
     by_prefix: dict[str, list[ShardTemplate]] = defaultdict(list)
     for text in templates:
         if text == ANY_NAME:
@@ -342,8 +342,8 @@ def _by_shape(template: InputTemplate, extension: str) -> Iterator[Repeat]:
 
 
 def _branches(part: Part, extension: str) -> list[ShardTemplate] | None:
-    """The templates that ``part`` stands for, whose only variable parts are numbers, with their
-    extension; None if there are more than ``BRANCHES_MAX``."""
+    """The templates for which ``part`` stands, with their extension. Only numbers vary in each.
+    None if there are more than ``BRANCHES_MAX``."""
     if isinstance(part, ShardTemplate):
         return [_extended(part, extension)]
     if isinstance(part, Braces) and part.branch_count > BRANCHES_MAX:

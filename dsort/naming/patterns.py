@@ -67,7 +67,7 @@ class KeyPattern:
 
 
 def glob_regex(glob: str) -> LinearRegex:
-    """A pattern whose ``fullmatch`` returns whether a name matches ``glob``.
+    """A pattern for ``fullmatch``, which matches the same names as ``glob``.
 
     ``*`` and ``?`` stay within one part of a name; ``**`` does not, and ``**/`` stands for any
     number of parts, none included; ``[...]`` is one character of a set, ``[!...]`` one that is not

@@ -1,8 +1,8 @@
 """Member names that lead out of the directory that an archive is unpacked in, and safe replacements
 for them.
 
-Unsafe are absolute names and names with a component ``..``. Unsafe is also the target of a symbolic
-link that leads out of that directory, or that may do so through another link of the archive.
+Unsafe are absolute names and names with a component ``..``. A symbolic link is unsafe, too, if its
+target leads out of that directory, or may do so through another link of the archive.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def unsafe_links(links: Sequence[tuple[int, bytes, bytes]]) -> list[int]:
     """The rows of the unsafe ones among ``links``, ascending. ``links``: all symbolic links of one
     archive as (row, safe name, target). A row may appear with several names.
 
-    Unsafe is a target that leads out by itself, and a target with a ``..`` after another link of
-    the archive, which may be in the path of its own directory or in the target: where that ``..``
-    leads depends on the other link, and on when it is unpacked. If another link is in a directory
-    that is a link, it is unpacked under a name that is not in the archive, and any ``..`` may
-    follow it. All other targets stay inside, because each link that they pass through does. Takes
-    time proportional to the length of the names and targets.
+    A target is unsafe if it leads out by itself. It is unsafe, too, if a ``..`` comes after another
+    link of the archive, in the path of its own directory or in the target: that ``..`` leads to
+    different places, depending on the other link and on when it is unpacked. A link in a directory
+    that is itself a link is unpacked under a name that the archive does not show: then any ``..``
+    may come after it. All other targets stay inside, because each link that they pass through does.
+    Takes time proportional to the length of the names and targets.
     """
     places = {_places(_parts(name))[-1] for _, name, _ in links}
     found, left = set(), []

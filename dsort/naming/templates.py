@@ -1,5 +1,5 @@
-"""Templates: one text that stands for a range of shard names, as in AIStore (cmn/cos/template.go),
-whose users must get the names that they expect."""
+"""Templates: one text that stands for a range of shard names. The syntax is that of AIStore
+(cmn/cos/template.go), so that its users get the names that they expect."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class ShardTemplate(Struct, frozen=True):
         """The ``index``-th name, from 0 on, without making the others. ``IndexError`` if there is
         none.
 
-        ``total_names``: the number of all names, for templates that contain it; None: as if this
-        name was the last one."""
+        ``total_names``: the number of all names, for templates that contain it; None: this name
+        counts as the last one."""
         total = self.count
         if index < 0 or (total is not None and index >= total):
             raise IndexError(

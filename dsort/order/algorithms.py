@@ -1,5 +1,6 @@
-"""All algorithms, by kind; and here those that sort by record keys, by nothing, or by several sort
-keys, and the shuffle: a permutation that depends on a seed, and is the same everywhere.
+"""All algorithms, by kind. This module has the shuffle, a permutation that depends on a seed and is
+the same everywhere, and the algorithms that sort by record keys, by nothing, or by several sort
+keys.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class Content(Algorithm, frozen=True):
         return values
 
     def _tokens(self, contents: Sequence[bytes | None]) -> Sequence[bytes | None]:
-        """For each JSON content, the text of the field as it is written, where it can be found
+        """For each JSON content, the text of the field as it is written, if a search finds it
         without decoding the whole content; else None."""
         if self.json_field is None:
             return [None] * len(contents)
@@ -384,8 +384,8 @@ def _typed(value: object, kind: str, *, strip: bool) -> int | float | bytes:
 
 
 def _integer(text: str) -> int:
-    """The integer in ``text``, which has no white space around it; ``ValueError`` if there is
-    none."""
+    """The integer that ``text`` is; ``ValueError`` for any other text, also for one with white
+    space around the number."""
     if len(text) <= _SHORT_MAX:
         return int(text)
     match = re.fullmatch(_INTEGER, text)

@@ -71,15 +71,16 @@ NOT_MEASURED: Final = EncodedSizes(np.zeros(0, np.int64), np.zeros(0, np.int64))
 class CutRule(Struct, frozen=True):
     """When an output shard closes: at ``size_bytes`` or ``records``, whichever comes first.
 
-    ``size_bytes``: once its payload (``counts_file``: headers and padding, too; their encoded size,
-    if it is measured) is at least that; with ``shards_max``, the last shard stays open for records
-    without payload. ``at_most``: before the size would be exceeded (``counts_file``: by the whole
-    file); a larger record has a shard by itself. ``records``: at that many records; the last shard
-    of a group may have fewer. ``count``: that many shards in total, whose numbers of records differ
-    by at most one (needs ``records_total``, and no other limit).
+    ``size_bytes``: once its payload has so many bytes; with ``counts_file``, headers and padding
+    count, too, or the encoded size if that is measured; with ``shards_max``, the last shard stays
+    open for records without payload. ``at_most``: before the size would be exceeded
+    (``counts_file``: by the whole file); a larger record has a shard by itself. ``records``: at
+    that many records; the last shard of a group may have fewer. ``count``: that many shards in
+    total, whose numbers of records differ by at most one (needs ``records_total``, and no other
+    limit).
 
-    ``inputs``: the number of input shards, each of which ends an output shard: shard ``n`` has the
-    records of input ``n``, which come in this order, and may be empty.
+    ``inputs``: the number of input shards. Output shard ``n`` has the records of input ``n`` and
+    may be empty; records come in the order of the inputs.
 
     ``counts``: the number of records of each shard, which may be 0.
 
@@ -270,8 +271,8 @@ class _Running(Struct, frozen=True):
 def _close_at(
     rule: CutRule, state: OpenShard, running: _Running, row: int, stop: int
 ) -> tuple[int, bool]:
-    """The row after the last one that the open shard takes (``row`` if it takes none), and whether
-    the shard closes there."""
+    """(the row behind the last row for the open shard, or ``row`` if the shard gets none; whether
+    the shard closes there)."""
     until, closes = stop, False
     if rule.size_bytes is not None:
         until, closes = _full_at(rule, rule.size_bytes, state, running, row, stop)

@@ -54,7 +54,7 @@ class LeftOut(IntEnum):
 # the record key alone, and ends with the key itself.
 class Joined(Struct, frozen=True, eq=False):
     """The rows that stay, record by record, and where records begin in them (shape ``(n + 1,)``).
-    ``found``: (kind, number of the input that it is about or -1, rows) of all findings."""
+    ``found``: the findings, each as (kind, number of the input concerned or -1, rows)."""
 
     rows: Int64s
     record_offsets: Int64s
@@ -96,8 +96,8 @@ def join_rows(rule: JoinRule, order: Int64s, keys: BytesColumn, input_of: Int32s
 def _unmatched(
     rule: JoinRule, inputs: Int32s, record_of: Int64s, records: int
 ) -> tuple[Bools, list[tuple[int, Bools]]]:
-    """Return (whether each record is left out; for each input that must not lack a record, whether
-    it lacks each of the other records)."""
+    """Return (whether each record is left out; for each input that must lack no record and lacks
+    some, its number and which of the other records it lacks)."""
     left_out = np.zeros(records, np.bool_)
     errors: list[tuple[int, Bools]] = []
     for number, nonmatch in enumerate(rule.nonmatch):
@@ -190,8 +190,8 @@ class JoinRule(Struct, frozen=True):
     ``skip`` (the record is left out) or ``none`` (the record is joined without it).
     ``drops_later``: if several records of one input have one key, the first is used, and that is no
     error. ``conflict``: whose member stays if several inputs have a member with the same extension:
-    ``first``, ``last``, or ``error``. ``is_ordered_first``: the values that order records are known
-    only once they are joined."""
+    ``first``, ``last``, or ``error``. ``is_ordered_first``: a pass orders the records first,
+    because only joined records have the values by which they are ordered."""
 
     inputs: tuple[str, ...] = ()
     nonmatch: tuple[str, ...] = ()
@@ -307,8 +307,8 @@ class Duplicates(Struct, frozen=True, eq=False):
     def with_known(
         self, keys: BytesColumn, key_hash: UInt64s, known: BytesColumn, known_hash: UInt64s
     ) -> Duplicates:
-        """These duplicates, and all records of the columns ``keys`` and ``key_hash`` whose key is
-        among the ``known`` ones, which count as earlier than the first record."""
+        """These duplicates, and all records (columns ``keys`` and ``key_hash``) with a ``known``
+        key. Known keys count as those of earlier records."""
         if not len(known):
             return self
         there = {*zip(known_hash.tolist(), known.tolist(), strict=True)}

@@ -1,4 +1,5 @@
-"""Counts from which input shards to which output shards records went; tests how even that is."""
+"""Counts how many records went from each input shard to each output shard, and tests how even that
+is."""
 
 from __future__ import annotations
 

@@ -33,8 +33,7 @@ def _compiled(text: str) -> Expression:
 
 
 def checked_expression(text: str) -> str:
-    """``text``, if it is an expression whose value an output record shows; else
-    ``OptionError``."""
+    """``text``, if an output record shows the value of this expression; else ``OptionError``."""
     from dsort.expressions.nodes import ExpressionError
 
     try:

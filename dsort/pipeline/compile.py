@@ -94,7 +94,8 @@ def steps_of(spec: JobSpec) -> tuple[Step, ...]:
 
 
 def _join_keys(spec: JobSpec) -> tuple[Step, ...]:
-    """The step that makes the keys by which records are joined, if these are not their own."""
+    """The step that makes the keys by which records are joined, unless records are joined by their
+    own keys."""
     joins = spec.inputs if spec.join is not None else ()
     by = tuple((each.name, _joined_by(spec, each)) for each in joins)
     if all(text == "key" for _, text in by):

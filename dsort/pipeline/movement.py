@@ -52,9 +52,9 @@ class Load(Struct, frozen=True):
     ``no_range``: why records cannot be read by range; "" if they can. ``range_suits`` returns why
     reading by range is better than ``spill``, "" if it is not; it may read inputs.
     ``upload_bytes``, ``table_bytes``: the memory for uploads, and for the table of an input shard,
-    that each worker needs besides its buffer. ``short_records``: records may be so short that
-    their columns weigh as much as they do. ``turns_a_buffer``: a partition is planned to fill
-    1 / ``turns_a_buffer`` of a buffer. ``is_view``: a view is written, and no shards.
+    that each worker needs besides its buffer. ``short_records``: records may be so short that the
+    columns of the index are as large as the records. ``turns_a_buffer``: a partition is planned to
+    fill 1 / ``turns_a_buffer`` of a buffer. ``is_view``: a view is written, and no shards.
     """
 
     input_bytes: int
@@ -82,8 +82,8 @@ class Load(Struct, frozen=True):
         return self.upload_bytes + self.table_bytes
 
     def why_not_in_memory(self) -> tuple[str, str]:
-        """Two texts for people: why the inputs cannot be mapped at all, "" if they can; and that
-        the inputs are too large for the memory."""
+        """Two texts for people: (why the inputs cannot be mapped, "" if they can be; a sentence
+        about inputs that are too large for the memory)."""
         size, memory = format_bytes(self.input_bytes), format_bytes(self.memory_bytes)
         unmappable = self.unmappable
         if self.encoded:
@@ -92,7 +92,7 @@ class Load(Struct, frozen=True):
 
 
 class Way(ABC):
-    """One way to move payload: when it is chosen, and what the phases of a job need to know of it.
+    """One way to move payload: when it is chosen, and its properties, which phases of a job use.
     How creators read payload is in ``dsort.moves``, under the same name.
 
     ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
@@ -113,7 +113,7 @@ class Way(ABC):
 
     @abstractmethod
     def reason(self, load: Load) -> str:
-        """Why this way is better than the ways after it in ``WAYS``; "" if it is not."""
+        """Why this way is better than the later ways in ``WAYS``; "" if it is not."""
 
     def partitions(self, load: Load, buffer_bytes: int) -> int:
         """The number of partitions. Ordering handles one partition per task and holds the index of
@@ -219,8 +219,8 @@ EVERY_WAY: Final = WAYS | {VIEW.name: VIEW}
 
 
 class MovementSizes(Struct, frozen=True):
-    """``memory_bytes``: what the job may use on a node; ``needed_bytes``: what it needs of that,
-    including the page cache that ``map`` depends on. ``scratch_bytes``: room that spill and index
+    """``memory_bytes``: the memory that the job may use on a node; ``needed_bytes``: the part that
+    it needs, including the page cache for ``map``. ``scratch_bytes``: room that spill and index
     files need. ``payload_bytes``: all inputs in the form in which they move; an estimate if
     ``encoded_inputs``."""
 
@@ -235,13 +235,13 @@ class Movement(Struct, frozen=True):
     """The ``way`` that payload moves, with its sizes; ``reason`` explains the choice to people.
 
     ``buffer_bytes``: the size of each worker's single payload buffer. ``spill`` reads an input
-    shard that fits in it once, and a larger one window by window, twice; ``range`` reads records
-    into it. ``partitions``: the number of ranges of sort keys that records are spread over.
-    ``values_stay``: rows of tables are spilled without their long values where those can be read
-    from mapped inputs. ``hops``: under ``range``, headers are so far apart that they are read one
-    by one; else shards are read whole. ``to_disk``: scratch is too large to stay in memory until it
-    is removed; ``past_cache``: so large that the page cache has next to nothing of it when it is
-    read.
+    shard that fits in the buffer once, and a larger one twice, window by window; ``range`` reads
+    records into the buffer. ``partitions``: the number of ranges of sort keys that records are
+    spread over. ``values_stay``: rows of tables are spilled without their long values where those
+    can be read from mapped inputs. ``hops``: under ``range``, headers are so far apart that they
+    are read one by one; else shards are read whole. ``to_disk``: scratch is too large to stay in
+    memory until it is removed; ``past_cache``: scratch is so large that the page cache has almost
+    none of it when it is read.
     """
 
     way: Way
@@ -323,7 +323,7 @@ def _with_workers_that_fit(load: Load) -> tuple[Load, int]:
 
 def least_memory_bytes(upload_bytes: int = 0) -> int:
     """The memory of the smallest working set on a node: a coordinator, and a worker with the
-    smallest buffer. ``upload_bytes``: what the worker needs besides, for uploads and tables."""
+    smallest buffer. ``upload_bytes``: more memory that the worker needs, for uploads and tables."""
     return COORDINATOR_BYTES + _least_worker_bytes(upload_bytes)
 
 

@@ -86,9 +86,8 @@ class Reading(Struct, frozen=True):
 
 
 class Deduplication(Struct, frozen=True):
-    """Which of several records that are the same stays. ``extensions``: of the members by whose
-    content records are compared, empty for all members; ``value``: the field by which records are
-    compared."""
+    """Which of several records that are the same stays. ``extensions``: of the members whose
+    content is compared (empty: all members); ``value``: the field that is compared instead."""
 
     by: Literal["key", "content", "field"]
     keeps_last: bool = False

@@ -1,7 +1,7 @@
 """Settings in their written form: tables of a TOML file, and variables of the environment.
 
-One table of fields defines, for both, which settings there are and how they are read. Values that
-might be secrets are refused by their names, and never repeated in messages.
+For both, one table of fields lists the settings, and how each is read. Values that might be secrets
+are refused by their names, and never repeated in messages.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def _read_file(
 ) -> Settings:
     """The settings in ``path``, none if there is no such file. Mistakes are added to ``problems``.
 
-    ``is_users``: the user's own file. Only that file may define commands: a directory that another
-    user has filled must not run programs for a user who starts a job in it.
+    ``is_users``: the user's own file. Only the user's own file may define commands. Else a
+    directory of another user could run programs for a user who starts a job there.
     """
     try:
         with path.open("rb") as file:

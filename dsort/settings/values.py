@@ -121,7 +121,7 @@ def table_of(scheme: str) -> str:
 
 
 def resolve_ref(ref: BucketRef, settings: Settings) -> BucketRef:
-    """``ref`` with the endpoint, region and profile from the settings, as far as ``ref`` has none.
+    """``ref`` with endpoint, region and profile from the settings, if it has none of its own.
 
     Directories and web servers stay unchanged. ``ais://`` is S3 under ``/s3`` of its endpoint;
     ``SpecError`` if none is configured. Resolving twice changes nothing.

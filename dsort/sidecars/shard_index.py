@@ -56,8 +56,8 @@ def lines_index(members: MemberTable, file_bytes: int) -> bytes:
 
 
 def lines_sidecar(stored_bytes: Int64s) -> bytes:
-    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``: the same as
-    ``lines_index``, without a scan."""
+    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``. It has the bytes of
+    ``lines_index``, but needs no scan."""
     offsets = np.zeros(len(stored_bytes) + 1, "<u8")
     np.cumsum(stored_bytes, out=offsets[1:])
     return offsets.tobytes()

@@ -20,7 +20,8 @@ read; all names that are used are compared before anything is written."""
 
 
 class BucketIdentity(Struct, eq=False):
-    """A bucket, and which object each name in it stands for, however the bucket is written."""
+    """A bucket, and the object for which each name in it stands, whatever spelling names the
+    bucket."""
 
     bucket: Bucket
     ref: BucketRef

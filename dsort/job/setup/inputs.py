@@ -199,9 +199,9 @@ def refuse_changed_files(files: FilesBucket) -> None:
 
 
 def warn_of_equal_numbers(job: Job) -> None:
-    """Warn if records of two shards get the same keys. Records without a key of their own are named
-    by their shard, without its suffix, and their number, so shards whose names differ only in the
-    suffix have the same ones."""
+    """Warn if records of two shards get the same keys. A record without a key of its own is named
+    by its shard, without the suffix, and its number. So two shards whose names differ only in the
+    suffix have the same keys."""
     if not any(each.numbers_records for each in job.pipeline.reading.containers):
         return
     first: dict[bytes, str] = {}
@@ -230,7 +230,7 @@ def refuse_absent(source: Source, bucket: Bucket) -> None:
 
 
 def listed_names(source: Source, extension: str) -> Iterable[str] | None:
-    """The names that an input lists; None if it takes all that fit a prefix or a pattern."""
+    """The names that an input lists; None if it takes all names with a prefix, or of a pattern."""
     wanted = source.format
     return expand_inputs(wanted.template, extension) if wanted.template else wanted.objnames
 
@@ -242,7 +242,7 @@ def _candidates(
     passed_over: _SomeNames,
     check: Callable[[], None],
 ) -> Iterator[tuple[str, ObjectInfo]]:
-    """(name, info, which is ``MISSING`` if there is none) of everything that one input names.
+    """(name, info) of everything that one input names; the info of a missing object is ``MISSING``.
 
     ``passed_over``: collects the names that would fit, but have another extension."""
     wanted, names = source.format, listed_names(source, source.extension)
@@ -292,8 +292,8 @@ class _SomeNames(Struct):
 
 
 def _refuse_unsized(bucket: Bucket, name: str) -> None:
-    """``InputError`` for a file with a size of 0 that has content: it cannot be known whether what
-    is read of it is whole."""
+    """``InputError`` for a file that has content although its size is 0: no size shows whether all
+    of it was read."""
     if not bucket.local_path(name):
         return
     try:

@@ -256,7 +256,8 @@ def _codec(job: Job, shard: InputShard) -> Codec | None:
 def _sample(
     job: Job, shard: InputShard, codec: Codec, weigh: Callable[[bytes], int]
 ) -> tuple[int, int]:
-    """(bytes of the file, sum of ``weigh`` over what they decode to), for a shard's beginning."""
+    """For the beginning of a shard: (its bytes in the file, the sum of ``weigh`` over the decoded
+    pieces)."""
     read = made = 0
 
     def pieces() -> Iterator[bytes]:

@@ -42,9 +42,9 @@ _CGROUP_MOUNT = PurePosixPath("/sys/fs/cgroup")
 class MemoryLimits(Struct, frozen=True):
     """Memory in bytes; ``available_bytes`` <= ``limit_bytes`` <= ``total_bytes``.
 
-    ``total_bytes``: of the machine. ``limit_bytes``: how much of it control groups leave to this
-    process and those that share its groups. ``available_bytes``: how much of that is available now
-    without swapping; page cache counts as available, because the kernel can drop it.
+    ``total_bytes``: of the machine. ``limit_bytes``: the part of it that control groups leave to
+    this process and to the other processes in its groups. ``available_bytes``: how much of that is
+    available now without swapping; page cache counts as available, because the kernel can drop it.
     """
 
     total_bytes: int

@@ -1,5 +1,6 @@
-"""Code of payload steps: described before the job begins, in a process of its own, and run outside
-of workers, on some records, to learn from them or to compare; and the CPUs and GPUs for it."""
+"""The code of payload steps outside of workers: it is described in a process of its own before the
+job begins, and run on some records to learn their form, or to compare them. Also its CPUs and
+GPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from dsort.workers.transformer import Transformed, Transformer
 
 
 def described_steps(steps: Sequence[Step], options: RunOptions) -> tuple[Step, ...]:
-    """``steps``, those on payload with a description of their code: the hash of its source, and the
+    """``steps``; payload steps have a description of their code: the hash of its source, and the
     packages that it loads. ``TransformError`` if it cannot be loaded, ``CodeRefusedError`` if
     ``options`` do not allow it to run."""
     return tuple(

@@ -192,7 +192,7 @@ def scratch_free(place: Path) -> int:
 
 
 def _why_no_range(job: Job, *, encoded: bool) -> str:
-    """Why records cannot be read by range as they are written; "" if they can."""
+    """Why the job cannot read records by range while it writes; "" if it can."""
     pipeline = job.pipeline
     containers = {*pipeline.reading.containers, pipeline.carrier}
     if pipeline.makes_records or pipeline.reading.makes_shards:
@@ -223,8 +223,8 @@ def _partitions(job: Job, chosen: Movement) -> int:
 
 
 def _with_outputs(pipeline: Pipeline, partitions: int) -> int:
-    """The number of partitions if each of several outputs has its own: for each output as many as
-    for a single output, because conditions may send it nearly all records, up to limits."""
+    """The number of partitions if each of several outputs has its own. Each output has as many as a
+    single output would have, up to limits: conditions may send nearly all records to one output."""
     division = pipeline.division
     if not division or not pipeline.algorithm.is_spread_evenly:
         return partitions
@@ -352,8 +352,8 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
 
 
 def bytes_to_move(job: Job, total_bytes: int) -> int:
-    """About how many bytes the records take that are output, for inputs of ``total_bytes``: never
-    less than these, and the same if it is not known before a pass over the inputs."""
+    """About how many bytes the output records have, for inputs of ``total_bytes``: at least so
+    many, and just so many if only a pass over the inputs would show it."""
     there, mix = sum(shard.size_bytes for shard in job.inputs), job.pipeline.mix
     if not mix or mix.is_counted or not there:
         return total_bytes

@@ -36,8 +36,8 @@ PLACES_FILE = "places.col"
 
 
 class JoinedFirst(Survey[None]):
-    """The shared file of the records that a join leaves out, if inputs have members of one
-    extension, and that of the places of the remaining pieces, if these are found first."""
+    """Two shared files: the records that a join leaves out, if inputs have members of one
+    extension; and the places of the remaining pieces, if these are found first."""
 
     def fact(self) -> Fact[None]:
         shards = len(self.job.inputs)

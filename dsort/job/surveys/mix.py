@@ -1,8 +1,8 @@
 """How many times the records of each input are output: by the weight of the input, or by exact
 numbers.
 
-For exact numbers, a pass over the inputs (the stage ``lots``) counts the records of each input, and
-finds the lot (a random number that a record draws) of the last record that is output once more.
+For exact numbers, a pass over the inputs (the stage ``lots``) counts records. Each record draws a
+lot, a random number; the pass finds the lot of the last record that is output once more.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ ORDINALS = 1 << ORDINAL_BITS
 
 
 class Copies(Struct, frozen=True):
-    """How many times the records of one input are output: see ``CopyRule``. Of the records whose
-    lot is equal to ``below``, those before the position (``tied_shard``, ``tied_before``) are
-    output once more; tied_shard -1: none of them."""
+    """How many times the records of one input are output: see ``CopyRule``. A record with the lot
+    ``below`` is output once more if it is before the position (``tied_shard``, ``tied_before``). If
+    ``tied_shard`` is -1, no such record is."""
 
     least: int
     below: int

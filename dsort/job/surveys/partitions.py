@@ -38,8 +38,9 @@ log = logger_of("job")
 
 
 class Partitions(Survey[list[TallyRow]]):
-    """The shared files of splitters, renames and classes, as far as they are needed, and what was
-    renamed. ``stays``: records stay in their shards, so that splitters depend on no records."""
+    """The shared files of splitters, renames and classes, if they are needed, and the counts of
+    renamed records. ``stays``: records stay in their shards, so that splitters depend on no
+    records."""
 
     def __init__(self, job: Job) -> None:
         self.renames = job.pipeline.reading.policies.duplicate_keys == "rename"

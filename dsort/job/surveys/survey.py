@@ -72,7 +72,7 @@ _Records = Annotated[int, Meta(ge=0, lt=1 << 53)]
 class Positions(Survey[InputPositions]):
     """The positions of the records that come to each step that needs them. The number of the first
     record of a shard is the count of the records in the shards before it. Several steps need
-    several passes only if the records that come to the second depend on those that the first left.
+    several passes only if one of them depends on the records that an earlier one leaves.
     """
 
     def passes_needed(self) -> int:
