@@ -306,8 +306,8 @@ def rollback(job: Job) -> PutBack:
 
 
 def take_names_back(job: Job) -> PutBack:
-    """Stage the output shards that have their names again, for another attempt, and put back the
-    objects that they replaced. For directories, which keep what is staged under either name."""
+    """Turn output shards that have their names into staged ones again, for another attempt, and put
+    back the objects that they replaced. Only for directories, where a file can have both names."""
     bucket = job.buckets.outputs
     bucket.delete(manifest_name(job.job_id))  # as in `rollback`; another attempt writes it again
     return transaction_of(job).take_back(_numbered_names(job), job.outcome.naming)

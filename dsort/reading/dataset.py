@@ -105,7 +105,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
 
     @cached_property
     def size_bytes(self) -> int:
-        """The size of all shards together, as they are stored."""
+        """The stored size of all shards together."""
         known = [_known_bytes(place) for place in self.places]
         unknown = [place for place, size in zip(self.places, known, strict=True) if size is None]
         with ThreadPoolExecutor(THREADS, thread_name_prefix="dsort-stat") as threads:
@@ -259,7 +259,7 @@ def default_cache() -> Path:
 
 class IndexCache:
     """Indexes by shard. ``directory``: None to keep none. ``bytes_max``: the limit for all of them
-    together, for which the least recently used are deleted; None: no limit."""
+    together (None: no limit); beyond it, the least recently used are deleted."""
 
     def __init__(self, directory: Path | None, *, bytes_max: int | None = None) -> None:
         self._directory = directory

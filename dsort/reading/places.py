@@ -94,7 +94,7 @@ def _listed(where: Sequence[str | Path], options: RunOptions) -> Iterator[ShardP
 
 
 def _in_view(bucket: Bucket, name: str, options: RunOptions) -> ShardPlace:
-    """The shard ``name`` of a bucket. A file of a view means the shard for which it stands."""
+    """The shard ``name`` of a bucket. A file of a view is read as its shard."""
     if not name.endswith(VIEW_SUFFIX):
         return ShardPlace(bucket, name)
     from dsort.reading.view import view_of_file
@@ -120,8 +120,9 @@ def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
 
 
 def _is_bucket(text: str, options: RunOptions) -> bool:
-    """Whether ``text`` is a bucket even if its name looks like that of a shard or a template: there
-    is such a directory, or there are objects below it and no object of that name."""
+    """Whether ``text`` is a bucket although its name looks like that of a shard or a template. So
+    it is if there is a directory of that name, or if no object has the name and some objects are
+    below it."""
     try:
         ref = _place(text, options)
     except SpecError:

@@ -65,8 +65,8 @@ class RecordIndex(Struct, frozen=True, eq=False, dict=True):
     @classmethod
     def of(cls, members: MemberTable) -> tuple[RecordIndex, Int64s]:
         """(index of the bare table ``members``, row of each file in that table, shape ``(m,)``).
-        Literals have a start of -1, and sizes are those without compression; the index of a shard
-        that has literals or compressed members is not kept."""
+        Literals have a start of -1, and sizes are those after decompression. The index of a shard
+        with literals or compressed members is not kept."""
         records = adjacent_records(members)
         rows = records.rows
         if are_all_rows(rows, len(members)):
@@ -322,8 +322,8 @@ class PositionKeys(KeySequence):
 
 
 def near_keys(wanted: str, keys: Iterable[str]) -> str:
-    """A hint with up to ``NEAR_KEYS_MAX`` of the first ``keys`` that are similar to ``wanted``; ""
-    if there are none."""
+    """A hint with the first ``NEAR_KEYS_MAX`` keys that are similar to ``wanted``; "" if no key
+    is."""
     if len(wanted) > COMPARED_CHARACTERS_MAX:
         return ""
     known = (each for each in keys if len(each) <= COMPARED_CHARACTERS_MAX)

@@ -1,7 +1,7 @@
 """Finds results, and jobs without a result, by a report, a path, an id, or a bucket alone.
 
-Functions that take a result use :func:`find_result`; commands that take any job use
-:class:`JobFinder`, on which that is built.
+Commands that take any job use :class:`JobFinder`. Functions that take a result use
+:func:`find_result`, which uses it, too.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class FoundJob(Struct, frozen=True):
         return bool(self.document) and not self.document.endswith(REPORT)
 
     def read(self) -> bytes:
-        """Its document. ``StorageError`` if that is larger than any that dsort writes,
-        ``InputError`` if it is not there."""
+        """Its document. ``StorageError`` if the file is larger than dsort writes any,
+        ``InputError`` if it does not exist."""
         from dsort.storage.small_objects import read_small
 
         try:
@@ -133,7 +133,7 @@ def read_result(result: Result, options: RunOptions, place: str | None) -> tuple
 
 
 class JobFinder:
-    """Finds jobs by as little as their id, whether they are finished, aborted, running or dead.
+    """Finds jobs, also by their id alone, whether they are finished, aborted, running or dead.
 
     ``root``: the data root, which holds the buckets with bare names; ``base``: the directory that
     paths are relative to.
@@ -245,9 +245,9 @@ class JobFinder:
         return FoundJob(job_id, bucket, "", given=inside[1])
 
     def _followed(self, found: FoundJob) -> FoundJob:
-        """The same job in the bucket of its manifest, where ``found`` is in the bucket of one of
-        its outputs. Only a bucket of the same store is opened: anyone who can write to the one
-        bucket can set which other one is opened."""
+        """``found``, or the same job in the bucket of its manifest, if ``found`` is in the bucket
+        of a single output. Only a bucket of the same store is opened: anyone who can write to the
+        one bucket can set which other one is opened."""
         from dsort.results.journal import result_elsewhere
 
         if not found.document.endswith(RESULT):

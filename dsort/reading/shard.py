@@ -1,7 +1,7 @@
 """One shard, whose records are read in any order: the result of :func:`dsort.open`.
 
-The members are listed once, when they are first needed: from the headers alone where payload is
-stored between them. After that, a record is one read of its own bytes, from a disk or a store.
+The members are listed once, when they are first needed. If payload is stored between headers, only
+the headers are read. After that, a record is one read of its own bytes, from a disk or a store.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _SHOWN_MAX: Final = 3
 
 
 class _Contents(Struct, frozen=True, eq=False):
-    """The records of a shard. ``odd``: the members of the shard if some payload is not a range of
-    the shard that is stored unchanged and without a checksum, else None; ``rows``: the row of each
-    file in ``odd``."""
+    """The records of a shard. ``odd``: None if each payload is a range of the shard, stored
+    unchanged and without a checksum; else the members of the shard. ``rows``: the row of each file
+    in ``odd``."""
 
     index: RecordIndex
     odd: MemberTable | None

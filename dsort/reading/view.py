@@ -1,4 +1,4 @@
-"""A view as a bucket: its objects are the shards that the job would have written, whose bytes are
+"""A view as a bucket. Its objects are the shards that the job would have written; their bytes are
 read from the inputs."""
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _HINT: Final = "a view points into its inputs: put them back, or make the view a
 def open_view(
     manifest: Manifest, files: Bucket, options: RunOptions
 ) -> tuple[Manifest, ViewBucket]:
-    """(what the manifest would list if the job had written shards, the bucket of these shards).
-    ``files``: where the files of the view are. ``ChangedInputError`` and ``MissingShardError`` name
-    inputs that are not as they were."""
+    """(the manifest that the job would have written with shards in place of a view, the bucket of
+    these shards). ``files``: where the files of the view are. ``ChangedInputError`` and
+    ``MissingShardError`` name inputs that are not as they were."""
     inputs = open_inputs(
         [BucketPlace(each.name, each.bucket) for each in manifest.spec.sources],
         lambda place: open_with_settings(place.ref, root=options.root, settings=options.settings),
@@ -71,8 +71,8 @@ def open_view(
 
 
 def view_of_file(files: Bucket, name: str, options: RunOptions) -> tuple[ViewBucket, str]:
-    """(the newest view in the bucket ``files`` that has the file ``name``, the name of the shard
-    for which that stands)."""
+    """(the newest view in the bucket ``files`` that has the file ``name``, the name of the shard of
+    that file)."""
     jobs = {job_of(each.name) for each in manifests_in(files)}
     for commit in commits(files, jobs):
         stored = manifest_name(commit.job_id)
@@ -85,7 +85,7 @@ def view_of_file(files: Bucket, name: str, options: RunOptions) -> tuple[ViewBuc
 
 
 def shards_of(manifest: Manifest) -> Manifest:
-    """The manifest of a view as that of the shards for which it stands, whose checksums are not
+    """The manifest of a view, turned into a manifest of its shards. Their checksums are not
     known."""
     outputs = []
     for each in manifest.outputs:
@@ -124,7 +124,7 @@ def _is_still(info: ObjectInfo, known: ManifestInput) -> bool:
 
 
 class ViewBucket(MadeBucket):
-    """The shards for which a view stands. Any number of threads may read them."""
+    """The shards of a view. Any number of threads may read them."""
 
     def __init__(self, manifest: Manifest, files: Bucket, inputs: Bucket) -> None:
         self.uri = files.uri
@@ -154,7 +154,7 @@ class ViewBucket(MadeBucket):
 
     def open(self, name: str) -> ReadObject:
         """A shard; ``ObjectNotFoundError`` if there is none. ``ChangedInputError`` or
-        ``CorruptShardError`` if its file in the view is not what the job wrote."""
+        ``CorruptShardError`` if its file in the view is not the one that the job wrote."""
         return ViewObject(self.stat(name), self.extents(name), self._reads)
 
     def extents(self, name: str) -> Extents:
@@ -343,8 +343,8 @@ class _Open(Struct):
 
 
 class _Inputs:
-    """The input shards of a view, opened when they are first read, each pinned to the version that
-    the manifest lists."""
+    """The input shards of a view. Each is opened when it is first read, and pinned to the version
+    in the manifest."""
 
     def __init__(self, bucket: Bucket, known: Sequence[ManifestInput]) -> None:
         self._bucket = bucket

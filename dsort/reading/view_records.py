@@ -60,7 +60,8 @@ def _range_json(part: MemberRange, view: ViewBucket) -> dict[str, Any]:
 
 
 def view_of_places(places: Sequence[ShardPlace], what: str) -> ViewBucket:
-    """The view whose shards ``places`` are. ``InputError`` that names ``what`` if it is none."""
+    """The view whose shards ``places`` are. ``InputError`` that names ``what`` if it is no such
+    file."""
     view = places[0].bucket if places else None
     if not isinstance(view, ViewBucket):
         text = f"{what} is no view: it has its shards"

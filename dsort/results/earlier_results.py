@@ -100,8 +100,8 @@ def compare_sizes(
     incomplete_shards: str,
     tally: Tally,
 ) -> None:
-    """``ShardEndError`` for an input of another size than the job that wrote it recorded, unless it
-    was written since, or ``incomplete_shards`` allows it: then it is counted."""
+    """``ShardEndError`` for an input with another size than its job recorded, unless it was written
+    again since. If ``incomplete_shards`` allows such an input, it is counted instead."""
     for shard in inputs:
         wrote = known.get(shard.name)
         if not wrote or wrote.file_bytes == shard.size_bytes:
@@ -129,8 +129,8 @@ class Commit(NamedTuple):
 
 
 def commit_of(created: str, job_id: str) -> Commit:
-    """The commit of a job whose manifest has this ``created``. If that is no time, the commit
-    counts as one of the moment at which the job began."""
+    """The commit of a job whose manifest has this ``created``. If ``created`` is no time, the time
+    at which the job began stands for it."""
     try:
         moment = datetime.fromisoformat(created)
         at = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
@@ -203,8 +203,8 @@ class Replacement(Struct, frozen=True):
 
 
 def later_results(bucket: Bucket, created: str, job_id: str) -> list[str]:
-    """The ids of the jobs whose results were committed to ``bucket`` after that of ``job_id``,
-    which was ``created`` then; the last commit first."""
+    """The ids of the jobs whose results were committed to ``bucket`` after the result of
+    ``job_id``, which was ``created`` at that time; the last commit first."""
     own = commit_of(created, job_id)
     others = {job_of(info.name) for info in manifests_in(bucket)} - {job_id}
     return [each.job_id for each in commits(bucket, others) if each > own]

@@ -64,7 +64,7 @@ log = logger_of("job")
 
 
 class NoJournalError(JobConflictError):
-    """A job has no journal: what is left of it, if anything, is known by its report."""
+    """A job has no journal. Only its report, if there is one, shows what is left of it."""
 
 
 class Journal:
@@ -96,8 +96,8 @@ class Journal:
         return bool(self._waiting)
 
     def append(self, event: JournalEvent) -> None:
-        """Append an event. ``StorageError`` if it was time to store events, and that failed:
-        nothing is lost, the next call tries again."""
+        """Append an event. ``StorageError`` if events had to be stored now, and that failed. They
+        are kept, and the next call tries again."""
         self._waiting.append(event)
         if len(self._waiting) >= EVENTS_MAX or self._clock() - self._flushed_s >= FLUSH_S:
             self.flush()
@@ -318,8 +318,9 @@ def refuse_unnoted(bucket: Bucket, job_id: str) -> None:
 def outputs_left(
     main: Bucket, job_id: str, spec: Mapping[str, Any], opened: Opened | None
 ) -> Bucket:
-    """The buckets that a job whose journal has ``spec`` has written to, as one; ``main`` itself if
-    there is no other. ``StorageError`` if one cannot be opened; ``opened``: None opens none."""
+    """All buckets to which a job with this ``spec`` in its journal has written, as one bucket;
+    ``main`` itself if there is no other. ``StorageError`` if one cannot be opened; ``opened``: None
+    opens none."""
     try:
         targets = parse_spec(dict(spec)).spec.targets
     except SpecError:

@@ -66,7 +66,8 @@ def _inside(part: str) -> Callable[[str], str]:
 
 
 def job_of(name: str) -> str:
-    """The id of the job in whose directory the object ``name`` is; "" if it is in none."""
+    """The id of the job whose directory has the object ``name``; "" if it is in no such
+    directory."""
     owner, slash, _ = name.removeprefix(INTERNAL_PREFIX).partition("/")
     return owner if slash and name.startswith(INTERNAL_PREFIX) else ""
 
@@ -115,7 +116,7 @@ def attempt_name(job_id: str, attempt: int) -> str:
 
 
 def attempt_of(name: str) -> int:
-    """The number of the attempt whose claim ``name`` is; 0 if it is no claim."""
+    """The number of the attempt that ``name`` claims; 0 if ``name`` is no claim."""
     number = name.rpartition("/")[2]
     return int(number) if _ATTEMPT_NUMBER.fullmatch(number) else 0
 

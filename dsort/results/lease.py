@@ -62,7 +62,7 @@ LEASE_BYTES_MAX = 1 << 16
 
 
 class JobHold(Struct, frozen=True):
-    """The holder of a job: the newest lease or claim, false if there is none, and what it means
+    """The holder of a job: the newest lease or claim (false if there is none), and its standing
     now."""
 
     record: LeaseRecord
@@ -102,8 +102,8 @@ def _settled(
     hours apart.
 
     The times that the store sets on objects come from one clock. If they disagree with the lease,
-    the lease is watched: one that is renewed is live, and one that is not renewed for as long as it
-    lasts has lapsed.
+    the lease is watched. If it is renewed, it is live; if it is not renewed for as long as it
+    lasts, it has lapsed.
     """
     hold = read_hold(bucket, job_id, machine=machine)
     record = hold.record
@@ -204,8 +204,8 @@ class Lease:
     """A job held by this process. Made by ``take``; ``keep`` starts to renew it.
 
     ``lost`` is set once another attempt began, or the store was out of reach for two thirds of the
-    lapse: then this process has to stop all work on the job, and must clean up nothing, because the
-    job may belong to another process. ``release`` or ``close`` ends the renewals.
+    lapse. The job may then belong to another process: this one stops all work on it, and cleans up
+    nothing. ``release`` or ``close`` ends the renewals.
     """
 
     def __init__(

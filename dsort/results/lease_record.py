@@ -20,7 +20,7 @@ _Text = Annotated[str, Meta(max_length=1000)]
 
 
 class LeaseRecord(Struct, frozen=True):
-    """The lease as its holder wrote it, or a claim, which has the same form; false if there is
+    """The lease as its holder wrote it; or a claim, which has the same form. False if there is
     neither. ``token``: different in any two claims. ``renewed_at_s``: seconds since 1970, by the
     holder's clock."""
 

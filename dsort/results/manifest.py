@@ -1,4 +1,4 @@
-"""The manifest: what a job made, of what, and how. It is written last: writing it is the commit.
+"""The manifest: the shards of a job, and how they were made. Writing it, at the end, is the commit.
 
 Keys have a fixed order, and each entry of ``inputs`` and ``outputs`` is one line, so that a
 petabyte's manifest is quick to write and to search. A manifest that is read back is data from
@@ -156,8 +156,8 @@ class Manifest(Struct, frozen=True):
         return head + rows_html(("shard", "records", "size", "xxh3"), rows, len(self.outputs))
 
     def parts(self) -> list[Manifest]:
-        """A manifest for each job that made a part of the result, as if that part was all of it;
-        the last one is that of this job."""
+        """A manifest for each job that made a part of the result, as if the result had only that
+        part; the last one is that of this job."""
         found, first = [], 0
         for part in self.history.earlier:
             found.append(

@@ -1,4 +1,4 @@
-"""How far a job is, what it counted, and what its listener receives."""
+"""The progress of a job, its counts, and the events for its listener."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Timeline(Struct):
         return tuple(samples)
 
     def _waiting(self) -> list[_Point]:
-        """The last progress, unless it is as old as the last point that is kept."""
+        """The last progress, if it is newer than the last point that is kept."""
         return [each for each in self._latest if each.elapsed_s > self._points[-1].elapsed_s]
 
     def _keep(self, point: _Point) -> None:

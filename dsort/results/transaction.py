@@ -54,8 +54,8 @@ class KeptObjects(Struct):
 class PutBack(Struct):
     """What became of the kept objects. ``was_noted``: whether outputs had begun to get their names;
     ``gave_names``: whether this job may have given any. ``kept``: the names of all kept objects;
-    ``names``: the names that have their former object again; ``lost``: why the others have not, by
-    name; ``places``: where the objects of lost names are kept, by name."""
+    ``names``: the names that have their former object again; ``lost``: the reasons for the other
+    names, by name; ``places``: where the objects of lost names are kept, by name."""
 
     was_noted: bool = False
     gave_names: bool = False
@@ -119,8 +119,8 @@ class Transaction:
         *,
         receipts: Mapping[str, str] = _NOTHING,
     ) -> list[Staged]:
-        """Keep every object that has a name of ``staged`` and that the job ``may_replace``; returns
-        ``staged``, with those marked that may replace something now.
+        """Keep every object that has a name of ``staged`` and that the job ``may_replace``. Return
+        ``staged``; objects that may replace another one now are marked.
 
         If an earlier attempt has begun to give names, the objects that it kept stay kept, and the
         objects that it published are not kept. ``receipts``: by token, the receipt with which an
@@ -172,8 +172,8 @@ class Transaction:
         publisher: Callable[[Sequence[Staged]], None] | None = None,
     ) -> None:
         """Give objects their names: first ``first`` (by the ``publisher`` if there is one), then
-        ``others``, and once all of them are durable, the object that ``last`` stages. If that
-        fails, ``roll_back`` has to follow."""
+        ``others``. Once all of these are durable, the object that ``last`` stages gets its name. If
+        that fails, ``roll_back`` has to follow."""
         bucket = self._bucket
 
         def give(each: Staged) -> None:
@@ -208,8 +208,9 @@ class Transaction:
         return done
 
     def take_back(self, names: Sequence[str], given: Mapping[str, tuple[str, str]]) -> PutBack:
-        """Stage the objects that got their names again, for another attempt, and put back the
-        objects that they replaced. For directories, which keep what is staged under either name."""
+        """Turn objects that have their names into staged ones again, for another attempt, and put
+        back the objects that they replaced. Only for directories, where a file can have both
+        names."""
         bucket = self._bucket
         tokens = {given[token][0]: token for token in bucket.published(given)}
         for name, token in tokens.items():
@@ -263,8 +264,8 @@ class Transaction:
         return done
 
     def _known(self, noted: KeptObjects, names: Sequence[str]) -> list[Kept]:
-        """The kept objects: ``noted``, or if the job died before it noted them, those that are
-        found by number."""
+        """The kept objects: ``noted``; or, if the job died before it noted them, the objects that
+        are found by number."""
         if noted.kept:
             return noted.objects
         prefix = replaced_prefix(self._job_id)

@@ -129,8 +129,8 @@ def _may_read(spec: JobSpec, buckets: Sequence[Bucket], open_bucket: Opener) -> 
 
 
 def _sources(spec: JobSpec, open_bucket: Opener) -> dict[str, BucketRef]:
-    """The input buckets by name, except for those that this process may not open: it has no results
-    there."""
+    """The input buckets by name, except buckets that this process may not open: no result of its
+    jobs is there."""
     found = {}
     for each in spec.sources:
         with suppress(DsortError):

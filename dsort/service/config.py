@@ -1,5 +1,5 @@
 """The configuration with which ``dsort serve`` was started, one frozen value that the whole service
-reads; and what the operator allows by it in specs that come over the network."""
+reads; and the policy that it sets for specs that come over the network."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     """All settings of a service that its operator decides.
 
     ``run``: how each job is run, as for ``dsort start``; its ``root`` is the data root of the
-    service, and ``run.fetch`` and ``run.overwrite`` stay None. ``allow``: what jobs may read and
-    write besides that, as patterns of URIs: ``s3://team-*``, ``file:///data/*``; ``*`` is any text.
+    service, and ``run.fetch`` and ``run.overwrite`` stay None. ``allow``: other places that jobs
+    may read and write, as patterns of URIs: ``s3://team-*``, ``file:///data/*``; ``*`` is any text.
     ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
     ``webhook_allow_hosts``: hosts that webhooks may be on, likewise. ``reactions``: fields of
-    ``Config`` for specs that do not set them, with the names that they have there.
+    ``Config``, by their names there, for specs that do not set them.
     """
 
     run: RunOptions
@@ -132,14 +132,14 @@ _FILE: Final = "file"
 class SpecPolicy(Struct, frozen=True, kw_only=True):
     """The places that a spec may name. Checked when it is made; ``SpecError`` for invalid patterns.
 
-    ``root``: the directory that bare bucket names are under. ``allow``: what else may be read and
-    written, as patterns of URIs: ``s3://team-*``, ``s3://bucket/train``, ``https://data.example``,
-    ``file:///mnt/data``. ``*`` is any text, ``?`` one character; a wildcard in the bucket does not
-    reach beyond it, hosts have none, and what is under an allowed place is allowed, too.
-    ``ekm_allow_hosts``, ``ekm_allow_private``: where external key maps may come from; see
-    :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``: directories under the allowed
-    ones that no spec may use (where the service keeps its state). ``settings``: how stores are
-    reached.
+    ``root``: the directory that bare bucket names are under. ``allow``: other places that may be
+    read and written, as patterns of URIs: ``s3://team-*``, ``s3://bucket/train``,
+    ``https://data.example``, ``file:///mnt/data``. ``*`` is any text, ``?`` one character. A
+    wildcard in the bucket does not reach beyond it; hosts have no wildcards. All places below an
+    allowed place are allowed, too. ``ekm_allow_hosts``, ``ekm_allow_private``: where external key
+    maps may come from; see :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``:
+    directories under the allowed ones that no spec may use (where the service keeps its state).
+    ``settings``: how stores are reached.
     """
 
     root: Path

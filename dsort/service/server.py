@@ -36,9 +36,9 @@ HEAD_S_MAX = 30.0
 
 
 class HeadTimer(H11Protocol):
-    """uvicorn's HTTP/1.1, which limits what comes before a body to 64 KiB, and closes connections
-    that are idle after an answer. Here the head of a request must also be whole ``HEAD_S_MAX``
-    seconds after the connection was made, or after the first byte that follows an answer."""
+    """uvicorn's HTTP/1.1, which limits the head of a request to 64 KiB, and closes connections that
+    are idle after an answer. Here the head of a request must also be whole ``HEAD_S_MAX`` seconds
+    after the connection was made, or after the first byte that follows an answer."""
 
     _closing: asyncio.TimerHandle | None = None
 
@@ -64,7 +64,7 @@ class HeadTimer(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its event streams when it is stopped: they would never end by
+    """A server that ends its event streams when it is stopped, because they would never end by
     themselves."""
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:

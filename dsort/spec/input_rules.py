@@ -55,8 +55,8 @@ def named_extension(spec: SpecFields) -> str | None:
 
 
 def with_own_extensions(spec: SpecFields) -> tuple[Input, ...]:
-    """The inputs. Those whose names have the suffix of another container than ``input_extension``
-    get that one."""
+    """The inputs. An input whose names have the suffix of another container than
+    ``input_extension`` gets that container."""
     own: dict[int, str] = {}
     for path, name in input_names(spec):
         suffix = archive_extension(name)

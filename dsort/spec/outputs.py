@@ -41,7 +41,8 @@ Condition = Annotated[
 
 
 class Output(Part):
-    """One of several outputs: a fraction of the records, or those that a condition is true of."""
+    """One of several outputs: a fraction of the records, or the records for which a condition is
+    true."""
 
     name: SplitName = Field(
         description="What it is called: {split} of output_format, and in reports.",
@@ -107,7 +108,8 @@ def _job_id(text: str) -> str:
 
 class Amend(Part):
     """A finished job of the output bucket whose result this one amends. The new manifest lists the
-    whole result; readers that go by manifests see it as it was, or as it is."""
+    whole result. Readers that use manifests see the old result or the new one, and nothing
+    between."""
 
     job: Annotated[str, AfterValidator(_job_id)] = Field(
         json_schema_extra={"pattern": _JOB_ID},

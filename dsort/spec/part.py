@@ -45,8 +45,8 @@ class Part(BaseModel):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Pydantic's, and for fields that are missing as they are wrong, an error of its
-            own."""
+            """As pydantic's method. A field that is missing because its value was wrong raises an
+            error of its own."""
             if name in type(self).model_fields:
                 raise UnusableError(name)
             return super().__getattr__(name)
@@ -57,8 +57,8 @@ class Part(BaseModel):
 
 
 class Late(Struct, frozen=True):
-    """Marks a field whose values are of a model that is built late. ``place``: the module and the
-    name of the model; "" for the model that the field names itself."""
+    """Marks a field whose model is built late. ``place``: the module and the name of the model; ""
+    for the model that the field names itself."""
 
     place: str = ""
 
@@ -102,8 +102,8 @@ def late_part(place: str) -> Any:
 
 
 class _Later(Struct, frozen=True):
-    """Marks a field that was added after the first specs: a canonical spec leaves it out where it
-    is the default, so that digests of specs that do not use it stay the same."""
+    """Marks a field that was added after the first specs. Canonical specs leave out its default, so
+    specs that do not use it keep their digests."""
 
 
 LATER = _Later()
@@ -113,8 +113,8 @@ Rule = Callable[["SpecFields"], Iterator[SpecProblem]]
 
 
 def usable(problems: Iterable[SpecProblem]) -> Iterator[SpecProblem]:
-    """``problems``, until a field is read that is wrong already: so each mistake is reported
-    once."""
+    """``problems`` up to the first read of a field that is already wrong, so that each mistake is
+    reported once."""
     try:
         yield from problems
     except UnusableError:

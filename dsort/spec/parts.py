@@ -519,8 +519,8 @@ class SpecFields(Part):
 
     @property
     def named_output_bck(self) -> BucketRef | None:
-        """The bucket to which the job itself writes according to the spec: ``output_bck``, or, if
-        all outputs have a bucket of their own, that of the first. None: the spec sets neither."""
+        """The bucket for the files of the job itself: ``output_bck``; or the bucket of the first
+        output, if each output has one of its own. None: the spec sets neither."""
         if self.gives("output_bck"):
             return self.output_bck
         own = [each.output_bck for each in self.outputs]

@@ -122,8 +122,8 @@ container in which they are stored."""
 
 
 def carrier_extension(spec: SpecFields) -> str:
-    """The carrier of the records of ``spec``: the container of the outputs, if all have the same
-    one; that of the first, if all are of tables; else tar."""
+    """The extension of the carrier of the records of ``spec``: the container of the outputs, if
+    they have one in common; the container of the first, if all are tables; else tar."""
     targets = spec.targets
     if spec.join is None and len({each.extension for each in targets}) == 1:
         return targets[0].extension  # without loading its container: most specs are like this

@@ -1,8 +1,8 @@
 """Parses YAML with the meaning of JSON, to plain values.
 
-A bare word means the same as in JSON, or else it is text (``yes``, ``1:30``, ``2024-01-01``): a
-shard may have such a name. There are no tags and no duplicate keys; aliases and merge keys (``<<``)
-expand the document only so far.
+A bare word means the same as in JSON. If it means nothing there, it is text (``yes``, ``1:30``,
+``2024-01-01``): a shard may have such a name. There are no tags and no duplicate keys; aliases and
+merge keys (``<<``) expand the document only so far.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class _Values:
         return fields if merged is None else merged | fields
 
     def _merged(self, node: yaml.Node) -> dict[str, Any]:
-        """The fields that a merge key adds: for each field, that of the first object with it. Each
-        counts like the node of which it is a copy, wherever it comes from."""
+        """The fields that a merge key adds. If several objects have a field, the first one counts.
+        Each copy counts as much as its original."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         merged: dict[str, Any] = {}
         for source in sources:

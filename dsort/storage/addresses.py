@@ -28,8 +28,8 @@ _FORMS_HINT: Final = (
 
 
 def parse_address(uri: str) -> BucketRef:
-    """The bucket that a text outside of specs names: a URI, or a directory under the data root,
-    whose name may be any. ``SpecError`` for any other text."""
+    """The bucket that a text outside of specs names: a URI, or a directory of any name under the
+    data root. ``SpecError`` for any other text."""
     try:
         return parse_text(uri, any_directory=True)
     except BucketTextError as error:
@@ -40,8 +40,8 @@ def parse_text(text: str, *, any_directory: bool = False) -> BucketRef:
     """The bucket that ``text`` names: a URI, a directory under the data root, or ``-`` for standard
     input and output. ``BucketTextError`` if it names none.
 
-    ``any_directory``: directories may have names that specs do not allow, such as those that are
-    not UTF-8, and ``-`` is one.
+    ``any_directory``: a directory may have a name that specs do not allow, such as one that is not
+    UTF-8, or ``-``.
     """
     if text == "-" and not any_directory:
         return BucketRef(STREAM, text)

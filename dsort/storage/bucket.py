@@ -32,9 +32,9 @@ Buffer = bytes | bytearray | memoryview
 
 class ObjectInfo(Struct, frozen=True):
     """One stored object. ``etag`` changes whenever the content does. For files it consists of
-    mtime, size, inode and ctime, so that it also changes for a file that was written to and given
-    its old mtime. It then changes for new modes, owners and hard links, too, which cannot be told
-    apart from that."""
+    mtime, size, inode and ctime. So it changes for a written file even if the file gets its old
+    mtime back. It also changes for new modes, owners and hard links, because ctime does not
+    distinguish these from writes."""
 
     name: str
     size_bytes: int
@@ -190,9 +190,9 @@ class Bucket(Protocol):
         """``ObjectNotFoundError`` if there is none."""
 
     def pinned(self, info: ObjectInfo) -> ReadObject | None:
-        """The object for reads of ranges by several threads at once, each of which is a request. A
-        read raises ``ChangedInputError`` if the object is not the one of ``info`` any more. Opening
-        makes no request. None where an open object has ``random_reads``."""
+        """The object, for reads of ranges by several threads at once. Each read is a request. A
+        read raises ``ChangedInputError`` if the object differs from ``info`` by then. Opening makes
+        no request. None where an open object has ``random_reads``."""
 
     def read(self, name: str) -> bytes:
         """The content of a small object."""

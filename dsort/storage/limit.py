@@ -120,8 +120,8 @@ class StoreLimiter:
             pass
 
     def windows(self, size_bytes: int) -> Iterator[slice]:
-        """The windows in which ``size_bytes`` bytes pass, each once it may: all of them in one if
-        there is no limit."""
+        """Yield the windows in which ``size_bytes`` bytes may pass, each when its time has come.
+        Without a limit, one window has all bytes."""
         if self.bandwidth is None:
             yield slice(0, size_bytes)
             return

@@ -67,8 +67,8 @@ def address_kind(text: str) -> str:
     """The kind of the address ``text``: "" for a public one, else ``loopback``, ``private``,
     ``shared`` (carriers' NAT), ``link-local``, ``multicast``, ``unspecified`` or ``reserved``.
 
-    An IPv6 address that embeds an IPv4 address (mapped, NAT64, 6to4, Teredo, ISATAP) has the kind
-    of that address, if that is not public. ``ValueError`` if ``text`` is no address.
+    An IPv6 address may embed an IPv4 address (mapped, NAT64, 6to4, Teredo, ISATAP). If the embedded
+    address is not public, its kind counts. ``ValueError`` if ``text`` is no address.
     """
     address = ip_address(text.partition("%")[0])
     for network, kind in _KINDS:
@@ -102,9 +102,9 @@ class FetchPolicy(Struct, frozen=True):
     """What may be reached for a spec from the network. A plain value: picklable, and JSON by
     :meth:`to_json`.
 
-    ``roots``: directories (absolute, symbolic links resolved) under which files may be used: those
-    of buckets and the texts that a spec names (key maps, lists, tables). ``patterns``: the same
-    with wildcards. ``denied``: exceptions from these, which may not be used. ``own``: the job's own
+    ``roots``: directories (absolute, symbolic links resolved). Files of buckets, and texts that a
+    spec names (key maps, lists, tables), must be below one of them. ``patterns``: the same with
+    wildcards. ``denied``: exceptions from these, which may not be used. ``own``: the job's own
     files, which may be used even under ``denied`` ones. ``hosts``: web servers that texts may be
     on, as ``host``, ``host:port`` or ``host:*`` with wildcards in the host; without a port, the
     usual one of the scheme. ``allow_private``: whether loopback, private and shared addresses are
@@ -147,7 +147,8 @@ class FetchPolicy(Struct, frozen=True):
         self, inputs: Iterable[str], outputs: Iterable[str], files: Iterable[str] | None
     ) -> FetchPolicy:
         """The policy for one job, which reads the directories ``inputs``, writes to the directories
-        ``outputs``, and reads the texts ``files``, as far as this policy allows each."""
+        ``outputs``, and reads the texts ``files``. Places that this policy forbids stay
+        forbidden."""
         return replace(
             self,
             roots=tuple(filter(self.allows_path, inputs)),

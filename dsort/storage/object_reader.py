@@ -27,9 +27,9 @@ class ByteStream(Protocol):
 
 
 class PinnedObject(ClosesOnExit):
-    """See :class:`~dsort.storage.bucket.ReadObject`. Each read is a request for these bytes only,
-    which fails if the object is not the one of ``info`` any more. Opening makes no request. Any
-    number of threads may use it at once.
+    """See :class:`~dsort.storage.bucket.ReadObject`. Each read is a request for its bytes alone. It
+    fails if the object differs from ``info`` by then. Opening makes no request. Any number of
+    threads may use it at once.
 
     ``fetch(start, stop)`` returns bytes ``start:stop`` of that content (``stop`` None: to the end),
     or raises ``ChangedInputError``. A read that is cut short continues where it stopped.
@@ -109,7 +109,7 @@ class PinnedObject(ClosesOnExit):
 
 
 class ObjectReader(PinnedObject):
-    """An object that is read in order, by one request for as long as that goes well. For one thread
+    """An object that is read in order: by one request, or by several after failures. For one thread
     at a time.
 
     ``stream``: the object from its first byte on. ``pool`` returns threads for large reads.
@@ -179,8 +179,8 @@ class ObjectReader(PinnedObject):
         self._stream = self._fetch(start, stop)
 
     def _read_ranges(self, view: memoryview, offset: int) -> None:
-        """Fill ``view``, of more than ``range_bytes``, by several requests at once: the first range
-        from the stream that is open, in this thread, the others each by its own."""
+        """Fill ``view``, of more than ``range_bytes``, by several requests at once. This thread
+        reads the first range from the open stream; each other range has a request of its own."""
         count = -(-len(view) // self._range_bytes)
         step = -(-len(view) // count)
         pool, is_over = self._pool(), threading.Event()

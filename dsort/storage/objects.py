@@ -151,8 +151,8 @@ class ObjectClient(Protocol):
     def head(self, name: str) -> ObjectInfo: ...
 
     def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
-        """Bytes ``start:stop`` (``stop`` None: to the end). ``PreconditionError`` if the object is
-        not the ``pinned`` one any more, as far as the store can detect it."""
+        """Bytes ``start:stop`` (``stop`` None: to the end). ``PreconditionError`` if the store
+        notices that the object is no longer the ``pinned`` one."""
 
     def put(self, name: str, data: bytes) -> None: ...
 
@@ -249,10 +249,10 @@ class ObjectBucket:
         return self.ask(f"find {name}", partial(self._objects.head, checked(name)))
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        """Many objects are searched in a listing, as long as that is cheaper than one request for
-        each; the rest is requested one by one, several at once. If a complete listing lacks only a
-        few names, these are requested, too: otherwise an incomplete listing would make them count
-        as lost."""
+        """Many objects are searched in a listing, as long as a listing is cheaper than a request
+        for each. The rest is requested one by one, several at once. If a complete listing lacks
+        only a few names, these are requested, too: otherwise an incomplete listing would make them
+        count as lost."""
         wanted = {checked(name) for name in names}
         found: dict[str, ObjectInfo] = {}
         is_complete = False
@@ -344,9 +344,9 @@ class ObjectBucket:
         return self._write_certainly(name, data, partial(self._objects.put_over, name, data, etag))
 
     def _write_certainly(self, name: str, data: bytes, put: Callable[[], bool]) -> bool:
-        """If the reply of an earlier try was lost, the present object may be that of this call: it
-        is read back, and the result is True if it equals ``data``. So ``data`` has to identify its
-        writer."""
+        """If the reply to an earlier try was lost, that try may have stored the object. So the
+        object is read back; if it equals ``data``, the result is True. So ``data`` has to identify
+        its writer."""
         checked(name)
         self.transport.limiter.take(len(data))
         may_be_ours = False

@@ -391,8 +391,9 @@ class ObstoreBucket(ObjectBucket):
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Copy a staged object to ``name``, inside the store, and remove it.
 
-        Without ``overwrite``, an existing ``name`` is a ``StorageError``, unless it has the size of
-        the staged object and is not older: then an earlier call, which did not finish, has made it.
+        Without ``overwrite``, an existing ``name`` is a ``StorageError``. But an object with the
+        size of the staged one, which is not older, counts as made by an earlier call that did not
+        finish.
         """
         checked_token(token)
         checked(name)

@@ -65,7 +65,7 @@ class Store:
     web_address: str = ""
 
     def parse(self, scheme: str, uri: str) -> BucketRef:
-        """The bucket that ``uri``, which begins with ``scheme://`` or an alias of it, names.
+        """The bucket of ``uri``, which begins with ``scheme://``, or with an alias of it.
 
         ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it names none.
         """
@@ -76,7 +76,7 @@ class Store:
         """The bucket ``ref``; it need not exist. No request is made.
 
         Credentials are searched where the tools of the store search for them. Each request is made
-        by ``transport.call``, which tries it again where that helps, as ``ObjectBucket`` does it.
+        by ``transport.call``, as in ``ObjectBucket``, so that failed requests are tried again.
         """
         raise NotImplementedError
 

@@ -1,8 +1,7 @@
 """Counts the requests that shards take in a store, and the parts of uploads. Pure arithmetic.
 
 The requests that an S3 store bills are counted: each part of an upload is a request, and so is each
-page of a listing. Requests that are tried again are not counted, because they are not known
-beforehand.
+page of a listing. Repeated requests are not counted, because failures are not known beforehand.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
 
 
 def requests_of_doubts(count: int) -> Counter[str]:
-    """The most requests that ``count`` objects take in addition, where a store may not support
-    ``If-None-Match`` and may not check whole objects: each object is looked up before and after its
-    upload is completed; and the store is probed once."""
+    """The most requests that ``count`` objects take in addition, if the store may not support
+    ``If-None-Match`` and may not check whole objects: two lookups for each object, before and after
+    its upload is completed, and one probe of the store."""
     looks = Counter(head=2 * count)
     if count > PROBED_AFTER:
         looks.update(_PROBE)

@@ -46,8 +46,8 @@ def parted(name: str) -> tuple[str, str]:
 
 
 def input_of(name: str, inputs: Iterable[str]) -> str:
-    """The one of ``inputs`` that the shard ``name`` belongs to; "" if there is only one, without a
-    name."""
+    """The input to which the shard ``name`` belongs, one of ``inputs``; "" if there is one input
+    without a name."""
     return parted(name)[0] if any(inputs) else ""
 
 
@@ -116,8 +116,8 @@ class Routed:
         split: Callable[[str], tuple[str, str]],
         apart: str,
     ) -> None:
-        """``split`` divides a name into those of a bucket and of an object in it; ``apart`` is
-        between them."""
+        """``split`` divides a name into (bucket, object in it); ``apart`` is the text between the
+        two."""
         self.buckets = dict(buckets)
         self.main = self.buckets.get("")
         self._split = split
@@ -133,8 +133,8 @@ class Routed:
         return {name: bucket for name, bucket in self.buckets.items() if name}
 
     def route(self, name: str) -> tuple[Bucket, str]:
-        """For a name: (bucket, name of the object in it). ``ObjectNotFoundError`` for a bucket that
-        is none of these, which a manifest that another program wrote may have."""
+        """For a name: (bucket, name of the object in it). ``ObjectNotFoundError`` for any other
+        bucket: a manifest that another program wrote may name one."""
         at, inside = self._split(name)
         if at not in self.buckets:
             whose = "none of the inputs" if self.main is None else "the bucket of no output"
@@ -151,9 +151,9 @@ class Routed:
             each.create()
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """In the order of any bucket: of inputs, the objects of one name after those of another; of
-        outputs, the objects of all buckets for an empty prefix, those of the main one first, and
-        for an internal prefix of a job the objects that wait for their names in any bucket."""
+        """Each bucket has its own order. Inputs follow one another, by name. Of outputs, an empty
+        prefix lists the objects of all buckets, the main one first; an internal prefix of a job
+        lists the objects that wait for their names in any bucket."""
         if self.main is None:
             for name in sorted(self.buckets, key=lambda name: f"{name}/".encode()):
                 start = f"{name}/"

@@ -52,7 +52,8 @@ def read_json(bucket: Bucket, name: str, *, bytes_max: int) -> Any:
 
 
 def parse_as(data: bytes, what: str, kind: type[Checked]) -> Checked:
-    """The JSON in ``data`` as a ``kind``. ``StorageError`` that names ``what`` if it is none."""
+    """The JSON in ``data`` as a ``kind``. ``StorageError`` that names ``what`` if the data has
+    another form."""
     content = parse_json(data, what)
     try:
         return checked(content, kind)

@@ -43,8 +43,8 @@ def retry_policy(
 
 
 class Transport:
-    """Makes the requests of a bucket: each takes a place of ``limiter`` while it runs, and none
-    while it waits for its next try by ``policy``. Used by several threads at once.
+    """Makes the requests of a bucket. A request takes a place of ``limiter`` while it runs; while
+    it waits for its next try (``policy``), it takes none. Used by several threads at once.
 
     A request must not make another one by the same transport: with one place, it would wait for
     itself. A try whose reply was lost may have taken effect, so every request has to be repeatable.

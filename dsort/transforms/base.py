@@ -33,7 +33,7 @@ class Step(OptionGroup, frozen=True):
     """One step of a transform. Instances are small, immutable and picklable: workers receive one.
 
     The fields that are made with ``option`` are its options. Other fields, which have defaults, are
-    for what it has loaded.
+    for loaded files.
     """
 
     kind: ClassVar[str]
@@ -74,7 +74,7 @@ class Step(OptionGroup, frozen=True):
 
     @property
     def refused_for_rows(self) -> str:
-        """The part of its options that does not work on rows that stay rows; "" if all works."""
+        """The part of its options that rows of tables do not support; "" if they support all."""
         return ""
 
     @property
@@ -101,8 +101,8 @@ class Step(OptionGroup, frozen=True):
         return False
 
     def count_left(self, first: int, count: int) -> int | None:
-        """How many of ``count`` records stay, where the first has the number ``first``; None if
-        that depends on the records. Saves a pass if a later step needs positions."""
+        """How many of ``count`` records stay; the first has the number ``first``. None if that
+        depends on the records. Saves a pass if a later step needs positions."""
         return None
 
     def extension_left(self, extension: str) -> str | None:
@@ -122,8 +122,8 @@ class Step(OptionGroup, frozen=True):
         return getattr(self, self.bare) if self.bare else self.written()
 
     def digest(self) -> str:
-        """A hash (hexadecimal SHA-256) that differs for steps whose results may differ. A step that
-        runs code of the user adds that code."""
+        """A hash (hexadecimal SHA-256). Steps whose results may differ have different hashes. A
+        step that runs code of the user adds that code."""
         text = json.dumps([self.kind, self.options], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -177,8 +177,8 @@ def readings_needed(steps: Sequence[Step]) -> int:
 
 
 class InputPositions:
-    """For each of ``steps`` that needs positions: how many records of each shard reach it, and the
-    number of the first of them; as far as they were counted."""
+    """For each of ``steps`` that needs positions and was counted: how many records of each shard
+    reach it, and the number of the first of them."""
 
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self._steps = steps
@@ -213,8 +213,8 @@ class InputPositions:
             counts = known
 
     def firsts(self, shard: int) -> tuple[int, ...]:
-        """For each step that needs positions, as far as it was counted: the number of the first
-        record of a shard that reaches it."""
+        """For each step that needs positions and was counted: the number of the first record of a
+        shard that reaches it."""
         return tuple(each[shard] for each in self._firsts)
 
     def counts(self, shard: int) -> tuple[int, ...]:

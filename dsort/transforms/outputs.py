@@ -1,6 +1,6 @@
-"""Which of a job's outputs a record belongs to: by a hash of its key or content, or by expressions;
-and how often records come out: shares in whole numbers, and copies, which depend on a hash of the
-key. A lot is a random number that a record draws, here made from such a hash."""
+"""The output of each record, by a hash of its key or content, or by expressions; and the copies of
+each record: shares in whole numbers, and a rest that depends on a hash of the key. A lot is a
+random number that a record draws, here made from such a hash."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ ORDINAL_BITS: Final = 40
 
 def positions_of(shard: int | Int64s, ordinal: Int64s) -> UInt64s:
     """The position of each record in the inputs as one number, ascending in input order. ``shard``:
-    the ordinal of the shard of all records, or of each; ``ordinal``: of each record in it."""
+    the ordinal of the shard, for all records or for each; ``ordinal``: of each record in its
+    shard."""
     import numpy as np
 
     return (np.uint64(shard) << np.uint64(ORDINAL_BITS)) | ordinal.astype(np.uint64)
@@ -164,10 +165,9 @@ _SALT = "outputs"  # makes these lots independent of those of ``sample`` and of 
 class Division(Struct, frozen=True):
     """How records are distributed to the outputs ``names``; false if there is only one.
 
-    With ``fractions``: the hash of the value of ``by`` for a record (None: of its key), as a
-    fraction of all hashes, decides its output; so a record stays in its output when the data grow.
-    With ``conditions``: a record belongs to the first output whose condition (None: always) is true
-    for it.
+    With ``fractions``: a hash of the value of ``by`` for a record (None: of its key) decides its
+    output, so a record stays in its output when the data grow. With ``conditions``: a record
+    belongs to the first output whose condition (None: always) is true for it.
 
     ``exact``: the numbers of records are as near to the fractions as whole numbers can be; with
     ``classes``, this holds in each class. Then ``Borders`` decide the output of each record, by the
@@ -197,7 +197,8 @@ class Division(Struct, frozen=True):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The share of the records that each output may have, as far as it is known beforehand."""
+        """The share of the records that each output may have. With conditions, all shares are
+        equal, because no share is known beforehand."""
         return self.fractions or tuple(1 / len(self.names) for _ in self.names)
 
     def numbers(self, records: RecordTable) -> Int32s:

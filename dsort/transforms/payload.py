@@ -146,7 +146,7 @@ class PayloadStep(Step, frozen=True):
 
     @property
     def drop(self) -> tuple[str, ...]:
-        """The extensions that are left out of what it makes."""
+        """The extensions that are left out of its results."""
         return ()
 
     @property

@@ -201,7 +201,7 @@ def _check_lengths(records: RecordTable, parts: list[BytesColumn | bytes]) -> No
 
 
 def check_new_keys(records: RecordTable, new_keys: BytesColumn, owner: str) -> None:
-    """``TransformError`` for a key whose members would be read as those of another record.
+    """``TransformError`` for a key if readers would take its members for members of another record.
     ``owner``: the name of the step that makes the new keys."""
     import numpy as np
 

@@ -1,5 +1,5 @@
-"""All steps by their kind; and here those that keep or drop whole records: by an expression, a list
-of keys, a random number, or their place.
+"""All steps by their kind. This module has the steps that keep or drop whole records: by an
+expression, a list of keys, a random number, or their place.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Filter(Step, frozen=True):
 
     @property
     def members_read(self) -> tuple[str, ...]:
-        """The extensions of which the expression uses more than whether the member exists."""
+        """The extensions of members that the expression reads, without those about which it only
+        asks whether the member exists."""
         return self.expression.extensions_read
 
     @property
@@ -179,7 +180,7 @@ class DropKeys(_KeyList, frozen=True):
 
 
 class Sample(Step, frozen=True):
-    """Keeps a record if the hash of its key, as a fraction of all hashes, is below ``fraction``."""
+    """Keeps a record if the hash of its key is below ``fraction`` of the largest hash."""
 
     kind: ClassVar[str] = "sample"
     summary: ClassVar[str] = (

@@ -25,9 +25,9 @@ _SHARED: Final = "name something that several records share"
 
 
 class MemberClass(Struct, frozen=True):
-    """Classes by the content of the member with this extension, without surrounding white space; of
-    records that are nothing but JSON, by the field of that name; in tables, by the column of that
-    name, in which nulls are a class."""
+    """Classes by the content of the member with this extension, without surrounding white space. If
+    records are nothing but JSON, the field of that name decides; in tables the column, and nulls
+    are a class."""
 
     extension: str
 

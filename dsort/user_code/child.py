@@ -183,7 +183,7 @@ def _do_each(
     sink: int,
     page: mmap.mmap,
 ) -> None:
-    """The same for runners that take one record at a time; saves a µs for each."""
+    """The same for runners that take one record at a time, which saves a µs for each record."""
     answer, keeps, one = Answer(), bool(program["keeps"]), runner.one
     now, say = time.monotonic, PAGE.pack_into
     for row, (flag, sample, member) in enumerate(zip(*given, strict=False)):

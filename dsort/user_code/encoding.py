@@ -109,8 +109,8 @@ def encoded(extension: str, value: Any) -> bytes:
 
 
 def encoded_cell(column: str, value: Any) -> bytes:
-    """``value``, which contains no None, as the content of a cell of that column: a number or text
-    as it is written, everything else in JSON. ``EncodingError``."""
+    """``value``, which contains no None, as the content of a cell of that column: numbers and texts
+    as they are written, other values in JSON. ``EncodingError``."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if hasattr(value, "tolist") and hasattr(value, "dtype"):  # of NumPy

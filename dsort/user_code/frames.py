@@ -102,9 +102,9 @@ def _integers(code: str, data: bytearray | bytes, at: int, count: int) -> tuple[
 
 
 class Answer:
-    """Results of some records, as they are gathered: how many records each became, and what each of
-    these has, except for those that are the ``SAME``. ``named``: the number of each of their
-    members in the frame, or ``NEW``. ``errors``: (record, why it failed)."""
+    """Results of some records while they are gathered: how many records each one became, and the
+    members of these. Records that are the ``SAME`` have no members here. ``named``: the number of
+    each of their members in the frame, or ``NEW``. ``errors``: (record, why it failed)."""
 
     __slots__ = ("counts", "errors", "key_bytes", "members", "named", "tar", "tar_bytes")
 
@@ -136,8 +136,8 @@ def answer_pieces(answer: Answer) -> list[bytes]:
 class Results(NamedTuple):
     """The results of ``len(counts)`` records: how many records each became (or ``SAME``) in
     ``counts``. The numbers of members and the bytes of key of the new records follow each other in
-    ``members`` and ``key_bytes``. Their members are in ``tar``, except for those that are
-    ``named``. ``errors``: by record, why it failed."""
+    ``members`` and ``key_bytes``. Their members are in ``tar``, or, if they are ``named``, in the
+    given records. ``errors``: by record, why it failed."""
 
     counts: Sequence[int]
     members: Sequence[int]

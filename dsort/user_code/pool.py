@@ -1,8 +1,8 @@
 """Several processes of user code for one step: frames are sent to them, and results are returned in
 the order of the frames.
 
-The page of a process shows which record it was running when it ended; that record gets a second try
-in a process of its own, because records before it may have leaked memory.
+The page of a process shows the record during which it ended. That record gets a second try in a
+process of its own, because records before it may have leaked memory.
 """
 
 from __future__ import annotations
@@ -292,9 +292,8 @@ class CodePool:
     def _culprits(
         self, work: _Work, piece: _Piece, at: int, size: int, how: str, *, is_late: bool
     ) -> list[_Piece]:
-        """The pieces for the ``size`` records from ``at`` on, which a process was running when it
-        ended. Several records are tried one by one; a single record is tried once more, and not
-        again."""
+        """The pieces for records ``at`` to ``at + size``, during which a process ended. Several
+        records are tried one by one; a single record is tried once more, and not again."""
         if size > 1:
             return [
                 replace(piece, start=row, stop=row + 1, alone=True) for row in range(at, at + size)
@@ -312,7 +311,7 @@ def _rest(piece: _Piece, start: int, stop: int) -> list[_Piece]:
 
 
 class _Work:
-    """The frames of one run: those that remain to be done, and results that wait for their turn."""
+    """The frames of one run that are not done yet, and results that wait for their turn."""
 
     def __init__(self, frames: Iterator[Frame]) -> None:
         self._frames = frames

@@ -1,7 +1,7 @@
 """Runs a program of the user's: on the members of one record as files, or on many records as a tar.
 
-It is started without a shell, in a session of its own, and does not outlive its record: it is
-killed with its group, and so are all processes that it started, in any session.
+It is started without a shell, in a session of its own. With the end of its record it is killed,
+with its group and all processes that it started, in any session.
 """
 
 from __future__ import annotations

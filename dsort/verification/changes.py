@@ -76,8 +76,8 @@ def inputs_are_comparable(
 
 
 def classes_to_go_on(manifest: Manifest) -> dict[bytes, int] | None:
-    """The number of each class, where the result that a part was added to set these numbers; None
-    where they follow from the files of the part."""
+    """The number of each class, if the part was added to a result that had set these numbers; None
+    if the files of the part decide them."""
     if not (_goes_on(manifest.spec) and manifest.classes):
         return None
     return {name.encode(*_NAMES): number for name, number in manifest.classes.items()}

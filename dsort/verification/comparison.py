@@ -31,10 +31,9 @@ def match_records(inputs: InputTable, digests: UInt64s, order: Int64s, group: In
     """For each output record (``digests``, shape ``(n, 2)``) the row of the matching expected input
     record, or -1. No input row appears twice.
 
-    Several records may be equal to the last byte. Of equal input records, those that belong to the
-    output of the record at hand (``group``) are taken first. Equal output rows, in output order,
-    get input rows in the ``order`` in which these should be written: if any assignment is in order,
-    this one is.
+    Several records may be equal to the last byte. Of equal input records, the records of the same
+    output (``group``) are taken first. Equal output rows, in output order, get equal input rows in
+    the ``order`` in which the job should write them. If some assignment is in order, this one is.
     """
     rows = order[inputs.expected[order]]
     source = np.full(len(digests), -1, np.int64)
@@ -97,7 +96,7 @@ class Leftovers(Struct, frozen=True, eq=False):
 
 
 def sort_out(inputs: InputTable, key_hash: UInt64s, digests: UInt64s, source: Int64s) -> Leftovers:
-    """Sort the records that ``match_records`` left unmatched by what is wrong with them."""
+    """Sort the records that ``match_records`` left unmatched by their faults."""
     used = np.zeros(len(inputs), np.bool_)
     used[source[source >= 0]] = True
     lost = np.flatnonzero(inputs.expected & ~used)
@@ -329,7 +328,7 @@ class _NamedRows:
         return self._shards[int(self._rows.shard_of(first)[0])]
 
     def tell(self, rows: Int64s, kind: str, text: str | Callable[[int], str]) -> None:
-        """Report a problem for each of ``rows``. Where there is no room for more, they are only
+        """Report a problem for each of ``rows``. If there is no room for more names, they are only
         counted."""
         shown = rows[: self._findings.room]
         self.prepare(shown)
@@ -411,8 +410,8 @@ def without_last(
 
 
 def without_unmatched(inputs: InputTable, outputs: OutputTable, source: Int64s) -> InputTable:
-    """``inputs`` without some records of each output that no output record matches (``source``): as
-    many as may be left out."""
+    """``inputs`` without records that equal shards leave out: of each output, as many unmatched
+    ones as equal shards would lack. ``source``: the input row of each output row, or -1."""
     used = np.zeros(len(inputs), np.bool_)
     used[source[source >= 0]] = True
     expected = inputs.expected.copy()

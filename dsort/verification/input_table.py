@@ -1,7 +1,7 @@
-"""All records of the inputs of a verified job, as columns: which are left out, renamed, joined and
-written several times, and which output each is for.
+"""All records of the inputs of a verified job, as columns: whether each is left out, renamed,
+joined or written several times, and its output.
 
-Found again from the spec and the keys alone, by other code than that of the job."""
+All of this is computed from the spec and the keys alone, by other code than the job's."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
         return {size: frozenset(digests) for size, digests in sizes.items()}
 
     def order(self, algorithm: Algorithm) -> Int64s:
-        """The rows in the order in which they are written, as far as the inputs alone decide it;
-        else in input order."""
+        """The rows in the order of writing, if the inputs alone decide that; else in input
+        order."""
         if self.rows.are_joined:  # a joined record comes from several shards
             words = algorithm.hashes("", self.key_hash)
             return np.arange(len(self)) if words is None else stable_argsort(words)
@@ -113,8 +113,8 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
 
 
 def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
-    """The rows to leave out: those of the ``counting`` rows whose number in ``same`` an earlier row
-    has (a later one with ``keep_last``). 0 equals nothing, not even another 0."""
+    """The rows to leave out: a ``counting`` row, if an earlier one (with ``keep_last``, a later
+    one) has the same number in ``same``. 0 equals nothing, not even another 0."""
     rows = np.flatnonzero(counting & (same != 0))
     if keep_last:
         rows = rows[::-1]
@@ -137,8 +137,8 @@ def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
 def contents_of(
     shard: ShardBytes, records: FormedRecords, members: MemberTable, extensions: Sequence[str]
 ) -> UInt64s:
-    """For each record a number for its content in the members with ``extensions`` (none: in all
-    members); equal contents give equal numbers, and 0 means that it has no such member."""
+    """A number for each record, by the content of its members with ``extensions`` (none: of all
+    members). Equal contents give equal numbers; 0: it has no such member."""
     found = []
     for record in range(len(records)):
         own = {}
@@ -255,9 +255,10 @@ def join_pieces(
 
 
 def members_that_stay(conflict: str, record: Int64s, extensions: UInt64s) -> Bools:
-    """Which members stay, shape ``(m,)``, for the members of all records one after the other: where
-    a record has several with the same extension, the ``first`` or the ``last`` of them. ``record``:
-    the record of each member, ``extensions``: the hashes of the extensions, both ``(m,)``."""
+    """Whether each member stays, shape ``(m,)``, for the members of all records one after the
+    other. Of several members of a record with one extension, the ``first`` or the ``last`` stays.
+    ``record``: the record of each member, ``extensions``: the hashes of the extensions, both
+    ``(m,)``."""
     stays = np.ones(len(record), np.bool_)
     if conflict == "error":
         return stays
@@ -358,8 +359,8 @@ def dealt_out(total: int, weights: Sequence[Fraction]) -> list[int]:
 
 def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> list[list[int]]:
     """The parts of each of several ``totals``, so that their sums are the parts of the sum of all
-    totals. Each part is rounded down. The rest of a total is given to the parts that miss most; of
-    parts that miss the same, to the one that rounding down reduced most."""
+    totals. Each part is rounded down. The rest of a total goes to the parts that miss most. If
+    parts miss the same, it goes to the one that rounding down reduced most."""
     wanted = dealt_out(sum(totals), weights)
     shares = [weight / sum(weights) for weight in weights]
     parts = [[int(total * share) for share in shares] for total in totals]

@@ -376,9 +376,9 @@ class InputReader:
     def _each(
         self, inputs: Sequence[ManifestInput]
     ) -> Iterator[tuple[int, ShardBytes, FormedRecords, MemberTable]]:
-        """(ordinal, opened shard, records, members) of each input, for the passes before the one
-        that compares bytes. That one meets the error of a shard that cannot be read, and reports
-        it: here the shard has no records."""
+        """(ordinal, opened shard, records, members) of each input, for the passes before bytes are
+        compared. That one meets the error of a shard that cannot be read, and reports it: here the
+        shard has no records."""
         for ordinal, each in enumerate(inputs):
             with self._reader.open(self._bucket, each.name, self._decoding) as shard:
                 try:
@@ -390,8 +390,8 @@ class InputReader:
     # -- weights ---------------------------------------------------------------------------------
 
     def _choose_copies(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
-        """Set how often each record of each shard is written, by the spec: of those that have a
-        place in an output, and that ``deduplicate`` leaves."""
+        """Set how often each record is written, by the spec. Only records with a place in an
+        output, and that ``deduplicate`` leaves, are written."""
         hashes, placed = [_NO_HASHES], [np.zeros(0, np.bool_)]
         for ordinal, shard, records, members in self._each(inputs):
             self._note_contents(ordinal, shard, records, members)
@@ -438,8 +438,8 @@ class InputReader:
     def _note_contents(
         self, ordinal: int, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> None:
-        """Keep for each record the number by which deduplication compares it, if it compares more
-        than keys."""
+        """Keep the number by which deduplication compares each record, if it compares more than
+        keys."""
         compared = self._pipeline.compared
         if compared is None:
             return

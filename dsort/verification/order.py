@@ -1,5 +1,5 @@
-"""Checks the order of the outputs, and where shards end: sort keys may not go backwards, shuffled
-records are in place, and every shard ends where the spec sets its end.
+"""Checks the order of the outputs, and the ends of shards: no sort key is smaller than the one
+before, shuffled records are in place, and every shard ends where the spec says.
 
 All is plain and slow on purpose (a microsecond a record), without the words and partitions that a
 job sorts with.
@@ -57,7 +57,7 @@ class _Record(Struct, frozen=True):
         return records.members.names[rows[0]][int(records.key_bytes[rows[0]]) :] == b".json"
 
     def content(self, extension: str) -> bytes | None:
-        """The content of the last member whose whole extension this is; None if it has none."""
+        """The content of the last member with this whole extension; None if it has none."""
         wanted = extension.encode("utf-8", "surrogateescape")
         members, found = self.records.members, -1
         for row in self.records.rows_of(self.row):
@@ -75,8 +75,8 @@ def records_read(shard: ShardBytes, records: ShardRecords, pipeline: Pipeline) -
 
 
 class OrderSeen(Struct, frozen=True, eq=False):
-    """``ties``: records whose sort key equals that of the record before them; ``backwards``: rows
-    of records that belong before the record before them."""
+    """``ties``: records with the sort key of the record before; ``backwards``: rows of records with
+    a smaller sort key than the record before."""
 
     ties: Bools
     backwards: list[int]
@@ -357,7 +357,7 @@ def _wrong_size(
 def _too_large(
     shard: ShardFacts, following: Sequence[FirstRecord], spec: JobSpec, target: Target
 ) -> str:
-    """``following``: the next record, if there is one that can be read."""
+    """``following``: the next record, if it exists and can be read."""
     counts, size_max = target.size_counts, target.size_bytes or 0
     if shard.records == 0:
         return "has no record"

@@ -1,5 +1,5 @@
-"""The output side of a verification: what the output shards hold, whether that agrees with the
-manifest, and whether the names of the shards are those that the spec gives.
+"""The output side of a verification: reads the output shards, and compares them with the manifest,
+and their names with the spec.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def _name(names: OutputNames, group: int, number: int) -> str:
 def find_strangers(
     outputs: Iterable[str], inputs: Iterable[str], names: OutputNames, bucket: Bucket
 ) -> list[str]:
-    """Shards in the output bucket whose names fit the job's templates, but which are not the job's.
-    A program that reads all names of a template reads them, too."""
+    """Shards in the output bucket with names of the job's templates that the job did not write. A
+    program that reads all names of a template reads them, too."""
     known = {*outputs, *inputs}
     patterns: dict[str, list[str]] = {}
     for group, template in enumerate(names.templates):
@@ -161,8 +161,8 @@ class OutputReader:
         want_md5: bool,
         max_expansion: float | None,
     ) -> None:
-        """``compared``, ``forms``: for each output, what is compared of its records, and how its
-        shards are written. One of each if there is only one output."""
+        """``compared``, ``forms``: for each output, the part of its records that is compared, and
+        the form of its shards. One of each if there is only one output."""
         self._compared = compared
         self._forms = forms
         self._groups: dict[str, int] = {}
@@ -280,7 +280,7 @@ class OutputReader:
     def _shard(
         self, listed: ManifestOutput, place: Place, watch: OrderWatch, md5: dict[str, str]
     ) -> tuple[ShardRecords, Bools, MemberTable] | None:
-        """(records, which of them tie with the one before, members as stored) of one shard; None if
+        """(records, whether each ties with the one before, members as stored) of one shard; None if
         it cannot be read."""
         name = listed.name
         try:
@@ -351,8 +351,8 @@ def check_index(
     name: str,
     findings: Findings,
 ) -> None:
-    """Check that the wids index holds what the job wrote into it, and no more: all outputs, sorted
-    by name, with their checksums and sizes. ``md5``: of the shards that could be read."""
+    """Check that the wids index has all outputs of the job, sorted by name, with their checksums
+    and sizes, and nothing else. ``md5``: of the shards that could be read."""
     wanted = json.loads(
         wids_index_bytes(job_id, outputs, [md5.get(shard.name, "") for shard in outputs])
     )
@@ -406,14 +406,13 @@ def _entries_bytes(members: MemberTable, rows: slice | Sequence[int]) -> int:
 
 
 def _end_bytes(listed: ManifestOutput) -> int:
-    """The length of the end of a shard that cannot be read, as far as the manifest determines
-    it."""
+    """The length of the end of a shard that cannot be read, if the manifest determines it."""
     return container_of(listed.name).end_bytes(listed.members, 0, listed.container_bytes)
 
 
 def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) -> ShardFacts:
     """``stored``: the members as they were scanned. A container that numbers its records stores one
-    member for each record, and that may hold several members of the record."""
+    member for each record; several members of the record may be in it."""
     payload, stored_bytes = records.members.payload_bytes, stored.range_length
     last = records.rows_of(len(records) - 1) if len(records) else []
     first = records.rows_of(0) if len(records) else []

@@ -206,7 +206,7 @@ def copied(
 
 def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
     """The names and payloads of the members of a scanned shard. Changes ``shard``, too, which has
-    no headers afterwards. ``StrayMemberError`` for links, unless they are to be left out."""
+    no headers afterwards. ``StrayMemberError`` for links, unless the spec leaves them out."""
     is_link = np.isin(members.kind, (MemberKind.SYMLINK, MemberKind.HARDLINK))
     links = np.flatnonzero(is_link).tolist()
     if links and stray_members != "drop":
@@ -290,8 +290,8 @@ class RowsAgain(RowsAsTheyAre, frozen=True):
     def of(
         cls, steps: Sequence[Step], key_field: str, bucket: Bucket, shard: str, code: CodeAgain
     ) -> RowsAgain:
-        """For the rows that ``steps`` make from rows like those of ``shard``. From now on ``code``
-        receives rows as values. Raises ``InputError`` and its subclasses."""
+        """For the rows that ``steps`` make of rows with the columns of ``shard``. From now on
+        ``code`` receives rows as values. Raises ``InputError`` and its subclasses."""
         read = table_schema(bucket, shard)
         code.read_rows(cell_decoders(plain_schema(shard, read)))
         made = schema_of(made_schema(steps, key_field, schema_bytes(read)))

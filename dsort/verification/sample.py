@@ -1,5 +1,5 @@
-"""A sample of a result: the output shards that ``dsort verify --sample`` reads, and what it then
-leaves out."""
+"""A sample of a result: the output shards that ``dsort verify --sample`` reads, and the checks that
+it leaves out."""
 
 from __future__ import annotations
 

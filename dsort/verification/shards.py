@@ -130,8 +130,8 @@ class ComparedBytes(Struct, frozen=True):
     ``keyed``: also the key; a record that is only numbered gets another key where it moves.
     ``stripped``: payloads without a line feed at their end. ``defaults``: the payloads of members
     that records lack, which a conversion adds. ``mixed``: some records are converted, others are
-    not. ``apart``: the extension of a member that is not compared: in rows, the column of keys,
-    which are compared as keys."""
+    not. ``apart``: the extension of a member that is not compared. In rows, that is the column of
+    keys, which are compared as keys."""
 
     converted: bool = False
     keyed: bool = True
@@ -288,8 +288,8 @@ class ShardRecords(Struct, frozen=True, eq=False):
 
 
 def output_key_bytes(members: MemberTable) -> tuple[Int64s, Bools]:
-    """For each name in an output shard: (the length of the key in it, whether it is a stray, which
-    has no extension)."""
+    """For each name in an output shard: (the length of its key, whether it is a stray, a name
+    without extension)."""
     if members.own.key_bytes is not None:
         return members.own.key_bytes, np.zeros(len(members), np.bool_)
     split = split_names(members.names)
@@ -366,7 +366,7 @@ def _cut_as_known(
     known: KnownRecords,
     compared: ComparedBytes,
 ) -> None:
-    """Cut those runs of one key again in which a record is not one of the inputs'."""
+    """Cut a run of one key again if one of its records is not among the inputs."""
     bounds = _bounds(starts)
     doubtful = bounds[:-1][~known.has(compared.record_digests(digests, bounds))]
     doubtful = doubtful[np.isin(key_hash[doubtful], known.repeated)]
@@ -433,7 +433,7 @@ def combined(
     way: ComparedBytes,
     group: Int32s,
 ) -> ShardRecords:
-    """``one``, with the digests of ``other`` for the records whose output is compared in that
+    """``one``, with the digests of ``other`` for the records of outputs that are compared in that
     ``way``. Both have the same members. ``compared``: how each output is compared; ``group``: the
     output of each record."""
     is_other = _compared_so(compared, way, group)

@@ -144,7 +144,7 @@ def _of_all(job_id: str, reports: Sequence[VerifyReport]) -> VerifyReport:
 
 
 def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> FilesBucket:
-    """The files that the spec names, as far as they still exist."""
+    """The files that the spec names and that still exist."""
     known = classes_to_go_on(manifest)
     found = files_of(manifest.spec, bucket, options, Tally(), known_classes=known)
     try:
@@ -394,8 +394,8 @@ class _Verification:
         )
 
     def _check_input_names(self) -> None:
-        """Check that the inputs are those that the spec names, in its order, as far as possible:
-        shards may have been added since."""
+        """Check that the inputs are the shards that the spec names, in its order. Shards may have
+        been added since, so the check is as strict as that allows."""
         spec = self._manifest.spec
         if spec.reads_streams:
             return

@@ -1,7 +1,7 @@
 """The page of a job, as one JSON document and as one self-contained HTML file.
 
-The document is made from a manifest, from the report of an aborted job or of a plan, or from what a
-service knows of a job that has none of these yet.
+The document is made from a manifest, from the report of an aborted job or of a plan, or, before
+these exist, from the answers of a service.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def page_of_job(
 
 
 def html(page: Mapping[str, Any]) -> str:
-    """The page as one HTML file that loads nothing, from anywhere: style, scripts and the document
-    are in it, and its content security policy allows nothing else."""
+    """The page as one HTML file. It has its style, its scripts and the document, loads nothing from
+    elsewhere, and has a content security policy that allows nothing else."""
     style, scripts = _parts()
     policy = (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(scripts)}; "

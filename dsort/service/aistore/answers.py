@@ -418,8 +418,8 @@ def _no_times() -> Json:
 
 
 def kinds_to_name(result: Mapping[str, Any]) -> dict[str, int]:
-    """The number of names that AIStore's warnings need for each kind of reaction, for kinds of
-    which the result does not have all names."""
+    """The number of names that AIStore's warnings need for a kind of reaction, for each kind whose
+    names are not all in the result."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}
     needed = {
         kind: min(counted[kind]["count"], _WARNINGS_MAX)
@@ -434,9 +434,9 @@ def _counted_there(warnings: Iterable[str]) -> list[str]:
 
 
 def _one_each(result: Mapping[str, Any], named: Mapping[str, Sequence[str]]) -> list[str]:
-    """The warnings of a result, one for each item where AIStore has one for each: its users count
-    them. ``named``: the names of a kind, if they are known; else only the first items have
-    names."""
+    """The warnings of a result. Where AIStore has a warning for each item, so has the answer,
+    because AIStore's users count them. ``named``: the names of a kind, if they are known; else only
+    the first items have names."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}
     texts: list[str] = []
     for text in _counted_there(result.get("warnings") or ()):

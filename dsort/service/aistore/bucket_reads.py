@@ -1,7 +1,7 @@
 """``GET`` and ``HEAD`` of ``/v1/buckets``: buckets, and the objects in them.
 
-The messages are those of AIStore's clients: an action in a JSON body, even where the method is GET;
-without a body, a list. AIStore's Go clients and its SDK request MessagePack.
+The messages are those of AIStore's clients: an action in a JSON body, even with the method GET. A
+request without a body asks for a list. AIStore's Go clients and its SDK request MessagePack.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def _add_buckets(routes: APIRouter, service: Service) -> None:
         summary="List buckets",
     )
     async def list_buckets(request: Request, identity: Caller, provider: Provider = "") -> Response:
-        """The buckets that the token may read: directories in the data root, and what the operator
-        has allowed by its whole name. Those of a store that a pattern allows are not asked for."""
+        """The buckets that the token may read: directories in the data root, and buckets that the
+        operator has allowed by their whole names. Those of a store that a pattern allows are not
+        asked for."""
         message = await action_message(request, "list")
         root = service.config.run.root.resolve()
         uris = await run_in_threadpool(
@@ -304,7 +305,7 @@ def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
 
 
 def _row(entry: Entry, asked: _Asked) -> dict[str, str | int]:
-    """An entry with those of the requested properties that are known, by AIStore's names."""
+    """An entry with the known ones of the requested properties, by AIStore's names."""
     row: dict[str, str | int] = {"name": encodable(entry.name), "flags": _FLAGS[entry.kind]}
     if asked.has_sizes and entry.size_bytes:
         row["size"] = entry.size_bytes

@@ -61,9 +61,9 @@ _RANGE_SIGNS: Final = "{}@%"
 
 
 class RemovalAsked(Struct, frozen=True):
-    """The objects to remove: ``names``, or those that ``template`` stands for. Without a range the
-    template is a prefix; an empty one means all objects that are not hidden. ``flat``: False leaves
-    out objects below a ``/`` behind the prefix."""
+    """The objects to remove: ``names``, or the names of ``template``. Without a range the template
+    is a prefix; an empty one means all objects that are not hidden. ``flat``: False leaves out
+    objects below a ``/`` behind the prefix."""
 
     names: Sequence[str] = ()
     template: str = ""
@@ -186,10 +186,9 @@ def _action(*names: str) -> dict[str, Any]:
 
 
 def _remove_objects(bucket: Bucket, uri: str, database: Database, asked: RemovalAsked) -> int:
-    """Remove those of the objects that exist; returns their number. Either all names pass the
-    checks, or no object is removed. ``SpecError`` for more than
-    ``REMOVED_MAX`` and for names that requests may not change, ``ConflictError`` for objects that a
-    running job needs, ``StorageError``."""
+    """Remove the objects that exist; return their number. Either all names pass the checks, or no
+    object is removed. ``SpecError`` for more than ``REMOVED_MAX`` and for names that requests may
+    not change, ``ConflictError`` for objects that a running job needs, ``StorageError``."""
     names = [*islice(_names(bucket, asked), REMOVED_MAX + 1)]
     if len(names) > REMOVED_MAX:
         hint = "remove them in several requests, or the bucket with all that is in it"
@@ -252,9 +251,8 @@ def _create_bucket(place: ObjectPlace) -> None:
 
 def _remove_bucket(place: ObjectPlace, database: Database) -> None:
     """Remove the directory ``place`` with everything in it, as AIStore's ``destroy-bck`` does.
-    ``ConflictError`` if a job uses it,
-    ``ForbiddenError`` outside the data root and where the service keeps files of its own in it,
-    ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
+    ``ConflictError`` if a job uses it, ``ForbiddenError`` outside the data root or if the service
+    has files of its own in it, ``NotSupportedError`` in a store, ``ObjectNotFoundError``."""
     _refuse_store(place)
     directory = Path(parse_address(place.uri).path)
     root = Path(os.path.realpath(place.asking.config.run.root))

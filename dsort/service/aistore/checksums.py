@@ -71,8 +71,8 @@ class Checksum:
 
 
 def content_checksum(opened: ReadObject) -> str | None:
-    """The checksum of an object, which is read for it; None for an object that is too large for
-    that or that would be fetched twice. ``StorageError``."""
+    """The checksum of an object, for which the object is read; None if the object is too large, or
+    would be fetched twice. ``StorageError``."""
     size_bytes = opened.info.size_bytes
     if size_bytes > READ_BYTES_MAX or not opened.rereads_cheaply:
         return None

@@ -1,8 +1,8 @@
 """External key maps that AIStore's Python SDK stores beside the inputs of a job before its start.
 
 The SDK writes the key map as the object ``ekm-file.json`` into the input bucket, and puts its URL
-into the spec. This service stores no such object: it holds the key map in memory for the start that
-follows, where the key map becomes the spec's own ``ekm``.
+into the spec. This service stores no such object. It holds the key map in memory until the job is
+started; then the key map becomes the field ``ekm`` of the spec.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ class HeldKeyMaps:
         self._held: OrderedDict[Place, tuple[float, bytes]] = OrderedDict()
 
     def put(self, owner: str, bucket: str, data: bytes) -> None:
-        """Hold ``data``. Key maps that are too old are dropped, and the oldest if there are too
-        many."""
+        """Hold ``data``. Old key maps are dropped; if there are too many, so is the oldest one."""
         with self._lock:
             self._held.pop((owner, bucket), None)
             self._held[owner, bucket] = (self._clock(), data)
@@ -65,9 +64,8 @@ class HeldKeyMaps:
 def with_key_map(
     spec: Mapping[str, Any], held: HeldKeyMaps, *, owner: str, address: str
 ) -> dict[str, Any]:
-    """``spec`` with the key map that its ``ekm_file`` refers to, if that is a URL of this service
-    (``address``: host and port as the client uses them). ``SpecError`` if the key map is not
-    held."""
+    """``spec`` with the key map of its ``ekm_file``, if that is a URL of this service (``address``:
+    host and port as the client uses them). ``SpecError`` if the key map is not held."""
     url = spec.get("ekm_file")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return dict(spec)

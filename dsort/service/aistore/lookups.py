@@ -35,7 +35,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def find_job(service: Service, identity: Identity, uuid: str) -> JobRow | None:
-    """The job with this id, AIStore's or ours; None if there is none that the token may see."""
+    """The job with this id, AIStore's or ours; None if the token may see no such job."""
     row = service.store.get(own_id(uuid)) if _ID.fullmatch(uuid) else None
     return row if row is not None and identity.may_see(row) else None
 
@@ -72,8 +72,8 @@ def refuse_absent(service: Service, new: JobRow) -> None:
 
 
 def names_of_reactions(service: Service, row: JobRow) -> dict[str, list[str]]:
-    """Names by kind of reaction, if AIStore's warnings need more of them than the row has: from the
-    file that the job has written beside its manifest. Empty if that file is gone."""
+    """Names by kind of reaction, from the file that the job has written beside its manifest, if
+    AIStore's warnings need more names than the row has. Empty if that file is gone."""
     found: dict[str, list[str]] = {}
     with suppress(DsortError, RecursionError, *NOT_READ):
         needed = kinds_to_name(row.result or {})

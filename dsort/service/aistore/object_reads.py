@@ -114,9 +114,9 @@ def _add_get(routes: APIRouter, reads: _Reads) -> None:
         if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
         if_none_match: Annotated[str | None, Header(description="ETags that are known.")] = None,
     ) -> Response:
-        """The bytes of an object, or a range of them. With `transform` a shard as that transform
-        makes it: what `dsort transform` would write, byte for byte; it comes whole. The token has
-        to be for the bucket as an input."""
+        """The bytes of an object, or a range of them. With `transform`, the shard that this
+        transform makes, byte for byte as `dsort transform` would write it, and always whole. The
+        token has to be for the bucket as an input."""
         place = object_place(reads.service, request, identity, provider)
         use = _use(identity, transform, etl_name)
         known = [tag.strip() for tag in (if_none_match or "").split(",")]

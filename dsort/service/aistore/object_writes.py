@@ -1,7 +1,7 @@
 """``PUT`` and ``DELETE`` of ``/v1/objects/BUCKET/NAME``: objects that requests write and remove.
 
-Submitters may use them in buckets that their tokens allow as outputs: those in which their jobs
-could do the same. An object gets its name once all of its bytes have arrived.
+Submitters may use them in buckets that their tokens allow as outputs, because their jobs could do
+the same there. An object gets its name once all of its bytes have arrived.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _add_put(routes: APIRouter, service: Service) -> None:
         ais_checksum_value: Annotated[str, Header(description="In hexadecimal.")] = "",
         part: Annotated[str, Query(max_length=10, include_in_schema=False)] = "",
     ) -> Response:
-        """Store the body as an object, in place of the one that there is. The name appears once all
+        """Store the body as an object. An existing object is replaced. The name appears once all
         bytes are stored. The token has to be for the bucket as an output, and the bucket has to be
         there. An object that a running job writes or reads is not replaced."""
         place = object_place(service, request, identity, provider, writes=True)
@@ -237,8 +237,8 @@ async def write_object(
 ) -> int:
     """Store ``body`` as the object ``name``; returns its number of bytes. ``size_bytes``: the
     announced number. Returns once the object survives a power cut. ``SpecError`` if the number of
-    bytes or the checksum differs; ``NamesTakenError`` without ``overwrite`` if there is such an
-    object; ``StorageError``."""
+    bytes or the checksum differs; without ``overwrite``, ``NamesTakenError`` if the object exists;
+    ``StorageError``."""
     pieces = _Pieces(body, size_bytes, checksum)
     first = await pieces.next(SMALL_BYTES_MAX + 1)
     if len(first) > SMALL_BYTES_MAX:

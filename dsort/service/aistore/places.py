@@ -44,8 +44,8 @@ Provider = Annotated[
 
 
 class ObjectRoute(APIRoute):
-    """A route whose errors also have their text as ``message``, which AIStore's command line reads;
-    for HEAD it is in a header."""
+    """A route whose errors also have their text as ``message``, for AIStore's command line. Answers
+    to HEAD have it in a header."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with errors turned into answers."""
@@ -69,8 +69,8 @@ class ObjectRoute(APIRoute):
 
 
 async def _drain(request: Request) -> None:
-    """Read the rest of a body, if it is not long and comes soon: a client that is still sending
-    does not read the answer. ``RuntimeError``: the body was read before."""
+    """Read the rest of a body, if it is short and comes soon: a client that still sends does not
+    read the answer. ``RuntimeError``: the body was read before."""
     count = 0
     with suppress(ClientDisconnect, RuntimeError, TimeoutError):
         async with asyncio.timeout(limits.REST_S_MAX):
@@ -83,8 +83,8 @@ async def _drain(request: Request) -> None:
 def object_place(
     service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
 ) -> ObjectPlace:
-    """The object that a request names; errors as for ``places.object_of_path``, and those of a
-    place that requests do not write to."""
+    """The object that a request names. Errors as for ``places.object_of_path``; also for a place to
+    which requests must not write."""
     asking = _asking(service, request, identity, provider, writes)
     place = object_of_path(sent_path(request).removeprefix(_OBJECTS), asking)
     if writes:
@@ -96,8 +96,8 @@ def object_place(
 def bucket_place(
     service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
 ) -> ObjectPlace:
-    """The bucket that a request names; errors as for ``places.bucket_of_path``, and those of a
-    place that requests do not write to or list."""
+    """The bucket that a request names. Errors as for ``places.bucket_of_path``; also for a place
+    that requests must not write to or list."""
     asking = _asking(service, request, identity, provider, writes)
     place = bucket_of_path(sent_path(request).removeprefix(_BUCKETS), asking)
     if writes:

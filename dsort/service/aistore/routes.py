@@ -233,7 +233,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         summary="Abort a dSort job as AIStore does",
     )
     def abort_sort(request: Request, identity: Submitting, uuid: Annotated[str, _UUID]) -> Response:
-        """Stop the job. One that has ended stays as it is, which is no error."""
+        """Stop the job. A job that has ended stays as it is, which is no error."""
         stop_job(service, request, identity, uuid)
         return Response(status_code=200)
 

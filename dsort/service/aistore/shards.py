@@ -1,7 +1,7 @@
 """Shards that are transformed while they are read, and files of shards by their paths.
 
-Each request is one order for the process of shards. A transformed shard is a job of one shard: the
-result is what ``dsort transform`` would have written, byte for byte.
+Each request is one order for the process of shards. A transformed shard is a job of one shard, with
+the same bytes as ``dsort transform`` writes.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ async def listed_members(service: Service, place: ObjectPlace, gone: Gone) -> li
 async def read_member(
     service: Service, place: ObjectPlace, path: str | None, gone: Gone
 ) -> tuple[MadeFile, ExitStack]:
-    """The file ``path`` in a shard, or for None the list of its files, and what to close once it is
-    sent. Errors as for ``listed_members``."""
+    """(the file ``path`` in a shard, or for None the list of its files; the object to close once it
+    is sent). Errors as for ``listed_members``."""
     if not has_members(place.name):
         raise SpecError([SpecProblem("name", "is not that of a tar or a zip")])
     order = {"look": "list"} if path is None else {"look": "member", "member": path}
@@ -106,8 +106,8 @@ class InlineTransforms:
     async def run(
         self, inline: InlineSpec, place: ObjectPlace, size_bytes: int, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
-        """The transformed shard, and what to close once it is sent. The shard is complete before
-        its first byte is sent, so that no client gets one that ends too soon.
+        """(the transformed shard, the object to close once it is sent). The shard is complete
+        before its first byte is sent, so that no client gets one that ends too soon.
         ``ShardProblemError``, ``DsortError`` if it could not be made."""
         if size_bytes > INLINE_BYTES_MAX:
             raise TooLargeError(

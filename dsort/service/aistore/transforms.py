@@ -95,7 +95,7 @@ class TransformList(Model):
 
 
 class ChangedRecord(Model):
-    """A record, and what a transform makes of it."""
+    """A record, and the records that a transform makes of it."""
 
     before: ShownRecord
     after: list[ShownRecord] = Field(description="Empty: the transform drops it.")
@@ -392,8 +392,8 @@ def _add_changed(routes: APIRouter, looks: Looks, inline: InlineTransforms) -> N
             Query(max_length=80, description="`resize@3`, or `resize` for the newest version."),
         ],
     ) -> Response:
-        """A record as it is, and what a named transform makes of it: a job of this record alone,
-        which writes nothing to any bucket. For submitters."""
+        """A record as it is, and the records that a named transform makes of it, in a job of this
+        record alone, which writes nothing to any bucket. For submitters."""
         place = looks.shard(request, identity, b"/v1/changed/")
         require(SUBMITTER)(identity)
         made = await run_in_threadpool(inline.spec, place, transform)

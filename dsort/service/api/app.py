@@ -211,8 +211,8 @@ def is_loopback(host: str) -> bool:
 
 
 class Refusals:
-    """ASGI middleware: passes on requests that do not come from a browser, or that come from our
-    own pages; whose path has no line break, and whose query is UTF-8 without NUL.
+    """ASGI middleware: refuses requests of a browser that come from pages of others, paths with a
+    line break, and queries that are not UTF-8 or have a NUL.
 
     Otherwise, if the service needs no token, any page could make the user's browser send commands
     to it, also under a name that an attacker's DNS points to it.
@@ -304,8 +304,8 @@ def is_bad_text(error: SQLAlchemyError) -> bool:
 
 
 def is_database_away(error: SQLAlchemyError) -> bool:
-    """Whether the transaction may succeed if it is tried again: no connection, none free, a lock
-    that was waited for too long, a transaction that broke in the middle."""
+    """Whether the transaction may succeed in another try: after no connection, no free one, a lock
+    that took too long, or a transaction that broke in the middle."""
     if isinstance(error, PoolTimeoutError | PendingRollbackError):
         return True
     if not isinstance(error, DBAPIError):

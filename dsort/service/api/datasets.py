@@ -1,5 +1,5 @@
-"""``/v1/listings``, ``/v1/shards``, ``/v1/records``, ``/v1/samples`` and ``/v1/members``: which
-buckets there are, and what is in them. A caller who may read an object may inspect its content.
+"""``/v1/listings``, ``/v1/shards``, ``/v1/records``, ``/v1/samples`` and ``/v1/members``: the
+buckets, and their content. A caller who may read an object may inspect its content.
 
 No content of a shard is sent in a form that a browser would show: answers are JSON, or bytes to be
 saved.
@@ -149,8 +149,9 @@ def _add_listings(routes: APIRouter, looks: Looks) -> None:
         summary="List buckets",
     )
     def list_buckets(identity: Caller) -> BucketList:
-        """The buckets that the token may read: directories in the data root, and what the operator
-        has allowed by its whole name. Those of a store that a pattern allows are not asked for."""
+        """The buckets that the token may read: directories in the data root, and buckets that the
+        operator has allowed by their whole names. Those of a store that a pattern allows are not
+        asked for."""
         uris = known_buckets(identity, service.config, service.submitter.policy)
         root = service.config.run.root.resolve()
         return validated(BucketList, {"buckets": [name_in_specs(uri, root) for uri in uris]})

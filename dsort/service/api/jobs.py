@@ -327,7 +327,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         ] = "",
     ) -> JobOut:
         """A queued job is stopped at once; a running one ends within seconds and leaves nothing
-        half done. One that has ended stays as it is."""
+        half done. A job that has ended stays as it is."""
         after = service.store.ask_stop(row.job_id, reason)
         note(request, identity.name, "job.stop", row.job_id, reason=reason)
         service.dispatcher.wake()
@@ -344,8 +344,8 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     def resume_job(
         row: OwnJob, request: Request, response: Response, identity: Submitting
     ) -> JobOut:
-        """Put a failed or stopped job into the queue again: the same job, the same bytes; what is
-        left of it is used."""
+        """Put a failed or stopped job into the queue again. It is the same job with the same bytes,
+        and uses its finished work."""
         # Permissions may have changed since it was submitted: this refuses the job then.
         service.submitter.job_of(row.spec, identity)
         after = service.store.requeue(row.job_id)

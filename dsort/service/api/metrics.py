@@ -178,8 +178,8 @@ class Metrics:
     # -- scraping ------------------------------------------------------------------------------
 
     def text(self, caller: Identity = ANYONE) -> bytes:
-        """All metrics in Prometheus' text format; of running jobs only those that ``caller`` may
-        see."""
+        """All metrics in Prometheus' text format; of running jobs, only the jobs that ``caller``
+        may see."""
         now = CollectorRegistry()
         now.register(_Now(self._store, self._replica, caller))
         return generate_latest(self._registry) + generate_latest(now)
@@ -337,9 +337,9 @@ def router(service: Service) -> APIRouter:
     )
     def metrics(caller: Identity = Depends(who)) -> Response:
         """For Prometheus: jobs by state, time in the queue, bytes and records by phase, seconds of
-        phases, retries, warnings, requests; and of each job that runs here, and that the token may
-        see, the same while it runs, with its progress and rate. Needs a token, unless the service
-        was started with `--metrics-open`."""
+        phases, retries, warnings, requests. For each job that runs here and that the token may see:
+        the same, with progress and rate, while it runs. Needs a token, unless the service was
+        started with `--metrics-open`."""
         return Response(service.metrics.text(caller), media_type=TEXT_FORMAT)
 
     return routes

@@ -132,8 +132,8 @@ def router(service: Service) -> APIRouter:
         after: Annotated[int, Query(ge=0, lt=2**63, description=_AFTER)] = 0,
     ) -> Response:
         """A line for each thing that happened, as text; progress is left out. The header
-        `Dsort-Last-Event` has the number of the last event: what comes after it is asked for with
-        `after`."""
+        `Dsort-Last-Event` has the number of the last event: with this number as `after`, a request
+        gets the events behind it."""
         lines, last = _log_lines(service, row.job_id, after)
         return TextAnswer("".join(lines), headers={"Dsort-Last-Event": str(last)})
 
@@ -292,9 +292,9 @@ def _add_events(routes: APIRouter, service: Service) -> None:
         after: Annotated[int | None, Query(ge=0, lt=2**63, description=_AFTER)] = None,
         last_event_id: Annotated[str | None, Header(description=_AFTER)] = None,
     ) -> AsyncIterator[ServerSentEvent]:
-        """Server-sent events, first those that there were, then each as it happens: `state`,
-        `started`, `phase`, `progress`, `warning`, `log`; and `end` once the job is over. The `id`
-        of an event, given as `Last-Event-ID`, goes on behind it.
+        """Server-sent events, first the past ones, then each as it happens: `state`, `started`,
+        `phase`, `progress`, `warning`, `log`; and `end` once the job is over. The `id` of an event,
+        given as `Last-Event-ID`, goes on behind it.
         """
         behind = after or 0
         if last_event_id is not None and _NUMBER.fullmatch(last_event_id):
@@ -355,9 +355,8 @@ async def _stream(
 
 
 class _Asked:
-    """The events of a subscriber. Every ``LOOK_S`` seconds it checks that the subscriber may still
-    have them, and has the rows read again: the feed may have missed an event whose commit took
-    long."""
+    """The events of a subscriber. Every ``LOOK_S`` seconds it checks the rights of the subscriber
+    again, and has the rows read again: the feed may have missed an event whose commit took long."""
 
     def __init__(self, may_go_on: Callable[[], bool]) -> None:
         self._may_go_on = may_go_on

@@ -370,7 +370,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         "/{name}/pause", response_model=ScheduleView, responses=changed, summary="Pause a schedule"
     )
     def pause_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> ScheduleView:
-        """It is not due any more, until it is resumed. Jobs that it has made go on."""
+        """Until it is resumed, it is never due. Jobs that it has made go on."""
         after = service.schedules.pause(row.name)
         note(request, identity.name, "schedule.pause", row.name)
         return _shown(service, after, identity)
@@ -382,7 +382,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         summary="Resume a schedule",
     )
     def resume_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> ScheduleView:
-        """Its `catch_up` says what is made up of the due times that it missed."""
+        """Its `catch_up` decides about due times that it missed."""
         after = service.schedules.resume(row.name)
         note(request, identity.name, "schedule.resume", row.name)
         return _shown(service, after, identity)

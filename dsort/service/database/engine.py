@@ -40,8 +40,8 @@ IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks bl
 
 
 def stored_value(text: str | bytes) -> Any:
-    """The value of a JSON column, in a form that can be sent: without lone surrogates, NaN, or more
-    levels than readers follow, even if another program wrote the text."""
+    """The value of a JSON column, in a form that can be sent even if another program wrote the
+    text: without lone surrogates, NaN, or more levels than readers follow."""
     try:
         return pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -64,8 +64,8 @@ class Database(ClosesOnExit):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection for queries. Under SQLite all queries see one state of the database, under
-        PostgreSQL each query sees what has been committed when it begins."""
+        """A connection for queries. Under SQLite all queries see one state of the database; under
+        PostgreSQL each query sees all commits from before it begins."""
         with self._connected() as connection:
             yield connection
 

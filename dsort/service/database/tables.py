@@ -38,7 +38,7 @@ from dsort.storage.addresses import parse_address
 class AnyText(TypeDecorator[str]):
     """A column of text of at most ``length`` characters; None: of any length.
 
-    Any text can be stored, so that the end of a job always can: a file name in an error may hold
+    Any text can be stored, so that the end of every job can be: a file name in an error may hold
     bytes that are not UTF-8, and PostgreSQL has no NUL. Both are stored as escapes. Requests with
     such text are refused earlier."""
 
@@ -305,8 +305,8 @@ LINE_END = "\n"
 
 
 def joined_uris(uris: Sequence[str]) -> str:
-    """All of ``uris``, without duplicates. Line ends are encoded, and if there are several URIs
-    also all characters that cannot be printed."""
+    """All of ``uris``, without duplicates. Line ends are encoded; with several URIs, so are all
+    characters that cannot be printed."""
     return LINE_END.join(dict.fromkeys(_line(uri, alone=len(uris) == 1) for uri in uris))
 
 

@@ -105,8 +105,9 @@ class JobAttempt(Struct, frozen=True):
                     raise
 
     def _fence(self, bucket: Bucket) -> None:
-        """Take the lease from earlier attempts, and release it. One that renews it lives, was cut
-        off from the database, and may even finish the job: it is waited for."""
+        """Take the lease from earlier attempts, and release it. If an earlier attempt still renews
+        the lease, it was cut off from the database, and may even finish the job. So this attempt
+        waits for it."""
         job_id, is_logged = self.row.job_id, False
         with contextlib.suppress(ObjectNotFoundError):  # not even the bucket exists
             while read_hold(bucket, job_id).standing in (Standing.LIVE, Standing.LAPSED):
@@ -124,8 +125,8 @@ class JobAttempt(Struct, frozen=True):
                         self.stop.pause(LOOK_S)
 
     def _leave(self, why: str) -> None:
-        """``JobStoppedError`` if this process is to leave the job: it does not wait until a lease
-        is settled whose clock is another one."""
+        """``JobStoppedError`` if this process has to leave the job: then it does not watch a lease
+        whose clock differs."""
         if not self.stop.discards:
             self.stop.raise_if_requested()
 

@@ -148,8 +148,8 @@ class Dispatcher(TurnThread):
 
     def _hand_over(self) -> int:
         """End the processes of this replica's jobs; returns the number of jobs that are handed
-        over. A process that receives SIGTERM puts its job into the queue and releases its lease;
-        where it has no time for that, the job is put there here, and its lease lapses."""
+        over. A process that receives SIGTERM puts its job into the queue and releases its lease. If
+        it has no time for that, the dispatcher puts the job there, and the lease lapses."""
         try:
             rows = [row for row in self._store.running() if self._is_here(row)]
         except DATABASE_AWAY as error:

@@ -61,7 +61,7 @@ class JobEnvironment(ServiceConfig, frozen=True, kw_only=True):
 
     def options(self) -> RunOptions:
         """The options with which the engine runs the job: ``run``, and the places that its spec may
-        use. To be called in the job's process, so that links are followed as they are then."""
+        use. Called in the job's process, so that links are followed as they are at that time."""
         return replace(self.run, fetch=policy_of(self).fetch_policy())
 
     def open_alone(self, ref: BucketRef) -> Bucket:
@@ -104,8 +104,8 @@ def interpreter() -> list[str]:
 
 
 def policy_of_job(policy: FetchPolicy, row: JobRow) -> FetchPolicy:
-    """The service's ``policy`` for one job: of directories and files, only those that tokens were
-    checked against when the job was submitted. Links that lead out of them are never followed."""
+    """The service's ``policy`` for one job. It allows only the directories and files for which the
+    token was checked when the job was submitted. Links that lead out of them are never followed."""
     files = None if row.file_uris is None else paths_of(row.file_uris)
     return policy.of_job(
         paths_of(split_uris(row.input_uri)), paths_of(split_uris(row.output_uri)), files

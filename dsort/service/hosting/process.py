@@ -1,5 +1,5 @@
-"""Processes of jobs: started so that they outlive the service, watched, and the reasons of their
-deaths; and their logs, a file for each attempt, on the machine that it ran on."""
+"""Processes of jobs: how they are started, so that they outlive the service, and watched; the
+reasons of their deaths; and their logs, a file for each attempt on its machine."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ class ExitReason(Struct, frozen=True):
 class Watch:
     """Finds the dead among the attempts that this service has not started.
 
-    The attempts of this replica, which an earlier service started, are judged by their processes;
-    those of other replicas by their heartbeats alone. The time without a heartbeat is measured
+    Attempts of this replica, which an earlier service started, are judged by their processes;
+    attempts of other replicas by their heartbeats alone. The time without a heartbeat is measured
     here, from when the previous one was first seen: clocks of two machines are not compared.
     """
 
@@ -163,8 +163,7 @@ class Watch:
         self._seen.clear()
 
     def deaths(self, rows: Iterable[JobRow]) -> dict[AttemptKey, ExitReason]:
-        """The exit reasons of those that are dead among ``rows``, which are all attempts to
-        watch."""
+        """The exit reasons of the dead attempts among ``rows``, which are all attempts to watch."""
         seen, now_s = self._seen, self._clock()
         self._seen = {}
         found: dict[AttemptKey, ExitReason] = {}
@@ -241,9 +240,9 @@ def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
 def log_event(path: Path) -> dict[str, str] | None:
     """The end of a log as the data of an event, for all who may see the job; None if it is empty.
 
-    ``text``: without tracebacks, which stay in the file for those who run the service. ``levels``:
-    a letter for each of its lines, as ``LineFormatter`` writes it, or ``-`` for a line that was not
-    logged.
+    ``text``: without tracebacks, which stay in the file for the operators of the service.
+    ``levels``: a letter for each of its lines, as ``LineFormatter`` writes it, or ``-`` for a line
+    that was not logged.
     """
     text = without_tracebacks(tail(path))
     return {"text": text, "levels": "".join(map(_level, text.splitlines()))} if text else None

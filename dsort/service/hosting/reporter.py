@@ -197,7 +197,7 @@ class Reporter(ClosesOnExit):
             )
 
     def _put_back(self, latest: ProgressUpdate) -> None:
-        """Keep what could not be reported, except for progress within a phase."""
+        """Keep the events that could not be reported, except progress within a phase."""
         last = len(latest.events) - 1
         kept = [
             event for at, event in enumerate(latest.events) if event[1] != "progress" or at == last

@@ -2,5 +2,5 @@
 
 Read ``states`` first, then ``changes``. This package takes checked specs and the reports of job
 processes, keeps the rows of jobs, and decides which job runs next (``queue``). Each change is one
-short transaction that names the attempt that it is made for.
+short transaction that names its attempt.
 """

@@ -1,7 +1,7 @@
 """Changes of a job's row: one statement for all of them.
 
-The statement names the state and the attempt that it is made for, so it has no effect once another
-attempt has begun or the job has ended. The state itself comes from ``states.transition``.
+The statement names the state and the attempt for which it was made, so it has no effect once
+another attempt has begun or the job has ended. The state itself comes from ``states.transition``.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def release(database: Database, job_id: str, attempt: int, *, now_s: float, reas
 
 
 def hand_over(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
-    """Put a job whose process was ordered to leave it back into the queue: the next process resumes
-    it, or cleans up if its stop was requested."""
+    """Put a job back into the queue because its process had to leave it. The next process resumes
+    the job, or cleans up if its stop was requested."""
     with database.writing() as connection:
         job = Attempt(job_id, attempt)
         return change(connection, job, "put_back", NO_PROCESS, now_s=now_s, reason=reason)
@@ -386,8 +386,8 @@ _lock = threading.Lock()
 
 
 def conflict_of(ours: Claims | None, theirs: Claims | None) -> str | None:
-    """A template of ``ours`` that may make the same name as one of ``theirs``; None if there is
-    none. Texts that are not templates cause no conflict here: the engine refuses them."""
+    """A template of ``ours`` that may make the same name as a template of ``theirs``; None if no
+    template may. Texts that are not templates cause no conflict here: the engine refuses them."""
     if not ours or not theirs:
         return None
     pair = _pair(ours, theirs)

@@ -49,7 +49,7 @@ _HINTS: Final[Mapping[Event, str]] = {"resumed": "only a failed or stopped job c
 
 
 class Standing(Protocol):
-    """A job as it is, or as the caller takes it to be."""
+    """The state of a job, as it is or as the caller believes."""
 
     @property
     def job_id(self) -> str: ...

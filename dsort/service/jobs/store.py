@@ -208,7 +208,7 @@ class JobStore:
         return found[0] if found else None
 
     def list(self, wanted: JobFilter, *, limit: int = 50, before: int | None = None) -> JobPageOf:
-        """The newest ``limit`` jobs that fit, of those with a number below ``before``."""
+        """The newest ``limit`` jobs that fit and have a number below ``before``."""
         query = select(*_SMALL).order_by(jobs.c.number.desc()).limit(limit + 1)
         for condition in _conditions(wanted):
             query = query.where(condition)
@@ -244,8 +244,8 @@ class JobStore:
         return place if place <= POSITIONS_MAX else None
 
     def positions(self, numbers: Iterable[int]) -> dict[int, int]:
-        """The places in the queue, from 1, of those jobs that are among the first thousand, in the
-        order in which they start if all jobs take equally long."""
+        """The places in the queue, from 1, of the jobs among the first thousand. Jobs start in this
+        order if all take equally long."""
         wanted = set(numbers)
         if not wanted:
             return {}
@@ -286,10 +286,10 @@ class JobStore:
             return connection.execute(select(func.max(events.c.number))).scalar_one() or 0
 
     def ask_stop(self, job_id: str, reason: str = "", *, as_failure: bool = False) -> JobRow:
-        """Stop a queued job at once; request the stop of a running job, and of one that was put
+        """Stop a queued job at once. Request the stop of a running job, and of a job that was put
         back with work in its bucket: its next process cleans up. An ended job stays unchanged.
-        ``as_failure``: the stop counts as a failure, so the job's ``on_failure`` is
-        called. ``NotFoundError``."""
+        ``as_failure``: the stop counts as a failure, so the job's ``on_failure`` is called.
+        ``NotFoundError``."""
         with self._database.writing() as connection:
             row, now_s = _locked(connection, job_id), self._clock()
             asked: dict[str, Any] = {
@@ -312,7 +312,7 @@ class JobStore:
             return _one(connection, job_id)
 
     def requeue(self, job_id: str) -> JobRow:
-        """Put a failed or stopped job into the queue again, to be resumed from what is left of it.
+        """Put a failed or stopped job into the queue again, to be resumed from its finished work.
         ``ConflictError`` in any other state; ``TooManyRequestsError`` as for ``submit``."""
         with self._database.writing() as connection:
             row = _locked(connection, job_id)
@@ -404,8 +404,8 @@ def note_turn(connection: Connection, owner: str) -> None:
 
 
 def queue_places(running_owners: Iterable[str]) -> Select[tuple[int, int]]:
-    """(number, place from 1) of all queued jobs, in the order in which they start if all jobs take
-    equally long."""
+    """(number, place from 1) of all queued jobs. Jobs start in this order if all take equally
+    long."""
     own = (jobs.c.priority, jobs.c.owner)
     nth = func.row_number().over(partition_by=own, order_by=jobs.c.number)
     first = func.min(jobs.c.number).over(partition_by=own)  # of owners who have had no turn

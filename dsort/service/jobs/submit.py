@@ -158,8 +158,8 @@ def allowed_priority(identity: Identity, priority: int) -> int:
 
 
 def allow(identity: Identity, new: JobRow) -> None:
-    """``ForbiddenError`` that names all buckets which this identity may not use, or reports that it
-    may not use the priority."""
+    """``ForbiddenError`` that names all buckets which this identity may not use, or the
+    priority."""
     if allowed_priority(identity, new.priority) != new.priority:
         raise ForbiddenError(
             f"{identity.name} is a {identity.role}, and a priority above {PRIORITY_USUAL} is for "
@@ -178,8 +178,8 @@ def allow(identity: Identity, new: JobRow) -> None:
 
 
 def _forbidden_files(identity: Identity, uris: Iterable[str]) -> list[str]:
-    """Descriptions of the files that this identity may not read: its token gives access neither to
-    the files nor to a directory that they are in, as a bucket to read."""
+    """Descriptions of the files that this identity may not read: its token allows neither the file,
+    nor a directory above it, as a bucket to read."""
     return [
         f"file {uri}"
         for uri in uris
@@ -260,9 +260,9 @@ def permitted(
     it runs none, and in ``on_shard.allowed_by``. ``ForbiddenError`` if no admin allowed it, or if
     the spec amends a result and is not submitted by an admin.
 
-    ``registered``: finds the transforms that admins have registered; if the steps of a spec differ
-    from those of the transform that it claims to use, the name of the transform is removed, because
-    it would be wrong. ``without_tokens``: the service has no tokens, so no caller is an admin.
+    ``registered``: finds the transforms that admins have registered. If a spec names a transform
+    and its steps differ from those of the transform, the name is wrong and is removed.
+    ``without_tokens``: the service has no tokens, so no caller is an admin.
     """
     allowed_by = ""
     for name, value in (("on_shard", spec.on_shard), ("amend", spec.amend)):

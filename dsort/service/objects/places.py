@@ -75,7 +75,7 @@ class ObjectPlace(Struct, frozen=True):
 
     def opened(self) -> Bucket:
         """The bucket of the place. Links that lead out of a directory are never followed, because
-        tokens were checked against that directory."""
+        the token was checked for that directory."""
         run = self.asking.config.run
         ref = resolve_ref(self.ref, run.settings)
         limits = run.settings.limits(ref)
@@ -106,8 +106,8 @@ class ObjectPlace(Struct, frozen=True):
 
 def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
     """The object that the path of a request names, as it was sent, without the part before the
-    bucket. ``SpecError`` if there can be none, ``ForbiddenError`` if the caller may not use the
-    bucket, whether it exists or not."""
+    bucket. ``SpecError`` if no object can have the name; ``ForbiddenError`` if the caller may not
+    use the bucket, whether it exists or not."""
     bucket, slash, name = path.partition(b"/")
     if not slash or not name:
         raise SpecError("no object is named", hint="the path ends in /BUCKET/NAME")
@@ -231,7 +231,8 @@ class PageAsked(Struct, frozen=True):
             raise SpecError(problems)
 
     def directory_of(self, name: str) -> str:
-        """The directory that stands for ``name`` in the page; "" if ``name`` itself is shown."""
+        """The directory that the page shows in place of ``name``; "" if it shows ``name``
+        itself."""
         first, slash, _ = name.removeprefix(self.prefix).partition("/")
         return "" if self.flat or not slash else f"{self.prefix}{first}/"
 
@@ -348,8 +349,8 @@ def listed_shards(
     limit: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[list[Entry], str]:
-    """(at least ``limit`` shards whose names contain ``text``, where the next page begins, or "" at
-    the end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
+    """(at least ``limit`` shards whose names contain ``text``, the place where the next page
+    begins; "" at the end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
     bucket, wanted, ends_at = place.opened(), text.lower(), clock() + LIST_S_MAX
     found: list[Entry] = []
     while True:

@@ -1,4 +1,4 @@
-"""Files that are made from a shard for a request, each by a process that ends with the request.
+"""Files that requests get from shards. A process makes each file, and ends with its request.
 
 All facts about the content of a shard come from such a process, which writes the answer: the
 service sends the answer on, and parses no shard itself. The numbers of processes and of waiting
@@ -49,8 +49,8 @@ END_S_MAX: Final = 5.0
 
 
 class Forks(ClosesOnExit):
-    """The process that forks for each order: started when it is first needed, and again if it has
-    died. ``module``: its program."""
+    """The process that makes a fork for each order. It is started when it is first needed, and
+    again after its death. ``module``: its program."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -247,8 +247,8 @@ class ShardProcesses(ClosesOnExit):
         *,
         seconds_max: float = LOOK_S_MAX,
     ) -> tuple[MadeFile, ExitStack]:
-        """What the process has written about the shard, or about the bucket if the place is one,
-        and what to close once it is sent. ``ShardProblemError``, ``DsortError``."""
+        """(the text of the process about the shard or the bucket at the place, the object to close
+        once it is sent). ``ShardProblemError``, ``DsortError``."""
         if place.name:
             refuse_other_objects(place.name)
         fetch = place.policy().to_json()
@@ -259,7 +259,7 @@ class ShardProcesses(ClosesOnExit):
             )
 
     async def counts(self, place: ObjectPlace, shards: list[Entry], gone: Gone) -> dict[str, int]:
-        """The numbers of records by name, of those of these shards for which they are known."""
+        """The numbers of records of these shards, by name, where they are known."""
         sizes = [each.size_bytes for each in shards]
         order = {"look": "counts", "names": [each.name for each in shards], "sizes": sizes}
         try:
@@ -275,7 +275,7 @@ class ShardProcesses(ClosesOnExit):
     async def made(
         self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float
     ) -> tuple[MadeFile, ExitStack]:
-        """The file ``name`` that a process makes from ``order``, and what to close in the end.
+        """(the file ``name`` that a process makes from ``order``, the object to close in the end).
         ``ShardProblemError``, ``DsortError`` if it could not be made."""
         directory = await anyio.to_thread.run_sync(self._directory)
         with ExitStack() as ends:

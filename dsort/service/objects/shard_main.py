@@ -55,8 +55,8 @@ They are not meant for the code that it runs."""
 
 
 def main(works: Mapping[str, Work]) -> int:
-    """Fork for each order, which one of ``works`` carries out, until the service closes the socket
-    that is our standard input."""
+    """Make a fork for each order, in which one of ``works`` carries it out. This ends when the
+    service closes the socket that is our standard input."""
     control = socket.socket(fileno=os.dup(0))
     # Output that users' code prints must not get into the answer.
     with open(os.devnull, "r+b") as nowhere:
@@ -111,7 +111,8 @@ def _done(works: Mapping[str, Work], directory: Path, answer: int, *, parent: in
 
 
 def limit_memory() -> None:
-    """Limit the memory of this process to what it has now and what a reader of shards may use."""
+    """Limit the memory of this process to its present size, and the bound for a reader of shards on
+    top."""
     found = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.M)
     assert found is not None
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -140,8 +141,7 @@ def write_out(directory: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 @contextlib.contextmanager
 def opened_shard(order: Order) -> Iterator[Shard]:
-    """The shard, whose headers are read once: its index is kept, and dropped when the shard
-    changes."""
+    """The shard. Its headers are read once; its index is kept until the shard changes."""
     bucket = bucket_of(order)
     cache = IndexCache(Path(order["indexes"]), bytes_max=INDEXES_BYTES_MAX)
     info = bucket.stat(order["name"])

@@ -49,7 +49,8 @@ from dsort.storage.routed import BucketPlace, open_inputs
 class JobMaker:
     """Makes the jobs of schedules with ``submitter``, like all other jobs.
 
-    ``identity_of``: what the owner of a schedule may do today; None if its token no longer exists.
+    ``identity_of``: finds the present rights of the owner of a schedule; None if the token no
+    longer exists.
     """
 
     def __init__(self, submitter: Submitter, identity_of: Callable[[str], Identity | None]) -> None:
@@ -58,7 +59,7 @@ class JobMaker:
 
     def uris(self, definition: ScheduleDefinition, identity: Identity) -> tuple[str, str]:
         """(input, output): the part of the buckets' URIs that all runs share. ``ForbiddenError`` if
-        ``identity`` may not use these buckets, those of a run, or the priority."""
+        ``identity`` may not use these buckets (those of one run), or the priority."""
         spec = definition.spec
         self._allowed(render(spec, SAMPLE), identity, priority=definition.priority)
         shared = self._allowed(render(with_shared_buckets(spec), SAMPLE), identity)
@@ -171,8 +172,8 @@ def parse_definition(
 
 
 def parse_timing(mapping: object) -> ScheduleDefinition:
-    """The definition made of those fields of ``mapping`` that decide when it is due; other fields
-    are ignored. ``SpecError`` lists every problem at once."""
+    """The definition, of the fields of ``mapping`` that decide when it is due; other fields are
+    ignored. ``SpecError`` lists every problem at once."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
     timing = {name: mapping[name] for name in TIMING if mapping.get(name) is not None}

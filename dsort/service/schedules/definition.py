@@ -136,7 +136,7 @@ def moment_s(text: str, timezone: str) -> float:
 
 
 class ScheduleDefinition(BaseModel):
-    """Jobs that are run again and again: what to run, when, and what is kept of the results."""
+    """Jobs that are run again and again: the spec, the due times, and the retention of results."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -237,7 +237,7 @@ class ScheduleDefinition(BaseModel):
 
     @property
     def hooks(self) -> dict[str, dict[str, str]]:
-        """``on_success`` and ``on_failure``, those that are set, in JSON types."""
+        """``on_success`` and ``on_failure``, if they are set, in JSON types."""
         return hooks_of(self.on_success, self.on_failure)
 
     def stored(self) -> dict[str, Any]:
@@ -283,7 +283,7 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
 
 class RunRow(Struct, frozen=True, kw_only=True):
     """One row of ``tables.schedule_runs``: the outcome of a due time. ``job_state``, ``job_error``:
-    the present state of its job, where the query included that; None once the job is removed."""
+    the present state of its job, if the query asked for it; None once the job is removed."""
 
     number: int
     schedule_id: str

@@ -48,10 +48,10 @@ def due_times(
 ) -> Iterator[float]:
     """The due times after ``after_s``, in order; whole seconds.
 
-    Cron expressions and intervals of whole days go by the local clock. A local time that does not
-    exist (the clock is put forward) is due at the first moment after the gap, once, however many
-    times of the schedule lie in the gap. A local time that occurs twice (the clock is put back) is
-    due once, the first time.
+    Cron expressions and intervals of whole days go by the local clock. Where the clock is put
+    forward, some local times do not exist. All due times in such a gap become one: the first moment
+    after the gap. A local time that occurs twice (the clock is put back) is due once, the first
+    time.
     """
     start_s, end_s = definition.start_s, definition.end_s
     anchor_s = math.floor(anchor_s) if start_s is None else math.ceil(start_s)
@@ -126,8 +126,8 @@ def _interval_times(
 
 
 def _existing(wall: datetime, zone: tzinfo) -> datetime:
-    """The moment when the local clock shows ``wall`` for the first time, or, if it never does, the
-    first one after the gap. Gaps end at whole minutes."""
+    """The first moment at which the local clock shows ``wall``. If the clock never shows it, the
+    first moment after the gap. Gaps end at whole minutes."""
     found = wall.replace(tzinfo=zone)
     while found.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != wall:
         wall = wall.replace(second=0) + timedelta(minutes=1)
@@ -266,8 +266,8 @@ class Interval(Struct, frozen=True):
 
 
 def parse_interval(text: str) -> Interval:
-    """The interval that ``text`` denotes; ``ValueError`` if it denotes none, or one that is too
-    short or too long."""
+    """The interval in ``text``; ``ValueError`` for any other text, or if the interval is too short
+    or too long."""
     days, seconds = parse_duration(text)
     if seconds % 1:
         raise ValueError(f'"{text[:100]}" is no number of whole seconds')

@@ -1,8 +1,8 @@
 """Firing: submit the job of a due time exactly once, with any number of replicas, even if some die.
 
-Firing is one transaction, with the move of the schedule's row to its next due time: one of several
-replicas wins, and its work (the run's row, the job in the queue, the count of jobs) is committed
-with that move or not at all. The job is made before, outside of the transaction."""
+Firing is one transaction, which moves the schedule's row to its next due time: one of several
+replicas wins. Its work (the run's row, the job in the queue, the count of jobs) is committed with
+the move or not at all. The job is made before, outside of the transaction."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ log = logger_of("service")
 
 class Turn(Struct, frozen=True):
     """The step to take for a schedule that is due: make the job of ``due_s`` (None: make no job),
-    then set the next due time ``next_due_at``. ``passed``: why due times before ``due_s`` are not
-    made up for, if there are any."""
+    then set the next due time ``next_due_at``. ``passed``: the reason why earlier due times than
+    ``due_s`` are left out; "" if none are."""
 
     due_s: float | None
     next_due_at: float | None
@@ -79,7 +79,7 @@ def turn_of(row: ScheduleRow, now_s: float) -> Turn:
 class ScheduleKeeper(TurnThread):
     """Makes the jobs of schedules, on request, and in its thread when they are due.
     ``on_submitted`` is called when jobs were put into the queue. Once it is closed, another replica
-    makes the jobs that are due, or they are made up for later.
+    makes the jobs that are due, or they are made later.
 
     It keeps no state beyond the database's, which it reads every few seconds: another replica may
     have changed a schedule, or a job that a run waits for may have ended. (Scheduler libraries
@@ -123,7 +123,7 @@ class ScheduleKeeper(TurnThread):
             return connection.execute(query.distinct()).scalars().all()
 
     def fire(self, schedule_id: str) -> bool:
-        """Take the step of a schedule that is due; returns whether to look again, because the
+        """Take the next step of a schedule that is due. Return whether to look again, because the
         schedule has changed meanwhile."""
         row, now_s = self._row(schedule_id), self._store.now_s()
         if row is None or row.paused or row.next_due_at is None or row.next_due_at > now_s:
@@ -180,8 +180,8 @@ class ScheduleKeeper(TurnThread):
         raise NotFoundError("there is no such schedule (any more)")
 
     def start_waiting(self, schedule_id: str) -> bool:
-        """Make the job of the waiting run, if nothing blocks it any more; returns whether it
-        did."""
+        """Make the job of the waiting run, unless something still blocks it. Return whether the job
+        was made."""
         row, now_s = self._row(schedule_id), self._store.now_s()
         if row is None or row.paused:
             return False
@@ -326,8 +326,8 @@ class ScheduleKeeper(TurnThread):
         return min(max(left_s, 0.0), self._look_s)
 
     def _all_of(self, step: Callable[[str], bool], schedule_id: str) -> bool:
-        """Repeat a step until there is nothing left; False if a step failed: an error in one
-        schedule must not affect the others."""
+        """Repeat a step until nothing is left to do. False if a step failed; its error must not
+        affect other schedules."""
         try:
             for _ in range(_STEPS_MAX):
                 if not step(schedule_id):

@@ -46,9 +46,9 @@ class RunValues(Struct, frozen=True):
 
 
 def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
-    """``spec`` for the run of ``values``. ``SpecError`` lists every placeholder that is unknown or
-    in a place where none is allowed: all but buckets, names of inputs and outputs, seed,
-    description and the place of a key map.
+    """``spec`` for the run of ``values``. ``SpecError`` lists every placeholder that is unknown, or
+    in the wrong place. Placeholders may stand in buckets, names of inputs and outputs, the seed,
+    the description and the place of a key map.
 
     A shuffle without a seed gets the run's id as its seed: the order differs from run to run, and
     is the same whenever that run is made again.
@@ -132,8 +132,8 @@ def _filled(text: str, steps: Steps, texts: Mapping[str, str], problems: list[Sp
 
 
 def _own(steps: Steps) -> Steps:
-    """The path ``steps`` without its first two steps if these lead to one of several inputs or
-    outputs, whose fields have the same names as those of the top level."""
+    """The path ``steps``. If its first two steps lead to one of several inputs or outputs, they are
+    left out: fields there have the names of the top level."""
     return steps[2:] if steps[0] in ("inputs", "outputs") and len(steps) > 2 else steps
 
 
@@ -153,11 +153,11 @@ _COUNTER = re.compile(r"[{@%]")  # the beginning of the counter in a template
 
 
 def pointer_name(definition: ScheduleDefinition) -> str | None:
-    """The name of the object that records which result of the schedule is the newest; None if there
-    is no such object.
+    """The name of the object that records the newest result of the schedule; None if there is no
+    such object.
 
-    It is in the part of the output bucket that all runs share: there under ``latest``, if that is a
-    text, or else under the part that all names of outputs share, in whole ``/``-separated parts.
+    It is in the part of the output bucket that all runs share: below ``latest``, if that is a text;
+    else below the common beginning of all names of outputs, in whole ``/``-separated parts.
     """
     if definition.latest is False:
         return None
@@ -174,7 +174,7 @@ def pointer_name(definition: ScheduleDefinition) -> str | None:
 
 def with_shared_buckets(spec: Mapping[str, Any]) -> dict[str, Any]:
     """``spec``, not rendered, with its buckets shortened to the part that all runs share.
-    ``SpecError`` for buckets whose very name has a placeholder."""
+    ``SpecError`` for a placeholder in the name of a bucket itself."""
     shared: dict[str, Any] = dict(spec)
     problems: list[SpecProblem] = []
     for field in ("input_bck", "bck", "output_bck"):

@@ -75,7 +75,7 @@ class Result(Struct, frozen=True):
 
 
 class ScheduleResults:
-    """The results of schedules, as far as the database has them."""
+    """The results of schedules in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -169,9 +169,9 @@ class _Stored(Struct):
 
 
 class _Fate(Struct):
-    """What happens to the outputs of one result: they are in ``remove``, or left because they are
-    ``changed``, or are ``inputs`` of a result that is kept, or ``strange``: names that the job does
-    not make, or names in directories that lead out of its bucket."""
+    """What happens to the outputs of one result. Some are in ``remove``. Others stay: they are
+    ``changed``, or ``inputs`` of a result that is kept, or ``strange`` (the job does not make such
+    a name, or its directory leads out of the bucket)."""
 
     remove: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -183,13 +183,14 @@ def apply_retention(
     result: Result, results: ScheduleResults, open_bucket: Opener, *, now_s: float
 ) -> list[str]:
     """Remove the results that the schedule of ``result``, which has just been committed, no longer
-    keeps. Returns what could not be removed, and why, as texts; no error is raised for that.
+    keeps. Return texts about objects that could not be removed, with the reasons; no error is
+    raised for them.
 
-    Only objects that a manifest lists as outputs are removed. Never removed are names that the job
-    does not make by its spec, because a stranger who can write to a bucket could write a manifest;
-    inputs of the same result, or of a result that is kept; objects of a newer result of the
-    schedule; and objects that differ from the manifest, or were written after it. The manifest is
-    removed last: after an interruption the next attempt finds the rest by it.
+    Only objects that a manifest lists as outputs are removed. Some objects are never removed: names
+    that the job does not make by its spec, because a stranger who can write to a bucket could write
+    a manifest; inputs of the same result, or of a result that is kept; objects of a newer result of
+    the schedule; and objects that differ from the manifest, or were written after it. The manifest
+    is removed last: after an interruption the next attempt finds the rest by it.
     """
     keep = result.after_commit["retain"]
     schedule_id = result.after_commit["schedule_id"]
@@ -352,7 +353,7 @@ def _is_behind_a_link(bucket: Bucket, name: str) -> bool:
 
 
 def _remove_empty_directories(bucket: Bucket, names: Iterable[str]) -> None:
-    """Remove those directories of a directory bucket that held the objects and are empty now."""
+    """In a directory bucket, remove the directories of the objects that are empty now."""
     parents = {name.rpartition("/")[0] for name in names}
     for parent in sorted(parents, key=len, reverse=True):
         while parent:
@@ -466,8 +467,8 @@ def run_after_commit(
     *,
     clock: Callable[[], float] = time.time,
 ) -> list[JobWarning]:
-    """Do for the finished job ``job_id`` what its schedule requires; nothing if the job has no
-    schedule.
+    """Do the work that the schedule of the finished job ``job_id`` requires. A job without a
+    schedule needs none.
 
     ``open_bucket``: opens buckets as the job itself does. Database errors are raised.
     """

@@ -53,7 +53,7 @@ class ScheduleStore:
         )
 
     def add(self, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
-        """Add a schedule. ``ConflictError`` if there is one of that name; ``ForbiddenError`` if
+        """Add a schedule. ``ConflictError`` if a schedule has that name; ``ForbiddenError`` if
         ``identity`` may not use its buckets."""
         input_uri, output_uri = self.maker.uris(definition, identity)
         now_s = self._clock()
@@ -87,8 +87,8 @@ class ScheduleStore:
 
     def change(self, name: str, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
         """Give a schedule another definition; history, epochs and owner stay, and the owner must be
-        allowed to use the buckets. If the due times change, those before this moment are not made
-        up for."""
+        allowed to use the buckets. If the due times change, new ones before this moment are left
+        out."""
         if definition.name != name:
             raise SpecError([SpecProblem("name", f'must be "{name}", as in the address')])
         before = self.get(name)
@@ -112,7 +112,7 @@ class ScheduleStore:
         return self._change(name, changed)
 
     def pause(self, name: str) -> ScheduleRow:
-        """Pause a schedule: it is not due any more, and its waiting runs continue to wait."""
+        """Pause a schedule: it is never due, and its waiting runs continue to wait."""
         return self._change(name, lambda row, now_s: replace(row, paused=True))
 
     def resume(self, name: str) -> ScheduleRow:

@@ -70,7 +70,7 @@ class Audit:
 
 
 def _fitting(text: str, characters_max: int) -> str:
-    """``text`` in a form that any database accepts for a column of that width: a request may name
-    anything, also things that do not exist."""
+    """``text`` in a form that any database accepts for a column of that width. Requests may name
+    anything, so the text may be anything."""
     clean = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return clean if len(clean) <= characters_max else clean[: characters_max - 1] + "…"

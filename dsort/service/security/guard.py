@@ -194,8 +194,8 @@ def check_object(ref: BucketRef, name: str, policy: SpecPolicy) -> str:
 
 
 def check_hooks(spec: JobSpec, config: ServiceConfig) -> None:
-    """``SpecError`` if a hook of ``spec`` names a command that the service does not have,
-    ``ForbiddenError`` if it calls a server that webhooks may not be on."""
+    """``SpecError`` if a hook of ``spec`` names a command that the service lacks;
+    ``ForbiddenError`` if it calls a server that is not allowed for webhooks."""
     problems = unknown_commands(spec, dict(config.run.settings.commands))
     if problems:
         raise SpecError(problems)
@@ -267,8 +267,7 @@ def is_hidden_directory(uri: str, policy: SpecPolicy) -> bool:
 
 
 def _is_as_set_up(ref: BucketRef, policy: SpecPolicy) -> bool:
-    """Whether the endpoint, region and profile in the spec are those that the settings have
-    anyway."""
+    """Whether endpoint, region and profile in the spec equal those of the settings."""
     plain = replace(ref, endpoint_url="", region="", profile="")
     try:
         return resolve_ref(plain, policy.settings) == resolve_ref(ref, policy.settings)
@@ -344,8 +343,8 @@ def _check_name(path: str, name: str, rule: Callable[[str], None], check: _Check
 
 
 def _check_links(spec: JobSpec, fetch: FetchPolicy, check: _Check) -> None:
-    """Adds a problem for directories inside a bucket that lead out of it, as far as the spec names
-    them. The job checks the directories that a listing finds. ``fetch``: of the job."""
+    """Adds a problem for each directory inside a bucket that the spec names and that leads out of
+    the bucket. The job checks the directories that a listing finds. ``fetch``: of the job."""
     writes = fetch.for_outputs()
     sides = [
         *(

@@ -32,10 +32,11 @@ REST_S_MAX = 10.0
 
 
 class Rate:
-    """A number of requests a minute for each client, which may come at once; after that, evenly.
+    """A number of requests a minute for each client. They may come at once; further ones have to
+    come evenly.
 
-    It stores the moment at which each client will have paid for all that it took (the generic cell
-    rate algorithm), and forgets clients that have paid.
+    It stores the moment at which each client will have paid for its requests (the generic cell rate
+    algorithm), and forgets clients that have paid.
     """
 
     def __init__(self, per_minute_max: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,8 +109,8 @@ class RequestLimits:
     def counted(
         self, client: str, verb: str, things: str, at_most: int, hint: str
     ) -> Iterator[None]:
-        """Count what lasts as long as the context. ``TooManyRequestsError`` if the client has
-        ``at_most`` of these already."""
+        """Count one more for as long as the context lasts. ``TooManyRequestsError`` if the client
+        has ``at_most`` of these already."""
         with self._lock:
             if self._at_once[client, verb] >= at_most:
                 text = f"{client} {verb} {at_most} {things} already, which is the limit"
@@ -136,8 +137,8 @@ class BodyLimit:
     FastAPI reads a body before it checks the token, except on routes that read the body themselves:
     ``reads_itself`` is true for their paths. On all other routes a body has at most
     ``SMALL_BYTES_MAX``, because otherwise any client could make the service hold a megabyte for
-    each connection. ``stored_max`` returns the longest body of a request whose body is stored as it
-    comes; None for all other requests.
+    each connection. ``stored_max`` returns the longest allowed body of a request whose body is
+    stored as it comes; None for all other requests.
 
     Bytes are counted as they come, whatever ``Content-Length`` is: a body in chunks has none.
     """

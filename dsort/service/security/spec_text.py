@@ -1,7 +1,7 @@
 """Reads the text of a spec that came over the network, within limits.
 
-Texts that could take more than a moment or more than a little memory are refused before their
-content is interpreted, by size, depth, numbers of fields and items, and lengths."""
+Texts that could take much time or memory are refused by size, depth, numbers of fields and items,
+and lengths, before their content is interpreted."""
 
 from __future__ import annotations
 

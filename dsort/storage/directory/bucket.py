@@ -167,10 +167,9 @@ class LocalBucket:
 
     @contextlib.contextmanager
     def _held(self, path: Path | str) -> Iterator[str]:
-        """``path`` in a form for a call that changes the file of that name. Under a policy, the
-        path begins at its directory, which is open and allowed: replacing the directory by a link
-        meanwhile has no effect. Whether the last part of ``path`` is followed depends on the
-        call."""
+        """``path`` for a call that changes the file of that name. Under a policy, the path begins
+        at its directory, which is open and allowed: replacing the directory by a link meanwhile has
+        no effect. Whether the last part of ``path`` is followed depends on the call."""
         if self._policy is None:
             yield str(path)
             return
@@ -202,7 +201,7 @@ class LocalBucket:
         return self._write(name, data, replace=False)
 
     def write_over(self, name: str, data: bytes, etag: str) -> bool:
-        """``write`` in place of the file with ``etag``, which is compared before; else False."""
+        """``write`` in place of the file, if its etag is still ``etag``; else False."""
         try:
             info = self.stat(name)
         except ObjectNotFoundError:
@@ -355,8 +354,8 @@ class LocalBucket:
         self._published_in.clear()
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
-        """Remove dsort's own files whose names begin with one of ``token_prefixes``, and the
-        directories that this leaves empty, including ``.dsort/``. Links are removed, not
+        """Remove dsort's own files whose names begin with one of ``token_prefixes``. Directories
+        that become empty, including ``.dsort/``, are removed, too. Links are removed, not
         followed."""
         check_token_prefixes(token_prefixes)
         for prefix in token_prefixes:

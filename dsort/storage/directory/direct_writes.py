@@ -37,9 +37,9 @@ class DirectWrites(ClosesOnExit):
         return self._kept[: self._kept_bytes]
 
     def write(self, slices: Sequence[memoryview]) -> int:
-        """Write all whole blocks. Returns how many slices were taken. If these are not all of them,
-        the file system or the disk refuses direct writes, and the caller has to write ``kept`` and
-        the other slices in the usual way."""
+        """Write all whole blocks. Returns how many slices were taken. If some slices were not
+        taken, the file system or the disk refuses direct writes; then the caller writes ``kept``
+        and these slices in the usual way."""
         for first in range(0, len(slices), _SLICES_PER_CALL_MAX):
             if not self._write_some(slices[first : first + _SLICES_PER_CALL_MAX]):
                 return first

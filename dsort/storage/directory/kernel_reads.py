@@ -1,8 +1,8 @@
 """Many direct reads at a time without threads: the kernel's own asynchronous I/O.
 
 ``io_submit`` hands a run of reads to the kernel, and ``io_getevents`` waits for some of them. A
-read costs half of what it costs in a thread, because no thread has to be woken for each. The files
-have to be open with ``O_DIRECT``: reads of others would block ``io_submit``.
+read costs half as much as in a thread, because no thread has to be woken for it. The files have to
+be open with ``O_DIRECT``: reads of others would block ``io_submit``.
 """
 
 from __future__ import annotations

@@ -105,9 +105,9 @@ _inherited = _Inherited()
 
 
 def make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
-    """A client for the bucket ``ref``. It finds credentials again, unless it is shared with a
-    bucket that is opened together with this one, or made by the parent of a new fork. Raises
-    botocore's errors."""
+    """A client for the bucket ``ref``. A new client searches for credentials. No new one is made if
+    a bucket that is opened together with this one has a client, or if this process is a new fork
+    and its parent has one. Raises botocore's errors."""
     return _inherited.api(ref, limits)
 
 
@@ -129,8 +129,7 @@ def _make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
 
 
 def _connections_max(limits: StoreLimits) -> int:
-    """The connections of two buckets in a worker, the one that is read and the one that is
-    written."""
+    """The connections of a worker, which reads one bucket and writes another."""
     return 2 * limits.requests_in_flight_max + limits.parts_in_flight_max
 
 
@@ -315,8 +314,8 @@ class S3Client:
         return self._put_if(name, data, IfNoneMatch="*")
 
     def put_over(self, name: str, data: bytes, etag: str) -> bool:
-        """Store a small object in place of the one with ``etag``, if the store supports that
-        condition."""
+        """Store a small object in place of the one with ``etag``. A store without such conditions
+        stores it in any case."""
         try:
             if self._put_if(name, data, IfMatch=etag):
                 return True

@@ -106,7 +106,7 @@ class Receipt(NamedTuple):
 
     def completion(self, listed: Sequence[str] = ()) -> list[dict[str, object]]:
         """The parts, as arguments for botocore. ``listed``: their ETags as the store lists them,
-        where the receipt has none. ``StorageError`` if these are not those of the receipt."""
+        where the receipt has none. ``StorageError`` if these differ from the receipt."""
         etags = self.etags or listed
         if len(etags) != self.part_count or _digest_of(etags) != self.digest:
             raise StorageError(
@@ -377,7 +377,7 @@ class S3StagedObject(StagedInStore):
 
     def _begin(self) -> tuple[str, int]:
         """Begin the upload: (its id, the time by the store's clock). Requests that the store checks
-        the parts and the whole object, or as much of that as it supports."""
+        the parts and the whole object. A store that supports less is asked for less."""
         client = self._client
         begin, target = client.api.create_multipart_upload, client.target(self._name)
         of_parts = {"ChecksumAlgorithm": "CRC32C"}
