@@ -115,6 +115,41 @@ class ShownRecords(Model):
     records: list[ShownRecord]
 
 
+class ViewRange(Model):
+    """Where the content of a member is, or a part of it."""
+
+    sent_sometimes: ClassVar[frozenset[str]] = frozenset(("shard", "offset", "base64"))
+
+    member: str = Field(examples=["000285.jpg"])
+    bytes: int = Field(examples=[10240])
+    shard: str = Field(
+        default="",
+        description="The URI of the input shard.",
+        examples=["s3://data/images/s-03.tar"],
+    )
+    offset: int = Field(default=0, description="In that shard.", examples=[376832])
+    base64: str = Field(default="", description="Content that no input has, up to 64 KiB.")
+
+
+class ViewRecordRow(Model):
+    """One record of a view."""
+
+    position: int = Field(description="In the view, from 0 on.", examples=[0])
+    key: str = Field(examples=["000285"])
+    ranges: list[ViewRange] = Field(description="Of all members, in order, or the first of them.")
+    ranges_total: int = Field(examples=[1])
+
+
+class ViewRecordPage(Model):
+    """Records of a view, in its order."""
+
+    total: int = Field(description="How many the view has.", examples=[500])
+    records: list[ViewRecordRow]
+    next_position: int | None = Field(
+        description="`from` of the next page; null at the end.", examples=[50]
+    )
+
+
 class DiskView(Model):
     """The disk that a directory of the service is on."""
 

@@ -125,6 +125,7 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     f"GET {JOB}/report": (Row("look"),),
     f"GET {JOB}/log": (Row("look"),),
     f"GET {JOB}/page": (Row("look"),),
+    "GET /v1/results/{job_id}/records": (Row("look", 404),),  # the job was stopped
     f"POST {JOB}/stop": (Row("change", 202),),
     f"POST {JOB}/resume": (Row("change", 202),),
     f"POST {JOB}/retry": (Row("change", 202),),

@@ -1,4 +1,5 @@
-"""What a job has made and reported: its manifest, report, log, page and events.
+"""What a job has made and reported: its manifest, report, log, page and events, and the records of
+a view.
 
 ``/v1/jobs/{job_id}/events`` streams events as they happen, as server-sent events. The other routes
 read the job's row and its files in the output bucket.
@@ -15,27 +16,37 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
 from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal, NoReturn
+from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.exc import SQLAlchemyError
 
 from dsort.data.json_values import to_json
 from dsort.durations import format_duration
-from dsort.errors import InputError, NotFoundError, ObjectNotFoundError, StorageError
+from dsort.errors import (
+    ConflictError,
+    InputError,
+    NotFoundError,
+    ObjectNotFoundError,
+    StorageError,
+)
 from dsort.model.base import example_of
+from dsort.model.dataset import ViewRecordPage
 from dsort.model.job import PageView
 from dsort.model.report import EXAMPLE_ID as _ID
 from dsort.model.report import EXAMPLE_PHASES, ManifestView, PlanReportView, RunReportView
 from dsort.model.report import EXAMPLE_WARNING as _WARNING
 from dsort.results.layout import manifest_name, report_name
+from dsort.service.api.datasets import NUMBER_MAX, RECORDS_MAX, Looks
 from dsort.service.api.dependencies import Caller, JsonAnswer, TextAnswer, problems, shown
 from dsort.service.api.jobs import JOB_ENDED, SeenJob, job_out
 from dsort.service.change_feed import Subscriber
-from dsort.service.database.tables import JobRow
-from dsort.service.hosting.environment import open_output
+from dsort.service.database.tables import JobRow, main_uri
+from dsort.service.hosting.environment import open_output, output_ref, policy_of_job
 from dsort.service.jobs.rows import NOT_READ, EventRow, progress_view, rfc3339, validated
+from dsort.service.objects.places import Asking, ObjectPlace, name_in_specs
 from dsort.service.service import Service
 from dsort.sizes import format_bytes
 from dsort.web import job_page as job_page
@@ -94,7 +105,14 @@ data: {{"state": "finished", "exit_code": 0}}
 
 def router(service: Service) -> APIRouter:
     """The routes of results."""
-    routes = APIRouter(prefix="/v1/jobs", tags=["jobs"], default_response_class=JsonAnswer)
+    whole = APIRouter(tags=["jobs"], default_response_class=JsonAnswer)
+    whole.include_router(_of_jobs(service))
+    _add_view(whole, Looks(service))
+    return whole
+
+
+def _of_jobs(service: Service) -> APIRouter:
+    routes = APIRouter(prefix="/v1/jobs", default_response_class=JsonAnswer)
     _add_events(routes, service)
     asked = problems(400, 401, 404, 429, 502)
 
@@ -160,6 +178,61 @@ def router(service: Service) -> APIRouter:
             return validated(PageView, page)
 
     return routes
+
+
+def _add_view(routes: APIRouter, looks: Looks) -> None:
+    service = looks.service
+
+    @routes.get(
+        "/v1/results/{job_id}/records",
+        dependencies=[Depends(looks.counted)],
+        response_model=ViewRecordPage,
+        responses=shown(200, example_of(ViewRecordPage))
+        | problems(400, 401, 404, 409, 413, 422, 429, 502),
+        summary="List the records of a view",
+    )
+    async def list_view_records(
+        request: Request,
+        row: SeenJob,
+        identity: Caller,
+        first: Annotated[
+            int, Query(alias="from", ge=0, le=NUMBER_MAX, description="The position of the first.")
+        ] = 0,
+        limit: Annotated[int, Query(ge=1, le=RECORDS_MAX, description="How many on a page.")] = 50,
+    ) -> Response:
+        """The records of the view that a job wrote, in its order, with the ranges of the input
+        shards that have their members. Read are the parts of the view that have these records, and
+        the headers of their members. Of a result with shards the answer is 409."""
+        place = _view_of(row, Asking(identity, service.config, service.submitter.policy))
+        await looks.note(request, "data.list", place, job=row.job_id)
+        reads = policy_of_job(service.submitter.policy.fetch_policy(), row)
+        order = {
+            "look": "view",
+            "job_id": row.job_id,
+            "spec": row.spec,
+            "first": first,
+            "limit": limit,
+            "fetch": reads.for_outputs().to_json(),
+            "inputs_fetch": reads.to_json(),
+        }
+        return await looks.answer(request, place, order)
+
+
+def _view_of(row: JobRow, asking: Asking) -> ObjectPlace:
+    """The bucket with the view that a job wrote. ``NotFoundError``, ``ConflictError``."""
+    if row.state != "finished" or row.kind != "run":
+        hint = "" if row.ended else "it is written at the very end"
+        raise NotFoundError(f"job {row.job_id} is {row.state} and has no result", hint=hint)
+    uri = main_uri(row.output_uri)
+    if row.spec.get("output") != "view":
+        bucket = quote(name_in_specs(uri, asking.config.run.root.resolve()), safe="")
+        raise ConflictError(
+            f"the result of job {row.job_id} has shards and is no view",
+            hint=f"GET /v1/shards/{bucket} lists its shards, and GET /v1/records/{bucket}/SHARD "
+            "their records",
+        )
+    ref = output_ref(row, asking.config.run.settings)
+    return ObjectPlace(ref, uri, "", asking, uri)
 
 
 def _page_by_manifest(

@@ -22,7 +22,7 @@ from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig, policy_of
 from dsort.service.database.tables import JobRow, paths_of, split_uris
 from dsort.service.security.guard import check_bucket, policy_of_bucket
-from dsort.settings import resolve_ref
+from dsort.settings import Settings, resolve_ref
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
@@ -112,13 +112,17 @@ def policy_of_job(policy: FetchPolicy, row: JobRow) -> FetchPolicy:
     )
 
 
+def output_ref(row: JobRow, settings: Settings) -> BucketRef:
+    """The bucket that a job writes to, as its spec names it."""
+    try:
+        return parse_bucket(row.spec.get("output_bck"), ais_is_there=settings.ais_is_there)
+    except ValueError as error:  # another program wrote the row
+        raise SpecError([SpecProblem("output_bck", str(error))]) from error
+
+
 def open_output(row: JobRow, run: RunOptions, policy: FetchPolicy) -> Bucket:
     """The bucket that a job writes to. ``policy``: the service's."""
     settings = run.settings
-    try:
-        ref = parse_bucket(row.spec.get("output_bck"), ais_is_there=settings.ais_is_there)
-    except ValueError as error:  # another program wrote the row
-        raise SpecError([SpecProblem("output_bck", str(error))]) from error
     own = policy_of_job(policy, row).for_outputs()
-    ref = resolve_ref(ref, settings)
+    ref = resolve_ref(output_ref(row, settings), settings)
     return open_bucket(ref, root=run.root, limits=settings.limits(ref), policy=own)

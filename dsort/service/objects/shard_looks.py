@@ -147,7 +147,7 @@ def _row(record: Record, members_max: int = MEMBERS_LISTED_MAX) -> dict[str, Any
     listed = islice(record.sizes.items(), members_max)
     return {
         "number": record.index,
-        "key": _short(record.key),
+        "key": short(record.key),
         "members": [_member(record, name, size_bytes) for name, size_bytes in listed],
         "members_total": len(record.sizes),
         "size_bytes": record.size_bytes,
@@ -156,11 +156,12 @@ def _row(record: Record, members_max: int = MEMBERS_LISTED_MAX) -> dict[str, Any
 
 def _member(record: Record, name: str, size_bytes: int) -> dict[str, Any]:
     extension = extension_of(name, record.key)
-    shown_as = _short(f".{extension}") if extension else ""
-    return {"name": _short(name), "extension": shown_as, "size_bytes": size_bytes}
+    shown_as = short(f".{extension}") if extension else ""
+    return {"name": short(name), "extension": shown_as, "size_bytes": size_bytes}
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """``name``, cut where it is longer than any that is shown whole."""
     return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"
 
 

@@ -26,13 +26,17 @@ from dsort.reading.places import ShardPlace
 from dsort.reading.shard import WHOLE_BYTES, Shard
 from dsort.service.objects import shard_looks
 from dsort.service.objects.shard_looks import Order
+from dsort.service.objects.view_looks import view_page
 from dsort.service.problems import problem_of
 from dsort.settings import Settings, resolve_ref
 from dsort.sizes import format_bytes
 from dsort.spec.buckets import parse_bucket
+from dsort.spec.load import parse_spec
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
+from dsort.storage.ref import BucketRef
+from dsort.storage.routed import BucketPlace, open_inputs
 
 ORDER_FILE: Final = "order.json"
 OUT_DIRECTORY: Final = "out"
@@ -124,13 +128,24 @@ def limit_memory() -> None:
 def bucket_of(order: Order) -> Bucket:
     """The bucket that an order names."""
     settings = Settings.of_json(order["settings"])
-    ref = resolve_ref(parse_bucket(order["bucket"], ais_is_there=settings.ais_is_there), settings)
-    return open_bucket(
-        ref,
-        root=Path(order["root"]),
-        limits=settings.limits(ref),
-        policy=FetchPolicy.of(order["fetch"]),
-    )
+    ref = parse_bucket(order["bucket"], ais_is_there=settings.ais_is_there)
+    return _opened(ref, order, order["fetch"])
+
+
+def _opened(ref: BucketRef, order: Order, fetch: Mapping[str, Any]) -> Bucket:
+    settings = Settings.of_json(order["settings"])
+    ref = resolve_ref(ref, settings)
+    limits, policy = settings.limits(ref), FetchPolicy.of(fetch)
+    return open_bucket(ref, root=Path(order["root"]), limits=limits, policy=policy)
+
+
+def _look_at_view(directory: Path, order: Order) -> None:
+    limit_memory()
+    sources = [
+        BucketPlace(each.name, each.bucket) for each in parse_spec(order["spec"]).spec.sources
+    ]
+    inputs = open_inputs(sources, lambda place: _opened(place.ref, order, order["inputs_fetch"]))
+    write_out(directory, view_page(bucket_of(order), inputs, order))
 
 
 def write_out(directory: Path, pieces: Iterable[bytes | memoryview]) -> None:
@@ -177,6 +192,7 @@ WORKS: Final[Mapping[str, Work]] = {
     "payload": _of_shard(shard_looks.payload),
     "records": _of_shard(shard_looks.records),
     "shown": _of_shard(shard_looks.shown),
+    "view": _look_at_view,
 }
 """By ``look`` of an order."""
 
