@@ -20,7 +20,7 @@ WITHOUT_SERVER: Final = {
     "verify": "no route reads inputs and outputs again; `verify` of a spec does, in the job",
     "where": "no route reads lineages",
     "materialize": "no route copies shards; the spec of a view without `output: view` writes them",
-    "view export": "no route lists the ranges of a view",
+    "view export": "has all ranges of a record; the pages of the route for them are bounded",
     "remove": "no route finds the shards that hold some keys, which the job's spec needs",
     "serve": "is the service",
     "gen-shards": "no route writes test shards",
