@@ -134,6 +134,9 @@ class _Jobs:
             "warned": self.result(
                 "warned", {"kind": "shuffle", "seed": 4}, "Nightly shuffle", warnings=WARNINGS
             ),
+            "view": self.result(
+                "view", {"kind": "shuffle", "seed": 5}, "Tonight's order", made="view"
+            ),
             "plan": self.plan(),
             "failed": self.failed(),
             "stopped": self.stopped(),
@@ -153,7 +156,9 @@ class _Jobs:
             job_id=job_id or f"{stamp}-{number % 0xFFFFFF:06x}",
             kind=more.pop("kind", "run"),
             owner="alice",
-            spec=parse_spec(self.spec(output, more.pop("algorithm", None))).spec.canonical(),
+            spec=parse_spec(
+                self.spec(output, more.pop("algorithm", None), more.pop("made", "shards"))
+            ).spec.canonical(),
             input_uri=self.places["images"],
             output_uri=(self.root / output).as_uri(),
             claims=[[f"file:///{output}-{number}", "s-%d"]],
@@ -162,10 +167,13 @@ class _Jobs:
         with self.service.database.writing() as connection:
             return insert_job(connection, new, now_s=self.now_s).job_id
 
-    def spec(self, output: str, algorithm: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def spec(
+        self, output: str, algorithm: Mapping[str, Any] | None = None, made: str = "shards"
+    ) -> dict[str, Any]:
         return {
             "input_bck": "images",
             "output_bck": output,
+            "output": made,
             "output_format": "shard-%03d",
             "output_shard_records": A_SHARD,
             "algorithm": algorithm or {"kind": "shuffle", "seed": 7},
@@ -213,15 +221,17 @@ class _Jobs:
         description: str = "",
         labels: Sequence[str] = (),
         warnings: Sequence[tuple[str, str]] = (),
+        made: str = "shards",
     ) -> str:
         """A job that has finished, with what it wrote."""
-        report = run_local(self.root, self.spec(output, algorithm))
+        report = run_local(self.root, self.spec(output, algorithm, made))
         job_id = self.begun(
             output,
             job_id=report.job_id,
             algorithm=algorithm,
             description=description,
             labels=tuple(labels),
+            made=made,
         )
         self.now_s += sum(report.run.phase_seconds.values())
         update = ProgressUpdate(

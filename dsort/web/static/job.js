@@ -17,11 +17,14 @@ import {
 } from "./format.js";
 import { mixingFigure, mixingTile } from "./heatmap.js";
 import { problemBox } from "./problems.js";
-import { shardFigures } from "./shards.js";
+import { shardFigures, viewFacts } from "./shards.js";
 
 const ENDED = new Set(["finished", "failed", "stopped"]);
 
 export const hasEnded = (job) => ENDED.has(job.state);
+
+/** Whether a job writes a view: places in its inputs, and no shards. */
+export const isView = (job) => job.spec?.output === "view";
 
 /** How long a job took, or takes so far, in seconds; null where that is not known. */
 export const jobSeconds = (page) => {
@@ -99,6 +102,7 @@ const PARTS = [
     tilesPart,
   ],
   ["warnings", (page) => page.warnings, warningsPart],
+  ["view", (page) => [page.job.state, page.job.result, page.inputs], viewPart],
   ["log", () => true, (_, options) => options.log],
   ["mixing", (page) => [page.mixing, page.job.state], mixingPart],
   ["phases", allPhases, phasesPart],
@@ -118,7 +122,7 @@ const PARTS = [
     with buttons beside the title; `options.log`: an element with the log; `options.after`:
     elements that come last; `options.parts`: the keys of those to draw, if not all;
     `options.partLink(key)`: the address of a part; `options.shardLink(name)`: that of a shard of
-    the output. */
+    the output; `options.records(job)`: an element with the records of a view. */
 export const renderJob = (element, page, options = {}) => {
   const parts = PARTS.filter(([key]) => !options.parts || options.parts.includes(key));
   const places = new Map(parts.map(([key]) => [key, el("div", { class: `place place-${key}` })]));
@@ -221,8 +225,8 @@ function tilesPart(page, options) {
       inputs.bytes ? bytesText(inputs.bytes) : "",
     ),
     tile(
-      job.kind === "plan" ? "Would write" : "Output",
-      page.shards.total ? countText(page.shards.total, "shard") : "",
+      job.kind === "plan" ? "Would write" : isView(job) ? "View" : "Output",
+      page.shards.total ? countText(page.shards.total, isView(job) ? "file" : "shard") : "",
       bytes ? bytesText(bytes) : "",
     ),
     tile("Time", over && seconds !== null && durationText(seconds)),
@@ -303,6 +307,12 @@ function warningsPart(page) {
   );
 }
 
+function viewPart(page, { records }) {
+  const { job } = page;
+  if (!isView(job) || job.kind !== "run" || job.state !== "finished") return null;
+  return section("view", "View", viewFacts(page), records?.(job));
+}
+
 /** What each of several outputs gets. */
 function outputsPart(page) {
   const all = page.job.result?.outputs || [];
@@ -325,12 +335,13 @@ function outputsPart(page) {
 
 function shardsPart(page, options) {
   if (!page.shards.rows.length) return null;
-  const linkOf = page.job.kind === "plan" ? undefined : options.shardLink;
-  const title = page.job.kind === "plan" ? "Output shards as planned" : "Output shards";
+  const [isPlan, inView] = [page.job.kind === "plan", isView(page.job)];
+  const title = isPlan ? "Output shards as planned" : inView ? "Files of the view" : "Output shards";
+  const shown = inView ? { ...page.shards, sizes: null, records: null } : page.shards;
   return section(
     "shards",
     `${title} (${numberText(page.shards.total)})`,
-    shardFigures(page.shards, linkOf),
+    shardFigures(shown, isPlan || inView ? undefined : options.shardLink),
   );
 }
 

@@ -6,6 +6,8 @@ export const jobLink = (jobId) => `#/jobs/${part(jobId)}`;
 export const partLink = (jobId, key) => `${jobLink(jobId)}?part=${key}`;
 export const jobPath = (jobId, rest = "") => `/v1/jobs/${part(jobId)}${rest}`;
 
+export const resultPath = (jobId, rest) => `/v1/results/${part(jobId)}${rest}`;
+
 export const scheduleLink = (name) => `#/schedules/${part(name)}`;
 export const schedulePath = (name, rest = "") => `/v1/schedules/${part(name)}${rest}`;
 

@@ -4,11 +4,12 @@ import { api, follow, Unreachable } from "./api.js";
 import { PHASES } from "./chart.js";
 import { crumbs, noteError, problemPage, saveBlob, waiting, workButton } from "./dialogs.js";
 import { debounce, el, put } from "./dom.js";
-import { hasEnded, renderJob } from "./job.js";
+import { hasEnded, isView, renderJob } from "./job.js";
 import { bucketLink, jobPath, partLink, shardLink } from "./links.js";
 import { logCard } from "./log.js";
 import { scheduleName } from "./schedule_words.js";
 import { maySubmit } from "./session.js";
+import { viewRecords } from "./view.js";
 
 const POINTS_MAX = 240;
 const TURNS = new Set(["state", "started", "phase", "end"]);
@@ -65,6 +66,7 @@ class LiveJob {
         partLink: (key) => partLink(this.jobId, key),
         shardLink: bucket ? (name) => shardLink(bucket, name) : undefined,
         scheduleName,
+        records: (job) => (this.records ||= viewRecords(job, this.signal)),
       });
       const back = crumbs(["Jobs", "#/jobs"]);
       put(this.root, back, this.place, this.said);
@@ -184,7 +186,10 @@ function nextSteps(job, done) {
   const wrote = job.kind === "run" && job.state === "finished" && bucket;
   const planned = job.kind === "plan" && job.state === "finished";
   return [
-    wrote && link(bucketLink(bucket), "Look at the data", "primary"),
+    wrote &&
+      (isView(job)
+        ? link(partLink(job.job_id, "view"), "Look at the records", "primary")
+        : link(bucketLink(bucket), "Look at the data", "primary")),
     maySubmit() && planned && link(`#/submit${from}`, "Submit it", "primary"),
     buttons.filter((button) => button.dataset.action !== "delete"),
     maySubmit() && !planned && link(`#/submit${from}`, "Submit another like it"),

@@ -1,4 +1,4 @@
-/* Output shards: how their sizes are spread, and the figures of each. */
+/* Output shards: how their sizes are spread, and the figures of each; and the figures of a view. */
 import { el, foldedTable, numberCell, svg } from "./dom.js";
 import { bytesText, countText, numberText } from "./format.js";
 
@@ -139,5 +139,27 @@ function shardRow([name, records, bytes], [mostRecords, mostBytes], href) {
     gauge((records || 0) / mostRecords),
     numberCell(bytesText(bytes)),
     gauge((bytes || 0) / mostBytes),
+  );
+}
+
+/** What a view has, and of what. */
+export function viewFacts({ job, inputs, shards }) {
+  const result = job.result || {};
+  const row = (name, value, more) => [
+    el("dt", name),
+    el("dd.num", value, el("span.quiet", ` ${more}`)),
+  ];
+  const sources = (job.input_uri || "").split(", ").map((uri) => el("div", el("code", uri)));
+  const inputBytes = inputs.bytes ? `, ${bytesText(inputs.bytes)}` : "";
+  return el(
+    "dl.facts",
+    row("Records", numberText(result.records), ""),
+    row("Points to", bytesText(result.payload_bytes), "of members"),
+    row("Index", bytesText(result.file_bytes), `in ${countText(shards.total, "file")}`),
+    row(
+      "Sources",
+      sources,
+      `${countText(inputs.total || result.input_shards, "shard")}${inputBytes}`,
+    ),
   );
 }

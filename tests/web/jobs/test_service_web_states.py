@@ -33,6 +33,7 @@ JOB_STATES = {
     "finished-sort": ("sorted", ".mixing canvas"),
     "finished-none": ("none", ".shards"),
     "finished-warnings": ("warned", ".warnings li"),
+    "finished-view": ("view", ".view-records [data-position]"),
     "failed": ("failed", ".problem"),
     "aborted": ("stopped", "[data-state=stopped]"),
     "queued": ("queued", "[data-state=queued]"),
@@ -247,6 +248,7 @@ def test_sizes_are_a_histogram_unless_all_are_the_same(place: Gallery, page: Pag
     ]
     assert "median" in sizes.inner_text()
     sizes.get_by_text("Size of shards as a table").press("Enter")
+    sizes.locator("tbody td").first.wait_for()  # the table is made once it is opened
     counts = sizes.locator("tbody td").all_inner_texts()
     assert counts == [str(count) for count in shown["sizes"]["counts"]]
     assert records.locator("svg").count() == 0
@@ -336,6 +338,35 @@ def test_records_are_found_shown_and_drawn_at_random(place: Gallery, page: Page)
     assert box["height"] < WIDE[1]  # all ten at once
     samples.first.press("Enter")
     await_text(page, ".record h2", "1")
+
+
+def test_a_view_shows_its_size_its_sources_and_its_records(place: Gallery, page: Page) -> None:
+    show_job(page, place, "view", ".view-records [data-position]")
+    job = place.rest("alice", "GET", f"/v1/jobs/{place.jobs['view']}")
+    facts = page.locator(".part-view dl").inner_text()
+    for words in ("960", "of members", "in 16 files", job["input_uri"], "12 shards"):
+        assert words in facts
+    records = place.rest("alice", "GET", f"/v1/results/{place.jobs['view']}/records?from=10")
+    rows = page.locator(".view-records tbody tr")
+    assert rows.count() == 10
+    page.get_by_role("button", name="Next →").click()
+    page.locator("[data-position='10']").wait_for()
+    assert "11 to 20 of 960 records" in page.locator(".view-records .pager").inner_text()
+    first = records["records"][0]
+    shown = rows.first.inner_text()
+    assert first["key"] in shown
+    assert first["ranges"][0]["shard"].rpartition("/")[2] in shown
+    rows.first.get_by_role("link").click()
+    page.locator(".record-list tbody tr").first.wait_for()
+
+
+def test_a_view_that_cannot_be_read_says_why(place: Gallery, page: Page) -> None:
+    page.route(
+        "**/v1/results/**", lambda route: route.continue_(url=route.request.url + "&limit=0")
+    )
+    show(page, "#/jobs", "tr[data-job]")
+    show_job(page, place, "view", ".part-view .problem")
+    page.unroute("**/v1/results/**")
 
 
 def test_buckets_in_use_are_listed_with_their_last_job_and_schedules(
@@ -486,7 +517,7 @@ def test_the_list_is_sorted_by_its_columns(place: Gallery, page: Page) -> None:
     assert page.url.endswith("#/jobs?sort=-size")
     assert page.locator("th[aria-sort=descending]").inner_text() == "Size"
     sizes = [text.split("\n")[0] for text in column(page, "size")]
-    assert sizes == sorted(sizes, key=["8 GiB", "2.2 MiB", "–"].index)
+    assert sizes == sorted(sizes, key=["8 GiB", "2.2 MiB", "98.5 KiB", "–"].index)
     size.click()
     assert page.locator("th[aria-sort=ascending]").inner_text() == "Size"
     size.click()

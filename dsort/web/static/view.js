@@ -1,0 +1,100 @@
+/* The records of a view, with the places in input shards that have them, some at a time. */
+import { api } from "./api.js";
+import { noteError, waiting } from "./dialogs.js";
+import { el, figureTable, numberCell, put } from "./dom.js";
+import { bytesText, countText, numberText } from "./format.js";
+import { bucketsOf, resultPath, shardLink } from "./links.js";
+import { problemBox } from "./problems.js";
+
+const PAGE = 10;
+const MEMBERS_NAMED = 6;
+const HEADS = [["Position", "num"], "Key", "Members", "Where"];
+
+/** An element with the records of the view that `job` has written. */
+export const viewRecords = (job, signal) => {
+  const list = new ViewRecords(job, signal);
+  list.move({ first: 0 });
+  return list.element;
+};
+
+class ViewRecords {
+  constructor(job, signal) {
+    Object.assign(this, { job, signal, first: 0, earlier: [] });
+    this.buckets = bucketsOf(job.input_uri);
+    this.element = el("div.view-records", { "aria-live": "polite" }, waiting("Asking …"));
+  }
+
+  async move(to) {
+    Object.assign(this, to);
+    const { first } = this;
+    try {
+      const query = { from: first, limit: PAGE };
+      const page = await api.get(resultPath(this.job.job_id, "/records"), query, this.signal);
+      if (first === this.first) this.show(page);
+    } catch (error) {
+      if (this.signal.aborted) return;
+      if (error.problem) put(this.element, problemBox(error.problem));
+      else noteError(error);
+    }
+  }
+
+  show({ records, total, next_position: next }) {
+    const { first } = this;
+    const rows = records.map((record) => this.row(record));
+    const back = () => this.move({ first: this.earlier.pop() });
+    const on = () => this.move({ first: next, earlier: [...this.earlier, first] });
+    const last = numberText(first + records.length);
+    put(
+      this.element,
+      el("h3", "Records, in the order of the view"),
+      figureTable("records of the view", HEADS, rows, "stacked"),
+      (next !== null || this.earlier.length > 0) &&
+        el(
+          "nav.pager",
+          { "aria-label": "more records" },
+          el("button", { type: "button", disabled: !this.earlier.length, onclick: back }, "← Before"),
+          el("span.quiet", `${numberText(first + 1)} to ${last} of ${countText(total, "record")}`),
+          el("button", { type: "button", disabled: next === null, onclick: on }, "Next →"),
+        ),
+    );
+  }
+
+  row({ position, key, ranges, ranges_total: total }) {
+    const label = ({ member, bytes }) => {
+      const extension = key && member.startsWith(`${key}.`) ? member.slice(key.length) : member;
+      return el("span.label", { title: member }, `${extension} ${bytesText(bytes)}`);
+    };
+    const left = total - Math.min(ranges.length, MEMBERS_NAMED);
+    return el(
+      "tr",
+      { data: { position } },
+      numberCell(numberText(position)),
+      el("th", { scope: "row" }, el("code", key || "(empty)")),
+      el(
+        "td",
+        ranges.slice(0, MEMBERS_NAMED).map(label),
+        left > 0 && el("span.quiet", `and ${numberText(left)} more`),
+      ),
+      el("td", placesOf(ranges).map((place) => this.place(place))),
+    );
+  }
+
+  /** A shard, and the first byte of the record in it. */
+  place({ shard, offset }) {
+    const bucket = this.buckets.find((each) => shard.startsWith(`${each}/`));
+    const name = bucket ? shard.slice(bucket.length + 1) : shard;
+    return el(
+      "div",
+      bucket ? el("a", { href: shardLink(bucket, name) }, name) : el("code", name),
+      el("span.quiet.num", ` byte ${numberText(offset)}`),
+    );
+  }
+}
+
+/** The first range in each shard. */
+function placesOf(ranges) {
+  const found = new Map();
+  for (const range of ranges)
+    if (range.shard && !found.has(range.shard)) found.set(range.shard, range);
+  return [...found.values()];
+}
