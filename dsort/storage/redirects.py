@@ -1,0 +1,218 @@
+"""Web requests whose redirections are followed by rules.
+
+A redirection leads to a server with TLS, or stays where the request began; few are followed in a
+row; and no other server gets the headers that are for the first one. Messages and errors never
+have the path or the query of a URL, which may be signed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+import urllib3.exceptions
+from msgspec import Struct
+from urllib3.response import BaseHTTPResponse
+
+from dsort.errors import StorageError, TransientStorageError
+from dsort.storage.limit import StoreLimits
+from dsort.storage.objects import Meaning, ObjectErrors
+from dsort.version import VERSION
+
+__all__ = [
+    "REDIRECTS_MAX",
+    "Reply",
+    "RuledWeb",
+    "WebBody",
+    "WebErrors",
+    "is_safe_place",
+    "origin_of",
+]
+
+REDIRECTS_MAX: Final = 5
+_REDIRECTIONS: Final = (301, 302, 303, 307, 308)
+_CONNECT_SECONDS_MAX: Final = 10.0
+_STALL_SECONDS_MAX: Final = 60.0  # without a byte
+_READ_BYTES: Final = 1 << 20  # at once; urllib3 copies the bytes
+_SETTLED_BYTES_MAX: Final = 64 << 10  # of a body that is not needed, to keep its connection
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class WebErrors(ObjectErrors):
+    """A context that translates errors of urllib3 into ``StorageError``."""
+
+    __slots__ = ()
+
+    def __init__(self, action: str) -> None:
+        super().__init__(_meaning_of_web_error, action)
+
+
+def _meaning_of_web_error(error: BaseException) -> Meaning | None:
+    if isinstance(error, urllib3.exceptions.LocationValueError | ValueError):
+        return Meaning(StorageError, "the store sent its readers on to no URL")
+    if not isinstance(error, OSError | urllib3.exceptions.HTTPError):
+        return None
+    if "CERTIFICATE_VERIFY" in str(error):
+        text = "the store's certificate is not one that this machine trusts"
+        hint = "set SSL_CERT_FILE to the certificate of its authority"
+        return Meaning(StorageError, text, hint)
+    text = f"the connection to the store failed ({type(error).__name__})"
+    return Meaning(TransientStorageError, text)
+
+
+def origin_of(url: str) -> tuple[str, str, int]:
+    """(scheme, host, port) of ``url``. ``ValueError`` if it has none, or a user."""
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname or "@" in parts.netloc:
+        raise ValueError("it is no URL of a web server")
+    return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
+
+
+def is_safe_place(url: str) -> bool:
+    """Whether others on the network cannot read what is sent to ``url``: it has TLS, or is this
+    machine."""
+    scheme, host, _ = origin_of(url)
+    return scheme == "https" or _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Reply(Struct, frozen=True):
+    """The last reply of a chain of redirections. ``said``: the headers of the replies of the first
+    server, of which the earlier ones count. ``moved_to``: the URL of this reply on another server,
+    or "" if no other server was reached."""
+
+    raw: BaseHTTPResponse
+    said: Mapping[str, str]
+    moved_to: str
+
+    @property
+    def status(self) -> int:
+        return self.raw.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.raw.headers
+
+    def text(self, bytes_max: int) -> bytes:
+        """The whole body. ``ValueError`` if it has more than ``bytes_max`` bytes."""
+        pieces, left = [], bytes_max
+        while piece := self.raw.read(_READ_BYTES):
+            left -= len(piece)
+            if left < 0:
+                self.raw.close()
+                raise ValueError(f"it has more than {bytes_max:,} bytes")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Drop the rest of the body, if it is long with its connection."""
+        _settle(self.raw)
+
+
+class RuledWeb:
+    """Makes requests to one server, and to those that it sends on to. ``headers``: only for the
+    server of ``home``, a URL. Used by several threads at once."""
+
+    def __init__(self, home: str, limits: StoreLimits, headers: Mapping[str, str]) -> None:
+        self._home = origin_of(home)
+        self._own = dict(headers)
+        self._limits = limits
+        self._pools: dict[str, urllib3.PoolManager] = {}
+
+    def ask(
+        self, method: str, url: str, headers: Mapping[str, str], *, leaves: bool = True
+    ) -> Reply:
+        """The reply to a request, whatever its status; the caller reads or closes it. ``leaves``:
+        whether redirections to other servers are followed; a reply that is one is returned
+        otherwise. ``StorageError`` for redirections that are not followed."""
+        said: dict[str, str] = {}
+        for _ in range(REDIRECTS_MAX + 1):
+            is_home = origin_of(url) == self._home
+            raw = self._send(method, url, {**headers, **(self._own if is_home else {})})
+            if is_home:
+                said = {**{name.lower(): value for name, value in raw.headers.items()}, **said}
+            target = raw.headers.get("Location") if raw.status in _REDIRECTIONS else None
+            if target is None:
+                return Reply(raw, said, "" if is_home else url)
+            url = urljoin(url, target)
+            there = origin_of(url)
+            if there != self._home and not leaves:
+                return Reply(raw, said, "")
+            _settle(raw)
+            self._check(there)
+        raise StorageError(f"the store sends its readers on more than {REDIRECTS_MAX} times")
+
+    def _check(self, there: tuple[str, str, int]) -> None:
+        scheme, host, _ = there
+        stays = there == self._home or (_is_loopback(host) and _is_loopback(self._home[1]))
+        if scheme != "https" and not stays:
+            raise StorageError(
+                f"the store sends its readers on to {scheme}://{host}, which has no TLS"
+            )
+
+    def _send(self, method: str, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
+        limits = self._limits
+        timeout = urllib3.Timeout(
+            connect=min(_CONNECT_SECONDS_MAX, limits.request_seconds_max),
+            read=min(_STALL_SECONDS_MAX, limits.request_seconds_max),
+        )
+        return self._pool(url).request(
+            method,
+            url,
+            headers={"User-Agent": f"dsort/{VERSION}", "Accept-Encoding": "identity", **headers},
+            timeout=timeout,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+            decode_content=False,
+        )
+
+    def _pool(self, url: str) -> urllib3.PoolManager:
+        """The connections for ``url``, by the proxy of the environment if it has one."""
+        scheme, host, _ = origin_of(url)
+        proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
+        pool = self._pools.get(proxy)
+        if pool is None:
+            more: dict[str, Any] = {"maxsize": self._limits.requests_in_flight_max}
+            pool = urllib3.ProxyManager(proxy, **more) if proxy else urllib3.PoolManager(**more)
+            self._pools[proxy] = pool
+        return pool
+
+
+def _settle(raw: BaseHTTPResponse) -> None:
+    """End a reply whose body is not needed. Its connection is kept if the body is short."""
+    with contextlib.suppress(OSError, urllib3.exceptions.HTTPError):
+        raw.read(_SETTLED_BYTES_MAX)
+    raw.close()
+
+
+class WebBody:
+    """The body of a reply with ``size_bytes`` bytes."""
+
+    def __init__(self, raw: BaseHTTPResponse, size_bytes: int, action: str) -> None:
+        self._raw = raw
+        self._left = size_bytes
+        self._errors = WebErrors(action)
+
+    def read_into(self, view: memoryview) -> int:
+        """Read the next bytes into ``view``. Returns their number, 0 at the end."""
+        with self._errors:
+            piece = self._raw.read(min(len(view), self._left, _READ_BYTES)) if self._left else b""
+        view[: len(piece)] = piece
+        self._left -= len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        """Release the connection, or drop it with the bytes that were not read."""
+        self._raw.close()

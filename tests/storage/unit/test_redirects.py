@@ -1,0 +1,191 @@
+"""Redirections of web requests: followed a few times, to TLS or to where the request began, and
+without the headers that are for the first server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from dsort.errors import StorageError, TransientStorageError
+from dsort.storage.limit import StoreLimits
+from dsort.storage.redirects import REDIRECTS_MAX, RuledWeb, WebErrors, is_safe_place, origin_of
+
+OWN = {"Authorization": "Bearer secret"}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        self.server.requests.append((self.path, self.headers.get("Authorization", "")))
+        self.server.connections.add(self.client_address)
+        target = self.server.targets.get(self.path)
+        body = b"x" * self.server.body_bytes if target else self.server.url.encode()
+        self.send_response(302 if target else 200)
+        self.send_header("X-Of", str(self.server.server_port))
+        self.send_header("Content-Length", str(len(body)))
+        if target:
+            self.send_header("Location", target)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """No test reads it."""
+
+
+class _Server(ThreadingHTTPServer):
+    """``targets``: of redirections, by path."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.targets: dict[str, str] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.connections: set[tuple[str, int]] = set()
+        self.body_bytes = 5
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+@contextmanager
+def _served() -> Iterator[_Server]:
+    with _Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[_Server, _Server]]:
+    with ExitStack() as stack:
+        yield stack.enter_context(_served()), stack.enter_context(_served())
+
+
+def web_of(server: _Server) -> RuledWeb:
+    return RuledWeb(server.url, StoreLimits(), OWN)
+
+
+def test_the_headers_of_the_first_server_are_for_it_alone(
+    servers: tuple[_Server, _Server],
+) -> None:
+    home, other = servers
+    home.targets = {"/a": "/b?q", "/b?q": f"{other.url}/c"}
+    other.targets = {"/c": f"{home.url}/d"}
+    reply = web_of(home).ask("GET", f"{home.url}/a", {})
+    assert reply.text(100).decode() == home.url
+    assert [path for path, _ in home.requests] == ["/a", "/b?q", "/d"]
+    assert {secret for _, secret in home.requests} == {"Bearer secret"}
+    assert other.requests == [("/c", "")]
+
+
+def test_a_reply_says_what_the_first_server_said_and_where_it_came_from(
+    servers: tuple[_Server, _Server],
+) -> None:
+    home, other = servers
+    home.targets = {"/a": f"{other.url}/c?signed"}
+    reply = web_of(home).ask("GET", f"{home.url}/a", {})
+    assert reply.said["x-of"] == str(home.server_port)
+    assert reply.headers["X-Of"] == str(other.server_port)
+    assert reply.moved_to == f"{other.url}/c?signed"
+    reply.close()
+    assert web_of(home).ask("GET", f"{home.url}/d", {}).moved_to == ""
+
+
+def test_a_request_that_must_not_leave_ends_at_the_last_reply(
+    servers: tuple[_Server, _Server],
+) -> None:
+    home, other = servers
+    home.targets = {"/a": "/b", "/b": f"{other.url}/c"}
+    reply = web_of(home).ask("HEAD", f"{home.url}/a", {}, leaves=False)
+    assert (reply.status, reply.moved_to, other.requests) == (302, "", [])
+
+
+def test_a_loop_ends(servers: tuple[_Server, _Server]) -> None:
+    home, _ = servers
+    home.targets = {"/a": "/a"}
+    with pytest.raises(StorageError, match="sends its readers on"):
+        web_of(home).ask("GET", f"{home.url}/a", {})
+    assert len(home.requests) == REDIRECTS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("http://203.0.113.7/x?sig", "no TLS"),
+        ("//203.0.113.7/x?sig", "no TLS"),
+        ("ftp://127.0.0.1/x?sig", "no URL"),
+        ("file:///etc/passwd", "no URL"),
+        ("https://user:pw@127.0.0.1/x?sig", "no URL"),
+        ("https://[/x?sig", "no URL"),
+        ("https://127.0.0.1:99999/x?sig", "no URL"),
+    ],
+)
+def test_a_place_without_tls_or_sense_is_not_gone_to(
+    servers: tuple[_Server, _Server], target: str, reason: str
+) -> None:
+    home, _ = servers
+    home.targets = {"/a": target}
+    with pytest.raises(StorageError, match=reason) as caught, WebErrors("read a"):
+        web_of(home).ask("GET", f"{home.url}/a", {})
+    assert not isinstance(caught.value, TransientStorageError)
+    assert "sig" not in str(caught.value)
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("body_bytes", "connections"), [(0, 1), (5, 1), (1 << 20, 2)])
+def test_a_connection_is_kept_unless_a_needless_body_is_long(
+    servers: tuple[_Server, _Server], body_bytes: int, connections: int
+) -> None:
+    home, _ = servers
+    home.targets, home.body_bytes = {"/a": "/b"}, body_bytes
+    assert web_of(home).ask("GET", f"{home.url}/a", {}).text(100)
+    assert len(home.connections) == connections
+
+
+def test_a_text_has_a_bound(servers: tuple[_Server, _Server]) -> None:
+    home, _ = servers
+    reply = web_of(home).ask("GET", f"{home.url}/a", {})
+    with pytest.raises(ValueError, match="more than 3 bytes"):
+        reply.text(3)
+
+
+def test_the_proxy_of_the_environment_is_used(
+    servers: tuple[_Server, _Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, proxy = servers
+    monkeypatch.setenv("http_proxy", proxy.url)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    web_of(home).ask("GET", f"{home.url}/a", {}).close()
+    assert (len(home.requests), len(proxy.requests)) == (1, 0)
+    monkeypatch.setenv("no_proxy", "")
+    web_of(home).ask("GET", f"{home.url}/a", {}).close()
+    assert proxy.requests == [(f"{home.url}/a", "Bearer secret")]
+
+
+def test_a_connection_that_fails_may_succeed_later() -> None:
+    web = RuledWeb("http://127.0.0.1:9", StoreLimits(), OWN)
+    with pytest.raises(TransientStorageError, match="cannot read a"), WebErrors("read a"):
+        web.ask("GET", "http://127.0.0.1:9/a", {})
+
+
+def test_safe_places_have_tls_or_are_this_machine() -> None:
+    assert is_safe_place("https://host/x")
+    assert is_safe_place("http://127.0.0.1:80")
+    assert is_safe_place("http://[::1]")
+    assert is_safe_place("http://localhost")
+    assert not is_safe_place("http://host")
+    assert not is_safe_place("http://127.0.0.1.example")
+    assert origin_of("HTTPS://Host/x") == ("https", "host", 443)
