@@ -35,10 +35,11 @@ from dsort.results.reporter import Reporter
 from dsort.runtime.base import Runtime
 from dsort.runtime.local import LocalRuntime
 from dsort.settings import resolve_ref
+from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
-from dsort.storage.open import open_both, open_bucket
+from dsort.storage.open import fixed_ref, open_both, open_bucket
 from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.storage.routed import BucketPlace
@@ -72,7 +73,7 @@ def opened_job(
             from dsort.job.streams import opened_streams  # few jobs have any
 
             streams = stack.enter_context(opened_streams(spec, options, job_id))
-        places = _input_places(spec, options, streams)
+        places = _input_places(spec, options, streams, flag)
         output_bck = resolve_ref(spec.output_bck, options.settings)
         if streams is not None and streams.output is not None:
             output_bck = streams.output
@@ -135,14 +136,19 @@ def _places(
 
 
 def _input_places(
-    spec: JobSpec, options: RunOptions, streams: Streams | None
+    spec: JobSpec, options: RunOptions, streams: Streams | None, stop: StopFlag
 ) -> tuple[BucketPlace, ...]:
+    """The buckets of the inputs. All workers read the states in which these buckets are now."""
     spooled = {} if streams is None else streams.inputs
+
+    def ref_of(source: Source) -> BucketRef:
+        ref = resolve_ref(source.bucket, options.settings)
+        if ref.is_directory or stop.requested:  # a job that is only stopped reads nothing
+            return ref
+        return fixed_ref(ref, store_limits(ref, options), pause=stop.pause)
+
     return tuple(
-        BucketPlace(
-            source.name,
-            spooled.get(source.name) or resolve_ref(source.bucket, options.settings),
-        )
+        BucketPlace(source.name, spooled.get(source.name) or ref_of(source))
         for source in spec.sources
     )
 

@@ -24,6 +24,7 @@ from tests.support.disks import temporary_root, wait_for_no_disk
 
 if TYPE_CHECKING:
     from tests.support.coordinators import Coordinators
+    from tests.support.hub_server import Hub
     from tests.support.postgres import PostgresServer
     from tests.support.seaweedfs import S3Server
 
@@ -237,7 +238,7 @@ def rounds(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
 
 def is_setting(variable: str) -> bool:
     """Whether this is a setting of the user who runs the tests, which they do without."""
-    return variable.startswith(("DSORT_", "AWS_ENDPOINT_URL", "AIS_ENDPOINT"))
+    return variable.startswith(("DSORT_", "AWS_ENDPOINT_URL", "AIS_ENDPOINT", "HF_ENDPOINT"))
 
 
 @pytest.fixture(scope="session")
@@ -247,6 +248,25 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
     with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def hub_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """A stand-in for the Hugging Face Hub."""
+    from tests.support.hub_server import hub_server
+
+    with hub_server(tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(hub_process: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The stand-in, behaving, with the environment that lets this process and its children in."""
+    hub_process.misbehave()
+    hub_process.forget_requests()
+    for name, value in hub_process.environment().items():
+        monkeypatch.setenv(name, value)
+    return hub_process
 
 
 @pytest.fixture

@@ -150,6 +150,7 @@ _USUAL: Final = (
     ("AWS_ENDPOINT_URL_S3", "s3"),
     ("AWS_ENDPOINT_URL", "s3"),
     ("AIS_ENDPOINT", "ais"),
+    ("HF_ENDPOINT", "hf"),
 )
 """Variables that other programs read too, and the store whose endpoint they set; the first wins."""
 

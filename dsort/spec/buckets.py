@@ -61,8 +61,8 @@ BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
             "minLength": 1,
             "description": "The name of a directory under the data root, or a URI: "
             "file:///directory, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, "
-            "ais://bucket, or (to read only) http(s)://host/prefix. '-': one shard on standard "
-            "input, or on standard output.",
+            "ais://bucket, or (to read only) hf://datasets/user/name/prefix, "
+            "http(s)://host/prefix. '-': one shard on standard input, or on standard output.",
         },
         {
             "type": "object",

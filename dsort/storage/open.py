@@ -17,7 +17,7 @@ from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import StoreLimiter, StoreLimits
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
-from dsort.storage.registry import open_object_bucket
+from dsort.storage.registry import open_object_bucket, store_of
 from dsort.storage.routed import BucketPlace, open_inputs, open_outputs
 from dsort.storage.transport import Transport, opened_together, retry_policy
 
@@ -63,6 +63,16 @@ def open_bucket(
         tries.seconds_max,
     )
     return open_object_bucket(ref, limits, Transport(limits, limiter=limiter, policy=tries))
+
+
+def fixed_ref(
+    ref: BucketRef, limits: StoreLimits, *, pause: Callable[[float], None] | None = None
+) -> BucketRef:
+    """The reference of the present state of the bucket ``ref``: see ``Store.fixed``."""
+    store = store_of(ref.scheme)
+    if store is None:
+        return ref
+    return store.fixed(ref, limits, Transport(limits, policy=retry_policy(limits, pause=pause)))
 
 
 def open_pair(

@@ -14,6 +14,7 @@ from dsort.errors import InvariantError
 from dsort.installation import needing
 from dsort.naming.names import closest
 from dsort.registry import Registry
+from dsort.storage.hub_address import HUB_WRITE_HINT, checked_dataset
 from dsort.storage.ref import (
     SECRET_HINT,
     BucketRef,
@@ -79,6 +80,11 @@ class Store:
         by ``transport.call``, as in ``ObjectBucket``, so that failed requests are tried again.
         """
         raise NotImplementedError
+
+    def fixed(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> BucketRef:
+        """The reference of the present state of the bucket ``ref``, in a store that keeps earlier
+        states; ``ref`` itself in all others. A job reads its inputs by it."""
+        return ref
 
 
 # --- dsort's own ---------------------------------------------------------------------------------
@@ -154,6 +160,31 @@ class _Azure(_ObstoreStore):
     web_address = r"[a-z0-9]+\.(?:blob|dfs)\.core\.windows\.net"
 
 
+class _Hub(Store):
+    """Datasets of the Hugging Face Hub."""
+
+    schemes = ("hf",)
+    provider = "hf"
+    is_read_only = True
+    write_hint = HUB_WRITE_HINT
+
+    def parse(self, scheme: str, uri: str) -> BucketRef:
+        kind, rest = _split(uri)
+        path = joined_path(decoded(kind, uri), decoded(rest, uri), uri)
+        return BucketRef(scheme, checked_dataset(path, rest, uri))
+
+    def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
+        # This import loads urllib3, which jobs over directories do not need.
+        from dsort.storage.hub import HubBucket
+
+        return HubBucket(ref, limits, transport)
+
+    def fixed(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> BucketRef:
+        from dsort.storage.hub import HubBucket
+
+        return HubBucket(ref, limits, transport).at_commit()
+
+
 class _Web(_ObstoreStore):
     """Web servers: a host and a prefix."""
 
@@ -171,7 +202,7 @@ class _Web(_ObstoreStore):
 STORES: Final[Registry[Store]] = Registry(
     "dsort.stores",
     lambda store: store.schemes,
-    (_S3(), _GoogleCloud(), _Azure(), _AIStore(), _Web()),
+    (_S3(), _GoogleCloud(), _Azure(), _AIStore(), _Hub(), _Web()),
     make=lambda found: found(),
     reserved=DIRECTORY_SCHEMES,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from hypothesis import given
@@ -38,6 +39,14 @@ endpoints = st.builds(
     st.sampled_from(["", ":8333"]),
     st.sampled_from(["", "/", "/s3", "/a/b/"]),
 )
+datasets = st.builds(
+    "hf://datasets/{}/{}{}{}".format,
+    store_names,
+    store_names,
+    st.sampled_from(["", "@main", "@v1.0", "@refs%2Fconvert%2Fparquet", f"@{'0a' * 20}"]),
+    prefixes.map(lambda prefix: quote(f"/{prefix}") if prefix else ""),
+)
+sources = datasets | st.fixed_dictionaries({"name": datasets, "endpoint_url": endpoints})
 stores = st.one_of(
     st.builds("{}://{}".format, st.sampled_from(["s3", "gs", "az", "ais"]), store_names),
     st.fixed_dictionaries(
@@ -165,7 +174,7 @@ def test_the_canonical_form_is_the_same_spec_without_warnings(mapping: dict[str,
     assert again.spec.canonical() == canonical
 
 
-@given(stores)
+@given(stores | sources)
 def test_a_bucket_written_back_is_the_same_bucket(written: object) -> None:
     ref = parse_bucket(written)
     assert parse_bucket(json.loads(json.dumps(bucket_value(ref)))) == ref

@@ -277,7 +277,7 @@ def test_all_that_is_wrong_is_said_at_once_with_where_it_is(user: User) -> None:
         f"{near}: stores.s3.part_bytes": ("must be 5 MiB to 5 GiB", ""),
         f"{near}: stores.s3.requests_in_flight_max": ("must be a whole number", ""),
         f"{near}: stores.gs.region": ("unknown setting", "known: endpoint_url"),
-        f"{near}: stores.s4": ("unknown store", "known: s3, ais, gs, az, http"),
+        f"{near}: stores.s4": ("unknown store", "known: s3, ais, gs, az, hf, http"),
         'DSORT_WORKERS': ("must be a whole number of at least 1", ""),
         'DSORT_S3_PROFIL': ("unknown setting", 'did you mean "DSORT_S3_PROFILE"?'),
         "AIS_ENDPOINT": ('"ais:80"', 'write "http://ais:80" or'),

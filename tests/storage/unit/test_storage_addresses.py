@@ -98,6 +98,13 @@ def test_an_absolute_path_is_answered_with_its_uri() -> None:
         ("s3://", '"s3://bucket/prefix"'),
         ("S3://Images_", "S3 bucket names"),
         ("s4://images", "file:// s3://"),
+        ("hf://images/a", "hf://datasets/USER/NAME"),
+        ("hf://datasets/squad", "hf://datasets/USER/NAME"),
+        ("hf://datasets/a/b@x..y", "hf://datasets/USER/NAME"),
+        ("hf://datasets/a--b/c", "hf://datasets/USER/NAME"),
+        ("hf://datasets/a/b/../c", "prefix"),
+        ("hf://datasets/a/b@x%2Fy/c", "commit"),
+        ("hf://buckets/team/images", "s3://BUCKET"),
         ("s3://images/a\0b", "file:///"),
         ("s3://images/\udce9", "file:///"),
     ],
@@ -110,6 +117,7 @@ def test_what_was_meant_as_a_uri_is_answered_with_the_right_one(uri: str, hint: 
 @pytest.mark.parametrize(
     "uri",
     ["images", "images/train", ".", "file:///data/a b", "s3://images", "s3://images/a%20b/",
+     "hf://datasets/a/b", "hf://datasets/a/b@v1.0/c%20d", "hf://datasets/a/b@refs/pr/7",
      "gs://images/x", "az://images", "ais://images/x", "https://host:80/images"],
 )  # fmt: skip
 def test_an_address_means_what_it_means_in_a_spec(uri: str) -> None:

@@ -1,0 +1,39 @@
+"""The texts that name datasets of the Hugging Face Hub: ``datasets/USER/NAME@REVISION/PREFIX``."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dsort.storage.ref import BucketTextError, shown
+
+__all__ = ["HUB_ENDPOINT", "HUB_FORM", "HUB_PATH", "HUB_WRITE_HINT", "checked_dataset"]
+
+HUB_ENDPOINT: Final = "https://huggingface.co"
+_NAME = r"(?![^/@]*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
+_SPECIAL_REVISION = r"refs/(?:convert/[A-Za-z0-9_-]+|pr/[0-9]+)"
+_REVISION = rf"{_SPECIAL_REVISION}|(?![^/]*\.\.)(?!refs/)[A-Za-z0-9_][A-Za-z0-9._+-]*"
+HUB_PATH: Final = (
+    rf"datasets/(?P<repo>{_NAME}/{_NAME})(?:@(?P<revision>{_REVISION}))?(?:/(?P<prefix>.+))?"
+)
+"""The paths of datasets, decoded."""
+HUB_FORM: Final = 'write "hf://datasets/USER/NAME", with @REVISION and /PREFIX if needed'
+HUB_BUCKET_HINT: Final = (
+    "a bucket of the Hub is s3://BUCKET with the endpoint_url https://s3.hf.co/NAMESPACE"
+)
+HUB_WRITE_HINT: Final = f"to a directory, or s3://, gs://, az://, ais://; {HUB_BUCKET_HINT}"
+
+
+def checked_dataset(path: str, written: str, uri: str) -> str:
+    """``path`` unchanged, if it is that of a dataset. ``written``: the same behind ``datasets/``,
+    not decoded. ``BucketTextError``, which quotes ``uri``, if it is none."""
+    if path.startswith("buckets/"):
+        raise BucketTextError(f"{shown(uri)} is no dataset, but a bucket", HUB_BUCKET_HINT)
+    if not re.fullmatch(HUB_PATH, path):
+        raise BucketTextError(f"{shown(uri)} is no dataset of the Hub", HUB_FORM)
+    revision = written.partition("@")[2].partition("/")[0].lower()
+    if "%2f" in revision and not revision.startswith("refs%2f"):
+        raise BucketTextError(
+            f"{shown(uri)} has a revision with a slash", "write the commit in its place"
+        )
+    return path
