@@ -31,6 +31,7 @@ from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobReport
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, MadeBucket, ObjectInfo
+from dsort.storage.hub_address import revision_end
 from dsort.storage.ref import BucketRef
 
 __all__ = ["ShardPlace", "Where", "find_shard", "find_shards", "shards_of_result"]
@@ -110,13 +111,18 @@ def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
     if moment_of_id(text):
         return shards_of_result(find_result(text, options), options)
     head, slash, tail = text.rpartition("/")
-    at = _TEMPLATE.search(text)
+    at = _template_in(text)
     if at is not None:
         head, slash, tail = text[: at.start()].rpartition("/")
         return _of_template(head if slash else ".", tail + text[at.start() :], options)
     if archive_extension(tail if slash else text) or text.endswith(VIEW_SUFFIX):
         return _listed([text], options)
     return _of_bucket(text, options)
+
+
+def _template_in(text: str) -> re.Match[str] | None:
+    """The beginning of the counter of a template. The @ before a revision is no beginning."""
+    return _TEMPLATE.search(text, revision_end(text))
 
 
 def _is_bucket(text: str, options: RunOptions) -> bool:
@@ -129,7 +135,7 @@ def _is_bucket(text: str, options: RunOptions) -> bool:
         return False
     if ref.scheme == "file":
         return Path(ref.path).is_dir()
-    if "/" not in ref.path or not archive_extension(text) or _TEMPLATE.search(text):
+    if "/" not in ref.path or not archive_extension(text) or _template_in(text):
         return "/" not in ref.path
     holder, name = _object(text, options)
     try:

@@ -7,7 +7,14 @@ from typing import Final
 
 from dsort.storage.ref import BucketTextError, shown
 
-__all__ = ["HUB_ENDPOINT", "HUB_FORM", "HUB_PATH", "HUB_WRITE_HINT", "checked_dataset"]
+__all__ = [
+    "HUB_ENDPOINT",
+    "HUB_FORM",
+    "HUB_PATH",
+    "HUB_WRITE_HINT",
+    "checked_dataset",
+    "revision_end",
+]
 
 HUB_ENDPOINT: Final = "https://huggingface.co"
 _NAME = r"(?![^/@]*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
@@ -37,3 +44,10 @@ def checked_dataset(path: str, written: str, uri: str) -> str:
             f"{shown(uri)} has a revision with a slash", "write the commit in its place"
         )
     return path
+
+
+def revision_end(uri: str) -> int:
+    """The length of the part of ``uri`` that ends with the revision of a dataset; 0 if it has
+    none."""
+    match = re.match(r"hf://datasets/[^/@]+/[^/@]+@[^/]+", uri, re.IGNORECASE)
+    return match.end() if match else 0
