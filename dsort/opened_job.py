@@ -4,9 +4,8 @@ calls it."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from dsort.data.tally import Tally
 from dsort.errors import (
@@ -44,9 +43,6 @@ from dsort.storage.process_limits import explain_limits
 from dsort.storage.ref import BucketRef
 from dsort.storage.routed import BucketPlace
 
-if TYPE_CHECKING:
-    from dsort.job.streams import Streams
-
 __all__ = ["Listener", "open_place", "opened_job"]
 
 Listener = Callable[[Event], None]
@@ -68,15 +64,14 @@ def opened_job(
     with explain_limits(), about(job_id), contextlib.ExitStack() as stack:
         flag = stop or stack.enter_context(StopFlag())
         memory = job_memory(spec, options)
-        streams = None
+        streams, spooled = None, dict[str, BucketRef]()
+        output_bck = resolve_ref(spec.output_bck, options.settings)
         if spec.reads_streams or spec.output_bck.is_stream:
             from dsort.job.streams import opened_streams  # few jobs have any
 
             streams = stack.enter_context(opened_streams(spec, options, job_id))
-        places = _input_places(spec, options, streams, flag)
-        output_bck = resolve_ref(spec.output_bck, options.settings)
-        if streams is not None and streams.output is not None:
-            output_bck = streams.output
+            spooled, output_bck = streams.inputs, streams.output or output_bck
+        places = _input_places(spec, options, spooled, flag)
         targets = (BucketPlace("", output_bck), *_own_places(spec, options))
         if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
             buckets = _open_all(places, targets, options, flag)
@@ -136,10 +131,10 @@ def _places(
 
 
 def _input_places(
-    spec: JobSpec, options: RunOptions, streams: Streams | None, stop: StopFlag
+    spec: JobSpec, options: RunOptions, spooled: Mapping[str, BucketRef], stop: StopFlag
 ) -> tuple[BucketPlace, ...]:
-    """The buckets of the inputs. All workers read the states in which these buckets are now."""
-    spooled = {} if streams is None else streams.inputs
+    """The buckets of the inputs. All workers read the states in which these buckets are now.
+    ``spooled``: where what streams give is stored, by input."""
 
     def ref_of(source: Source) -> BucketRef:
         ref = resolve_ref(source.bucket, options.settings)

@@ -74,10 +74,12 @@ class OwnRecords(Struct, frozen=True, eq=False):
         columns = (self.key_bytes, self.record_of, self.record_bytes)
         return bool(self.schema) or any(each is not None for each in columns)
 
-    def with_rows_behind(self, key_bytes: Int64s) -> OwnRecords:
-        """The same with rows behind the table, whose keys have the lengths ``key_bytes``. Records
-        are no longer separated by the container."""
-        known = None if self.key_bytes is None else np.append(self.key_bytes, key_bytes)
+    def with_rows_again(self, rows: Int64s) -> OwnRecords:
+        """The same with ``rows`` repeated behind the table. Records are no longer separated by the
+        container."""
+        known = self.key_bytes
+        if known is not None:
+            known = np.append(known, known[rows])
         return replace(self, key_bytes=known, record_of=None)
 
 
@@ -115,6 +117,12 @@ class MemberTable(Struct, frozen=True, eq=False):
     there; ``payload_bytes`` is its decompressed length. -1: this one is not compressed. Without
     rows: none is."""
 
+    @classmethod
+    def empty(cls) -> MemberTable:
+        """A table without rows."""
+        none = np.zeros(0, np.int64)
+        return cls(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)
+
     def __len__(self) -> int:
         return len(self.kind)
 
@@ -142,8 +150,7 @@ class MemberTable(Struct, frozen=True, eq=False):
         entries = self.entries
         if entries is not None:
             entries = BytesColumn.concat([entries, entries.take(rows)])
-        known = self.own.key_bytes
-        own = self.own.with_rows_behind(rows if known is None else known[rows])
+        own = self.own.with_rows_again(rows)
         return replace(self, names=names, entries=entries, own=own, **columns, **extras)
 
     def followed_by(self, more: MemberTable, shift_bytes: int) -> MemberTable:

@@ -124,10 +124,8 @@ def _key_search(job: Job) -> _Search:
 
 def _equal_search(job: Job) -> _Search:
     """The search of ``deduplicate``."""
-    wanted = job.pipeline.deduplication
-    assert wanted
     search = _key_search(job) if job.pipeline.drops_same_keys else _BY_CONTENT
-    return replace(search, keep_last=wanted.keeps_last)
+    return replace(search, keep_last=job.pipeline.deduplication.keeps_last)
 
 
 def _refuse_known(job: Job, extraction: Extraction) -> None:

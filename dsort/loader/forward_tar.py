@@ -147,7 +147,7 @@ class ForwardTar:
         self._window_bytes = window_bytes
         self._step_bytes = min(FIRST_BYTES, window_bytes)
         self._members = 0  # how many were taken from the scan
-        self._pending: MemberTable | None = None  # members of the record that may not be complete
+        self._pending = MemberTable.empty()  # members of the record that may not be complete
         self._parts: list[RecordIndex] = []
         self._records = 0
         self._last: tuple[RecordIndex, int, Contents] | None = None
@@ -166,11 +166,10 @@ class ForwardTar:
                     at = stop
             if at == len(rows) and not self._is_at_end(rows):
                 return
-            if self._scan.need is None:
+            if self._is_scanned:
                 if at < len(rows):
                     wrong_count(self._place, self._records)
-                if self.index is None:
-                    self._finish()
+                self._finish()
                 return
             self._read_window()
 
@@ -178,10 +177,9 @@ class ForwardTar:
         """Read the rest to the end, if it is at most ``RANGE_BYTES_MAX``."""
         if self._size_bytes - self._scanned > RANGE_BYTES_MAX:
             return
-        while self._scan.need is not None:
+        while not self._is_scanned:
             self._read_window()
-        if self.index is None:
-            self._finish()
+        self._finish()
 
     def _is_at_end(self, rows: Int64s) -> bool:
         """Whether the last record was requested. The rest is read then, to check that the shard is
@@ -202,23 +200,29 @@ class ForwardTar:
         most = self._window_bytes
         is_large = self._is_plain and begin >= LARGE_BYTES * max(self._members, 1)
         direct = self._direct if is_large else None
-        if direct is None and self._file.is_file:
+        window = _Window()
+        window.is_whole = direct is None
+        if window.is_whole and self._file.is_file:
             most = min(most, FILE_BYTES_MAX)
         step = max(min(self._step_bytes, most), need.at_least)
         self._step_bytes = min(2 * step, self._window_bytes)
-        self._window = window = _Window()
-        window.start = pending_at if direct is None else begin
+        self._window = window
+        window.start = pending_at if window.is_whole else begin
         size = min(begin - window.start + step, self._size_bytes - window.start)
-        if direct is None:
+        if direct is not None:
+            window.view = self._sparse_room.view(size)
+            self._is_plain = self._read_headers(direct, window)
+        else:
             window.view = self._room.view(size)
             self._file.read_into(window.view, window.start)
-        else:
-            window.view, window.is_whole = self._sparse_room.view(size), False
-            self._is_plain = self._read_headers(direct, window)
-        if window.is_whole:
             self._hash_until(window.stop)
         self._scan.feed(window.view, window.start)
         self._form()
+
+    @property
+    def _is_scanned(self) -> bool:
+        """Whether all of the shard is scanned."""
+        return self._scan.need is None
 
     @property
     def _scanned(self) -> int:
@@ -228,7 +232,7 @@ class ForwardTar:
 
     def _begin(self) -> int:
         """Where the record begins that may not be complete."""
-        if self._pending is None or not len(self._pending):
+        if not len(self._pending):
             return self._scanned
         return int(self._pending.range_start.min())
 
@@ -263,14 +267,14 @@ class ForwardTar:
         may be incomplete, and records whose payload ends behind a window that was read whole."""
         new = self._tar.found(self._members)
         self._members += len(new)
-        is_done = self._scan.need is None  # links are resolved then
+        is_done = self._is_scanned  # links are resolved then
         resolved = self._scan.table.notes.hardlinks_resolved if is_done else 0
         if resolved or bool((new.kind == MemberKind.HARDLINK).any()):
             raise NotForwardError
-        table = new if self._pending is None else self._pending.followed_by(new, 0)
+        table = self._pending.followed_by(new, 0) if len(self._pending) else new
         whole, _ = RecordIndex.of(table)
         if not len(whole):  # only directories and the like
-            self._pending = None
+            self._pending = MemberTable.empty()
             return
         window = self._window
         end = window.stop if window.is_whole else self._scanned
@@ -333,6 +337,8 @@ class ForwardTar:
             self._hashed = end
 
     def _finish(self) -> None:
+        if self.index is not None:
+            return
         check_whole(self._place.name, self._scan.table.notes)
         self._hash_until(self._size_bytes)
         found, wanted = self._hash, self._place.xxh3

@@ -110,6 +110,11 @@ class Shuffle(Algorithm, frozen=True):
         """False: hashes are words."""
         return False
 
+    @property
+    def has_hashes(self) -> bool:
+        """True."""
+        return True
+
     def sort_keys(self, records: RecordTable) -> SortKeys:
         """The hashes."""
         from dsort.data.index import SortKeys
@@ -315,6 +320,11 @@ class Keys(Algorithm, frozen=True):
         return tuple(dict.fromkeys(name for each in self.keys for name in each.extensions))
 
     @property
+    def has_hashes(self) -> bool:
+        """Whether a shuffle is the last key."""
+        return self._parts[-1].has_hashes
+
+    @property
     def asks_for_keys(self) -> bool:
         """Whether some key orders by record keys."""
         return any(each.asks_for_keys for each in self.keys)
@@ -354,7 +364,7 @@ class Keys(Algorithm, frozen=True):
         earlier: Int64s | None = None,
         *,
         are_distinct: bool = False,
-    ) -> UInt64s | None:
+    ) -> UInt64s:
         """The hashes that order the records that tie by all keys before a shuffle."""
         return self._parts[-1].hashes(shard, key_hash, earlier, are_distinct=are_distinct)
 

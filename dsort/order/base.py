@@ -172,6 +172,12 @@ class Algorithm(OptionGroup, frozen=True):
         return True
 
     @property
+    def has_hashes(self) -> bool:
+        """Whether key hashes alone order records that nothing before them orders: see
+        :meth:`hashes`."""
+        return False
+
+    @property
     def decreasing(self) -> bool:
         """Whether the largest sort key comes first; ranks and ties are not reversed."""
         return False
@@ -201,10 +207,10 @@ class Algorithm(OptionGroup, frozen=True):
         earlier: Int64s | None = None,
         *,
         are_distinct: bool = False,
-    ) -> UInt64s | None:
-        """The words that order the records of an input shard, from their key hashes alone; None:
-        this needs :meth:`sort_keys`. ``earlier`` and ``are_distinct``: as in ``RecordTable``."""
-        return None
+    ) -> UInt64s:
+        """The words that order the records of an input shard, from their key hashes alone; only if
+        :attr:`has_hashes`. ``earlier`` and ``are_distinct``: as in ``RecordTable``."""
+        raise NotImplementedError
 
 
 class KeyMatch(Struct, frozen=True, eq=False):

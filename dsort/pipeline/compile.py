@@ -33,22 +33,22 @@ from dsort.transforms.strata import class_by
 def compile_pipeline(
     spec: JobSpec,
     *,
-    steps: Sequence[Step] | None = None,
+    steps: Sequence[Step],
     placed_by: GivenPlaces = NO_PLACES,
 ) -> Pipeline:
     """Return what a job with ``spec`` does to its records. ``steps``: the steps of the spec, with
     the files that they name already read; ``placed_by``: the key map or the other result, already
     read."""
-    carrier = written_container(spec, carrier_extension(spec))
+    carrier, join = written_container(spec, carrier_extension(spec)), _join(spec)
     return Pipeline(
         reading=_reading(spec, placed_by),
-        steps=tuple(steps_of(spec) if steps is None else steps),
+        steps=tuple(steps),
         failures=_failures(spec),
         placed_by=placed_by,
         deduplication=_deduplication(spec),
         mix=_mix(spec),
-        algorithm=placed_by.ordering(_algorithm(spec)),
-        join=_join(spec),
+        algorithm=placed_by.ordering(_algorithm(spec, join)),
+        join=join,
         division=_division(spec),
         carrier=carrier,
         outputs=_outputs(spec, carrier),
@@ -59,7 +59,7 @@ def compile_pipeline(
             sidecars=spec.index,
             lineage=spec.lineage,
             is_view=spec.output == "view",
-            checksums=spec.checksums,
+            checksums=(spec.checksums,) if spec.checksums else (),
         ),
     )
 
@@ -162,10 +162,10 @@ def _failures(spec: JobSpec) -> StepFailures:
     return StepFailures(transform.on_error, rejects, transform.max_errors)
 
 
-def _deduplication(spec: JobSpec) -> Deduplication | None:
+def _deduplication(spec: JobSpec) -> Deduplication:
     wanted = spec.deduplicate
     if wanted is None:
-        return None
+        return Deduplication()
     keeps_last = wanted.keep == "last"
     if isinstance(wanted.by, str):
         return Deduplication(wanted.by, keeps_last, wanted.extensions)
@@ -194,11 +194,11 @@ def _mix(spec: JobSpec) -> Mix | None:
     )
 
 
-def _algorithm(spec: JobSpec) -> Algorithm:
+def _algorithm(spec: JobSpec, join: JoinRule) -> Algorithm:
     """The algorithm that orders records. Where inputs are joined and a single piece of a record
     does not decide its place, this is an algorithm by places, which an earlier pass finds."""
     own = spec.algorithm.build()
-    if spec.join is None or own.joins:
+    if not join or own.joins:
         return own
     from dsort.order.equal_keys import JoinedPlaces
 

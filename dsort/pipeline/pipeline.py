@@ -86,13 +86,17 @@ class Reading(Struct, frozen=True):
 
 
 class Deduplication(Struct, frozen=True):
-    """Which of several records that are the same stays. ``extensions``: of the members whose
-    content is compared (empty: all members); ``value``: the field that is compared instead."""
+    """Which of several records that are the same stays; false if all do. ``extensions``: of the
+    members whose content is compared (empty: all members); ``value``: the field that is compared
+    instead."""
 
-    by: Literal["key", "content", "field"]
+    by: Literal["", "key", "content", "field"] = ""
     keeps_last: bool = False
     extensions: tuple[str, ...] = ()
     value: Expression | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.by)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -151,7 +155,7 @@ class ResultRules(Struct, frozen=True):
     ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of
     files beside the shards. ``lineage``: the form of the file that lists where each record was and
     is; None: no such file. ``is_view``: files of ranges of the inputs are written in place of
-    shards. ``checksums``: the digest of each shard beside XXH3; None: no such digest."""
+    shards. ``checksums``: the digests of each shard beside XXH3."""
 
     checks_content: bool = False
     keeps_shards: bool = False
@@ -159,13 +163,12 @@ class ResultRules(Struct, frozen=True):
     sidecars: tuple[str, ...] = ()
     lineage: Literal["parquet", "jsonl"] | None = None
     is_view: bool = False
-    checksums: Literal["sha256"] | None = None
+    checksums: tuple[Literal["sha256"], ...] = ()
 
     @property
     def digests(self) -> tuple[str, ...]:
         """The kinds of ``FileDigests`` to make of each output shard."""
-        own = () if self.checksums is None else (self.checksums,)
-        return ("md5", *own) if "wids" in self.sidecars else own
+        return ("md5", *self.checksums) if "wids" in self.sidecars else self.checksums
 
     @property
     def keeps_lineage(self) -> bool:
@@ -193,7 +196,7 @@ class Pipeline(Struct, frozen=True, dict=True):
     steps: tuple[Step, ...]
     failures: StepFailures
     placed_by: GivenPlaces
-    deduplication: Deduplication | None
+    deduplication: Deduplication
     mix: Mix | None
     algorithm: Algorithm
     join: JoinRule
@@ -219,20 +222,20 @@ class Pipeline(Struct, frozen=True, dict=True):
         return self.division.names
 
     @property
-    def compared(self) -> Deduplication | None:
-        """The content or the field by which records are compared; None: records are compared by
+    def compared(self) -> Deduplication:
+        """The content or the field by which records are compared; false: records are compared by
         their keys alone."""
-        return None if self.drops_same_keys else self.deduplication
+        return Deduplication() if self.drops_same_keys else self.deduplication
 
     @property
     def drops_same_keys(self) -> bool:
         """Whether ``deduplication`` leaves one record of each key."""
-        return self.deduplication is not None and self.deduplication.by == "key"
+        return self.deduplication.by == "key"
 
     @property
     def deduplicates_first(self) -> bool:
         """Whether equal records are left out before a mix weighs the others."""
-        return self.mix is not None and self.deduplication is not None
+        return self.mix is not None and bool(self.deduplication)
 
     @property
     def is_spread_evenly(self) -> bool:

@@ -268,7 +268,7 @@ class Comparison(Struct, frozen=True):
         place[order] = np.arange(len(order))
         behind = place[source[after]] < place[source[before]]
         text = "it ties with the record before it, which comes later in the inputs"
-        if self.algorithm.hashes("", self.inputs.key_hash[:0]) is not None:
+        if self.algorithm.has_hashes:
             text = "the shuffle's hash puts it before the record before it"
         elif self.algorithm.decided_by_inputs:
             text = "it comes before the record before it in the inputs"

@@ -88,17 +88,15 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
     def order(self, algorithm: Algorithm) -> Int64s:
         """The rows in the order of writing, if the inputs alone decide that; else in input
         order."""
+        if not algorithm.has_hashes:
+            return np.arange(len(self))
         if self.rows.are_joined:  # a joined record comes from several shards
-            words = algorithm.hashes("", self.key_hash)
-            return np.arange(len(self)) if words is None else stable_argsort(words)
+            return stable_argsort(algorithm.hashes("", self.key_hash))
         words = np.empty(len(self), np.uint64)
         for ordinal, name in enumerate(self.shards):
             rows = slice(int(self.first_rows[ordinal]), int(self.first_rows[ordinal + 1]))
             distinct = self.are_distinct[ordinal]
-            found = algorithm.hashes(name, self.key_hash[rows], are_distinct=distinct)
-            if found is None:  # it does not order by hashes
-                return np.arange(len(self))
-            words[rows] = found
+            words[rows] = algorithm.hashes(name, self.key_hash[rows], are_distinct=distinct)
         return stable_argsort(self.facts.places(self.group, words, algorithm.seed_text))
 
     @cached_property

@@ -441,7 +441,7 @@ class InputReader:
         """Keep the number by which deduplication compares each record, if it compares more than
         keys."""
         compared = self._pipeline.compared
-        if compared is None:
+        if not compared:
             return
         if compared.value is None:
             found = contents_of(shard, records, members, compared.extensions)

@@ -20,20 +20,21 @@ NOT_CHECKED = (
 
 
 class Sample(Struct, frozen=True):
-    """A random ``part`` (above 0, at most 1) of the shards of a result. The same ``seed`` draws the
-    same shards."""
+    """A random ``part`` (above 0, at most 1) of the shards of a result; false if that is all of
+    them. The same ``seed`` draws the same shards."""
 
     part: float
     seed: str
 
     @staticmethod
-    def of(part: float | None, seed: str) -> Sample | None:
-        """The sample of that ``part``; None if that is all. ``InputError`` if it is no part."""
-        if part is None or part == 1:
-            return None
-        if not 0 < part < 1:
+    def of(part: float, seed: str) -> Sample:
+        """The sample of that ``part``. ``InputError`` if it is no part."""
+        if not 0 < part <= 1:
             raise InputError(f"a sample is a part above 0, and at most 1, not {part}")
         return Sample(part, seed)
+
+    def __bool__(self) -> bool:
+        return self.part < 1
 
     def drawn(self, shards: Collection[str]) -> frozenset[str]:
         """The shards to read, at least one if there is any."""

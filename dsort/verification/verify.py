@@ -99,8 +99,8 @@ def verify_result(
         from dsort.reading.view import open_view  # few results are views
 
         stored, outputs = open_view(stored, outputs, options)
-    taken = Sample.of(sample, seed or stored.job_id)
-    if taken is not None and run_code:
+    taken = Sample.of(1.0 if sample is None else sample, seed or stored.job_id)
+    if taken and run_code:
         hint = "leave out one of them: a sample is not compared with the inputs"
         raise InputError("code is not run again for a sample", hint=hint)
     reports, shared = [], _Shared(stored, taken)
@@ -111,7 +111,9 @@ def verify_result(
                 found.run_code_again(options, stack)
             reports.append(found.run())
     report = reports[0] if len(reports) == 1 else _of_all(stored.job_id, reports)
-    told = taken and SampleReport(taken.part, taken.seed, len(shared.drawn))
+    if not taken:
+        return report
+    told = SampleReport(taken.part, taken.seed, len(shared.drawn))
     return replace(report, sample=told)
 
 
@@ -156,19 +158,18 @@ def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> Fil
 
 class _Shared(Struct, dict=True):
     """Data that the verifications of the parts of a result share. ``whole``: the manifest of the
-    result; ``sample``: None to read all of it; ``md5``: of each shard that was read;
+    result; ``sample``: what of it is read; ``md5``: of each shard that was read;
     ``key_hashes``: of the records of each part that was read."""
 
     whole: Manifest
-    sample: Sample | None
+    sample: Sample
     md5: dict[str, str] = field(default_factory=dict)
     key_hashes: list[UInt64s] = field(default_factory=list)
 
     @cached_property
     def drawn(self) -> frozenset[str]:
         """The names of the output shards to read."""
-        names = frozenset(shard.name for shard in self.whole.outputs)
-        return names if self.sample is None else self.sample.drawn(names)
+        return self.sample.drawn([shard.name for shard in self.whole.outputs])
 
 
 class _Verification:
@@ -293,7 +294,7 @@ class _Verification:
 
     def _read_inputs(self, compared: Sequence[ComparedBytes]) -> tuple[InputReader, InputTable]:
         """The reader of the inputs, and their records if these can be compared."""
-        manifest, findings, whole = self._manifest, self._findings, self._shared.sample is None
+        manifest, findings, whole = self._manifest, self._findings, not self._shared.sample
         comparable = inputs_are_comparable(
             manifest,
             self._inputs_bucket,
@@ -333,7 +334,7 @@ class _Verification:
     ) -> OutputTable:
         """Read all shards, and compare the sidecars with them meanwhile."""
         sidecars = SidecarCheck(self._manifest, self._whole, self._outputs_bucket, self._findings)
-        drawn, is_sample = self._shared.drawn, self._shared.sample is not None
+        drawn, is_sample = self._shared.drawn, bool(self._shared.sample)
         undrawn = [shard.name for shard in self._manifest.outputs if shard.name not in drawn]
         sidecars.check_undrawn(undrawn)
         with sidecars.samples() as samples:

@@ -221,19 +221,16 @@ class ShardSortKeys:
             records.earlier,
             are_distinct=records.are_distinct,
         )
-        if hashes is None:
-            raise InvariantError("only a shuffle places records by their numbers")
         return replace(placement.sort_keys(records, places, hashes), group=group)
 
     def _of_shards(self, records: RecordTable, shard: Int32s) -> SortKeys:
         """The sort keys of records of several shards. ``shard``: of each record, ascending."""
+        if not self._algorithm.has_hashes:  # the keys do not depend on the names of shards
+            return self._algorithm.sort_keys(records)
         begins = np.searchsorted(shard, [task.shard for task in self._tasks])
         bounds, words = pairwise([*begins.tolist(), len(shard)]), []
         for task, (start, stop) in zip(self._tasks, bounds, strict=True):
-            hashes = self._algorithm.hashes(task.name, records.key_hash[start:stop])
-            if hashes is None:  # the keys do not depend on the names of shards
-                return self._algorithm.sort_keys(records)
-            words.append(hashes)
+            words.append(self._algorithm.hashes(task.name, records.key_hash[start:stop]))
         return SortKeys(len(records), words=np.concatenate(words))
 
     def _classes(self, placement: Placement, records: RecordTable) -> BytesColumn:

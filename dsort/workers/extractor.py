@@ -321,7 +321,7 @@ class Extractor:
             more[CONTENT_HASH.text] = batch.content_hashes(ranges)
         if (entries := records.entries(batch.members)) is not None:
             more[ENTRIES.text] = entries
-        if pipeline.compared is not None:
+        if pipeline.compared:
             own = replace(batch.cells(pipeline.compared.columns, SAME), report=batch.log.add)
             digests = digests_of(batch.shard, own, pipeline.compared)
             more |= {SAME_HASH.text: digests[:, 0], SAME_MORE.text: digests[:, 1]}

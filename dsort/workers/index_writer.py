@@ -67,28 +67,26 @@ class PayloadSpill:
         self,
         shard: ShardBytes,
         index: Table,
-        partition: Int32s | None = None,
+        partition: Int32s,
     ) -> Int64s:
         """Append the payload of a shard's records. Return where the bytes of each partition begin
         in its file, shape ``(partitions,)``.
 
         Rows of one partition are appended in the order of ``index``, in which the index file lists
-        them. ``partition``: of each row; None: all rows are in one. Rows may be sorted by partition
-        if the shard is in memory.
+        them. ``partition``: of each row. Rows may be sorted by partition if the shard is in memory.
         """
         ranges = index[RANGES]
         planned, found = int(index[STORED_BYTES].sum()), int(ranges.length.sum())
         if planned != found:
             raise InvariantError(f"{planned} bytes of records were planned, {found} are in ranges")
-        partitions = np.zeros(len(index), np.int32) if partition is None else partition
         with self.writer.appending() as starts:
             for window in shard.windows(ranges):
                 if window.stop == window.row:
                     row = window.row
                     for piece in shard.stream(ranges, row):
-                        self.writer.append(int(partitions[row]), [piece], len(piece))
+                        self.writer.append(int(partition[row]), [piece], len(piece))
                 else:
-                    self._move_window(window, ranges, partitions)
+                    self._move_window(window, ranges, partition)
         return starts
 
     def _move_window(self, window: Window, segments: Segments, partitions: Int32s) -> None:
@@ -295,10 +293,12 @@ class IndexWriter:
         if stage.partitions == 1:
             offsets = np.array([0, len(index)], np.int64)
             if stage.spill:
-                spill["spill_starts"] = self.spill.move(source, index)
+                in_one = np.zeros(len(index), np.int32)
+                spill["spill_starts"] = self.spill.move(source, index, in_one)
         else:
-            own = index.get(SHARD)
-            shards = shard if own is None else own
+            shards: Int32s | int = shard
+            if SHARD in index:
+                shards = index[SHARD]
             partition = self.partitioning(stage).assign(sort_keys_of(index), shards, index[ORDINAL])
             by_partition = small_argsort(partition)
             counts = np.bincount(partition, minlength=stage.partitions)

@@ -371,9 +371,9 @@ def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesCo
     # Pieces of one record come from shards with different names, and must get equal sort keys.
     keys = algorithm.sort_keys(replace(table, shard=""))
     different, which = np.unique(table.key_hash, return_inverse=True)
-    if len(different) < len(table):  # a shuffle would separate equal keys in one shard
-        words = algorithm.hashes("", different)
-        keys = keys if words is None else replace(keys, words=words[which])
+    if len(different) < len(table) and algorithm.has_hashes:
+        # A shuffle would separate equal keys in one shard.
+        keys = replace(keys, words=algorithm.hashes("", different)[which])
     text = identity = _identity(table, extensions)
     if keys.text is not None and keys.text is not table.keys:
         # The record key behind the sort key: pieces of one record meet, and no others.

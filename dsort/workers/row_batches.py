@@ -239,7 +239,7 @@ class RowBatches:
         asked = asked_columns(pipeline.steps, plain.names)
         asked.update(name for step in pipeline.steps for name in step.members_used)
         read = [*pipeline.algorithm.extensions, *chain(*columns_to_place(pipeline))]
-        if pipeline.compared is not None:
+        if pipeline.compared:
             read += pipeline.compared.columns
         return self._key_field, KEY_COLUMN, *(name.removeprefix(".") for name in read), *asked
 

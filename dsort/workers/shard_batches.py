@@ -79,7 +79,7 @@ class ShardBatches:
             and not pipeline.algorithm.extensions
             and pipeline.algorithm.placement is None
             and not pipeline.division
-            and pipeline.compared is None
+            and not pipeline.compared
         )
 
     def of(
@@ -115,8 +115,7 @@ class ShardBatches:
             if self._pipeline.reading.policies.corrupt_shards != "skip":
                 raise
             log.add("corrupt_shards", 1, [error.message])
-            none = np.zeros(0, np.int64)
-            return MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)
+            return MemberTable.empty()
         if changed := self._changed_since(task, shard, state):
             log.add("incomplete_shards", 1, [f"{shard.name} ({changed})"])
         return members

@@ -471,7 +471,7 @@ class ShardResults:
             )
         rows, stored = _joined(self._rows), given.stored
         if stored is None or not (rows >= 0).any():
-            stored = MemberTable(BytesColumn.of([]), *_NOTHING)
+            stored = MemberTable.empty()
         before = len(stored)
         begin = shard.size_bytes - self._tail.size_bytes
         whole = stored.followed_by(members, begin)

@@ -27,6 +27,7 @@ from tests.support.internals import (
     Stage,
     WorkerSetup,
     compile_pipeline,
+    steps_of,
 )
 from tests.support.traps import Trap
 
@@ -94,7 +95,7 @@ def make_work(directory: Path) -> Work:
         output_uri=(directory / "out").as_uri(),
         root=str(directory),
         scratch=str(directory / "scratch"),
-        pipeline=compile_pipeline(spec),
+        pipeline=compile_pipeline(spec, steps=steps_of(spec)),
         movement=Movement(WAYS["map"], "", 2, 1, 1 << 20, MovementSizes(1 << 30, 1 << 30, 0)),
     )
     return Work(directory, setup)

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.memory import own_bytes
 from dsort.options import RunOptions
-from dsort.pipeline.compile import compile_pipeline
+from dsort.pipeline.compile import compile_pipeline, steps_of
 from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.storage.routed import BucketPlace
@@ -111,7 +111,7 @@ def _job(
         }
     ).spec
     spec, job_id = with_seed(spec), "20260101-000000-000000"
-    pipeline = compile_pipeline(spec)
+    pipeline = compile_pipeline(spec, steps=steps_of(spec))
     return Job(
         job_id=job_id,
         spec=spec,

@@ -153,7 +153,7 @@ def _may_hop(job: Job, chosen: Movement) -> bool:
     """Whether headers can be read without the payload between them."""
     containers = {*job.pipeline.reading.containers, job.pipeline.carrier}
     hops = len(containers) == 1 and bool(job.pipeline.carrier.hops)
-    return chosen.way.reads_ranges and hops and job.pipeline.compared is None
+    return chosen.way.reads_ranges and hops and not job.pipeline.compared
 
 
 def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
