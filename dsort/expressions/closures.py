@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dsort.expressions.nodes import (
+from dsort.expressions.parser import (
     Call,
     Constant,
     HasField,

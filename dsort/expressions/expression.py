@@ -17,8 +17,16 @@ from msgspec import Struct
 from dsort.errors import TransformError
 from dsort.expressions.closures import Closure, closure_of
 from dsort.expressions.names import resolve
-from dsort.expressions.nodes import Call, Constant, ExpressionError, Leaf, Node, Operation, nodes_of
-from dsort.expressions.parser import parse
+from dsort.expressions.parser import (
+    Call,
+    Constant,
+    ExpressionError,
+    Leaf,
+    Node,
+    Operation,
+    nodes_of,
+    parse,
+)
 from dsort.expressions.semantics import STEPS_MAX, Budget, EvaluationError, SpentError, not_a
 from dsort.naming.names import readable, shortened
 

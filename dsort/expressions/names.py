@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dsort.expressions.nodes import (
+from dsort.expressions.parser import (
     Call,
     Constant,
     ExpressionError,
@@ -23,7 +23,7 @@ from dsort.expressions.nodes import (
     Quantified,
     Select,
 )
-from dsort.expressions.semantics import FUNCTIONS
+from dsort.expressions.semantics import FUNCTIONS, PatternError, compiled
 from dsort.naming.names import closest, shortened
 
 _VARIABLES: Final = {"key": "str", "shard": "str", "input": "str", "ordinal": "int"}
@@ -296,8 +296,6 @@ def _extensions(node: Call) -> tuple[str, ...]:
 
 def _compiled(node: Node, pattern: str) -> None:
     """``ExpressionError`` unless ``pattern`` is a valid pattern of RE2."""
-    from dsort.expressions.semantics import PatternError, compiled
-
     try:
         compiled(pattern)
     except PatternError as error:

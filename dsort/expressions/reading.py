@@ -11,7 +11,7 @@ import orjson
 
 from dsort.data.json_pointer import value_as_member
 from dsort.expressions.closures import Problem
-from dsort.expressions.nodes import Leaf
+from dsort.expressions.parser import Leaf
 from dsort.sizes import format_bytes
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dsort.data.index import SortKeys
     from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
-    from dsort.expressions.nodes import Leaf
+    from dsort.expressions.parser import Leaf
 
 _OF_INPUTS: Final = frozenset({"shard", "input", "ordinal"})
 
@@ -34,7 +34,7 @@ def _compiled(text: str) -> Expression:
 
 def checked_expression(text: str) -> str:
     """``text``, if an output record shows the value of this expression; else ``OptionError``."""
-    from dsort.expressions.nodes import ExpressionError
+    from dsort.expressions.parser import ExpressionError
 
     try:
         asked = _compiled(text).asks & _OF_INPUTS

@@ -26,8 +26,7 @@ from dsort.spec.model import JobSpec
 from dsort.spec.target import REST, carrier_extension
 from dsort.transforms.base import Step
 from dsort.transforms.fields import Require
-from dsort.transforms.outputs import KEY, Division
-from dsort.transforms.strata import class_by
+from dsort.transforms.outputs import KEY, Division, class_by
 
 
 def compile_pipeline(

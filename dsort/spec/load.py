@@ -17,7 +17,7 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import shortened
 from dsort.sizes import format_bytes
 from dsort.spec.dialects import translate
-from dsort.spec.fields import anchored
+from dsort.spec.fields import anchored, located
 from dsort.spec.hints import describe, path_of
 from dsort.spec.inputs import JobConfig
 from dsort.spec.model import Draft, JobSpec, current_job_spec
@@ -247,7 +247,6 @@ def anchor_steps(transform: object, directory: Path) -> None:
     """Make paths in the steps of ``transform``, as it is written in a file in ``directory``,
     relative to it."""
     from dsort.spec.algorithms import type_of_options
-    from dsort.spec.fields import located
     from dsort.transforms.steps import STEPS
 
     steps = transform.get("steps") if isinstance(transform, dict) else None

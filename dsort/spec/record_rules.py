@@ -175,8 +175,8 @@ def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
 def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.stratify is None:
         return
-    from dsort.expressions.nodes import ExpressionError
-    from dsort.transforms.strata import MemberClass, class_by
+    from dsort.expressions.parser import ExpressionError
+    from dsort.transforms.outputs import MemberClass, class_by
 
     try:
         by = class_by(spec.stratify)
@@ -194,7 +194,7 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.outputs and spec.split_by == "key":
         return
     from dsort.expressions.expression import Expression
-    from dsort.expressions.nodes import ExpressionError
+    from dsort.expressions.parser import ExpressionError
 
     texts = [(f"outputs[{number}].when", each.when) for number, each in enumerate(spec.outputs)]
     for path, text in [*texts, ("split_by", spec.split_by)]:
@@ -258,7 +258,7 @@ def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
 def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
-    from dsort.expressions.nodes import ExpressionError
+    from dsort.expressions.parser import ExpressionError
     from dsort.transforms.rekey import KEY, STEM, join_expression
 
     paths = {f"inputs[{number}].join.by": each for number, each in enumerate(spec.inputs)}
@@ -313,7 +313,7 @@ def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None or not spec.outputs:
         return
     from dsort.expressions.expression import Expression
-    from dsort.expressions.nodes import ExpressionError
+    from dsort.expressions.parser import ExpressionError
 
     texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
     for path, text in {**texts, "split_by": spec.split_by}.items():

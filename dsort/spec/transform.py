@@ -248,7 +248,7 @@ class SameField(Part):
     @model_validator(mode="after")
     def _is_expression(self) -> Self:
         from dsort.expressions.expression import Expression
-        from dsort.expressions.nodes import ExpressionError
+        from dsort.expressions.parser import ExpressionError
 
         try:
             Expression.of(self.field, wanted="")

@@ -266,7 +266,7 @@ class Require(Step, frozen=True):
 def _has(field: str) -> Expression:
     """Whether a record has ``field``. ``OptionError`` if that names no field."""
     from dsort.expressions.expression import compiled_expression
-    from dsort.expressions.nodes import ExpressionError
+    from dsort.expressions.parser import ExpressionError
 
     try:
         compiled_expression(field, wanted="")  # by itself: nothing may follow a bracket in it

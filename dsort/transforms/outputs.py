@@ -4,24 +4,26 @@ random number that a record draws, here made from such a hash."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from math import lcm
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
+import xxhash
 from msgspec import Struct
 
 from dsort.data.columns import Int64s, UInt64s
-from dsort.data.hashes import mix, shard_seed
+from dsort.data.hashes import hash_keys, mix, shard_seed
+from dsort.data.json_pointer import JsonSyntaxError, field_as_member
 from dsort.errors import TransformError
-from dsort.naming.names import readable
+from dsort.naming.names import readable, shortened
 
 if TYPE_CHECKING:
     from dsort.data.columns import Int32s
     from dsort.data.record_table import RecordTable
     from dsort.expressions.expression import Expression
-    from dsort.transforms.strata import ClassOf
 
 
 def lots_of(key_hash: UInt64s, seed: str, input_name: str) -> UInt64s:
@@ -121,8 +123,6 @@ def positions_of(shard: int | Int64s, ordinal: Int64s) -> UInt64s:
     """The position of each record in the inputs as one number, ascending in input order. ``shard``:
     the ordinal of the shard, for all records or for each; ``ordinal``: of each record in its
     shard."""
-    import numpy as np
-
     return (np.uint64(shard) << np.uint64(ORDINAL_BITS)) | ordinal.astype(np.uint64)
 
 
@@ -140,8 +140,6 @@ class Borders(Struct, frozen=True, eq=False):
         """The output of each record, from 0 on. ``lots``: the class and the lot of each, shape
         ``(n, 2)``. Records of a class that was not counted get the first output; they are left out
         later."""
-        import numpy as np
-
         found = np.zeros(len(lots), np.int64)
         if not len(lots) or not len(self.classes):
             return found
@@ -209,8 +207,6 @@ class Division(Struct, frozen=True):
     def lots(self, records: RecordTable, *, are_rows: bool = False) -> UInt64s:
         """The class of each record and the lot that it draws in that class, of ``LOT_BITS`` bits;
         shape ``(n, 2)``. ``are_rows``: whether the records are rows of a table."""
-        import numpy as np
-
         found = np.zeros((len(records), 2), np.uint64)
         if self.classes is not None:
             found[:, 0] = self.classes.hashes(records, are_rows=are_rows)
@@ -218,15 +214,9 @@ class Division(Struct, frozen=True):
         return found
 
     def _drawn(self, records: RecordTable) -> UInt64s:
-        import numpy as np
-
-        from dsort.data.hashes import mix, shard_seed
-
         return mix(self._hashes(records) ^ np.uint64(shard_seed(_SALT, "")))
 
     def _by_hash(self, records: RecordTable) -> Int32s:
-        import numpy as np
-
         lots = self._drawn(records)
         borders = np.array(_borders(self.fractions), np.uint64)
         return np.searchsorted(borders, lots, side="right").astype(np.int32)
@@ -236,15 +226,12 @@ class Division(Struct, frozen=True):
             from dsort.data.numbered import hash_column
 
             return hash_column(records.keys)
-        from dsort.data.hashes import hash_keys
         from dsort.expressions.expression import text_of_value
 
         values = self.by.values_of(records, "split_by")
         return hash_keys(map(text_of_value, values), len(values))
 
     def _by_condition(self, records: RecordTable) -> Int32s:
-        import numpy as np
-
         numbers = np.full(len(records), -1, np.int32)
         for number, condition in enumerate(self.conditions):
             rows = np.flatnonzero(numbers < 0)
@@ -267,11 +254,96 @@ class Division(Struct, frozen=True):
 def _borders(fractions: Sequence[float]) -> list[int]:
     """The first hash of each output but the first. Computed exactly, so that it is the same number
     on every machine."""
-    from fractions import Fraction  # loads decimal, which specs do not need
-
     exact = [Fraction(str(each)) for each in fractions]
     total, reached, borders = sum(exact), Fraction(0), []
     for each in exact[:-1]:
         reached += each
         borders.append(min(int(reached / total * 2**64), 2**64 - 1))
     return borders
+
+
+_MEMBER: Final = r"[A-Za-z_][A-Za-z0-9_-]*"
+_OF_INDEX: Final = frozenset({"key", "shard", "input", "ordinal", "true", "false"})
+_NONE: Final = b"\0none"  # no content is hashed with this salt
+_CLASS_BYTES_MAX: Final = 1 << 16
+"""The largest size of a member whose content is a class."""
+_READ_AT_ONCE: Final = 64
+_SHARED: Final = "name something that several records share"
+
+
+class MemberClass(Struct, frozen=True):
+    """Classes by the content of the member with this extension, without surrounding white space; of
+    records that are nothing but JSON, by the field of that name; in tables, by the column of that
+    name, in which nulls are a class."""
+
+    extension: str
+
+    def hashes(self, records: RecordTable, *, are_rows: bool) -> UInt64s:
+        """A hash of the class of each record (64 bits), shape ``(n,)``. ``TransformError`` names a
+        record without a class."""
+        from dsort.expressions.reading import MEMBER_BYTES_MAX
+
+        found = records.rows_with(f".{self.extension}")
+        are_fields = found < 0
+        found = np.where(are_fields, records.json_alone(), found) if are_fields.any() else found
+        there = np.flatnonzero(found >= 0)
+        if not are_rows and len(there) < len(found):
+            hint = "require leaves such records out"
+            self._refuse(records, int(np.flatnonzero(found < 0)[0]), "no", hint)
+        sizes = records.members.payload_bytes[found[there]]
+        large = sizes > np.where(are_fields[there], MEMBER_BYTES_MAX, _CLASS_BYTES_MAX)
+        if not are_rows and large.any():
+            self._refuse(records, int(there[np.flatnonzero(large)[0]]), "a large", _SHARED)
+        hashes = np.full(len(found), xxhash.xxh3_64_intdigest(_NONE), np.uint64)
+        for start in range(0, len(there), _READ_AT_ONCE):
+            some = there[start : start + _READ_AT_ONCE]
+            contents = records.contents(found[some].tolist())
+            for at in np.flatnonzero(are_fields[some]).tolist():
+                contents[at] = self._field(records, int(some[at]), contents[at])
+            hashes[some] = hash_keys((each.strip() for each in contents), len(some))
+        return hashes
+
+    def _field(self, records: RecordTable, record: int, document: bytes) -> bytes:
+        """The class of a record that is the JSON ``document``."""
+        try:
+            value = field_as_member(document, self.extension)
+        except JsonSyntaxError as error:
+            self._refuse(records, record, "no", f"its .json member is {error}")
+        if value is None:
+            self._refuse(records, record, "no", "filter: 'has(json.label)' leaves such records out")
+        if len(value) > _CLASS_BYTES_MAX:
+            self._refuse(records, record, "a large", _SHARED)
+        return value
+
+    def _refuse(self, records: RecordTable, record: int, what: str, hint: str) -> NoReturn:
+        raise TransformError(
+            f"stratify: record {readable(records.keys[record])} of shard {records.shard} has "
+            f"{what} {shortened(self.extension)}",
+            hint=hint,
+        )
+
+
+class ValueClass(Struct, frozen=True):
+    """Classes by the value of an expression."""
+
+    value: Expression
+
+    def hashes(self, records: RecordTable, *, are_rows: bool) -> UInt64s:
+        """See :class:`MemberClass`."""
+        from dsort.expressions.expression import text_of_value
+
+        values = self.value.values_of(records, "stratify")
+        return hash_keys(map(text_of_value, values), len(values))
+
+
+ClassOf = MemberClass | ValueClass
+
+
+def class_by(text: str) -> ClassOf:
+    """The classes of ``stratify: text``, which is the name of a member or column, or an expression.
+    ``ExpressionError`` if it is none."""
+    if re.fullmatch(_MEMBER, text) and text not in _OF_INDEX:
+        return MemberClass(text)
+    from dsort.expressions.expression import Expression
+
+    return ValueClass(Expression.of(text, wanted=""))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def compiled(text: str) -> Expression:
     """The expression of a step or a rule. ``OptionError`` if it is none."""
     from dsort.expressions.expression import compiled_expression
-    from dsort.expressions.nodes import ExpressionError
+    from dsort.expressions.parser import ExpressionError
 
     try:
         return compiled_expression(text)

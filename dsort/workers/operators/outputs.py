@@ -21,8 +21,7 @@ from dsort.naming.names import readable
 from dsort.pipeline.pipeline import Pipeline
 from dsort.scratch.index import IndexStore
 from dsort.scratch.requests import borders_of
-from dsort.transforms.outputs import Division, positions_of
-from dsort.transforms.strata import MemberClass
+from dsort.transforms.outputs import Division, MemberClass, positions_of
 from dsort.workers.batch import CLASSES, Batch, Operator
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 

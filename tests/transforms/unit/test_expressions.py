@@ -11,7 +11,7 @@ import pytest
 
 from dsort.errors import TransformError
 from dsort.expressions.expression import Expression
-from dsort.expressions.nodes import ExpressionError
+from dsort.expressions.parser import ExpressionError
 from dsort.expressions.reading import MEMBER_BYTES_MAX
 from dsort.expressions.semantics import LIST_MAX
 from tests.support.internals import RecordTable
