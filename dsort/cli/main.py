@@ -174,7 +174,7 @@ _TOKEN_VERBS: Final = (
     _Verb("rm", "token:rm", "Remove a token."),
 )
 _VIEW_VERBS: Final = (
-    _Verb("export", "view:export", "List the ranges of a view for other programs."),
+    _Verb("export", "result:export", "List the ranges of a view for other programs."),
 )
 _SPEC_VERBS: Final = (
     _Verb("check", "start:check", "Check a job spec."),

@@ -1,9 +1,12 @@
-"""``dsort verify`` and ``dsort where``: a result is compared with its inputs, or a record is found
-in its lineage."""
+"""``dsort verify``, ``dsort where`` and ``dsort view export``: a result is compared with its
+inputs, a record is found in its lineage, and other programs get the ranges of a view."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Annotated, Any, Final
 
 import click
 
@@ -15,7 +18,7 @@ from dsort.cli.run import stoppable
 from dsort.errors import InputError, SpecError, SpecProblem, VerifyError
 from dsort.options import RunOptions
 
-__all__ = ["verify", "where"]
+__all__ = ["export", "verify", "where"]
 
 
 def verify(
@@ -150,3 +153,75 @@ def _shown(row: dict[str, Any]) -> str:
 def _place(shard: str, start: int | None, size_bytes: int) -> str:
     where = "" if start is None else f" from byte {start:,} on"
     return f"{output.printable(shard)}, {size_bytes:,} bytes{where}"
+
+
+LINES_AT_ONCE: Final = 100
+BATCH_DEFAULT: Final = 256
+
+
+def export(
+    view: Annotated[
+        str,
+        Argument(
+            metavar="VIEW",
+            help="The view: its bucket, the id of its job, or the path of its manifest.",
+        ),
+    ],
+    bucket: options.JobBucket = None,
+    root: options.Root = None,
+    jsonl: Annotated[
+        bool,
+        Option("--jsonl", help="A JSON object for each record: position, key, ranges of inputs."),
+    ] = False,
+    getbatch: Annotated[
+        bool,
+        Option(
+            "--getbatch",
+            help="A request of AIStore's GetBatch on each line. All inputs must be in AIStore.",
+        ),
+    ] = False,
+    batch: Annotated[
+        int | None,
+        Option(
+            "--batch",
+            metavar="RECORDS",
+            min=1,
+            help=f"The records of a request of GetBatch.  [default: {BATCH_DEFAULT}]",
+        ),
+    ] = None,
+    debug: options.Debug = False,
+) -> None:
+    """Write the records of a view, in its order, with the ranges of the inputs that have them.
+
+    The command writes one line at a time and reads only the headers of members.
+
+    \b
+    Examples:
+      dsort view export tonight --jsonl > tonight.jsonl
+      dsort view export tonight --getbatch --batch 128 > requests.jsonl
+    """
+    from dsort.reading.places import shards_of_result
+    from dsort.reading.view_records import get_batch_requests, view_of_places, view_records
+
+    if jsonl == getbatch:
+        raise SpecError([SpecProblem("--jsonl", "give either --jsonl or --getbatch")])
+    if batch is not None and not getbatch:
+        raise SpecError([SpecProblem("--batch", "works only with --getbatch")])
+    found = find_job(view, bucket=bucket, root=root, finished=True)
+    if not found.finished:
+        raise InputError(f"job {found.job_id} did not finish: it has no result")
+    settings = user_settings()
+    run = RunOptions(root=data_root(root, settings), settings=settings)
+    places = list(shards_of_result(found, run))
+    opened = view_of_places(places, f"the result of job {found.job_id}")
+    records = view_records(opened, places)
+    if getbatch:
+        _write_lines(get_batch_requests(opened, records, batch or BATCH_DEFAULT))
+    else:
+        _write_lines(each.to_json(opened) for each in records)
+
+
+def _write_lines(documents: Iterable[Mapping[str, Any]]) -> None:
+    lines = map(json.dumps, documents)
+    while some := list(islice(lines, LINES_AT_ONCE)):
+        output.write("\n".join(some))
