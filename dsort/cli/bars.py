@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsort.cli import output
-from dsort.cli.progress_text import speed_text, time_left_s
+from dsort.cli.summary import speed_text, time_left_s
 from dsort.results.report import PhaseDone, Progress
 
 __all__ = ["Bars"]

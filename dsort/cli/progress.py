@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 from msgspec.structs import asdict
 
 from dsort.cli import output
-from dsort.cli.progress_text import begin_text, done_text, progress_text, started_text
+from dsort.cli.summary import begin_text, done_text, progress_text, started_text
 from dsort.closing import ClosesOnExit
 from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progress
 

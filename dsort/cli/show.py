@@ -17,9 +17,15 @@ from dsort.cli import options, output, summary
 from dsort.cli.find import FoundJob, find_job
 from dsort.cli.job_list import list_jobs, list_jobs_here, look_at
 from dsort.cli.parameters import Option
-from dsort.cli.progress_text import progress_text
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
-from dsort.cli.summary import bytes_line, mixing, output_lines, reaction_lines, records_line
+from dsort.cli.summary import (
+    bytes_line,
+    mixing,
+    output_lines,
+    progress_text,
+    reaction_lines,
+    records_line,
+)
 from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
 from dsort.installation import is_part, missing_part

@@ -19,7 +19,7 @@ from dsort.cli.progress import (
     Reporter,
     make_reporter,
 )
-from dsort.cli.progress_text import time_left_s
+from dsort.cli.summary import time_left_s
 from tests.support.internals import Event, JobStarted, JobWarning, PhaseDone, Progress
 
 MIB = 1 << 20
