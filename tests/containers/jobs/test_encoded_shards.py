@@ -210,25 +210,25 @@ def test_encoded_inputs_are_decoded_once_and_cannot_be_mapped(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    "change",
     [
-        (lambda data: data[:-1], "the file ends in the gzip member"),
-        (lambda data: data + b"?", "follows its last gzip member"),
-        (lambda data: data[:-6] + b"!" + data[-5:], "cannot be decoded"),
-        (lambda data: b"", "has no bytes"),
+        lambda data: data[:-1],
+        lambda data: data + b"?",
+        lambda data: data[:-6] + b"!" + data[-5:],
+        lambda data: b"",
     ],
 )
 def test_an_input_that_is_not_whole_ends_the_job_before_anything_is_written(
-    tmp_path: Path, change: Any, words: str
+    tmp_path: Path, change: Any
 ) -> None:
     tar = Shard((Member("a.bin", b"x" * 5000),)).data
-    names = stored(tmp_path, {"s-0.tgz": change(encoded(".gz", tar))})
-    spec = spec_of(input_format={"objnames": names})
-    if words == "has no bytes":
+    data = change(encoded(".gz", tar))
+    spec = spec_of(input_format={"objnames": stored(tmp_path, {"s-0.tgz": data})})
+    if not data:
         with pytest.raises(dsort.DsortError):
             run_inline(spec, tmp_path, Moved("spill"))
         return
-    with refused(tmp_path, CorruptShardError, "s-0.tgz", words):
+    with refused(tmp_path, CorruptShardError, "s-0.tgz"):
         run_inline(spec, tmp_path, Moved("spill"))
     report = run_inline({**spec, "corrupt_shards": "skip"}, tmp_path, Moved("spill"))
     assert count_of(report, "corrupt_shards")[0] == 1
@@ -237,9 +237,9 @@ def test_an_input_that_is_not_whole_ends_the_job_before_anything_is_written(
 def test_a_shard_under_a_wrong_name_is_called_what_it_is(tmp_path: Path) -> None:
     tar = Shard((Member("a.bin", b"x" * 5000),)).data
     names = stored(tmp_path, {"s-0.tar": encoded(".gz", tar), "t-0.tgz": tar})
-    with refused(tmp_path, CorruptShardError, "s-0.tar", "is gzip", "add .gz to its name"):
+    with refused(tmp_path, CorruptShardError, "s-0.tar", "gzip", ".gz"):
         run_inline(spec_of(input_format={"objnames": names[:1]}), tmp_path)
-    with refused(tmp_path, CorruptShardError, "t-0.tgz", "is tar, and no gzip"):
+    with refused(tmp_path, CorruptShardError, "t-0.tgz", "gzip"):
         run_inline(spec_of(input_format={"objnames": names[1:]}), tmp_path, Moved("spill"))
 
 
@@ -247,7 +247,7 @@ def test_a_bomb_is_refused_and_data_that_shrinks_as_much_is_not(tmp_path: Path) 
     tar = Shard((Member("a.bin", bytes(40 << 20)),)).data
     names = stored(tmp_path, {"s-0.tar.zst": made_elsewhere(".zst", tar)})
     spec = spec_of(input_format={"objnames": names}, output_extension=".tar")
-    with refused(tmp_path, CorruptShardError, "s-0.tar.zst", "decodes to more", "max_expansion"):
+    with refused(tmp_path, CorruptShardError, "s-0.tar.zst", "max_expansion"):
         run_inline(spec, tmp_path, Moved("spill"))
     assert tree_of(tmp_path / "out").keys() >= {".dsort/"}
     run_inline({**spec, "max_expansion": 100_000}, tmp_path, Moved("spill"))

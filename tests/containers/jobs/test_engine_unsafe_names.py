@@ -274,7 +274,7 @@ def test_no_corrupt_shard_is_read_in_silence(tmp_path: Path) -> None:
 def test_garbage_in_the_middle_of_a_job_names_its_shard(tmp_path: Path) -> None:
     good = member(b"a.jpg", b"a") + END
     write_shards(tmp_path / "in", {"0.tar": good, "1.tar": b"not a tar\n" * 300, "2.tar": good})
-    with refused(tmp_path, CorruptShardError, "1.tar", "byte 0", "not a tar"):
+    with refused(tmp_path, CorruptShardError, "1.tar", "byte 0"):
         run_local(tmp_path, spec_of(), workers=2)
 
 

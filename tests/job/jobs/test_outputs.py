@@ -247,13 +247,13 @@ def test_a_manifest_that_calls_a_shard_another_output_is_wrong(data: Path) -> No
 
 def test_a_record_that_goes_nowhere_ends_the_job(data: Path) -> None:
     spec = divided({"name": "one", "when": 'ext("cls") == 1'}, {"name": "two", "when": "false"})
-    with refused(data, TransformError, "30 records of shard in-0.tar", "0/000", "when: true"):
+    with refused(data, TransformError, "30 records of shard in-0.tar", "0/000", "when"):
         run_local(data, spec)
 
 
 def test_a_record_of_which_a_condition_cannot_be_said_ends_the_job(data: Path) -> None:
     spec = divided({"name": "one", "when": 'ext("json").age > 3'}, {"name": "two", "when": True})
-    with refused(data, TransformError, "when of one", "record 0/000", "no field age", "has("):
+    with refused(data, TransformError, "one", "record 0/000", "field age", "has("):
         run_local(data, spec)
 
 

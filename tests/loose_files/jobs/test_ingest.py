@@ -91,7 +91,7 @@ def test_trees_are_joined_by_key(tmp_path: Path) -> None:
     whole = {"require": {"extensions": ["png", "mask.png"], "on_missing": "exclude"}}
     report = run_local(tmp_path, {**spec, **whole, "overwrite": True})
     assert sorted(contents_out(tmp_path)) == ["a/1.mask.png", "a/1.png", "a/1.txt"]
-    with refused(tmp_path, DuplicateError, "a/1.png and a/1.png would be the same member"):
+    with refused(tmp_path, DuplicateError, "a/1.png"):
         run_local(tmp_path, ingest_spec(*trees, output_format="other-%d"))
 
 
@@ -170,15 +170,11 @@ def test_links_are_read_as_what_they_lead_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "ingest", "words"),
     [
-        ({"a.JPG": b"", "a.jpg": b""}, {}, "in lower case, a.jpg"),
-        ({"x/a.jpg": b"", "y/a.jpg": b""}, {"key": "name"}, "x/a.jpg and y/a.jpg would be"),
-        ({"a.b.jpg": b"", "a_b.jpg": b""}, {"dots": "last"}, "a.b.jpg and a_b.jpg would be"),
-        (
-            {"x/a.jpg": b"", "y/a.png": b""},
-            {"layout": "folders", "key": "name"},
-            "classes x and y have the key a",
-        ),
-        ({"x/a.cls": b""}, {"layout": "folders"}, "x/a.cls and the cls that is made would be"),
+        ({"a.JPG": b"", "a.jpg": b""}, {}, "a.jpg"),
+        ({"x/a.jpg": b"", "y/a.jpg": b""}, {"key": "name"}, "x/a.jpg and y/a.jpg"),
+        ({"a.b.jpg": b"", "a_b.jpg": b""}, {"dots": "last"}, "a.b.jpg and a_b.jpg"),
+        ({"x/a.jpg": b"", "y/a.png": b""}, {"layout": "folders", "key": "name"}, "key a"),
+        ({"x/a.cls": b""}, {"layout": "folders"}, "x/a.cls"),
     ],
 )
 def test_two_files_are_never_one_member(

@@ -76,11 +76,11 @@ def test_an_output_of_no_records_is_no_problem(tmp_path: Path) -> None:
 
 def test_a_record_without_a_class_ends_the_job(data: Path) -> None:
     write_shards(data / "in", {"in-9.tar": Shard((Member("x.txt", b"x"),))})
-    with refused(data, TransformError, "record x of shard in-9.tar has no cls", "require"):
+    with refused(data, TransformError, "record x of shard in-9.tar", "require"):
         run_local(data, dealt(stratify="cls"))
 
 
 def test_too_many_classes_are_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_outputs, "BORDERS_MAX", 12)
-    with refused(data, TransformError, "there are more than 6 classes"):
+    with refused(data, TransformError, "6 classes"):
         run_local(data, dealt(stratify="cls"))

@@ -116,16 +116,15 @@ def test_a_field_that_is_missing_is_no_value(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "what"),
+    ("field", "named"),
     [
-        ("none", "null"), ("b", "true"), ("i", "the number 3"), ("f", "the number 2.5"),
-        ("o", "an object"), ("list", "a list"), ("a.b", "an object"),
+        *(("none", "null"), ("b", "true"), ("i", "3"), ("f", "2.5")),
+        *(("o", ""), ("list", ""), ("a.b", "")),
     ],
-)  # fmt: skip
-def test_only_a_string_is_compared_as_one(field: str, what: str) -> None:
-    with pytest.raises(ContentValueError) as refused:
+)
+def test_only_a_string_is_compared_as_one(field: str, named: str) -> None:
+    with raises(ContentValueError, f"field {field}: ", named):
         content_value(DOCUMENT, "string", field)
-    assert str(refused.value) == f"field {field}: {what} is not a string"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32-le"])

