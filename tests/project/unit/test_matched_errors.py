@@ -23,6 +23,8 @@ PLACES = re.compile(
 PLAIN, SIGN = re.compile("[a-z]{2,}"), re.compile("[^a-z]")
 
 
+OWN = {"raises": 1, "refused": 2}
+"""Matchers of tests/support, and where their texts begin."""
 EXCEPTIONS: dict[str, int] = {}
 """How many such texts a file still has. There may only be fewer."""
 
@@ -43,8 +45,10 @@ def _texts(call: ast.Call) -> list[ast.expr]:
     name = ast.unparse(call.func)
     if name in ("pytest.raises", "pytest.warns"):
         return [each.value for each in call.keywords if each.arg == "match"]
-    hints = [each.value for each in call.keywords if each.arg == "hint"]
-    return [*call.args[1:], *hints] if name == "raises" else []
+    if name in OWN:
+        hints = [each.value for each in call.keywords if each.arg == "hint"]
+        return [*call.args[OWN[name] :], *hints]
+    return []
 
 
 def _columns(test: ast.FunctionDef) -> Iterator[tuple[str, list[ast.AST]]]:
