@@ -74,13 +74,16 @@ class OwnRecords(Struct, frozen=True, eq=False):
         columns = (self.key_bytes, self.record_of, self.record_bytes)
         return bool(self.schema) or any(each is not None for each in columns)
 
-    def with_rows_again(self, rows: Int64s) -> OwnRecords:
-        """The same with ``rows`` repeated behind the table. Records are no longer separated by the
-        container."""
-        known = self.key_bytes
-        if known is not None:
-            known = np.append(known, known[rows])
+    def with_rows_behind(self, key_bytes: Int64s) -> OwnRecords:
+        """The same with rows behind the table, whose keys have the lengths ``key_bytes``. Records
+        are no longer separated by the container."""
+        known = None if self.key_bytes is None else np.append(self.key_bytes, key_bytes)
         return replace(self, key_bytes=known, record_of=None)
+
+    def with_rows_again(self, rows: Int64s) -> OwnRecords:
+        """The same with ``rows`` repeated behind the table."""
+        known = self.key_bytes
+        return self.with_rows_behind(rows if known is None else known[rows])
 
 
 NOT_COMPRESSED: Final = np.zeros(0, np.int64)

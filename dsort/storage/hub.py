@@ -49,8 +49,6 @@ from dsort.storage.redirects import (
 from dsort.storage.ref import BucketRef
 from dsort.storage.transport import Transport
 
-__all__ = ["HubBucket", "hub_token"]
-
 PAGE_BYTES_MAX: Final = 32 << 20
 PAGES_MAX: Final = 20_000
 _OBJECT_BYTES_MAX: Final = 1 << 50

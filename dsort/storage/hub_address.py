@@ -7,15 +7,6 @@ from typing import Final
 
 from dsort.storage.ref import BucketTextError, shown
 
-__all__ = [
-    "HUB_ENDPOINT",
-    "HUB_FORM",
-    "HUB_PATH",
-    "HUB_WRITE_HINT",
-    "checked_dataset",
-    "revision_end",
-]
-
 HUB_ENDPOINT: Final = "https://huggingface.co"
 _NAME = r"(?![^/@]*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _SPECIAL_REVISION = r"refs/(?:convert/[A-Za-z0-9_-]+|pr/[0-9]+)"

@@ -20,19 +20,10 @@ from msgspec import Struct
 from urllib3.response import BaseHTTPResponse
 
 from dsort.errors import StorageError, TransientStorageError
+from dsort.storage.bucket import Meaning
 from dsort.storage.limit import StoreLimits
-from dsort.storage.objects import Meaning, ObjectErrors
+from dsort.storage.objects import ObjectErrors
 from dsort.version import VERSION
-
-__all__ = [
-    "REDIRECTS_MAX",
-    "Reply",
-    "RuledWeb",
-    "WebBody",
-    "WebErrors",
-    "is_safe_place",
-    "origin_of",
-]
 
 REDIRECTS_MAX: Final = 5
 _REDIRECTIONS: Final = (301, 302, 303, 307, 308)
