@@ -54,7 +54,7 @@ class Load(Struct, frozen=True):
     ``upload_bytes``, ``table_bytes``: the memory for uploads, and for the table of an input shard,
     that each worker needs besides its buffer. ``short_records``: records may be so short that the
     columns of the index are as large as the records. ``turns_a_buffer``: a partition is planned to
-    fill 1 / ``turns_a_buffer`` of a buffer. ``is_view``: a view is written, and no shards.
+    fill 1 / ``turns_a_buffer`` of a buffer.
     """
 
     input_bytes: int
@@ -69,7 +69,6 @@ class Load(Struct, frozen=True):
     table_bytes: int = 0
     short_records: bool = False
     turns_a_buffer: int = PARTITIONS_A_BUFFER
-    is_view: bool = False
 
     @property
     def workers_a_node(self) -> int:
@@ -264,14 +263,15 @@ NO_MOVEMENT = Movement(WAYS["map"], "", 0, 0, 0, MovementSizes(0, 0, 0))
 # inputs stay in the page cache, and fifty times slower once they do not. So `map` is chosen only
 # for inputs that surely fit; a wrong choice of `spill` costs a factor of three. `range` reads large
 # records directly from the inputs, on disks that read at random as fast as in sequence.
-def choose_movement(load: Load, forced: str = "auto") -> Movement:
-    """Choose how payload moves. ``forced``: the name of the movement that the user asked for.
+def choose_movement(load: Load, forced: str = "auto", *, is_view: bool = False) -> Movement:
+    """Choose how payload moves. ``forced``: the name of the movement that the user asked for;
+    ``is_view``: a view is written, and no shards.
 
     Raises:
         NotMappableError: the inputs cannot be moved as asked for.
         TooLittleMemoryError: the smallest working set does not fit.
     """
-    way, reason = _way(load, forced)
+    way, reason = _view(load) if is_view else _way(load, forced)
     load, buffer_bytes = _with_workers_that_fit(load)
     needed_bytes = COORDINATOR_BYTES + way.needed_bytes(load, buffer_bytes)
     return Movement(
@@ -287,15 +287,21 @@ def choose_movement(load: Load, forced: str = "auto") -> Movement:
     )
 
 
+def _view(load: Load) -> tuple[Way, str]:
+    if refusal := VIEW.refusal(load):
+        raise NotMappableError(refusal)
+    return VIEW, VIEW.reason(load)
+
+
 def _way(load: Load, forced: str) -> tuple[Way, str]:
-    if forced == "auto" and not load.is_view:
+    if forced == "auto":
         return _first_with_reason(load)
-    way = VIEW if load.is_view else WAYS.get(forced)
+    way = WAYS.get(forced)
     if way is None:
         raise SpecError(f"unknown move {forced}", hint=f"auto, {', '.join(WAYS)}")
     if refusal := way.refusal(load):
         raise NotMappableError(refusal)
-    return way, way.reason(load) if load.is_view else f"asked for: {forced}"
+    return way, f"asked for: {forced}"
 
 
 def _first_with_reason(load: Load) -> tuple[Way, str]:

@@ -118,10 +118,10 @@ def movement_for(job: Job) -> Movement:
             upload_bytes=uploads,
             table_bytes=table.size_bytes,
             short_records=short,
-            is_view=job.pipeline.result.is_view,
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
-        return _settled(job, choose_movement(load, forced), values_stay=values_stay)
+        chosen = choose_movement(load, forced, is_view=job.pipeline.result.is_view)
+        return _settled(job, chosen, values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
             "no way to move records takes less: give the job more (--max-memory, ulimit -v), or "

@@ -169,7 +169,7 @@ class _Stored(Struct):
 
 
 class _Fate(Struct):
-    """What happens to the outputs of one result. Some are in ``remove``. Others stay: they are
+    """The fate of the outputs of one result. Some are in ``remove``. Others stay: they are
     ``changed``, or ``inputs`` of a result that is kept, or ``strange`` (the job does not make such
     a name, or its directory leads out of the bucket)."""
 
