@@ -167,8 +167,9 @@ def _resolve_again(job: Job) -> None:
         job.stop.wait_for(lambda: list_files_again(job))
     job.stop.wait_for(lambda: refuse_changed_inputs(job))
     if job.found.resolved.keymap != job.pipeline.placed_by.digest():
+        what = " ".join(filter(None, (job.pipeline.placed_by.words, job.spec.ekm_file)))
         raise ChangedInputError(
-            f"{job.pipeline.placed_by.words} changed since the job began",
+            f"{what} changed since the job began",
             hint="put it back, or start the job again",
         )
     if job.found.resolved.steps != _steps_digest(job):

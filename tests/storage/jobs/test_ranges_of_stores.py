@@ -236,8 +236,8 @@ def test_large_records_come_by_range_if_they_would_go_through_the_disk(
     chosen: list[Movement] = []
     choose = worker_setup.choose_movement
 
-    def noted(*given: Any) -> Movement:
-        chosen.append(choose(*given))
+    def noted(*given: Any, **named: Any) -> Movement:
+        chosen.append(choose(*given, **named))
         return chosen[-1]
 
     monkeypatch.setattr(worker_setup, "choose_movement", noted)
