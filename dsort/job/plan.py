@@ -366,7 +366,8 @@ def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Conta
     except ObjectNotFoundError:
         return container
     except ValueError as error:
-        raise SchemaError(f"{file} in {bucket.uri} cannot be used: {error}") from None
+        text = f"shard {name} has no schema: {file} in {bucket.uri} cannot be used: {error}"
+        raise SchemaError(text) from None
 
 
 def agreed_schema(job: Job, extraction: Extraction) -> str:

@@ -221,7 +221,7 @@ def test_readers_of_leaves_with_long_names_keep_within_bounds(reader: str, tmp_p
     (tmp_path / "index.json").write_text(json.dumps(index))
     path = tmp_path / "chunk-0-0.bin"
     path.write_bytes(_offsets(600, b"", bytes(4 * COLUMNS)))
-    assert check_reader(reader, path).error == "ConversionError"
+    assert check_reader(reader, path).error == "SchemaError"
 
 
 HEADER_AT: Final = 4  # of the first page, behind the magic
