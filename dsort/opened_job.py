@@ -204,6 +204,6 @@ def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemo
             cpus=cpus_of(steps),
             gpus=float(GpuNeeds.of(steps).total),
             direct=settings.exchange != "ray",
-            place=BlockPlace(settings.exchange_ports, settings.exchange_network or ""),
+            place=BlockPlace(settings.exchange_ports or (0, 0), settings.exchange_network or ""),
         )
     raise SpecError(f"unknown runtime {options.runtime}", hint="local or ray")

@@ -52,7 +52,6 @@ class ShardContents:
 
     def __init__(self, shard: ShardBytes) -> None:
         self._shard = shard
-        self._scanned: tuple[MemberTable, FormedRecords] | None = None
 
     def whole(self) -> Iterator[memoryview | bytes]:
         """All bytes of the shard, without a codec around it, a piece at a time, each valid until
@@ -76,7 +75,7 @@ class ShardContents:
 
     def member(self, name: str) -> ShardPart | None:
         """The first file that is called exactly so; None if there is none."""
-        _, records = self._members()
+        _, records = self._members
         rows = self._names.numbers_of(name)
         found = records.member_rows[np.isin(records.member_rows, rows)].tolist()
         return ShardPart((found[0],), len(found) - 1) if found else None
@@ -84,7 +83,7 @@ class ShardContents:
     def files(self) -> Iterator[tuple[str, int]]:
         """(name, bytes) of each member that is a file; a name that is not UTF-8 carries surrogate
         escapes."""
-        members, _ = self._members()
+        members, _ = self._members
         for row in np.flatnonzero(members.kind == MemberKind.FILE).tolist():
             yield self._name(row), self._size(row)
 
@@ -126,26 +125,26 @@ class ShardContents:
     @cached_property
     def _keys(self) -> KeySequence:
         """The key of each record."""
-        return KeySequence.of_column(self._members()[1].keys)
+        return KeySequence.of_column(self._members[1].keys)
 
     @cached_property
     def _names(self) -> KeySequence:
         """The name of each member."""
-        return KeySequence.of_column(self._members()[0].names)
+        return KeySequence.of_column(self._members[0].names)
 
     def _name(self, row: int) -> str:
         return self._names[row]
 
     def _size(self, row: int) -> int:
-        return int(self._members()[0].payload_bytes[row])
+        return int(self._members[0].payload_bytes[row])
 
     def _rows(self, number: int) -> tuple[int, ...]:
-        _, records = self._members()
+        _, records = self._members
         first, last = records.member_offsets[number : number + 2].tolist()
         return tuple(records.member_rows[first:last].tolist())
 
     def _payload(self, row: int) -> Iterator[memoryview | bytes]:
-        members, _ = self._members()
+        members, _ = self._members
         start = int(members.payload_start[row])
         if start < 0:
             yield members.literals[row]
@@ -156,15 +155,13 @@ class ShardContents:
                 f"{readable(members.names[row])} in shard {self._shard.name} is no file"
             )
 
+    @cached_property
     def _members(self) -> tuple[MemberTable, FormedRecords]:
         """The members with their payloads alone, and their records."""
-        if self._scanned is None:
-            scanned = self._shard.members()
-            members = scanned  # whose entries say how they are compressed
-            if not members.has_compressed:
-                members = bare_of(self._shard, scanned)
-            self._scanned = members, form_records(members, "keep")
-        return self._scanned
+        members = self._shard.members()
+        if not members.has_compressed:  # else their entries say how they are compressed
+            members = bare_of(self._shard, members)
+        return members, form_records(members, "keep")
 
 
 class _TableContents(ShardContents):

@@ -40,12 +40,12 @@ class Bytes(Struct, frozen=True):
         return format_bytes(self.bytes)
 
 
-def format_count(count: int, one: str, many: str | None = None) -> str:
+def format_count(count: int, one: str, many: str = "") -> str:
     """A count with what is said of it: ``1 record``, ``1,234 records``; with ``many`` also
-    ``1 class is``, ``2 classes are``. ``many``: ``one`` and an s, if it is None."""
+    ``1 class is``, ``2 classes are``. ``many``: ``one`` and an s, if it is empty."""
     if count == 1:
         return f"1 {one}"
-    return f"{count:,} {f'{one}s' if many is None else many}"
+    return f"{count:,} {many or f'{one}s'}"
 
 
 def parse_size_bytes(text: str | int) -> int:

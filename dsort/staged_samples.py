@@ -105,10 +105,10 @@ def ingest(
     processes = workers_here(workers or options.workers)
     with _staging(base, fields) as (directory, state):
         chunks = _chunks(source)
-        first = next(chunks, None)
-        if first is not None and not _is_of_before(directory, first, encode):
+        first = [*islice(chunks, 1)]
+        if first and not _is_of_before(directory, first[0], encode):
             state = _begin(directory)  # other samples, for the same place
-        _stage(directory, chain(() if first is None else (first,), chunks), encode, processes)
+        _stage(directory, chain(first, chunks), encode, processes)
         fields = {**fields, "input_bck": directory.as_uri()}
         fields["algorithm"] = {"seed": state["seed"], **fields["algorithm"]}
         where = {"options": replace(options, workers=processes), "on_event": on_event, "stop": stop}

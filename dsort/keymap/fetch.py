@@ -104,7 +104,10 @@ def _read(path: Path, kind: TextKind, bytes_max: int, policy: FetchPolicy | None
     try:
         if policy is not None:
             path = _checked_path(path, kind, policy)
-        with path.open("rb") if policy is None else _guarded_file(path, kind, policy) as file:
+            opened = _guarded_file(path, kind, policy)
+        else:
+            opened = path.open("rb")
+        with opened as file:
             data = file.read(bytes_max + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -54,11 +54,11 @@ def decoder_of(wanted: str | Sequence[str] | Decoder | None) -> Decoder | None:
 
 def _decoded(by_extension: Mapping[str, Callable[[bytes], Any]], sample: Sample) -> Sample:
     for name, content in sample.items():
-        decode = by_extension.get(name.rpartition(".")[2])
-        if decode is None or not isinstance(content, bytes):
+        extension = name.rpartition(".")[2]
+        if extension not in by_extension or not isinstance(content, bytes):
             continue
         try:
-            sample[name] = decode(content)
+            sample[name] = by_extension[extension](content)
         except (ValueError, OSError, RecursionError, SyntaxError, EOFError) as error:
             raise InputError(
                 f"record {sample['__key__']} of {sample['__url__']}: its {name} cannot be decoded: "

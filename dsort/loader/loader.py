@@ -435,8 +435,7 @@ def _known_to_torch(kind: type[T]) -> type[T]:
 def _torch_worker() -> tuple[int, int]:
     """(number of this process among the workers of a PyTorch ``DataLoader``, number of workers);
     (0, 1) outside of a worker."""
-    asked = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
-    info = None if asked is None else asked()
+    info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
     return (0, 1) if info is None else (int(info.id), int(info.num_workers))
 
 

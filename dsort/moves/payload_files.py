@@ -272,12 +272,13 @@ class Tail:
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Add ``data`` to the end."""
         at = self._begin + self.size_bytes
-        if self.file is None and at + len(data) > self._buffer.size_bytes:
-            self.file = DecodedFile(self._name, self._scratch)
-            self.file.append(self._buffer.view(at)[self._begin :])
-        if self.file is None:
+        if self.file is not None:
+            self.file.append(data)
+        elif at + len(data) <= self._buffer.size_bytes:
             self._buffer.view(at + len(data))[at:] = data
         else:
+            self.file = DecodedFile(self._name, self._scratch)
+            self.file.append(self._buffer.view(at)[self._begin :])
             self.file.append(data)
         self.size_bytes += len(data)
 

@@ -85,7 +85,7 @@ def _have_common(one: NumberRange, other: NumberRange) -> bool:
 
 
 def _last(numbers: NumberRange) -> float:
-    return math.inf if numbers.count is None else numbers.start + (numbers.count - 1) * numbers.step
+    return numbers.start + (numbers.limit - 1) * numbers.step
 
 
 def _makes(template: ShardTemplate, name: str) -> bool:
@@ -113,7 +113,7 @@ def _number_ends(numbers: NumberRange, name: str, begin: int) -> Iterator[int]:
 def _counts(numbers: NumberRange, digits: str) -> bool:
     """Whether one of ``numbers`` is written as ``digits``."""
     index, rest = divmod(int(digits) - numbers.start, numbers.step)
-    is_there = not rest and 0 <= index < (math.inf if numbers.count is None else numbers.count)
+    is_there = not rest and 0 <= index < numbers.limit
     return is_there and numbers.number(index) == digits
 
 
@@ -352,15 +352,14 @@ def _branches(part: Part, extension: str) -> list[ShardTemplate] | None:
 
 
 def _extended(template: ShardTemplate, extension: str) -> ShardTemplate:
-    *before, last = template.ranges or (None,)
-    if last is None:
+    if not template.ranges:
         text = with_extension(template.prefix, extension)
         return ShardTemplate(template.text, template.style, text, ())
+    *before, last = template.ranges
     if archive_extension(last.gap) or archive_extension(template.text):
         return template
     longer = NumberRange(last.start, last.step, last.count, last.width, last.gap + extension)
-    ranges = (*(each for each in before if each is not None), longer)
-    return ShardTemplate(template.text, template.style, template.prefix, ranges)
+    return ShardTemplate(template.text, template.style, template.prefix, (*before, longer))
 
 
 # --- one part by itself --------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from math import prod
 from typing import Final, Literal, NoReturn
 
@@ -53,6 +54,11 @@ class NumberRange(Struct, frozen=True):
     gap: str
     is_total: bool = False
 
+    @property
+    def limit(self) -> float:
+        """The number of its numbers, as a number that can be compared."""
+        return math.inf if self.count is None else self.count
+
     def number(self, index: int) -> str:
         """The ``index``-th number, padded."""
         return f"{self.start + index * self.step:0{self.width}d}"
@@ -75,6 +81,11 @@ class ShardTemplate(Struct, frozen=True):
         """The number of names; None for ``fmt`` and ``field`` templates, which have no end."""
         counts = [each.count for each in self.ranges]
         return prod(n for n in counts if n is not None) if None not in counts else None
+
+    @property
+    def limit(self) -> float:
+        """The number of names, as a number that can be compared."""
+        return prod(each.limit for each in self.ranges)
 
     @property
     def counter(self) -> NumberRange | None:
@@ -118,11 +129,7 @@ class ShardTemplate(Struct, frozen=True):
         # Nearly all templates have one counter; this is four times as fast for them.
         each = self.ranges[0]
         step, spec = each.step, f"0{each.width}d"
-        numbers = (
-            count(each.start, step)
-            if total is None
-            else range(each.start, each.start + total * step, step)
-        )
+        numbers = islice(count(each.start, step), total)
         return (f"{self.prefix}{number:{spec}}{each.gap}" for number in numbers)
 
 

@@ -294,8 +294,9 @@ class Content(Algorithm, frozen=True):
                 pass
             except ContentValueError:
                 return None
-        rank = _RANK.get(self.content_key_missing)
-        return None if rank is None else SortValue(rank, None)
+        if self.content_key_missing == "abort":
+            return None
+        return SortValue(_RANK[self.content_key_missing], None)
 
     def _key(self, content: bytes) -> int | float | bytes:
         """The key in ``content``. Errors: see :func:`content_value`."""

@@ -296,9 +296,9 @@ def _view(load: Load) -> tuple[Way, str]:
 def _way(load: Load, forced: str) -> tuple[Way, str]:
     if forced == "auto":
         return _first_with_reason(load)
-    way = WAYS.get(forced)
-    if way is None:
+    if forced not in WAYS:
         raise SpecError(f"unknown move {forced}", hint=f"auto, {', '.join(WAYS)}")
+    way = WAYS[forced]
     if refusal := way.refusal(load):
         raise NotMappableError(refusal)
     return way, f"asked for: {forced}"

@@ -238,7 +238,7 @@ class _Files(Struct, frozen=True):
         """See :class:`~dsort.reading.shard.Files`."""
         return self.dataset.shard(self.at).read_files(first, count)
 
-    def read_file(self, at: int, begin: int, bytes_max: int | None) -> bytes:
+    def read_file(self, at: int, begin: int, bytes_max: int) -> bytes:
         """See :class:`~dsort.reading.shard.Files`."""
         return self.dataset.shard(self.at).read_file(at, begin, bytes_max)
 
@@ -307,13 +307,13 @@ class IndexCache:
             except BaseException:
                 os.unlink(part)  # noqa: PTH108
                 raise
-            self._drop_oldest()
+            self._drop_oldest(path.parents[1])
 
-    def _drop_oldest(self) -> None:
-        if self._directory is None or self._bytes_max is None:
+    def _drop_oldest(self, directory: Path) -> None:
+        if self._bytes_max is None:
             return
         found = []
-        for path in self._directory.glob("*/*"):
+        for path in directory.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):  # another process may delete it meanwhile
                 status = path.stat()
                 found.append((status.st_mtime_ns, max(status.st_size, COUNTED_BYTES_MIN), path))

@@ -223,11 +223,11 @@ class JobFinder:
         """The job that a URI in an object store names: the URI of a manifest, of a job's directory
         or of a bucket."""
         inside = re.fullmatch(OF_A_JOB, uri)
-        if inside is None and uri.endswith(".json"):
-            holder, name = object_in(uri) or (uri, "")
-            opened = self._open(holder)
-            return FoundJob(Path(name).stem, opened, name, in_place=False, given=holder)
         if inside is None:
+            if uri.endswith(".json"):
+                holder, name = object_in(uri) or (uri, "")
+                opened = self._open(holder)
+                return FoundJob(Path(name).stem, opened, name, in_place=False, given=holder)
             found = _newest(_jobs_in(self._existing(uri), uri), finished=finished)
             if not found:
                 raise InputError(f"there is no job in {uri}")

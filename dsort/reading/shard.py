@@ -6,6 +6,7 @@ the headers are read. After that, a record is one read of its own bytes, from a 
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,15 +59,17 @@ SPARE_BYTES_MAX: Final = 64 << 10
 """The members of one record are read at once if at most this many bytes a member are between
 them."""
 _SHOWN_MAX: Final = 3
+ALL_BYTES: Final = sys.maxsize
+"""More than any file has."""
 
 
 class _Contents(Struct, frozen=True, eq=False):
-    """The records of a shard. ``odd``: None if each payload is a range of the shard, stored
-    unchanged and without a checksum; else the members of the shard. ``rows``: the row of each file
-    in ``odd``."""
+    """The records of a shard. ``odd``: the members of the shard if some payload is not a range of
+    the shard that is stored unchanged and without a checksum, else no members; ``rows``: the row of
+    each file in ``odd``."""
 
     index: RecordIndex
-    odd: MemberTable | None
+    odd: MemberTable
     rows: Int64s
     keys: KeySequence
 
@@ -77,8 +80,8 @@ class Files(Protocol):
     def read_files(self, first: int, count: int) -> list[bytes]:
         """The content of files ``first`` to ``first + count``."""
 
-    def read_file(self, at: int, begin: int, bytes_max: int | None) -> bytes:
-        """Bytes of file ``at``, from ``begin`` on: all, or at most ``bytes_max``."""
+    def read_file(self, at: int, begin: int, bytes_max: int) -> bytes:
+        """At most ``bytes_max`` bytes of file ``at``, from ``begin`` on."""
 
 
 class Record(Mapping[str, bytes]):
@@ -119,7 +122,8 @@ class Record(Mapping[str, bytes]):
     def read(self, name: str, start: int = 0, bytes_max: int | None = None) -> bytes:
         """Bytes of a member, from ``start`` on: all of them, or at most ``bytes_max``. ``KeyError``
         if there is no such member."""
-        return self._files.read_file(self._first + self._place(name), start, bytes_max)
+        most = ALL_BYTES if bytes_max is None else bytes_max
+        return self._files.read_file(self._first + self._place(name), start, most)
 
     def __getitem__(self, name: str) -> bytes:
         return self.read(name)
@@ -185,7 +189,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         container = container_of(place.name)
         self._reader = ShardReader(_buffer_bytes(place.name, container), None)
         opening = self._reader.open(place.bucket, place.name, DecodingRules(max_expansion))
-        self._bytes: ShardBytes | None = ends.enter_context(opening)
+        self._bytes = ends.enter_context(opening)
         self.size_bytes = self._bytes.file_bytes
         try:
             place.check_size(self.size_bytes)
@@ -199,7 +203,6 @@ class Shard(ClosesOnExit, Sequence[Record]):
     def close(self) -> None:
         """Release the shard. Its records can no longer be read. Closing again has no effect."""
         with self._lock:
-            self._bytes = None
             self._release()
 
     @property
@@ -270,7 +273,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
             return known if known is not None else self._scanned(self._open_bytes())
 
     def _scanned(self, shard: ShardBytes) -> _Contents:
-        index, odd, rows = self._known, None, np.zeros(0, np.int64)
+        index, odd, rows = self._known, MemberTable.empty(), np.zeros(0, np.int64)
         if index is None:
             members = whole_members(shard)
             if not members.has_compressed:
@@ -295,7 +298,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         """The places of its records; None if their content is stored encoded in any way."""
         if self._table is not None:
             return None
-        return self._contents.index if self._contents.odd is None else None
+        return None if len(self._contents.odd) else self._contents.index
 
     @property
     def stored_index(self) -> RecordIndex | None:
@@ -305,7 +308,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         if self._table is not None or self._open_bytes().codec is not None:
             return None
         odd, rows = self._contents.odd, self._contents.rows
-        if odd is not None and odd.has_compressed:
+        if odd.has_compressed:
             return None if bool((odd.compressed_bytes[rows] >= 0).any()) else self._contents.index
         return self._contents.index
 
@@ -341,25 +344,24 @@ class Shard(ClosesOnExit, Sequence[Record]):
         low = int(start.min()) if count else 0
         high = int((start + size).max()) if count else 0
         is_near = high - low <= int(size.sum()) + SPARE_BYTES_MAX * count
-        if contents.odd is not None or not count or not is_near:
-            return [self.read_file(first + each, 0, None) for each in range(count)]
+        if len(contents.odd) or not count or not is_near:
+            return [self.read_file(first + each, 0, ALL_BYTES) for each in range(count)]
         data = self._range(low, high - low)
         places = zip((start - low).tolist(), size.tolist(), strict=True)
         return [data[begin : begin + length].tobytes() for begin, length in places]
 
-    def read_file(self, at: int, begin: int, bytes_max: int | None) -> bytes:
-        """Bytes of file ``at``, from ``begin`` on: all, or at most ``bytes_max``. A compressed file
-        is decompressed up to their end; a checksum is compared if the whole file is read."""
+    def read_file(self, at: int, begin: int, bytes_max: int) -> bytes:
+        """At most ``bytes_max`` bytes of file ``at``, from ``begin`` on. A compressed file is
+        decompressed up to their end; a checksum is compared if the whole file is read."""
         if self._table is not None:
             row, place = divmod(at, self._table.width)
             content = self._table.cells(row)[1][place][1]
-            end = len(content) if bytes_max is None else max(begin, 0) + max(bytes_max, 0)
-            return content[max(begin, 0) : end]
+            return content[max(begin, 0) : max(begin, 0) + max(bytes_max, 0)]
         contents, index = self._contents, self._contents.index
         start, total = int(index.start[at]), int(index.size[at])
         begin = min(max(begin, 0), total)
-        stop = total if bytes_max is None else min(total, begin + max(bytes_max, 0))
-        if contents.odd is None:
+        stop = min(total, begin + max(bytes_max, 0))
+        if not len(contents.odd):
             return self._range(start + begin, stop - begin).tobytes()
         members, row = contents.odd, int(contents.rows[at])
         if start < 0:
@@ -409,7 +411,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         return view
 
     def _open_bytes(self) -> ShardBytes:
-        if self._bytes is None:
+        if not self._release.alive:
             raise InputError(f"shard {self.name} is closed", hint="open it again")
         return self._bytes
 

@@ -191,10 +191,9 @@ class ViewBucket(MadeBucket):
         return self.inputs, name
 
     def _output(self, name: str) -> ManifestOutput:
-        output = self._outputs.get(name)
-        if output is None:
+        if name not in self._outputs:
             raise ObjectNotFoundError(f"there is no {name} in the view of job {self._job_id}")
-        return output
+        return self._outputs[name]
 
     def _read(self, output: ManifestOutput) -> Extents:
         data = read_small(self._files, output.name, bytes_max=FILE_BYTES_MAX)
@@ -409,17 +408,16 @@ class _Inputs:
     @contextlib.contextmanager
     def _reads(self, shard: int) -> Iterator[_Reads]:
         with self._lock:
-            found = self._open.get(shard)
-            if found is None:
-                found = self._open[shard] = _Open()
+            if shard not in self._open:
+                self._open[shard] = _Open()
+            found = self._open[shard]
             self._open.move_to_end(shard)
             found.users += 1
             self._close_old()
         try:
-            if found.reads is None:
-                with found.lock:  # other inputs are opened at the same time
-                    if found.reads is None:
-                        found.reads = self._opened(self._known[shard])
+            with found.lock:  # other inputs are opened at the same time
+                if found.reads is None:
+                    found.reads = self._opened(self._known[shard])
             yield found.reads
         finally:
             with self._lock:

@@ -14,7 +14,7 @@ from dsort.errors import InputError
 from dsort.naming.names import readable
 from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
-from dsort.reading.shard import Shard
+from dsort.reading.shard import ALL_BYTES, Shard
 from dsort.reading.view import Extents, ViewBucket, object_uri
 from dsort.storage.addresses import parse_address
 
@@ -101,7 +101,7 @@ def _ranges(shard: Shard, index: RecordIndex, extents: Extents, file: int) -> It
     """Where the content of a file is, in order."""
     name, start, size = index.names[file], int(index.start[file]), int(index.size[file])
     if start < 0 or not size:
-        yield MemberRange(name, -1, 0, size, shard.read_file(file, 0, None))
+        yield MemberRange(name, -1, 0, size, shard.read_file(file, 0, ALL_BYTES))
         return
     at, stop = int(np.searchsorted(extents.at, start, "right")) - 1, start + size
     while start < stop:

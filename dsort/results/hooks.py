@@ -46,9 +46,9 @@ def unknown_commands(spec: JobSpec, commands: Mapping[str, Sequence[str]]) -> li
     """The problems of the hooks of a spec: commands that are not defined here."""
     problems = []
     for name, hook in hooks_of(spec.on_success, spec.on_failure).items():
-        command = hook.get("command")
-        if command is None or command in commands:
+        if "command" not in hook or hook["command"] in commands:
             continue
+        command = hook["command"]
         near = closest(command, commands)
         known = f"known: {', '.join(sorted(commands))}" if commands else "none is defined here"
         hint = (

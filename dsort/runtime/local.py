@@ -298,8 +298,7 @@ def _begin(link: socket.socket) -> subprocess.Popen[bytes]:
 def _end(hosts: Sequence[_Host]) -> None:
     for host in hosts:
         host.link.close()
-        if host.process.poll() is None:
-            host.process.kill()
+        host.process.kill()
     for host in hosts:  # all of them unmap their files at the same time
         host.process.wait()
 

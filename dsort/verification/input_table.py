@@ -314,11 +314,12 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
     """How many records of each input are written, by its name, for the inputs with an exact number.
     ``records``: how many records each input has."""
     mix, weights = spec.mix, {source.name: source.weight for source in spec.sources}
+    repeats = True
     if mix is None:
         wanted = {each.name: each.records for each in spec.sources if each.records is not None}
     elif mix.records is not None:
         parts = dealt_out(mix.records, list(weights.values()))
-        wanted = dict(zip(weights, parts, strict=True))
+        wanted, repeats = dict(zip(weights, parts, strict=True)), mix.replacement
     else:
         # In a round, each input gives as many records as its weight: rounds until it is used up.
         rounds = [records[name] / weight for name, weight in weights.items()]
@@ -326,7 +327,6 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
             wanted = {name: floor(min(rounds) * weight) for name, weight in weights.items()}
         else:
             wanted = {name: ceil(max(rounds) * weight) for name, weight in weights.items()}
-    repeats = mix is None or mix.records is None or mix.replacement
     for name, count in wanted.items():
         there = records[name]
         if count and not there:

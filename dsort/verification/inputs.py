@@ -331,7 +331,7 @@ class InputReader:
         if config.ekm_missing_key != "abort":
             expected &= group >= 0
         self._leave_out_equal(key_hash, expected)
-        if config.duplicate_keys == "drop" and self._spec.join is None:
+        if config.duplicate_keys == "drop" and not self._pipeline.join:
             placed = np.flatnonzero(expected)
             expected[placed[later_duplicates(key_hash[placed])[0]]] = False
         if config.duplicate_keys == "drop":

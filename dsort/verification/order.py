@@ -285,10 +285,11 @@ def _check_target(
 ) -> None:
     """``check_cuts`` for one output. ``names_count``: how many names its template makes."""
     if target.asked_count is not None:
-        if target.count is None:
-            _check_multiple(facts, target, findings, is_equal=spec.equalize is not None)
-        wanted = len(facts) if target.count is None else target.count
-        _check_count(facts, wanted, findings, is_equal=spec.equalize is not None)
+        wanted, is_equal = target.count, spec.equalize is not None
+        if wanted is None:
+            _check_multiple(facts, target, findings, is_equal=is_equal)
+            wanted = len(facts)
+        _check_count(facts, wanted, findings, is_equal=is_equal)
         return
     size_bytes, shards_max = target.size_bytes or 0, None
     if not target.ends:  # an even share for each name of the template

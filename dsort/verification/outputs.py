@@ -82,8 +82,7 @@ def _place_of(name: str, names: OutputNames, group: int, number: int) -> Place |
 
 
 def _name(names: OutputNames, group: int, number: int) -> str:
-    count = names.templates[group].count
-    return names.name(group, number) if count is None or number < count else ""
+    return names.name(group, number) if number < names.templates[group].limit else ""
 
 
 def find_strangers(
@@ -229,11 +228,10 @@ class OutputReader:
         """Check that shards which are not read are there, and have their sizes."""
         there = self._bucket.stat_many([shard.name for shard in outputs]) if outputs else {}
         for shard in outputs:
-            info = there.get(shard.name)
-            if info is None:
-                self._tell_missing(shard)
+            if shard.name in there:
+                self._has_size(shard, there[shard.name].size_bytes)
             else:
-                self._has_size(shard, info.size_bytes)
+                self._tell_missing(shard)
 
     def _tell_missing(self, listed: ManifestOutput) -> None:
         text = f"is not there; it should have {listed.records:,} records"
@@ -418,8 +416,10 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
     first = records.rows_of(0) if len(records) else []
     is_numbered = stored.own.record_of is not None
     first_rows, last_rows = (slice(1), slice(-1, None)) if is_numbered else (first, last)
-    sizes = stored.own.record_bytes
-    if sizes is None:
+    of_rows = stored.own.record_bytes
+    if of_rows is not None:
+        sizes, payload = of_rows, of_rows
+    else:
         sizes = np.array([payload[first].sum(), payload[last].sum()])
     return ShardFacts(
         name=name,
@@ -427,7 +427,7 @@ def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) 
         readable=True,
         records=len(records),
         members=len(records.members),
-        payload_bytes=int((payload if stored.own.record_bytes is None else sizes).sum()),
+        payload_bytes=int(payload.sum()),
         last_payload_bytes=int(sizes[-1:].sum()),
         stored_bytes=int(stored_bytes.sum()),
         last_stored_bytes=int(stored_bytes[last_rows].sum()),

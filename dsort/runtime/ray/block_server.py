@@ -66,10 +66,10 @@ Part = tuple[int, int, int]
 
 
 class BlockPlace(Struct, frozen=True):
-    """Where servers may listen. ``ports``: first and last; None: any free port. ``network``: listen
-    on the node's address in this network; "": on the address by which Ray knows the node."""
+    """Where servers may listen. ``ports``: first and last; (0, 0): any free port. ``network``:
+    listen on the node's address in this network; "": on the address by which Ray knows the node."""
 
-    ports: tuple[int, int] | None = None
+    ports: tuple[int, int] = (0, 0)
     network: str = ""
 
     def address(self, ray_address: str) -> str:
@@ -87,9 +87,6 @@ class BlockPlace(Struct, frozen=True):
 
     def numbers(self) -> Iterator[int]:
         """Yield the ports to try, 0 for any."""
-        if self.ports is None:
-            yield 0
-            return
         first, last = self.ports
         numbers = range(first, last + 1)
         begin = random.randrange(len(numbers))  # agents of other jobs try the same ports
@@ -311,5 +308,6 @@ def _listening(address: str, place: BlockPlace) -> socket.socket:
             reason = error.strerror or str(error)
             continue
         return made
-    ports = "" if place.ports is None else f"no port of {place.ports[0]} to {place.ports[1]}: "
+    first, last = place.ports
+    ports = f"no port of {first} to {last}: " if last else ""
     raise NoBlocksError(f"it cannot listen on {address}: {ports}{reason}")
