@@ -27,8 +27,7 @@ from typing_extensions import TypedDict
 from dsort.option_fields import Option, OptionError, OptionGroup
 from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, Keys, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.spec.hints import FieldError, describe
-from dsort.spec.part import LATE, Late, Part
+from dsort.spec.part import LATE, FieldError, Late, Part, describe
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dsort.errors import SpecProblem
 from dsort.naming.names import closest
-from dsort.spec.hints import FieldError, describe
+from dsort.spec.part import FieldError, describe
 from dsort.storage.addresses import (
     EXAMPLES,
     PIPE_HINT,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dsort.errors import SpecProblem
-from dsort.spec.hints import describe
+from dsort.spec.part import describe
 
 PARTS: Final = ("input_format", "algorithm", "Config")
 """The fields of a spec that are objects with fields of their own."""

@@ -16,10 +16,9 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.naming.names import closest
 from dsort.order.algorithms import ALGORITHMS
 from dsort.spec.dialects import OLDER_NAMES, PARTS
-from dsort.spec.hints import SORT_HINT, FieldError, describe, path_of, plain_problems
 from dsort.spec.inputs import JobConfig
 from dsort.spec.model import Draft, JobSpec, current_job_spec
-from dsort.spec.part import LATER, Late
+from dsort.spec.part import LATER, SORT_HINT, FieldError, Late, describe, path_of, plain_problems
 from dsort.transforms.steps import STEPS
 
 

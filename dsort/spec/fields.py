@@ -36,7 +36,7 @@ from dsort.option_fields import OptionError
 from dsort.sidecars.kinds import BUILT_IN, SIDECARS, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
-from dsort.spec.hints import FieldError, describe
+from dsort.spec.part import FieldError, describe
 from dsort.spec.target import MultipleOf
 from dsort.storage.ref import BucketRef
 from dsort.transforms.fields import check_extension

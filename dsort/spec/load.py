@@ -18,9 +18,9 @@ from dsort.naming.names import shortened
 from dsort.sizes import format_bytes
 from dsort.spec.dialects import translate
 from dsort.spec.fields import anchored, located
-from dsort.spec.hints import describe, path_of
 from dsort.spec.inputs import JobConfig
 from dsort.spec.model import Draft, JobSpec, current_job_spec
+from dsort.spec.part import describe, path_of
 from dsort.spec.syntax import looks_like_json, parse_json
 
 if TYPE_CHECKING:

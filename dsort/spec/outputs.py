@@ -19,8 +19,7 @@ from dsort.spec.fields import (
     SplitName,
     WebhookUrl,
 )
-from dsort.spec.hints import FieldError, describe
-from dsort.spec.part import Part
+from dsort.spec.part import FieldError, Part, describe
 from dsort.spec.target import REST
 from dsort.transforms.payload import parse_seconds
 

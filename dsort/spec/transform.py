@@ -20,8 +20,7 @@ from dsort.errors import NotFoundError, SpecError, SpecProblem
 from dsort.option_fields import OptionError
 from dsort.spec.algorithms import joined, type_of_options
 from dsort.spec.fields import Extension
-from dsort.spec.hints import FieldError, describe
-from dsort.spec.part import Late, Part
+from dsort.spec.part import FieldError, Late, Part, describe
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
 

@@ -41,7 +41,7 @@ from dsort.service.security.spec_text import bounded_problems
 from dsort.service.security.tokens import Identity
 from dsort.settings import resolve_ref
 from dsort.spec.buckets import parse_bucket
-from dsort.spec.hints import FieldError
+from dsort.spec.part import FieldError
 from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.network_policy import FetchPolicy

@@ -27,8 +27,8 @@ from dsort.naming.names import check_object_name, is_hidden, shortened
 from dsort.results.hooks import hooks_of
 from dsort.service.jobs.submit import LABEL, LABELS_MAX
 from dsort.service.schedules.due import cron_in_numbers, parse_interval
-from dsort.spec.hints import FieldError, describe
 from dsort.spec.outputs import Hook
+from dsort.spec.part import FieldError, describe
 
 CRON_HINT: Final = 'five fields, e.g. "0 2 * * *" (every night at two) or "30 6 * * mon-fri"'
 INTERVAL_HINT: Final = 'e.g. "6h", "1d", "90m" or "P1D"'

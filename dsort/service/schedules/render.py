@@ -18,7 +18,7 @@ from dsort.order.algorithms import takes_seed
 from dsort.service.schedules.definition import ScheduleDefinition
 from dsort.service.schedules.due import date_of, run_id_of
 from dsort.spec.dialects import translate
-from dsort.spec.hints import path_of
+from dsort.spec.part import path_of
 
 PLACEHOLDERS: Final = ("date", "run_id", "epoch")
 

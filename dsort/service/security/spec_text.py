@@ -15,7 +15,7 @@ from dsort.data.json_values import encodable, is_encodable
 from dsort.errors import SpecError, SpecProblem, TooLargeError
 from dsort.naming.names import has_control_characters, shortened
 from dsort.sizes import format_bytes
-from dsort.spec.hints import describe, path_of
+from dsort.spec.part import describe, path_of
 from dsort.spec.syntax import looks_like_json, parse_json
 from dsort.spec.yaml_text import parse_yaml
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsort.spec.buckets import bucket_value, parse_bucket
-from dsort.spec.hints import FieldError
 from dsort.spec.load import load_spec, parse_spec
+from dsort.spec.part import FieldError
 from dsort.spec.syntax import parse_json
 from dsort.spec.yaml_text import parse_yaml
 from dsort.storage.addresses import parse_address

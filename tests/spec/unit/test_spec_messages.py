@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from dsort.errors import InputError, SpecError, SpecProblem
-from dsort.spec.hints import closest, describe
 from dsort.spec.inputs import JobConfig
 from dsort.spec.load import parse_spec
+from dsort.spec.part import closest, describe
 from tests.support.commands import ROOT
 from tests.support.sampling import examples
 from tests.support.spec_cases import CONTENT, small
