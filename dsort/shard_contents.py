@@ -19,7 +19,7 @@ from msgspec import Struct
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.inspect import ShardSummary, summarise
 from dsort.containers.registry import codec_of, container_of
-from dsort.containers.tar.new_headers import tar_header, tar_padding
+from dsort.containers.tar.header import tar_header, tar_padding
 from dsort.data.members import MemberKind, MemberTable
 from dsort.data.records import FormedRecords, form_records
 from dsort.errors import InputError

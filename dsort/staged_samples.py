@@ -27,7 +27,7 @@ import xxhash
 from msgspec.structs import replace
 
 from dsort import api
-from dsort.containers.tar.new_headers import tar_header, tar_padding
+from dsort.containers.tar.header import tar_header, tar_padding
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.errors import DsortError, JobConflictError, SpecError, StorageError, TransformError
 from dsort.job.gc import tidy_finished

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 from msgspec import Struct, field
 
-from dsort.containers.tar.new_headers import tar_header
+from dsort.containers.tar.header import tar_header
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
 from dsort.errors import ObjectNotFoundError

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.closing import ClosesOnExit
-from dsort.containers.tar.new_headers import tar_header
+from dsort.containers.tar.header import tar_header
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.errors import ChangedInputError, ObjectNotFoundError, StorageError
 from dsort.loose_files.listing import (

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dsort.containers.tar.new_headers import tar_header, tar_padding
+from dsort.containers.tar.header import tar_header, tar_padding
 from dsort.user_code.frames import (
     ANSWER,
     BEGUN,

@@ -27,7 +27,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dsort.containers.tar.new_headers import tar_header, tar_padding
+from dsort.containers.tar.header import tar_header, tar_padding
 from dsort.user_code.frames import (
     BadResultError,
     Outcome,

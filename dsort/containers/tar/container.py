@@ -27,9 +27,10 @@ from dsort.containers.tar.header import (
     other_name,
     renamed,
     retargeted,
+    tar_header,
+    tar_padding,
     unsafe_prefix,
 )
-from dsort.containers.tar.new_headers import tar_header, tar_padding
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScan
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dsort import api
-from dsort.containers.tar.new_headers import tar_header, tar_padding
+from dsort.containers.tar.header import tar_header, tar_padding
 from dsort.containers.tar.scan import END_OF_ARCHIVE
 from dsort.data.json_values import to_json
 from dsort.errors import NotFoundError, TooLargeError

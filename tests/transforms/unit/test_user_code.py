@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsort.containers.tar.new_headers import tar_header, tar_padding
+from dsort.containers.tar.header import tar_header, tar_padding
 from dsort.user_code.encoding import DECODERS, EncodingError, encoded
 from dsort.user_code.frames import (
     NEW,
