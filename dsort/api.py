@@ -41,9 +41,9 @@ from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.spec.outputs import Hook
 from dsort.stop_flag import StopFlag
-from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import parse_address
 from dsort.storage.small_objects import read_small
 
 if TYPE_CHECKING:

@@ -84,8 +84,8 @@ def default_options() -> RunOptions:
 def open_with_settings(where: str | BucketRef, *, root: Path, settings: Settings) -> Bucket:
     """The bucket that ``where`` names, reached and limited as ``settings`` say; see
     :func:`~dsort.storage.open.open_bucket`."""
-    from dsort.storage.addresses import parse_address  # `dsort --help` opens none
     from dsort.storage.open import open_bucket
+    from dsort.storage.registry import parse_address  # `dsort --help` opens none
 
     ref = parse_address(where) if isinstance(where, str) else where
     ref = resolve_ref(ref, settings)

@@ -29,10 +29,10 @@ from dsort.reading.results import OF_A_JOB, FoundJob, find_result
 from dsort.results.job_ids import moment_of_id
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobReport
-from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, MadeBucket, ObjectInfo
 from dsort.storage.hub_address import revision_end
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import parse_address
 
 __all__ = ["ShardPlace", "Where", "find_shard", "find_shards", "shards_of_result"]
 

@@ -335,9 +335,8 @@ def object_in(text: str) -> tuple[str, str] | None:
     """(bucket, name) of the object that ``text``, a URI of an object store, names; None if it is no
     such URI. ``SpecError`` if it names a bucket only."""
     from dsort.errors import SpecError
-    from dsort.storage.addresses import parse_address
     from dsort.storage.ref import BucketRef
-    from dsort.storage.registry import split_scheme
+    from dsort.storage.registry import parse_address, split_scheme
 
     written = split_scheme(text)
     if written is None or written[0] == "file":

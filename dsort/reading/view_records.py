@@ -16,7 +16,7 @@ from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
 from dsort.reading.shard import ALL_BYTES, Shard
 from dsort.reading.view import Extents, ViewBucket, object_uri
-from dsort.storage.addresses import parse_address
+from dsort.storage.registry import parse_address
 
 __all__ = ["MemberRange", "ViewRecord", "get_batch_requests", "view_of_places", "view_records"]
 

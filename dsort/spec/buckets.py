@@ -13,14 +13,6 @@ from typing import Any, Final
 from dsort.errors import SpecProblem
 from dsort.naming.names import closest
 from dsort.spec.part import FieldError, describe
-from dsort.storage.addresses import (
-    EXAMPLES,
-    PIPE_HINT,
-    bare_name,
-    clean_path,
-    directory_at,
-    parse_text,
-)
 from dsort.storage.ref import (
     PIPE,
     SECRET_HINT,
@@ -31,7 +23,13 @@ from dsort.storage.ref import (
     shown,
 )
 from dsort.storage.registry import (
+    EXAMPLES,
+    PIPE_HINT,
+    bare_name,
+    clean_path,
+    directory_at,
     parse_store_uri,
+    parse_text,
     provider_of,
     scheme_of,
     split_scheme,

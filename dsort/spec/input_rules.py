@@ -17,12 +17,9 @@ from dsort.spec.part import Rules, repeated
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import carrier_extension
 from dsort.storage.ref import PIPE, STREAM
-from dsort.storage.registry import store_of
+from dsort.storage.registry import EXAMPLES, store_of
 
 rule = Rules()
-
-_BUCKET_HINT: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
-
 
 SHARD_FIELD: Final = "{shard}"
 """The placeholder for the name of a shard in the arguments of a program."""
@@ -105,7 +102,7 @@ def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
 def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.inputs:
         if not spec.gives("input_bck"):
-            yield SpecProblem("input_bck", "is required", _BUCKET_HINT)
+            yield SpecProblem("input_bck", "is required", EXAMPLES)
         return
     for name in ("input_bck", "input_format"):
         if spec.gives(name):

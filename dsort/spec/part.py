@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from dsort.errors import SpecProblem
 from dsort.naming.names import closest, shortened
+from dsort.storage.registry import EXAMPLES
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -279,7 +280,7 @@ def _hint(error: ErrorDetails) -> str:
     if error["type"] == "value_error":
         return str(getattr(_context(error)["error"], "hint", ""))
     if error["type"] == "missing" and error["loc"][-1] == "input_bck":
-        return 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
+        return EXAMPLES
     if error["type"] == "literal_error" and isinstance(value, str):
         if known := _HINTS.get((path_of(error["loc"]), value)):
             return known

@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from dsort.errors import SpecError
 from dsort.log_lines import logger_of
-from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.limit import StoreLimiter, StoreLimits
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.ref import AIS_ENDPOINT_HINT, BucketRef, BucketTextError, refuse_internal
-from dsort.storage.registry import open_object_bucket, store_of
+from dsort.storage.registry import open_object_bucket, parse_address, store_of
 from dsort.storage.routed import BucketPlace, open_inputs, open_outputs
 from dsort.storage.transport import Transport, opened_together, retry_policy
 

@@ -1,28 +1,32 @@
-"""The stores that dsort supports: :class:`Store`, and the one table of schemes and providers.
+"""The stores that dsort supports: :class:`Store`, the one table of schemes and providers, and the
+texts that name a bucket, in specs, in commands and on the wire.
 
 To add a store, subclass :class:`Store`, and name the class in the entry points of your package,
-group ``dsort.stores``: then specs, commands, settings and workers accept its URIs. Entry points are
-read when a scheme appears that is not one of dsort's own. There is no other list of stores.
-"""
+group ``dsort.stores``, which are read when a scheme appears that is not one of dsort's own."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
-from dsort.errors import InvariantError
+from dsort.errors import InvariantError, SpecError
 from dsort.installation import needing
 from dsort.naming.names import closest
 from dsort.registry import Registry
 from dsort.storage.hub_address import HUB_WRITE_HINT, checked_dataset
 from dsort.storage.ref import (
+    PIPE,
     SECRET_HINT,
+    STREAM,
     BucketRef,
     BucketTextError,
     checked_host,
     decoded,
     has_user,
     joined_path,
+    refuse_internal,
     shown,
 )
 
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from dsort.storage.limit import StoreLimits
     from dsort.storage.transport import Transport
 
+
 DIRECTORY_SCHEMES: Final = ("", "file")
 """The schemes of directories, which are no store: they are opened with the data root, without
 limits and retries."""
@@ -38,6 +43,14 @@ limits and retries."""
 NAME_PATTERN: Final = r"(?=.{1,255}$)[A-Za-z0-9_-](?:[A-Za-z0-9_-]|\.(?!\.))*"
 """The bucket names that servers with an endpoint of their own allow at most."""
 _NAME_RULE: Final = "bucket names have letters, digits, dots, hyphens and underscores"
+
+EXAMPLES: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
+PIPE_HINT: Final = 'write {"pipe": ["curl", "-sf", "https://host/shard.tar"]}'
+_ROOT_HINT: Final = "a bare name is a directory under the data root (--root, DSORT_ROOT)"
+_FORMS_HINT: Final = (
+    "write file:///absolute/path, s3://bucket/prefix, or the name of a directory under the data "
+    "root"
+)
 
 _SCHEME = r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)"
 _ALMOST = r"([A-Za-z][A-Za-z0-9]*)(?::/?|//|:///+)([^/:].*)?"
@@ -301,21 +314,6 @@ def store_ref(
     return BucketRef(scheme, path, endpoint_url)
 
 
-def misspelt_uri(text: str) -> BucketTextError | None:
-    """The error for a text that looks like a mistyped URI (``s3:/bucket``, ``gs:bucket``,
-    ``s3//bucket``), or None for any other text."""
-    match = re.fullmatch(_ALMOST, text, re.DOTALL)
-    scheme = _usual(match[1]) if match else ""
-    if match is None or scheme not in _known():
-        return None
-    rest = (match[2] or "").strip("/")
-    if "@" in rest:
-        return BucketTextError(f"{shown(text)} is no bucket name", SECRET_HINT)
-    slashes = ":///" if scheme == "file" else "://"
-    meant = f"{scheme}{slashes}{rest or 'bucket/prefix'}"
-    return BucketTextError(f"{shown(text)} is no bucket name", f'did you mean "{meant}"?')
-
-
 def object_store_behind(ref: BucketRef) -> str | None:
     """The URI (``s3://``, ``gs://`` or ``az://``) of the bucket with the web address ``ref``, or
     None.
@@ -372,3 +370,118 @@ def _unknown_scheme(scheme: str, text: str) -> BucketTextError:
         return BucketTextError(f"{shown(text)}: {scheme}:// is not supported", every)
     hint = f'did you mean "{near}://"?' if near else every
     return BucketTextError(f"{shown(text)} has an unknown scheme", hint)
+
+
+# --- texts that name a bucket -------------------------------------------------------------------
+
+
+def parse_address(uri: str) -> BucketRef:
+    """The bucket that a text outside of specs names: a URI, or a directory under the data root,
+    whose name may be any. ``SpecError`` for any other text."""
+    try:
+        return parse_text(uri, any_directory=True)
+    except BucketTextError as error:
+        raise SpecError(f"bucket {error}", hint=error.hint or _FORMS_HINT) from None
+
+
+def parse_text(text: str, *, any_directory: bool = False) -> BucketRef:
+    """The bucket that ``text`` names: a URI, a directory under the data root, or ``-`` for standard
+    input and output. ``BucketTextError`` if it names none.
+
+    ``any_directory``: directories may have names that specs do not allow, such as those that are
+    not UTF-8, and ``-`` is one.
+    """
+    if text == "-" and not any_directory:
+        return BucketRef(STREAM, text)
+    if text.startswith(f"{PIPE}:"):
+        raise BucketTextError(
+            f"{shown(text)}: a program is not written as one text, which a shell would have to "
+            "take apart",
+            PIPE_HINT,
+        )
+    written = split_scheme(text)
+    if written is None:
+        return _any_name(text) if any_directory else bare_name(text)
+    scheme, rest = written
+    if scheme != "file":
+        return parse_store_uri(text)
+    if rest.startswith("localhost/"):
+        rest = rest.removeprefix("localhost")
+    if not rest.startswith("/"):
+        raise BucketTextError(f'"{text}" is not absolute', f'e.g. "file:///{rest}"')
+    if any_directory:
+        return BucketRef("file", _whole(unquote(rest, errors="surrogateescape"), text))
+    if "#" in rest or "?" in rest:
+        raise BucketTextError(f'"{text}" has a query or a fragment', "write # as %23 and ? as %3F")
+    return directory_at(decoded(rest, text), text)
+
+
+def directory_at(path: str, text: str) -> BucketRef:
+    """The directory at the absolute ``path``, in a spec. ``text``: for messages."""
+    if not path.startswith("/"):
+        raise BucketTextError(f'"{text}" is not absolute', f'e.g. "file:///{path}"')
+    return BucketRef("file", "/" + clean_path(path, text))
+
+
+def bare_name(name: str) -> BucketRef:
+    """The directory ``name`` under the data root, in a spec."""
+    if not name:
+        raise BucketTextError("missing bucket name", EXAMPLES)
+    if name.startswith("/"):
+        raise BucketTextError(f'"{name}" is absolute', f'write "file://{name}"; {_ROOT_HINT}')
+    _refuse_misspelt(name)
+    if ":" in name or name.startswith("~"):
+        hint = 'a path is written "file:///data/images"'
+        raise BucketTextError(f"{shown(name)} is no bucket name", hint)
+    if name in (".", "./"):
+        return BucketRef("", ".")  # the data root itself
+    path = clean_path(name, name)
+    if path.startswith("."):
+        raise BucketTextError(f'"{name}" is reserved: bucket names do not begin with a dot')
+    return BucketRef("", path)
+
+
+def clean_path(path: str, text: str) -> str:
+    """``path`` without slashes that do not count. ``BucketTextError``, which quotes ``text``, for
+    invalid parts."""
+    parts = [part for part in path.split("/") if part]
+    if not parts:
+        raise BucketTextError(f'"{text}" names no directory')
+    if ".." in parts or "." in parts:
+        raise BucketTextError(f'"{text}" has a "." or ".." part', _ROOT_HINT)
+    if not path.isprintable():
+        raise BucketTextError(f"{text!r} contains characters that cannot be printed")
+    refuse_internal("/".join(parts), text)
+    return "/".join(parts)
+
+
+def _any_name(name: str) -> BucketRef:
+    _refuse_misspelt(name)
+    path = Path(name)
+    if not name or ":" in name or path.is_absolute() or ".." in path.parts:
+        raise BucketTextError(
+            f"{name!r} is not the name of a directory under the data root",
+            f"write {path.as_uri()}" if path.is_absolute() else "",
+        )
+    return BucketRef("", _whole(name, name))
+
+
+def _whole(path: str, text: str) -> str:
+    if "\0" in path:
+        raise BucketTextError(f"{text!r} has a zero byte in it", _FORMS_HINT)
+    return path
+
+
+def _refuse_misspelt(text: str) -> None:
+    """``BucketTextError`` for a text that looks like a mistyped URI (``s3:/bucket``, ``gs:bucket``,
+    ``s3//bucket``)."""
+    match = re.fullmatch(_ALMOST, text, re.DOTALL)
+    scheme = _usual(match[1]) if match else ""
+    if match is None or scheme not in _known():
+        return
+    rest = (match[2] or "").strip("/")
+    if "@" in rest:
+        raise BucketTextError(f"{shown(text)} is no bucket name", SECRET_HINT)
+    slashes = ":///" if scheme == "file" else "://"
+    meant = f"{scheme}{slashes}{rest or 'bucket/prefix'}"
+    raise BucketTextError(f"{shown(text)} is no bucket name", f'did you mean "{meant}"?')

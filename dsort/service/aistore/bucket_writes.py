@@ -53,8 +53,8 @@ from dsort.service.database.tables import jobs, split_uris
 from dsort.service.objects.places import TEXT_BYTES_MAX, ObjectPlace, PageAsked, missing
 from dsort.service.security.tokens import ADMIN, Identity
 from dsort.service.service import Service
-from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
+from dsort.storage.registry import parse_address
 
 REMOVED_MAX: Final = 100_000
 _RANGE_SIGNS: Final = "{}@%"

@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from dsort.data.json_values import encodable
 from dsort.service.jobs.states import ENDED, QUEUED
-from dsort.storage.addresses import parse_address
+from dsort.storage.registry import parse_address
 
 
 class AnyText(TypeDecorator[str]):

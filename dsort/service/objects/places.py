@@ -42,11 +42,11 @@ from dsort.service.security.tokens import Identity
 from dsort.settings import resolve_ref
 from dsort.spec.buckets import parse_bucket
 from dsort.spec.part import FieldError
-from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import parse_address
 
 PATH_BYTES_MAX: Final = 8192
 

@@ -39,10 +39,10 @@ from dsort.settings import resolve_ref
 from dsort.spec.load import LoadedSpec, parse_spec
 from dsort.spec.model import JobSpec
 from dsort.spec.part import describe, plain_problems
-from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
+from dsort.storage.registry import parse_address
 from dsort.storage.routed import BucketPlace, open_inputs
 
 

@@ -16,7 +16,7 @@ from dsort.spec.load import load_spec, parse_spec
 from dsort.spec.part import FieldError
 from dsort.spec.syntax import parse_json
 from dsort.spec.yaml_text import parse_yaml
-from dsort.storage.addresses import parse_address
+from dsort.storage.registry import parse_address
 
 # Texts that YAML 1.1 would take for something else are what goes wrong first.
 words = st.sampled_from(["yes", "no", "010", "1:30", "~x", "a b", "é", "- x", "#", "{}", "null."])

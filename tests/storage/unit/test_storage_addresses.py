@@ -15,12 +15,11 @@ from dsort.containers.registry import (
 )
 from dsort.errors import SpecError
 from dsort.spec.buckets import parse_bucket
-from dsort.storage.addresses import parse_address
 from dsort.storage.bucket import INTERNAL_PREFIX
 from dsort.storage.limit import StoreLimiter, StoreLimits
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
-from dsort.storage.registry import STORES, Store
+from dsort.storage.registry import STORES, Store, parse_address
 from dsort.storage.transport import Transport
 from tests.support.internals import (
     ARCHIVE_EXTENSIONS,
