@@ -18,7 +18,7 @@ from dsort.errors import JobConflictError
 from dsort.options import RunOptions
 from dsort.service.api import results as events
 from dsort.service.database.tables import jobs
-from dsort.service.hosting.attempt import JobAttempt
+from dsort.service.hosting.job_main import JobAttempt
 from dsort.service.security import limits
 from dsort.stop_flag import StopFlag
 from tests.support.internals import manifest_name, report_name

@@ -20,9 +20,9 @@ from sqlalchemy import text
 
 from dsort.errors import JobStoppedError, SpecError
 from dsort.options import RunOptions
-from dsort.service.hosting import attempt as doing_module
 from dsort.service.hosting import dispatcher as dispatcher_module
-from dsort.service.hosting.attempt import JobAttempt
+from dsort.service.hosting import job_main as doing_module
+from dsort.service.hosting.job_main import JobAttempt
 from dsort.service.hosting.process import log_path
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
