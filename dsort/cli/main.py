@@ -13,8 +13,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import click
 
 from dsort.cli import completion, exits, output
-from dsort.cli.flags import naming_flags
-from dsort.cli.parameters import CONTEXT_SETTINGS, Command, Option, command, parameter
+from dsort.cli.parameters import CONTEXT_SETTINGS, Command, Option, command, naming_flags, parameter
 from dsort.cli.process import is_for_ray, own_process, run_overseen
 from dsort.errors import DsortError, JobStoppedError
 from dsort.installation import COMMAND, is_part, missing_part

@@ -4,7 +4,10 @@ struct is a group: each field is an option, and the function gets the whole stru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from types import NoneType, UnionType
@@ -24,10 +27,24 @@ import click
 from msgspec import Struct
 
 from dsort.cli.completion import files
+from dsort.errors import DsortError, SpecError, SpecProblem
 
 _Command = TypeVar("_Command", bound=click.Command)
 
-__all__ = ["CONTEXT_SETTINGS", "Argument", "Command", "Option", "Without", "command", "parameter"]
+__all__ = [
+    "CONTEXT_SETTINGS",
+    "FIELDS",
+    "Argument",
+    "Command",
+    "Option",
+    "Without",
+    "command",
+    "flag_for",
+    "naming_flags",
+    "parameter",
+    "with_flag",
+    "with_flags",
+]
 
 CONTEXT_SETTINGS: Final[dict[str, Any]] = {
     "help_option_names": ["-h", "--help"],
@@ -198,3 +215,115 @@ def _fields(struct: Any, without: tuple[str, ...]) -> Iterator[tuple[str, Any, A
     for name, default in zip(names, defaults, strict=True):  # each field has a default
         if name not in without:
             yield name, hints[name], default
+
+
+# -- fields of a spec -----------------------------------------------------------------------------
+
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "src": ("input_bck",),
+    "dst": ("output_bck",),
+    "overwrite": ("overwrite",),
+    "remove_stale": ("remove_stale",),
+    "memory_max": ("max_mem_usage",),
+    "names": ("output_format",),
+    "shard_size": ("output_shard_size",),
+    "shard_records": ("output_shard_records",),
+    "shards": ("output_shard_count",),
+    "split": ("outputs",),
+    "view": ("output",),
+    "filter": ("transform.steps[0].filter",),
+    "dedup": ("deduplicate",),
+    "by": ("algorithm",),
+    "reverse": ("algorithm.decreasing",),
+    "to": ("output_extension",),
+    "source": ("input_extension",),
+    "template": ("input_format.template",),
+    "key_field": ("key_field",),
+    "seed": ("algorithm.seed",),
+    "sort": ("algorithm.kind",),
+    "duplicate_keys": ("duplicate_keys", "Config.duplicate_keys"),
+    "use": ("transform.use",),
+    "python": ("transform.steps[0].map.python", "transform.steps[0].map"),
+    "ext": ("transform.steps[1].fields.rename", "transform.steps[1].fields"),
+    "layout": ("ingest.layout",),
+    "key": ("ingest.key",),
+    "key_pattern": ("ingest.key_pattern",),
+    "dots": ("ingest.dots",),
+    "archives": ("ingest.archives",),
+    "extensions": ("ingest.extensions",),
+    "recipe": ("ingest.recipe",),
+    "pipes": ("ingest.pipes",),
+    "class_map": ("ingest.class_map",),
+    "unusable": ("ingest.unusable",),
+}
+"""The fields that a parameter of a command sets, by the parameter's name: errors and warnings name
+the option that the user typed, and not the field."""
+
+
+def flag_for(context: click.Context, path: str) -> str | None:
+    """The option, as it was typed, that set the field ``path``; None if no option did."""
+    for param in context.command.params:
+        name = param.name or ""
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        for field in FIELDS.get(name, ()):
+            if path == field or path.startswith((f"{field}.", f"{field}[")):
+                return _shown(param)
+    return None
+
+
+def with_flags(context: click.Context, text: str) -> str:
+    """``text`` with options of the command in place of the fields that they set; unchanged for a
+    command that reads a spec, because its user knows the fields."""
+    params = context.command.params
+    if any("-f" in param.opts for param in params):
+        return text
+    for param in params:
+        for field in FIELDS.get(param.name or "", ()):
+            if "_" in field:  # other fields are also ordinary words
+                text = re.sub(rf"(?<![\w.\"]){re.escape(field)}(?![\w.:\"])", _shown(param), text)
+    return text
+
+
+def _shown(param: Any) -> str:
+    is_option = param.opts[0].startswith("-")
+    return param.opts[-1] if is_option else str(param.metavar or (param.name or "").upper())
+
+
+_current: ContextVar[click.Context | None] = ContextVar("_current", default=None)
+
+
+def with_flag(text: str) -> str:
+    """A warning that begins with the path of a field, with the option of the running command that
+    set the field instead."""
+    context = _current.get()
+    path, colon, rest = text.partition(": ")
+    flag = None if context is None else flag_for(context, path)
+    return text if flag is None else f"{flag}{colon}{rest}"
+
+
+@contextmanager
+def naming_flags(context: click.Context) -> Iterator[None]:
+    """A context in which a ``SpecError`` names the options of the command, in place of the fields
+    that they set."""
+    token = _current.set(context)
+    try:
+        yield
+    except SpecError as error:
+        problems = [
+            SpecProblem(
+                flag_for(context, each.path) or each.path,
+                with_flags(context, each.message),
+                with_flags(context, each.hint),
+            )
+            for each in error.problems
+        ]
+        named = SpecError(problems)
+        named.hint = with_flags(context, error.hint)
+        raise named from error
+    except DsortError as error:
+        error.hint = with_flags(context, error.hint)
+        raise
+    finally:
+        _current.reset(token)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsort.cli import output
 from dsort.cli.find import bucket_uri, data_root, user_settings
-from dsort.cli.flags import with_flag
 from dsort.cli.options import EngineArguments, RunArguments, size_bytes
+from dsort.cli.parameters import with_flag
 from dsort.cli.process import is_own_process, without_plugins
 from dsort.cli.progress import Reporter
 from dsort.errors import SpecError, SpecProblem

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dsort.cli.flags import FIELDS
 from dsort.cli.main import _VERBS
-from dsort.cli.parameters import Command, command
+from dsort.cli.parameters import FIELDS, Command, command
 from dsort.spec.model import schema
 from tests.support.commands import CommandLine
 from tests.support.datasets import small_dataset, write_shards
