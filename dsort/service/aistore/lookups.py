@@ -21,7 +21,7 @@ from dsort.results.layout import reactions_name
 from dsort.service.aistore.answers import bucket_model, kinds_to_name, own_id
 from dsort.service.api.dependencies import note
 from dsort.service.database.tables import JobRow, split_uris
-from dsort.service.hosting.environment import open_output
+from dsort.service.hosting.process import open_output
 from dsort.service.jobs.rows import NOT_READ
 from dsort.service.jobs.store import JobFilter
 from dsort.service.security.tokens import Identity

@@ -44,7 +44,7 @@ from dsort.service.api.dependencies import Caller, JsonAnswer, TextAnswer, probl
 from dsort.service.api.jobs import JOB_ENDED, SeenJob, job_out
 from dsort.service.change_feed import Subscriber
 from dsort.service.database.tables import JobRow, main_uri
-from dsort.service.hosting.environment import open_output, output_ref, policy_of_job
+from dsort.service.hosting.process import open_output, output_ref, policy_of_job
 from dsort.service.jobs.rows import NOT_READ, EventRow, progress_view, rfc3339, validated
 from dsort.service.objects.places import Asking, ObjectPlace, name_in_specs
 from dsort.service.service import Service

@@ -26,11 +26,11 @@ from dsort.runtime.ray.cluster import check_ray_version
 from dsort.service.config import ServiceConfig
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import JobRow
-from dsort.service.hosting.environment import JobEnvironment
 from dsort.service.hosting.process import (
     AttemptKey,
     ExitReason,
     Host,
+    JobEnvironment,
     JobProcess,
     Watch,
     how_it_died,

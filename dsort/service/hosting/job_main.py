@@ -47,13 +47,14 @@ from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import Event, JobReport, report_of_manifest
 from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import JobRow, joined_uris, main_uri, shown_uris
-from dsort.service.hosting.environment import JobEnvironment, policy_of_job
 from dsort.service.hosting.process import (
     SILENT_S_MAX,
     Host,
+    JobEnvironment,
     log_event,
     log_path,
     offer_to_oom_killer,
+    policy_of_job,
 )
 from dsort.service.hosting.reporter import Reporter, retry_while_database_is_away
 from dsort.service.jobs.queue import Ending, claim_outputs, note_process

@@ -26,8 +26,13 @@ from dsort.runtime.ray.directory import (
     ray_files,
     remove_ray_directory,
 )
-from dsort.service.hosting.environment import JobEnvironment, interpreter
-from dsort.service.hosting.process import begin_process, for_us_only, tail
+from dsort.service.hosting.process import (
+    JobEnvironment,
+    begin_process,
+    for_us_only,
+    interpreter,
+    tail,
+)
 
 START_S_MAX, STOP_S_MAX, LOOK_S = 120, 15, 0.1
 STARTED = "Ray runtime started."

@@ -40,7 +40,7 @@ from dsort.errors import (
     WorkerLostError,
 )
 from dsort.service.config import ServiceConfig
-from dsort.service.hosting.environment import JobEnvironment, interpreter
+from dsort.service.hosting.process import JobEnvironment, interpreter
 from dsort.service.objects.places import Entry, ObjectPlace
 from dsort.service.objects.shard_main import MEMBERS_FILE, ORDER_FILE, OURS, OUT_DIRECTORY
 from dsort.spec.buckets import bucket_value

@@ -11,7 +11,7 @@ import dsort
 from dsort.errors import ForbiddenError
 from dsort.options import RunOptions
 from dsort.service.config import ServiceConfig, policy_of
-from dsort.service.hosting.environment import JobEnvironment
+from dsort.service.hosting.process import JobEnvironment
 from dsort.service.security.guard import check_spec
 from dsort.spec.load import parse_spec
 from tests.support.datasets import write_shards

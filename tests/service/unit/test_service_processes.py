@@ -26,12 +26,13 @@ from dsort.service.database.engine import Database, open_database
 from dsort.service.database.tables import JobRow
 from dsort.service.hosting import process as deaths
 from dsort.service.hosting import reporter as reporter_module
-from dsort.service.hosting.environment import VARIABLE, JobEnvironment
 from dsort.service.hosting.process import (
     BEGIN_S_MAX,
     SILENT_S_MAX,
+    VARIABLE,
     ExitReason,
     Host,
+    JobEnvironment,
     JobProcess,
     Watch,
     how_it_died,

@@ -19,8 +19,7 @@ from dsort.service.database.engine import open_database
 from dsort.service.database.tables import JobRow
 from dsort.service.hosting import dispatcher, ray_head
 from dsort.service.hosting.dispatcher import Dispatcher
-from dsort.service.hosting.environment import JobEnvironment
-from dsort.service.hosting.process import Host, JobProcess
+from dsort.service.hosting.process import Host, JobEnvironment, JobProcess
 from dsort.service.hosting.ray_head import STARTED, RayHead
 from dsort.service.jobs.queue import Limits, claim_next
 from dsort.service.jobs.store import JobStore
