@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import httpx
 
 from dsort.client import calls
-from dsort.client.calls import Call, LogTail, Page
-from dsort.client.client import TIMEOUT_S, named_service, token_of, trusted
-from dsort.client.events import JobEvent, await_events
+from dsort.client.calls import Call, Page
+from dsort.client.client import (
+    TIMEOUT_S,
+    Answer,
+    How,
+    Item,
+    Method,
+    named,
+    named_service,
+    token_of,
+    trusted,
+)
+from dsort.client.events import JobEvent, LogTail, await_events
 from dsort.client.transport import AsyncTransport, Patience
 from dsort.client.values import Job
 
 __all__ = ["AsyncClient"]
-
-How = ParamSpec("How")
-Answer = TypeVar("Answer")
-Item = TypeVar("Item")
-Made = TypeVar("Made", bound=Callable[..., Any])
-Method = Callable[Concatenate[Any, How], Answer]
 
 
 def _awaited(request: Callable[How, Call[Answer]]) -> Method[How, Coroutine[Any, Any, Answer]]:
@@ -34,7 +37,7 @@ def _awaited(request: Callable[How, Call[Answer]]) -> Method[How, Coroutine[Any,
     async def method(self: _Part, /, *args: How.args, **how: How.kwargs) -> Answer:
         return await self._transport.call(request(*args, **how))
 
-    return _named(method, request)
+    return named(method, request)
 
 
 def _listed(request: Callable[How, Call[Page[Item]]]) -> Method[How, AsyncIterator[Item]]:
@@ -43,18 +46,7 @@ def _listed(request: Callable[How, Call[Page[Item]]]) -> Method[How, AsyncIterat
     def method(self: _Part, /, *args: How.args, **how: How.kwargs) -> AsyncIterator[Item]:
         return self._transport.pages(request(*args, **how))
 
-    return _named(method, request)
-
-
-def _named(method: Made, request: Callable[..., Any]) -> Made:
-    """``method`` with the parameters and the docstring of ``request``, for ``help``."""
-    taken = inspect.signature(request)
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    names = [own, *taken.parameters.values()]
-    made = taken.replace(parameters=names, return_annotation=inspect.Signature.empty)
-    vars(method)["__signature__"] = made
-    method.__doc__ = request.__doc__
-    return method
+    return named(method, request)
 
 
 class _Part:

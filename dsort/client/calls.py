@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dsort.spec.model import JobSpec
 
-__all__ = ["Call", "LogTail", "Page", "Query", "Row"]
+__all__ = ["Call", "Page", "Query", "Row"]
 
 Query = Sequence[tuple[str, str | int]]
 Row = Mapping[str, Any]
@@ -39,9 +39,6 @@ OBJECTS_PAGE = 10_000
 TRANSFORMS_PAGE = 100
 RUNS_MAX = 500
 JOBS_NAMED = 5
-LOG_DELAY_S = 0.5
-LOG_DELAY_MAX_S = 4.0
-LOG_OVERLAP = 4096
 WHOLE_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
 JSON = {"Content-Type": "application/json"}
 
@@ -135,7 +132,13 @@ def submit(
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Job]:
-    """Put a job into the queue. The key makes the request repeatable."""
+    """Put a job into the queue; returns the job as it is there.
+
+    ``spec``: its fields, a ``JobSpec``, the path of a JSON or YAML file, or the text itself if it
+    begins with ``{``. Higher ``priority`` goes first. ``dry_run``: only plan it. Two submits with
+    one ``idempotency_key`` are one job; without a key each call makes a key of its own, so that the
+    request may be sent again if the connection breaks.
+    """
     query: Query = [
         *(("label", each) for each in labels),
         *[("priority", priority)] * bool(priority),
@@ -148,7 +151,7 @@ def submit(
 
 
 def get(job_id: str) -> Call[Job]:
-    """One job, with its spec and its result."""
+    """One job, with its spec and, once it has ended, its result."""
     return _get(_job(job_id), Job.of)
 
 
@@ -174,7 +177,9 @@ def list_jobs(
     text: str = "",
     limit: int | None = None,
 ) -> Call[Page[Job]]:
-    """Jobs, newest first."""
+    """Jobs, newest first, requested page by page. ``state``: any of these; ``label``: all of these;
+    ``since``: submitted then or later; ``text``: the beginning of their id, or a part of their
+    description; ``limit``: the most jobs to return."""
     query: list[tuple[str, str | int]] = [("state", each) for each in _several(state)]
     query += [("label", each) for each in _several(label)]
     if isinstance(since, datetime):
@@ -198,22 +203,22 @@ def _page_of_jobs(query: Query, left: int | None, cursor: str) -> Call[Page[Job]
 
 
 def stop(job_id: str, *, reason: str = "") -> Call[Job]:
-    """Request a job to stop."""
+    """Request a job to stop; ``wait`` returns when it has stopped."""
     return _send("POST", f"{_job(job_id)}/stop", Job.of, {"reason": reason}, repeatable=True)
 
 
 def resume(job_id: str) -> Call[Job]:
-    """Resume a job that failed or was stopped."""
+    """Resume a job that failed or was stopped, from what is done."""
     return _send("POST", f"{_job(job_id)}/resume", Job.of)
 
 
 def retry(job_id: str) -> Call[Job]:
-    """Submit the job again, as a new job."""
+    """Submit the job again, as a new job with the same spec and seed."""
     return _send("POST", f"{_job(job_id)}/retry", Job.of)
 
 
 def remove(job_id: str) -> Call[None]:
-    """Remove a job that has ended."""
+    """Remove a job that has ended. Its outputs stay."""
     return _remove(_job(job_id))
 
 
@@ -223,7 +228,7 @@ def manifest(job_id: str) -> Call[Row]:
 
 
 def report(job_id: str) -> Call[JobReport]:
-    """The report of a job."""
+    """The report of a job; of a plan, the report of what the job would do."""
     return _get(f"{_job(job_id)}/report", report_of)
 
 
@@ -238,7 +243,7 @@ def page(job_id: str) -> Call[Row]:
 
 
 def validate(spec: Mapping[str, Any] | JobSpec | str | Path) -> Call[Validation]:
-    """Check a spec."""
+    """Check a spec; ``SpecError`` with all its problems."""
     content, kind = _body(spec)
     headers = {"Content-Type": kind}
     return Call("POST", "/v1/validate", Validation.of, (), content, headers, repeatable=True)
@@ -250,33 +255,8 @@ def schema() -> Call[Row]:
 
 
 def whoami() -> Call[Identity]:
-    """The identity of the token."""
+    """The identity that the service has for this client's token, with its rights."""
     return _get("/v1/whoami", Identity.of)
-
-
-class LogTail:
-    """The part of a growing log that was not seen yet, and how long to wait for more."""
-
-    def __init__(self) -> None:
-        self._seen = ""
-        self.delay_s = LOG_DELAY_S
-        """Seconds until the log is read again."""
-
-    def grown(self, text: str, *, ended: bool) -> str:
-        """The part of ``text`` after what was seen: whole lines, unless the job has ended."""
-        text = text if ended else text[: text.rfind("\n") + 1]
-        more = _behind(self._seen, text)
-        self.delay_s = LOG_DELAY_S if more else min(self.delay_s * 2, LOG_DELAY_MAX_S)
-        self._seen = text if more else self._seen
-        return more
-
-
-def _behind(seen: str, text: str) -> str:
-    """The part of ``text`` after ``seen``; a long log may have lost its beginning."""
-    if text.startswith(seen):
-        return text[len(seen) :]
-    at = text.rfind(seen[-LOG_OVERLAP:])
-    return text if at < 0 else text[at + len(seen[-LOG_OVERLAP:]) :]
 
 
 def _job(job_id: str) -> str:
@@ -310,7 +290,7 @@ def _body(spec: Mapping[str, Any] | JobSpec | str | Path) -> tuple[bytes, str]:
 
 
 def add_schedule(name: str, definition: Mapping[str, Any]) -> Call[Schedule]:
-    """Make a schedule."""
+    """Make a schedule: ``definition`` has the spec, the due times, and further settings."""
     return _send("POST", "/v1/schedules", Schedule.of, {**definition, "name": name})
 
 
@@ -326,17 +306,17 @@ def list_schedules() -> Call[list[Schedule]]:
 
 
 def get_schedule(name: str) -> Call[Schedule]:
-    """One schedule."""
+    """One schedule, with the next times at which it is due."""
     return _get(_schedule(name), Schedule.of)
 
 
 def remove_schedule(name: str) -> Call[None]:
-    """Remove a schedule."""
+    """Remove a schedule. Its jobs and their results stay."""
     return _remove(_schedule(name))
 
 
 def pause_schedule(name: str) -> Call[Schedule]:
-    """Pause a schedule."""
+    """Pause a schedule: it is not due until it is resumed."""
     return _send("POST", f"{_schedule(name)}/pause", Schedule.of, repeatable=True)
 
 
@@ -346,7 +326,9 @@ def resume_schedule(name: str) -> Call[Schedule]:
 
 
 def run_schedule_now(name: str) -> Call[ScheduleRun]:
-    """Make a job of the schedule now."""
+    """Make a job of the schedule now, besides its due times; the run names the job, or is waiting
+    for an earlier one. ``ConflictError``: an earlier job has not ended, and the schedule's overlap
+    is ``skip``."""
     return _send("POST", f"{_schedule(name)}/run-now", ScheduleRun.of)
 
 
@@ -367,7 +349,8 @@ def _schedule(name: str) -> str:
 
 
 def put_transform(name: str, transform: Mapping[str, Any]) -> Call[tuple[Row, bool]]:
-    """Store a version of a transform: (the version, whether it is new)."""
+    """(the newest version of ``name``, which has these steps; whether it is new). For admins.
+    ``transform``: as in a spec."""
 
     def read(answer: httpx.Response) -> tuple[Row, bool]:
         return _mapping(answer.json()), answer.status_code == 201
@@ -377,17 +360,18 @@ def put_transform(name: str, transform: Mapping[str, Any]) -> Call[tuple[Row, bo
 
 
 def get_transform(name: str) -> Call[Row]:
-    """One version of a transform."""
+    """The newest version of ``name``, or version 3 for ``name@3``."""
     return _get(_transform(name), _mapping)
 
 
 def list_transforms() -> Call[Page[Row]]:
-    """All versions of all transforms, the newest first."""
+    """All versions, the newest first, requested page by page."""
     return _listed("/v1/transforms", "transforms", [("limit", TRANSFORMS_PAGE)])
 
 
 def remove_transform(name: str) -> Call[None]:
-    """Remove a transform, or a version of it."""
+    """Remove a transform, or only version 3 for ``name@3``. For admins. Jobs that began with it
+    continue."""
     return _remove(_transform(name))
 
 
@@ -406,7 +390,7 @@ def add_token(
     output_buckets: Sequence[str] = ("*",),
     expires_in_s: float | None = None,
 ) -> Call[Row]:
-    """Make a token."""
+    """Make a token. Only this answer has its text, as ``token``."""
     wanted = {
         "name": name,
         "role": role,
@@ -418,12 +402,12 @@ def add_token(
 
 
 def list_tokens() -> Call[list[Row]]:
-    """All tokens."""
+    """All tokens, expired ones too."""
     return _get("/v1/tokens", lambda document: [*_rows("tokens", document)])
 
 
 def remove_token(name: str) -> Call[None]:
-    """Remove a token."""
+    """Remove a token. The jobs of its holder stay."""
     return _remove(f"/v1/tokens/{quote(name, safe='')}")
 
 
@@ -431,25 +415,28 @@ def remove_token(name: str) -> Call[None]:
 
 
 def list_shards(bucket: str, *, text: str = "") -> Call[Page[Row]]:
-    """The shards of a bucket, in order of their names."""
+    """Shards with ``name``, ``size_bytes`` and ``records`` (None: not known), in order of their
+    names, requested page by page. ``text``: only names that contain it."""
     query: Query = [("limit", PAGE), *[("text", text)] * bool(text)]
     return _listed(data_path("shards", bucket), "shards", query)
 
 
 def list_objects(bucket: str, *, prefix: str = "") -> Call[Page[Row]]:
-    """All objects of a bucket, in byte order of their names."""
+    """All objects, shards or not, with ``name`` and ``size_bytes``, in byte order of their names,
+    requested page by page. ``prefix``: only names that begin with it."""
     query: Query = [("limit", OBJECTS_PAGE), *[("prefix", prefix)] * bool(prefix)]
     return _listed(data_path("listings", bucket), "objects", query)
 
 
 def find_garbage(bucket: str, *, older_than_s: float = 86_400.0) -> Call[Sequence[Row]]:
-    """The files that interrupted jobs left in a bucket."""
+    """The files that interrupted jobs left in a bucket. For admins."""
     query = [("older_than_s", str(older_than_s))]
     return _get(data_path("garbage", bucket), partial(_rows, "garbage"), query)
 
 
 def list_records(bucket: str, shard: str, *, first: int = 0, text: str = "") -> Call[Page[Row]]:
-    """The records of a shard, from number ``first`` on."""
+    """Records with ``number``, ``key``, ``members`` and ``size_bytes``, from number ``first`` on,
+    page by page. ``text``: only keys that contain it."""
 
     def read(document: Any) -> Page[Row]:
         rows, after = _rows("records", document), document.get("next_number")
@@ -461,12 +448,13 @@ def list_records(bucket: str, shard: str, *, first: int = 0, text: str = "") -> 
 
 
 def show_records(bucket: str, shard: str, *numbers: int) -> Call[Sequence[Row]]:
-    """These records, with previews of their members."""
+    """These records, 20 at most, with previews of their members: small pictures whole, the
+    beginning of texts and of everything else."""
     return _samples(bucket, shard, [("number", number) for number in numbers])
 
 
 def sample_records(bucket: str, shard: str, count: int, *, seed: str = "") -> Call[Sequence[Row]]:
-    """Records at random, with previews of their members."""
+    """``count`` records at random, 20 at most, in the form of ``show``."""
     return _samples(bucket, shard, [("random", count), ("seed", seed)])
 
 
@@ -475,13 +463,14 @@ def _samples(bucket: str, shard: str, query: Query) -> Call[Sequence[Row]]:
 
 
 def changed_record(bucket: str, shard: str, number: int, transform: str) -> Call[Row]:
-    """A record, and what a named transform makes of it."""
+    """A record ``before``, and what the named transform makes of it: ``after``, a list. Nothing is
+    written. For submitters."""
     query: Query = [("number", number), ("transform", transform)]
     return _get(data_path("changed", bucket, shard), _mapping, query)
 
 
 def read_member(bucket: str, shard: str, number: int, member: int = 0) -> Call[bytes]:
-    """The bytes of one member of a record."""
+    """The bytes of one member of a record, by its number in the record; 64 MiB at most."""
     query: Query = [("number", number), ("member", member)]
     path = data_path("members", bucket, shard)
     return _get(path, lambda answer: bytes(answer.content), query, is_json=False)

@@ -24,11 +24,16 @@ from dsort.retry import Failures, RetryPolicy
 __all__ = [
     "JobEnded",
     "JobEvent",
+    "LogTail",
     "LogText",
     "StateChanged",
     "await_events",
     "stream_events",
 ]
+
+LOG_DELAY_S = 0.5
+LOG_DELAY_MAX_S = 4.0
+LOG_OVERLAP = 4096
 
 RECONNECT_DELAY_S = 0.2
 RECONNECT_DELAY_MAX_S = 5.0
@@ -261,3 +266,28 @@ def _shut(connection: socket.socket) -> None:
         # Not the method of an SSL socket, which would remove the state that the reading thread
         # uses.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+class LogTail:
+    """The part of a growing log that was not seen yet, and how long to wait for more."""
+
+    def __init__(self) -> None:
+        self._seen = ""
+        self.delay_s = LOG_DELAY_S
+        """Seconds until the log is read again."""
+
+    def grown(self, text: str, *, ended: bool) -> str:
+        """The part of ``text`` after what was seen: whole lines, unless the job has ended."""
+        text = text if ended else text[: text.rfind("\n") + 1]
+        more = _behind(self._seen, text)
+        self.delay_s = LOG_DELAY_S if more else min(self.delay_s * 2, LOG_DELAY_MAX_S)
+        self._seen = text if more else self._seen
+        return more
+
+
+def _behind(seen: str, text: str) -> str:
+    """The part of ``text`` after ``seen``; a long log may have lost its beginning."""
+    if text.startswith(seen):
+        return text[len(seen) :]
+    at = text.rfind(seen[-LOG_OVERLAP:])
+    return text if at < 0 else text[at + len(seen[-LOG_OVERLAP:]) :]
