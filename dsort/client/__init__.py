@@ -6,8 +6,7 @@ The client needs the extra ``client`` (``pip install "dsort-shards[client]"``), 
 
 from __future__ import annotations
 
-from dsort.client.async_client import AsyncClient
-from dsort.client.client import DsortClient
+from dsort.client.client import AsyncClient, DsortClient
 from dsort.client.events import JobEnded, JobEvent, LogText, StateChanged
 from dsort.client.transport import Patience
 from dsort.client.values import (
