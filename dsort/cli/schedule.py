@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dsort.cli import options, output
 from dsort.cli.parameters import Argument, Option
@@ -32,97 +34,9 @@ Spec = Annotated[
         "{{run_id}} and {{epoch}} stand for values of each run.",
     ),
 ]
-Cron = Annotated[
-    str | None,
-    Option(
-        "--cron",
-        metavar="CRON",
-        help="The due times of the jobs: minute, hour, day, month and day of the week, as "
-        "in '0 2 * * *'.",
-    ),
-]
-Every = Annotated[
-    str | None,
-    Option(
-        "--every",
-        metavar="DURATION",
-        help="In place of --cron: the time between two due times, as in 90m, 6h or 1d.",
-    ),
-]
-Timezone = Annotated[
-    str | None,
-    Option(
-        "--timezone",
-        metavar="ZONE",
-        help="The time zone of the schedule, as in Europe/Berlin.  [default: UTC]",
-    ),
-]
-StartAt = Annotated[
-    str | None,
-    Option(
-        "--start-at",
-        metavar="TIME",
-        help="No job is due before this time, as in 2026-12-01T00:00.",
-    ),
-]
-EndAt = Annotated[
-    str | None,
-    Option("--end-at", metavar="TIME", help="No job is due after this time."),
-]
-CatchUp = Annotated[
-    Literal["none", "last"] | None,
-    Option(
-        "--catch-up",
-        help="The missed due times for which jobs run later: none of them, or the last one.  "
-        "[default: last]",
-    ),
-]
-Overlap = Annotated[
-    Literal["skip", "replace"] | None,
-    Option(
-        "--overlap",
-        help="If an earlier job of the schedule has not ended at a due time: skip the new "
-        "job, or replace (stop) the earlier job.  [default: skip]",
-    ),
-]
-Retain = Annotated[
-    int | None,
-    Option(
-        "--retain",
-        metavar="N",
-        min=1,
-        help="Keep the newest N results. The shards of older results are removed.",
-    ),
-]
-Latest = Annotated[
-    str | None,
-    Option(
-        "--latest",
-        metavar="PREFIX",
-        help="The prefix of latest.json, which names the newest result. With `no`, no "
-        "latest.json is written.  [default: the common beginning of the output names]",
-    ),
-]
-Priority = Annotated[
-    int | None,
-    Option("--priority", metavar="N", help="The priority of the jobs."),
-]
-Labels = Annotated[
-    list[str] | None,
-    Option("--label", metavar="TEXT", help="A label of the jobs; may be repeated."),
-]
-Paused = Annotated[
-    bool,
-    Option(
-        "--paused", help="Add the schedule as paused. `dsort schedule resume` resumes the schedule."
-    ),
-]
-Replace = Annotated[bool, Option("--replace", help="Replace an existing schedule of this name.")]
-
 
 RUNS_SHOWN = 10
 HOOKS = ("on_success", "on_failure")
-TIMING = ("cron", "every", "timezone", "start_at", "end_at")
 
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
 NameOrNone = Annotated[
@@ -134,25 +48,98 @@ NameOrNone = Annotated[
 ]
 
 
+class Settings(Struct, frozen=True, kw_only=True):
+    """The settings of a schedule beside the spec of its jobs."""
+
+    cron: Annotated[
+        str | None,
+        Option(
+            metavar="CRON",
+            help="The due times of the jobs: minute, hour, day, month and day of the week, as "
+            "in '0 2 * * *'.",
+        ),
+    ] = None
+    every: Annotated[
+        str | None,
+        Option(
+            metavar="DURATION",
+            help="In place of --cron: the time between two due times, as in 90m, 6h or 1d.",
+        ),
+    ] = None
+    timezone: Annotated[
+        str | None,
+        Option(
+            metavar="ZONE",
+            help="The time zone of the schedule, as in Europe/Berlin.  [default: UTC]",
+        ),
+    ] = None
+    start_at: Annotated[
+        str | None,
+        Option(
+            metavar="TIME",
+            help="No job is due before this time, as in 2026-12-01T00:00.",
+        ),
+    ] = None
+    end_at: Annotated[
+        str | None,
+        Option(metavar="TIME", help="No job is due after this time."),
+    ] = None
+    catch_up: Annotated[
+        Literal["none", "last"] | None,
+        Option(
+            help="The missed due times for which jobs run later: none of them, or the last one.  "
+            "[default: last]",
+        ),
+    ] = None
+    overlap: Annotated[
+        Literal["skip", "replace"] | None,
+        Option(
+            help="If an earlier job of the schedule has not ended at a due time: skip the new "
+            "job, or replace (stop) the earlier job.  [default: skip]",
+        ),
+    ] = None
+    retain: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            min=1,
+            help="Keep the newest N results. The shards of older results are removed.",
+        ),
+    ] = None
+    latest: Annotated[
+        str | None,
+        Option(
+            metavar="PREFIX",
+            help="The prefix of latest.json, which names the newest result. With `no`, no "
+            "latest.json is written.  [default: the common beginning of the output names]",
+        ),
+    ] = None
+    priority: Annotated[
+        int | None,
+        Option(metavar="N", help="The priority of the jobs."),
+    ] = None
+    labels: Annotated[
+        list[str] | None,
+        Option("--label", metavar="TEXT", help="A label of the jobs; may be repeated."),
+    ] = None
+    paused: Annotated[
+        bool,
+        Option(
+            help="Add the schedule as paused. `dsort schedule resume` resumes the schedule.",
+        ),
+    ] = False
+
+
 def add(
     context: click.Context,
     spec: Spec,
     name: NameOrNone = None,
-    cron: Cron = None,
-    every: Every = None,
-    timezone: Timezone = None,
-    start_at: StartAt = None,
-    end_at: EndAt = None,
-    catch_up: CatchUp = None,
-    overlap: Overlap = None,
-    retain: Retain = None,
-    latest: Latest = None,
-    priority: Priority = None,
-    labels: Labels = None,
-    paused: Paused = False,
-    replace: Replace = False,
-    as_json: options.AsJson = False,
     *,
+    settings: Settings,
+    replace: Annotated[
+        bool, Option("--replace", help="Replace an existing schedule of this name.")
+    ] = False,
+    as_json: options.AsJson = False,
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
@@ -165,22 +152,13 @@ def add(
       dsort schedule add -f schedule.yaml
     """
     given = {
-        "cron": cron,
-        "every": every,
-        "timezone": timezone,
-        "start_at": start_at,
-        "end_at": end_at,
-        "catch_up": catch_up,
-        "overlap": overlap,
-        "retain": retain,
-        "latest": False if latest == "no" else latest,
-        "priority": priority,
-        "labels": labels,
-        "paused": paused or None,
+        name: value
+        for name, value in asdict(settings).items()
+        if value is not None and value is not False
     }
-    definition = _definition(
-        spec, {key: value for key, value in given.items() if value is not None}
-    )
+    if settings.latest == "no":
+        given["latest"] = False
+    definition = _definition(spec, given)
     name = name or definition.get("name")
     if not isinstance(name, str):
         raise SpecError([SpecProblem("NAME", "is missing, and the file has no `name`", "nightly")])
