@@ -290,20 +290,3 @@ def _described_wrongly(described: T, kind: str) -> T:
     if kind == "size":
         return replace(described, size_bytes=described.size_bytes + 1)
     return replace(described, etag=f"{described.etag}-other")
-
-
-class LatencyBucket(HookedBucket):
-    """A bucket that waits, by ``sleeper``, before each operation that ``delays_s`` names."""
-
-    def __init__(
-        self, inner: Bucket, delays_s: Mapping[str, float], sleeper: Callable[[float], None]
-    ) -> None:
-        super().__init__(inner)
-        assert set(delays_s) <= set(_OPERATIONS), delays_s
-        self._delays_s = delays_s
-        self._sleeper = sleeper
-
-    def around(self, operation: str, name: str, action: Callable[[], T]) -> T:
-        if operation in self._delays_s:
-            self._sleeper(self._delays_s[operation])
-        return action()

@@ -4,7 +4,6 @@ had happened, and nothing beside them."""
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,10 +18,9 @@ from dsort.errors import DsortError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
-from tests.support.coordinators import Coordinators
 from tests.support.datasets import Member, Shard, files_of, small_dataset, tree_of, write_shards
-from tests.support.engine import run_local, spec_of
-from tests.support.fault_points import PointFault, arm, points_environment, struck
+from tests.support.engine import spec_of
+from tests.support.fault_points import points_environment
 from tests.support.internals import (
     CreateTask,
     ExtractTask,
@@ -266,37 +264,3 @@ def resume_here(
         except DsortError as error:
             done.error = error
     return done
-
-
-def assert_resumed_alike(
-    begun: Coordinators,
-    root: Path,
-    spec: Mapping[str, Any],
-    inputs: Mapping[str, Mapping[str, Shard]],
-    *,
-    kept: str,
-    shards: str = "*.tar",
-) -> int:
-    """A job whose coordinator is killed when two output shards are written, and that is resumed,
-    has the shards of one that nothing happened to; how many. ``inputs``: shards by bucket;
-    ``kept``: what the first attempt had noted for the next."""
-    there, here = root / "there", root / "here"
-    for place in (there, here):
-        for bucket, dataset in inputs.items():
-            write_shards(place / bucket, dataset)
-    run_local(there, dict(spec), move="map")
-    points = arm(here / "points", PointFault("create:end", 2, "kill parent"))
-    arguments = ["start", "-f", json.dumps(spec), "--workers", "1", "--move", "spill"]
-    ended = begun.run(here, *arguments, points=points, flush_s=0.0)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == ["create:end"]
-    job_id = job_in(here / "out")
-    assert [*here.glob(f"out/.dsort/{job_id}/**/*{kept}")]
-    ended = begun.run(here, "resume", job_id, "--bucket", "out")
-    assert ended.code == 0, ended.err
-    made, expected = (
-        {path.name: path.read_bytes() for path in (place / "out").glob(shards)}
-        for place in (here, there)
-    )
-    assert made == expected
-    return len(made)

@@ -22,8 +22,6 @@ from tests.support.surviving import (
     undisturbed,
 )
 
-SCRATCH = ".dsort/*/scratch"
-
 
 def die(begun: Coordinators, root: Path, case: str, *faults: PointFault, code: int = -9) -> None:
     """Begin the job, which must end by the faults and show nothing of its result."""
