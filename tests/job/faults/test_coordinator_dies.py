@@ -83,24 +83,6 @@ COORDINATING = [
     ("commit:start", 1, "", "verified"),
     ("journal:append", 1, "Committing", "renamed"),
 ]
-
-
-@pytest.mark.sample(keep=2)
-@pytest.mark.parametrize(("point", "nth", "about", "case"), COORDINATING)
-def test_killed_between_two_steps(
-    point: str,
-    nth: int,
-    about: str,
-    case: str,
-    begun: Coordinators,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    die(begun, tmp_path, case, PointFault(point, nth, "kill", about))
-    check_resumed(tmp_path, case, base, monkeypatch)
-
-
 NAMING = [
     ("publish:start", 1, ".tar", "shuffle"),
     ("publish:start", 3, ".tar", "verified"),
@@ -115,9 +97,9 @@ NAMING = [
 ]
 
 
-@pytest.mark.sample(keep=2)
-@pytest.mark.parametrize(("point", "nth", "about", "case"), NAMING)
-def test_killed_while_it_gives_names(
+@pytest.mark.sample(keep=4)
+@pytest.mark.parametrize(("point", "nth", "about", "case"), [*COORDINATING, *NAMING])
+def test_killed_between_two_steps_or_while_it_gives_names(
     point: str,
     nth: int,
     about: str,
