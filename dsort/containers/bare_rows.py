@@ -49,8 +49,8 @@ def record_table(
     *,
     schema: str = "",
 ) -> MemberTable:
-    """The table of records of one member each, whose payload is all that is stored of them, at
-    ``starts``. ``keys``: None if records are numbered."""
+    """The table of records that have one member each, and are stored as its payload, at ``starts``.
+    ``keys``: None if records are numbered."""
     if keys is None:
         names, key_bytes = position_names(shard, len(starts), extension)
     else:
@@ -183,7 +183,8 @@ def check_keys_in_names(members: MemberTable, records: FormedRecords, suffix: st
 
 
 def _check_names(names: BytesColumn, suffix: str) -> None:
-    """``ConversionError`` for a name that would be cut off at a NUL, or is that of a directory."""
+    """``ConversionError`` for a name with a NUL, which would cut it off, and for the name of a
+    directory."""
     if not len(names):
         return
     ends = names.offsets[1:]

@@ -149,9 +149,9 @@ class ContainerOptions(Struct, frozen=True):
 
 
 class Container(ABC):
-    """One container format. Instances are small, immutable and can be pickled: workers receive
-    one. Attributes whose type is a class of ``facets`` are None where a format has no such
-    thing. A container does not depend on buckets, paths, records or jobs.
+    """One container format. Instances are small, immutable and can be pickled: workers receive one.
+    An attribute whose type is a class of ``facets`` is None for a format without that feature. A
+    container does not depend on buckets, paths, records or jobs.
 
     It turns the bytes of one shard into a ``MemberTable`` whose rows are byte ranges, writes the
     headers of members that get a new name, and makes the end of an output shard. A shard is its
@@ -253,9 +253,8 @@ class Container(ABC):
         return self
 
     def within(self, decoded_max: float) -> Container:
-        """The same container, whose ``scanner`` refuses a shard that takes more than
-        ``decoded_max`` bytes once it is decoded during the scan, or once its hard links are
-        copies."""
+        """The same container with a limit: its ``scanner`` refuses a shard that is decoded to more
+        than ``decoded_max`` bytes during the scan, or takes more once its hard links are copies."""
         return self
 
     def load(self) -> None:  # noqa: B027 - most need none
@@ -278,16 +277,16 @@ class Container(ABC):
     # -- conversion ------------------------------------------------------------------------------
 
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
-        """The table that another container needs of a shard that was scanned as ``members``: its
-        members, with their payloads only (see ``MemberTable``). ``read``: returns bytes of the
-        shard, by offset and count. ``CorruptShardError``."""
+        """The table of a scanned shard for another container: its ``members``, with their payloads
+        only (see ``MemberTable``). ``read``: returns bytes of the shard, by offset and count.
+        ``CorruptShardError``."""
         from dsort.data.members import bare_table
 
         return bare_table(members)
 
     def renamed(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-        """``headers`` with the name in the same row. ``ConversionError`` if records of this
-        container cannot get other names, ``ValueError`` for a text that cannot be a name."""
+        """``headers`` with the name in the same row. ``ConversionError`` if this container cannot
+        rename records, ``ValueError`` for a text that cannot be a name."""
         if self.names is None:
             text, hint = self.no_other_name
             raise ConversionError(text.format(name=readable(names[0])), hint=hint)
@@ -296,8 +295,8 @@ class Container(ABC):
     # -- writing ---------------------------------------------------------------------------------
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
-        """The length of the end of an output shard whose ``members`` take ``stored_bytes`` and have
-        entries of ``entries_bytes`` in all. Known before the shard is written: plans have exact
+        """The length of the end of an output shard: its ``members`` take ``stored_bytes``, and
+        their entries ``entries_bytes`` in all. Known before the shard is written: plans have exact
         sizes."""
         return 0
 
@@ -339,8 +338,8 @@ def shortfall_in(table: Sequence[OddityKind], notes: ScanNotes) -> str:
 def refusal(
     table: Sequence[OddityKind], notes: ScanNotes, incomplete_shards: str, concatenated_shards: str
 ) -> tuple[str, str] | None:
-    """(what is wrong with a shard's end, what would help), for a shard that ``incomplete_shards``
-    or ``concatenated_shards`` refuses; None if neither does. ``table``: the oddities of its
+    """(what is wrong with a shard's end, what would help) if ``incomplete_shards`` or
+    ``concatenated_shards`` refuses the shard; else None. ``table``: the oddities of its
     container."""
     if notes.shortfall and incomplete_shards == "abort":
         return (

@@ -18,12 +18,12 @@ class CompressedPayloads(Struct, frozen=True):
     """Payloads that may be compressed in the shard, with CRC-32s: a payload that is taken out of
     its shard is compared with its own.
 
-    ``decompressed(members, row, pieces)``: returns the payload of a row that is compressed (see
-    ``MemberTable``), in pieces of bounded size, given the ``pieces`` that are in the shard;
-    ``ValueError`` with the reason if they are invalid, at the latest after the last piece.
+    ``decompressed(members, row, pieces)``: returns the payload of a compressed row (see
+    ``MemberTable``) in pieces of bounded size; ``pieces`` are its bytes in the shard. If they are
+    invalid, it raises ``ValueError`` with the reason, at the latest after the last piece.
     ``checksum(members, row)``: returns the CRC-32 of a payload that is stored unchanged, None if
-    the shard does not have it. ``checksums(members)``: returns (rows whose payload is stored
-    unchanged and whose CRC-32 is in the shard, these CRC-32s), shape ``(rows,)`` each."""
+    the shard does not have it. ``checksums(members)``: returns (rows, CRC-32s), shape ``(rows,)``
+    each, of the members that are stored unchanged and have a CRC-32 in the shard."""
 
     decompressed: Callable[[MemberTable, int, Iterable[memoryview | bytes]], Iterator[bytes]]
     checksum: Callable[[MemberTable, int], int | None]
@@ -45,8 +45,8 @@ class Seals(Struct, frozen=True):
 
 
 class Hop(NamedTuple):
-    """What one header shows to a reader that passes over payload: where the next header begins, and
-    the name of the member; b"" if the header belongs to the next header."""
+    """What a reader that passes over payload sees in one header: where the next header begins, and
+    the name of the member, which is b"" if the header only extends the next one."""
 
     next_at: int
     name: bytes
@@ -54,8 +54,8 @@ class Hop(NamedTuple):
 
 class Hops(Struct, frozen=True):
     """Headers whose first ``header_bytes`` show where the next header is. ``read``: returns what
-    the header at a byte of the shard shows, from these bytes; None if no header is there. A guess
-    for reading ahead, which is not checked further."""
+    the header in these bytes shows; None if they are no header. A guess for reading ahead, which is
+    not checked further."""
 
     header_bytes: int
     read: Callable[[bytes, int], Hop | None]
@@ -65,10 +65,10 @@ class Overwriting(Struct, frozen=True):
     """Names in the last ``block_bytes`` of the headers, which can be overwritten without a change
     of length.
 
-    ``fits(header_bytes, names, read)``: returns which members, whose headers have these lengths,
-    can get these names, shape ``(n,)``; ``read`` returns the headers of some rows.
-    ``write(blocks, names)``: overwrites the names in the last blocks of the headers of each member,
-    one after the other, in place."""
+    ``fits(header_bytes, names, read)``: returns which members can get these ``names``, shape
+    ``(n,)``; ``header_bytes`` are the lengths of their headers, and ``read`` returns the headers of
+    some rows. ``write(blocks, names)``: overwrites the names in the last blocks of the headers of
+    each member, one after the other, in place."""
 
     block_bytes: int
     fits: Callable[[Int64s, BytesColumn, Callable[[Int64s], BytesColumn]], Bools]
@@ -132,8 +132,8 @@ class ShardIndex(Struct, frozen=True):
     returns its bytes, given these shards in their order.
 
     ``codecs``: the suffixes of the codecs that it can record as the compression of a shard.
-    ``compressed``: returns the container for shards with one of these suffixes, which equals the
-    container without, because its records are the same."""
+    ``compressed``: returns the container for shards with one of these suffixes. It equals the plain
+    container, because records are the same."""
 
     name: str
     of: Callable[[Sequence[OutputFile]], bytes]
@@ -149,8 +149,8 @@ class Schemas(Struct, frozen=True):
     sorted. ``difference(schema, other)``: returns how the schema ``other`` of a shard differs, in
     words that follow the name of the shard ("has no column a"). ``file``: the name of the file in a
     directory of input shards that has their schema, if the shards do not have it themselves.
-    ``in_file``: returns the schema in such a file, ``ValueError`` with the reason if it is
-    invalid."""
+    ``in_file``: returns the schema in such a file; ``ValueError`` with the reason for an invalid
+    file."""
 
     of_members: Callable[[Sequence[str]], str]
     difference: Callable[[str, str], str]

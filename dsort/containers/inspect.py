@@ -52,8 +52,8 @@ class Oddity(Struct, frozen=True):
 
 
 class RecordSummaries(Sequence[RecordSummary], ABC):
-    """The records of a shard in order. Each is summarised only when it is requested: for millions
-    of records, objects would take gigabytes."""
+    """The records of a shard in order. Each record is summarised only when it is requested, because
+    millions of objects would take gigabytes."""
 
     @abstractmethod
     def some(self, first: int, stop: int) -> Iterator[RecordSummary]:

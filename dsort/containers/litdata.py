@@ -85,9 +85,9 @@ def item_schema(names: tuple[str, ...]) -> str:
 
 
 def leaf_names(spec: object, count: int) -> list[str]:
-    """The names of the ``count`` leaves of items, from the ``data_spec`` of their index: keys of
-    dictionaries, and positions in everything that is not a dictionary, with dots between them if
-    they are nested. If the spec does not describe exactly so many leaves, or a name is longer than
+    """The names of the ``count`` leaves of items, from the ``data_spec`` of their index. A leaf is
+    named by its key in a dictionary, or else by its position; nested names have dots between them.
+    If the spec does not describe exactly so many leaves, or a name is longer than
     ``_NAME_CHARS_MAX``, they are numbered."""
     try:
         _, tree = json.loads(spec) if isinstance(spec, str) else (1, None)
@@ -137,7 +137,7 @@ def bare_items(members: MemberTable, read: Callable[[int, int], bytes]) -> Membe
 
 
 def _number(name: str, kind: str, key: bytes, value: bytes) -> bytes:
-    """A number as text: a float becomes the shortest text that is read as the same float."""
+    """A number as text; of a float, the shortest text that stands for exactly that float."""
     layout = _NUMBERS[kind]
     if len(value) != layout.size:
         raise ConversionError(

@@ -75,7 +75,7 @@ class Columns(Struct, frozen=True):
 
     @classmethod
     def of_config(cls, data: bytes) -> Columns:
-        """The columns in the config of a shard; ``ValueError`` if it is not such a config."""
+        """The columns in the config of a shard; ``ValueError`` for an invalid config."""
         try:
             config = json.loads(data)
         except (RecursionError, UnicodeDecodeError, ValueError):
@@ -253,8 +253,7 @@ def _keys_in(window: memoryview, first: int, starts: Int64s, ends: Int64s) -> li
 
 
 def number_text(encoding: str, value: bytes) -> bytes:
-    """The number in ``value`` as decimal text: the shortest text that is read as the same
-    number."""
+    """The number in ``value`` as decimal text: the shortest that stands for exactly that number."""
     number = np.frombuffer(value, NUMBER_TYPES[encoding])[0]
     return str(number).encode()
 
@@ -425,7 +424,7 @@ def _files(output: OutputFile) -> dict[str, Any]:
 
 
 def _check_numbers(members: MemberTable, records: FormedRecords, payloads: Payloads) -> None:
-    """``ConversionError`` for a member whose encoding is ``str_int`` and that is not an integer.
+    """``ConversionError`` for a member with the encoding ``str_int`` that is not an integer.
     Readers decode all columns, so they could not read its sample."""
     rows = records.member_rows
     numbers = rows[members.names.lengths[rows] >= len(_NUMBER_SUFFIX)]

@@ -59,16 +59,15 @@ _registered = _Containers(
 
 
 def register(container: Container) -> None:
-    """Register ``container``: shards whose names end in one of its suffixes are read and written by
-    it, in this process and in the workers that it starts. ``ValueError`` if another container has
-    one of the suffixes. A package names its containers in the entry points ``dsort.containers``
-    instead."""
+    """Register ``container``, so that it reads and writes shards with its suffixes, in this process
+    and in the workers that this process starts. ``ValueError`` if another container has one of the
+    suffixes. A package names its containers in the entry points ``dsort.containers`` instead."""
     _registered.register(container)
 
 
 def register_received(containers: Iterable[Container], extensions: Iterable[str]) -> None:
-    """Register the containers that a coordinator has sent to this process, as far as they are not
-    dsort's own, and the codecs of ``extensions``."""
+    """Register the containers that a coordinator has sent to this process, except dsort's own, and
+    the codecs of ``extensions``."""
     if any(each and archive_extension(each) is None for each in extensions):
         load_installed()
     for each in containers:
@@ -77,13 +76,13 @@ def register_received(containers: Iterable[Container], extensions: Iterable[str]
 
 
 def load_installed() -> bool:
-    """Register the containers and codecs of installed packages, once in a process, and return
-    whether there are any. Called where none fits a name: to look for packages takes 30 ms."""
+    """Register the containers and codecs of installed packages, once for each process; return
+    whether any were found. Called where none fits a name: to look for packages takes 30 ms."""
     return any([_registered.load_installed(), _added_codecs.load_installed()])
 
 
 def check_supported(extension: str) -> None:
-    """``ValueError`` for a known extension whose container dsort cannot read and write yet."""
+    """``ValueError`` for a known extension of a container that dsort does not support yet."""
     raw = raw_extension(extension)
     if raw not in CONTAINERS and _registered.find(raw) is None:
         usable = " ".join(dict.fromkeys((*CONTAINERS, *_registered)))
@@ -95,7 +94,7 @@ def check_supported(extension: str) -> None:
 
 
 def check_writable(extension: str) -> None:
-    """``ValueError`` for an extension whose codec dsort reads but does not write."""
+    """``ValueError`` for the extension of a codec that dsort only reads."""
     codec = codec_of(extension)
     if codec is not None and not codec.writes:
         raise ValueError(f"{extension} shards are read, and not written: {codec.name} is too slow")
@@ -207,12 +206,11 @@ ZIP_COMMENT_BYTES_MAX = 0xFFFF
 def refuse_misnamed(
     shard: str, container: Container, read: Callable[[int, int], bytes], size_bytes: int
 ) -> None:
-    """``CorruptShardError`` for a shard that is encoded although its name does not show it: its
-    first bytes are those of a codec, and can be decoded. ``read``: returns bytes, by offset and
-    count.
+    """``CorruptShardError`` for a shard that is encoded although its name shows no codec: it begins
+    as a codec's files do, and can be decoded. ``read``: returns bytes, by offset and count.
 
-    The first line of a text may consist of such bytes, too. In that case the file ends as lines do,
-    and other bytes follow the bytes that can be decoded."""
+    A text may begin like such a file, too. But a text ends with a line, and has other bytes after
+    those that can be decoded."""
     found, suffix = format_of(read(0, min(HEAD_BYTES, size_bytes)))
     if found == "zip" and container.begins_bare and _ends_as_zip(read, size_bytes):
         raise CorruptShardError(shard, 0, "the file is a zip", hint="its name should end in .zip")

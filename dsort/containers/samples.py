@@ -116,9 +116,9 @@ def _sizes_in(window: memoryview, starts: Int64s, values: int) -> Int64s:
 
 
 class SampleValue(Struct, frozen=True):
-    """A value of each sample. ``size``: None if each sample has its own. ``text``: returns the text
-    of a number, given the key of its record and its bytes; None for a value that is a member as it
-    is."""
+    """A value of each sample. ``size``: None if each sample has its own. ``text``: returns a number
+    as text, given the key of its record and its bytes; None for a value that becomes a member
+    unchanged."""
 
     name: str
     size: int | None = None
@@ -131,8 +131,8 @@ def bare_samples(
     values: Sequence[SampleValue],
     key_value: str | None,
 ) -> MemberTable:
-    """See ``Container.bare``. ``key_value``: the value that is the key of its record, if it is not
-    empty, and therefore no member."""
+    """See ``Container.bare``. ``key_value``: the value that is the key of its record unless it is
+    empty; a key is no member."""
     assert members.own.key_bytes is not None
     sizes_of = struct.Struct(f"<{sum(each.size is None for each in values)}I")
     named = [(each, each.name.encode("utf-8", "surrogatepass")) for each in values]
@@ -210,7 +210,7 @@ def packed_samples(
 
 class _Values(Struct, frozen=True):
     """``names``: the columns of all records but their keys, sorted. ``order``: an order of the
-    members in which those of each record lie in the order of its columns."""
+    members, in which the members of each record are in the order of its columns."""
 
     names: tuple[str, ...]
     order: Int64s

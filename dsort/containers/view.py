@@ -46,10 +46,11 @@ _ROW_BYTES_MIN: Final = 8
 
 class ViewRows(Struct, frozen=True, eq=False):
     """Rows of a view, in columns. ``record``: the number of the record in the shard (-1: bytes
-    before the first record and behind the last one). ``shard``: the number of the input shard in
-    the manifest, and ``offset`` there; ``shard`` is -1 for literals, whose bytes are in
-    ``literals``, a column with a row for each row; both are null in the file. ``length``: the
-    column ``bytes`` of the file. ``keys``: empty but for the first row of a record."""
+    before the first record and behind the last one). ``shard`` is the number of the input shard in
+    the manifest, ``offset`` the place in that shard. Literals have the ``shard`` -1 and their bytes
+    in ``literals``, a column of as many rows; in the file, both numbers are null for them.
+    ``length``: the column ``bytes`` of the file. ``keys``: the key of the record in its first row,
+    empty in its other rows."""
 
     record: Int64s
     keys: BytesColumn
@@ -63,7 +64,7 @@ class ViewRows(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, ranges: Segments, shard: Int32s, record: Int64s, keys: BytesColumn) -> ViewRows:
-        """The rows of pieces of records, of which piece ``i`` is of record ``record[i]`` and has
+        """The rows of pieces of records: piece ``i`` belongs to record ``record[i]`` and has
         ``keys[i]``. A record has its key once, even if it has several pieces."""
         piece = np.repeat(np.arange(len(ranges)), np.diff(ranges.offsets))
         stays = np.flatnonzero(ranges.length)

@@ -54,7 +54,7 @@ that it still has the shard the second time: a memory limit covers both."""
 
 
 class Window(Struct, frozen=True):
-    """Rows ``row:stop`` lie in ``view``, whose first byte is byte ``base`` of the shard."""
+    """Rows ``row:stop`` lie in ``view``, which begins at byte ``base`` of the shard."""
 
     row: int
     stop: int
@@ -274,7 +274,7 @@ class ShardBytes:
 
     def decompress(self, members: MemberTable) -> MemberTable:
         """Replace the content of the shard by the payloads of ``members``, decompressed and side by
-        side; return a bare table of them. ``CorruptShardError`` also if they are more than
+        side; return a bare table of them. ``CorruptShardError`` also if they have more bytes than
         ``decoding`` allows."""
         total = int(members.payload_bytes.sum())
         limit = self.decoding.max_expansion * self.size_bytes + EXPANSION_FLOOR_BYTES
@@ -318,7 +318,7 @@ class ShardBytes:
 
     def grow(self, tail: Tail, container: Container) -> MemberTable:
         """Append the bytes of ``tail``, which are a shard of ``container``, to the content of the
-        shard. Return the members of ``tail``, whose ranges begin where the old content ends.
+        shard. Return the members of ``tail``; their ranges begin at the end of the old content.
         Closing the shard closes ``tail``."""
         begin, file = self.size_bytes, tail.file
         if file is None:
@@ -484,7 +484,7 @@ def _texts(values: Iterable[str]) -> BytesColumn:
 
 
 def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObject:
-    """Open an input shard; ``ChangedInputError`` unless it is the object that the job resolved.
+    """Open an input shard; ``ChangedInputError`` if it has changed since the job resolved it.
 
     ``StorageError`` if the store repeatedly reports the same etag with another size: it delivers
     too few bytes."""

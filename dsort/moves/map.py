@@ -1,8 +1,8 @@
 """``map``: output shards are slices of the mapped input shards.
 
-Mapping a gigabyte that is in the page cache takes 0.13 s of processor time, nearly all of it for
-adding its pages to the page tables and removing them. So a worker's creator uses the mappings that
-its extractor leaves.
+To map a gigabyte that is in the page cache takes 0.13 s of processor time, nearly all of it to add
+its pages to the page tables and to remove them. So a worker's creator uses the mappings that its
+extractor leaves.
 """
 
 from __future__ import annotations

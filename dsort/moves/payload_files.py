@@ -1,5 +1,5 @@
-"""Places for payload while a shard is extracted: a worker's buffer, and files without names, some
-of which have the decoded bytes of an encoded shard.
+"""Places for payload while a shard is extracted: a worker's buffer, and files without names, which
+may hold the decoded bytes of a shard.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class RangeBuffer:
     """A ring in a worker's buffer: gives out aligned pieces, which have to be returned in the same
     order.
 
-    It starts again at the front as soon as there is room. Memory that was used before costs
-    nothing, while the first access to new memory costs as much as ten copies.
+    It starts again at the front as soon as the front has room. Only used memory is cheap: the first
+    access to new memory costs as much as ten copies.
     """
 
     def __init__(
@@ -256,8 +256,8 @@ class Spool:
 
 
 class Tail:
-    """Bytes that follow those of a shard, or all its decoded bytes: in the buffer from byte
-    ``begin`` on, if they fit there, else in a file without a name, ``file``."""
+    """Bytes that follow a shard, or all its decoded bytes. They are in the buffer from byte
+    ``begin`` on, or in ``file``, a file without a name, if they do not fit."""
 
     def __init__(
         self, name: str, buffer: PayloadBuffer, scratch: Scratch | None, begin: int, fits: bool

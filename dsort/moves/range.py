@@ -159,8 +159,8 @@ class RangedInputs:
         return self._inputs[shard].name
 
     def reads(self, shard: int) -> RandomReads | PinnedReads:
-        """Open one input shard. ``ChangedInputError`` unless it is the object that the job
-        resolved; for objects in stores, the first read raises it."""
+        """Open one input shard. ``ChangedInputError`` if it has changed since the job resolved it;
+        for objects in stores, only the first read raises it."""
         if shard in self._open:
             self._open.move_to_end(shard)
             return self._open[shard]
@@ -347,7 +347,7 @@ class RangedRecords:
         return _Reading(run, turn, slices, batch, shards, holds_room=bool(len(room)))
 
     def _named(self, error: DsortError, reading: _Reading) -> DsortError:
-        """``error``, with the name of the record that could not be read."""
+        """``error`` with the name of the unreadable record in its message."""
         failed, turn = reading.batch.failed, reading.turn
         if failed is None:
             return error

@@ -57,8 +57,8 @@ class RangeBatch(Protocol):
 
 
 class _ThreadBatch:
-    """A batch whose reads are taken by threads, one after the other, from an iterator, which costs
-    less than a queue of reads."""
+    """A batch of reads in an iterator, from which threads take them one by one; this costs less
+    than a queue."""
 
     def __init__(self, reads: Sequence[RangeRead], threads: int) -> None:
         """``threads``: the number of threads that take part."""

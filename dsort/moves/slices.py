@@ -1,8 +1,8 @@
 """Slices of records, as they are written: views of mapped shards, and pieces assembled in memory.
 
-Short records are gathered in one piece. A slice, and an entry of a ``pwritev``, cost half a
-microsecond per record, whatever its size: so memory is viewed as a table of overlapping rows (one
-begins at each byte), and NumPy copies whole rows."""
+Short records are gathered in one piece. A slice and an entry of ``pwritev`` cost half a microsecond
+for a record of any size. So short records are copied by NumPy: memory is viewed as a table of
+overlapping rows (a row begins at each byte), and whole rows are copied."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ class Gatherer:
         self, views: Mapping[int, memoryview], wanted: _Wanted, width: int
     ) -> _Wanted:
         """Copy ``width`` bytes for each segment, in order: each row overwrites the excess of the
-        row before it. Return the segments that are too close to the end of their view for that."""
+        row before it. Return the segments that cannot be copied so, because their view ends too
+        soon."""
         out, late = self._out.of(width), np.zeros(0, np.int64)
         if wanted.view is not None:
             rows, late = _rows_of_views(views, wanted, width)
@@ -158,7 +159,7 @@ class _Wanted(Struct, frozen=True, eq=False):
     view: Int32s | None
 
     def in_pieces(self, size_bytes: int) -> _Wanted:
-        """The same segments; those longer than ``size_bytes`` are divided into such pieces."""
+        """The same segments, with longer ones divided into pieces of ``size_bytes``."""
         counts = -(-self.lengths // size_bytes)
         ends = np.cumsum(counts)
         of = np.repeat(np.arange(len(counts)), counts)
@@ -176,8 +177,8 @@ class _Wanted(Struct, frozen=True, eq=False):
 def _rows_of_views(
     views: Mapping[int, memoryview], wanted: _Wanted, width: int
 ) -> tuple[NDArray[np.void], Int64s]:
-    """Return (``width`` bytes from the start of each segment, for several views; the segments that
-    are closer to the end of their view, whose rows are left empty)."""
+    """For several views, return (``width`` bytes from the start of each segment, the segments whose
+    view ends before that). Rows of the latter are empty."""
     assert wanted.view is not None
     rows = np.empty(len(wanted.starts), _row_of(width))
     late = [np.zeros(0, np.int64)]
@@ -333,8 +334,8 @@ def slices_with_literals(
     seals: Seals | None,
 ) -> Iterator[Sequence[memoryview]]:
     """Yield the bytes of records with literals as slices, some records at a time. The segments of
-    record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``. ``seals``: records that
-    begin with a literal were converted, and have room for their seal, which is computed here; other
+    record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``. ``seals``: a record that
+    begins with a literal was converted, and has room for its seal, which is computed here; other
     records are complete."""
     starts, offsets = np.cumsum(stored_bytes) - stored_bytes, segments.offsets
     is_open = (segments.start[offsets[:-1]] < 0) & (seals is not None)
@@ -403,7 +404,8 @@ def seal_within(seals: Seals, data: UInt8s, starts: Int64s, stops: Int64s) -> No
 def seal_apart(
     seals: Seals, slices: list[memoryview], starts: Int64s, stops: Int64s
 ) -> list[memoryview]:
-    """``slices`` with the seals of records ``slices[starts[i] : stops[i]]`` at their ends."""
+    """``slices``, with a seal at the end of each record; record ``i`` is ``slices[starts[i] :
+    stops[i]]``."""
     bounds = list(zip(starts.tolist(), (stops - 1).tolist(), strict=True))
     size, skips = seals.size_bytes, seals.skips_bytes
     sums = []

@@ -289,7 +289,7 @@ class SpilledPayload:
             )
 
     def _placed(self, rows: slice) -> tuple[Int32s, Segments]:
-        """The number of the view of each segment of ``rows``, and the segments with their places in
+        """For each segment of ``rows``, the number of its view; and the segments, with places in
         the views instead of the blocks."""
         segments = self._ranges.run(rows.start, rows.stop)
         if not len(self._shift):
@@ -426,8 +426,8 @@ class SplitSpill:
     def _append(
         self, view: memoryview, rows: Int64s, places: Int64s, starts: Int64s, base: int
     ) -> None:
-        """Copy ``rows``, sorted by run and then by place in the spill, so that the rows of one run
-        are also side by side in the file."""
+        """Copy ``rows``, sorted by run and then by place in the spill, so that each run is one
+        piece of the file."""
         pieces = _pieces(view, places[rows], self._stored[rows], base)
         to, sizes = starts[rows], self._stored[rows]
         begins = np.flatnonzero(np.append(True, to[1:] != to[:-1] + sizes[:-1]))

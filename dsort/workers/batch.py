@@ -58,15 +58,16 @@ class Batch(Struct, eq=False):
     ``SHARD``. ``tasks``: one for each shard, of the same pass. ``shard``: the bytes of the shard,
     or of all shards. ``input``: the name of the input that the shard belongs to.
 
-    ``read``: the members as the shard has them; ``members``: the members with all changes so far
-    that are in their bytes; ``named``: ``members`` with new names that are not in the headers yet,
-    or the same object. ``records``: rows of these tables. ``formed``: how many records were read.
+    ``read``: the members as the shard has them; ``members``: with all changes so far that their
+    bytes show; ``named``: also with new names that are not in headers yet (without such names, the
+    object ``members`` itself). ``records``: rows of these tables. ``formed``: how many records were
+    read.
 
     ``found``: the facts that operators have found, one row per record. ``GROUP``: the output of the
-    record, or its template under the key map; -1: the record is dropped; missing: there is one
-    output, or the outputs are not known yet. ``CLASS``, ``LOT``: the class of the record and the
-    random number that it draws, where outputs have exact numbers. ``PLACE``: of a joined piece.
-    ``ORIGIN_START``, ``ORIGIN_BYTES``: where the record was in the shard.
+    record, or its template under the key map; -1: the record is dropped. The column is missing if
+    there is one output, or if outputs are not known yet. ``CLASS``, ``LOT``: the class of the
+    record and the random number that it draws, where outputs have exact numbers. ``PLACE``: of a
+    joined piece. ``ORIGIN_START``, ``ORIGIN_BYTES``: where the record was in the shard.
     """
 
     tasks: tuple[ExtractTask, ...]
@@ -117,14 +118,14 @@ class Batch(Struct, eq=False):
     def cells(
         self, extensions: Sequence[str], purpose: tuple[str, str], optional: Sequence[str] = ()
     ) -> RecordTable:
-        """The records with the members that have ``extensions``, or more members. For rows of
-        tables, a column that is missing is an error unless it is ``optional``; ``purpose``: what
-        the columns are for, and the part of the spec that names them."""
+        """The records with at least the members that have ``extensions``. For rows of tables, a
+        missing column is an error unless it is ``optional``. ``purpose``: the use of the columns,
+        and the part of the spec that names them."""
         return self.table
 
     def count_earlier(self) -> Int64s | None:
-        """How many records of earlier batches of the shard have the key of each; None: no key
-        occurred before. To be called once."""
+        """For each record, how many records in earlier batches of the shard have its key; None: no
+        key occurred before. To be called once."""
         return None
 
     def content_hashes(self, ranges: Segments) -> UInt64s:
@@ -188,7 +189,7 @@ class ShardSortKeys:
 
     Where records are placed by their numbers (``Algorithm.placement``), a survey has their classes
     as sort keys, and extraction counts the records of each class again. It reads the classes from
-    the survey's index if that is on this node, and from the records if not.
+    the survey's index if this node has it, and else from the records.
     """
 
     def __init__(
@@ -272,8 +273,9 @@ def digests_of_field(table: RecordTable, value: Expression) -> UInt64s:
 def _digests_of_content(
     shard: ShardBytes, table: RecordTable, extensions: Sequence[str]
 ) -> UInt64s:
-    """XXH3-128 of the members of each record that have one of ``extensions`` (none: of all), with
-    these extensions, in their order; shape ``(n, 2)``. Zeros for a record without such members."""
+    """XXH3-128 of the members of each record, with their extensions, in their order; shape ``(n,
+    2)``. Only members with one of ``extensions`` count, unless that is empty. Zeros for a record
+    without such members."""
     digests = np.zeros((len(table), 2), np.uint64)
     for each in extensions:
         table.fits(f"{DEDUPLICATE}: {each}", bool(table.members_with(f".{each}").any()))

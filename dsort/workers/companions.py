@@ -35,7 +35,7 @@ HELD_BYTES = 1 << 20
 
 
 class MemberWatch:
-    """Finds the members of one output shard in its bytes, fed from the first to the last."""
+    """Finds the members of one output shard; it gets the bytes of the shard in order."""
 
     def __init__(self, container: Container, shard: str, size_bytes: int) -> None:
         self._scan = Scan(container.scanner(shard, size_bytes))
@@ -169,7 +169,8 @@ class NoteOrigins(Operator):
 
 
 def _origins_of(read: MemberTable, records: FormedRecords, pipeline: Pipeline) -> Table:
-    """The places of ``records`` in the shard whose members were ``read``; -1 for new records."""
+    """The places of ``records`` in the shard, which had the members ``read``; -1 for new
+    records."""
     nowhere = np.full(len(records), -1, np.int64)
     # Steps made the records, or they are rows, whose values are in several columns.
     if pipeline.makes_records or pipeline.moves_rows or not len(records):

@@ -98,8 +98,8 @@ class ShardPayloads:
 def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) -> MemberTable:
     """The members of a scanned shard as payloads alone; afterwards ``shard`` has no headers.
 
-    ``StrayMemberError`` for links, which only their own container can hold, unless the job drops
-    strays anyway."""
+    ``StrayMemberError`` for links, which no other container can hold, unless the job drops strays
+    anyway."""
     links = np.flatnonzero(
         (members.kind == MemberKind.SYMLINK) | (members.kind == MemberKind.HARDLINK)
     )
@@ -118,7 +118,7 @@ def bare_members(shard: ShardBytes, members: MemberTable, stray_members: str) ->
 def bared_records(
     shard: ShardBytes, members: MemberTable, records: FormedRecords
 ) -> tuple[MemberTable, FormedRecords]:
-    """A shard that steps have made, as bare members, for another container or another step."""
+    """The bare members of a shard that steps have made, for another container or the next step."""
     bare = bare_members(shard, members, "keep")
     return bare, records.stored_as(bare)
 
@@ -218,8 +218,8 @@ def packed_records(
 
 
 def reported_extensions(pipeline: Pipeline, table: RecordTable, found: Table) -> str:
-    """The extensions of the members of a shard's records, for each output that needs them, as JSON;
-    "" if no output does."""
+    """As JSON, for each output that needs them, the extensions in a shard's records; "" if no
+    output needs them."""
     wanted = [each.is_late and each.container.schemas is not None for each in pipeline.outputs]
     if not any(wanted):
         return ""
@@ -239,8 +239,8 @@ def reported_extensions(pipeline: Pipeline, table: RecordTable, found: Table) ->
 
 
 def extensions_by_output(schema: str) -> list[list[str]]:
-    """Read the text that :func:`reported_extensions` made. ``StorageError`` if it is damaged, as it
-    may come from a place where others write."""
+    """Read the text that :func:`reported_extensions` made. ``StorageError`` if it is damaged:
+    others may write to the place that it comes from."""
     try:
         found = json.loads(schema or "[]")
     except (ValueError, RecursionError):

@@ -1,5 +1,4 @@
-"""Writes output shards in another container than the carrier: records are converted as they are
-written.
+"""Writes output shards whose container is not the carrier: converts records while it writes them.
 
 Some records at a time form a shard of the carrier, which is read like any input shard and packed by
 the container of the output. The length of the output shard is known only once it is written.
@@ -200,8 +199,8 @@ class _Write(Protocol):
 
 
 class _Records:
-    """Records of a raw container. If the shard begins with a head that has the length of each
-    record, the records wait in a file without a name until all are there."""
+    """Records of a raw container. If the head of the shard lists the length of each record, records
+    wait in a file without a name until all are there."""
 
     def __init__(
         self, name: str, container: Container, schema: str, write: _Write, scratch: Scratch

@@ -261,8 +261,7 @@ class Creator:
     def _asked(
         self, task: CreateTask, ordinal: int, request: type[StoredBytesOf | LineageOf]
     ) -> list[Any]:
-        """The answers to ``request`` for the pieces of an output shard, all of which are in
-        ``task``."""
+        """The answers to ``request`` for all pieces of an output shard of ``task``."""
         nodes = dict(task.nodes)
         return [
             self._nodes.ask(

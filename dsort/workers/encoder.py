@@ -60,7 +60,7 @@ class NoEncoder:
 
 
 class Threads:
-    """Threads that do work for a worker, which does it itself if none can be started."""
+    """Threads that do work for a worker; if none can be started, the worker does it itself."""
 
     def __init__(self, count: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)

@@ -151,7 +151,7 @@ class Extractor:
         return done
 
     def extract_run(self, run: ExtractRunTask) -> RunExtracted:
-        """Extract some small shards together, as far as they are plain. ``InputError`` and its
+        """Extract those of some small shards that are plain together. ``InputError`` and its
         subclasses name shard and record."""
         done: dict[int, ShardExtracted] = {}
         for batch in self._runs.of(run):
@@ -196,8 +196,9 @@ class Extractor:
         batches: Iterable[Batch],
         steps: StepsDone,
     ) -> list[ShardExtracted]:
-        """Store the index and the payload of batches, which have all records of ``tasks``. Return
-        the facts about each of their shards. ``steps``: complete once the last batch is read."""
+        """Store the index and the payload of all records of ``tasks``, which come in batches.
+        Return the facts about each of their shards. ``steps``: complete once the last batch is
+        read."""
         task, parts, read, unplaced, schema = tasks[0], list[Table](), 0, 0, ""
         sort_keys = ShardSortKeys(self._pipeline.algorithm, tasks, self._store)
         try:
@@ -269,14 +270,14 @@ class Extractor:
         ]
 
     def _schema_of(self, batch: Batch) -> str:
-        """The properties that all records have in common; "" for rows, whose schema is known."""
+        """The properties that all records share; "" for rows, because their schema is known."""
         if self._rows is not None:
             return ""
         known = batch.members.own.schema
         return known or reported_extensions(self._pipeline, batch.table, batch.found)
 
     def _indexed(self, batch: Batch, sort_keys: ShardSortKeys) -> Iterator[Table]:
-        """The index rows of a batch after all operators, in the form in which it is stored."""
+        """The index rows of a batch after all operators, as they are stored."""
         if self._rows is not None:
             for rows in self._rows.stored(batch):
                 yield self._rows.spilled(rows, self._index(rows, sort_keys))

@@ -1,4 +1,4 @@
-"""GPUs for processes of user code: which steps need GPUs, and which process uses which GPU."""
+"""GPUs for user code: finds which steps need GPUs, and which process uses which one."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ PARTS_MAX = 1000
 
 class GpuNeeds(Struct, frozen=True):
     """The GPUs that the processes of one worker need. ``total``: a part of one GPU, or whole GPUs.
-    ``spans``: for each step, the numbers of its first GPU and of the one behind its last."""
+    ``spans``: for each step, the number of its first GPU, and one more than the number of its
+    last."""
 
     total: Fraction
     spans: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> GpuNeeds:
-        """The needs of one process of each of ``steps``, side by side. No process that needs a part
-        of a GPU is spread over two."""
+        """The needs of one process of each of ``steps``, side by side. A process that needs a part
+        of a GPU gets it from a single GPU."""
         at, spans = Fraction(0), []
         for step in steps:
             wanted = step.limits.gpus if isinstance(step, PayloadStep) else 0
@@ -50,8 +51,8 @@ class GpuNeeds(Struct, frozen=True):
         return gpus * int(1 / self.total) if self.total < 1 else gpus // int(self.total)
 
     def dealt(self, gpus: Sequence[str], place: int) -> tuple[str, ...]:
-        """The value of ``VISIBLE`` for each step of the worker at ``place``; "" for steps that need
-        no GPU."""
+        """The value of ``VISIBLE`` for each step of the worker at ``place``; "" for a step without
+        GPUs."""
         first = place // int(1 / self.total) if self.total < 1 else place * int(self.total)
         return tuple(",".join(gpus[first + a : first + b]) for a, b in self.spans)
 

@@ -1,8 +1,8 @@
 """Reads input shards before they are scanned: headers of many shards at a time, or the next shard.
 
-A scan of a cold shard waits for the disk, or for a round trip to a store, once per member; here
-threads read the headers of many shards first. This is a hint: the scan reads what is missing.
-``ReadAhead`` fetches the next shard from a store while a worker scans the current one."""
+A scan of a cold shard waits once per member, for the disk or for a round trip to a store. Here
+threads read the headers of many shards before the scan. This is a hint: the scan reads what is
+missing. ``ReadAhead`` fetches the next shard from a store while a worker scans the current one."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class _File:
             yield hop
 
     def _header_behind(self, begin: int) -> int | None:
-        """The place of the first header behind byte ``begin``, or of bytes that look like one, as
-        the result is only a hint. None if there is none nearby."""
+        """The place of the first header behind byte ``begin``; bytes that look like a header
+        suffice, because the result is only a hint. None if there is none nearby."""
         step = self._hops.header_bytes
         some = memoryview(bytearray(SEARCHED_BYTES))
         for first in range(begin, begin + SEARCHES_MAX * SEARCHED_BYTES, SEARCHED_BYTES):
@@ -259,8 +259,8 @@ def header_hops(hops: Hops, reads: Peeks, size_bytes: int, at: int = 0) -> Itera
 
 
 def _peeked_bytes(at: int) -> int:
-    """The bytes to read for a header at byte ``at``: the rest of its page, because the next header
-    may be there, and the next page as well if that rest is short."""
+    """The bytes to read for a header at byte ``at``: the rest of its page, where the next header
+    may be, and also the next page if that rest is short."""
     rest = PAGE_BYTES - at % PAGE_BYTES
     return rest if rest >= PAGE_BYTES // 2 else rest + PAGE_BYTES
 
@@ -323,7 +323,7 @@ class ReadAhead:
 
     def opened(self, task: ExtractTask) -> tuple[ReadObject, PayloadBuffer]:
         """The shard of ``task``, and the buffer for its bytes. ``ChangedInputError`` if the shard
-        is not the one that the job resolved."""
+        has changed since the job resolved it."""
         self._headers.begin(task.ahead)
         hopped = self._headers.opened(task)
         if hopped is not None:
@@ -345,8 +345,8 @@ class ReadAhead:
         return source, self._halves[half]
 
     def past_cache(self, task: ExtractTask) -> RangeQueue | None:
-        """The queue that reads the shard of ``task`` past the page cache, if the shard is not read
-        in sequence again; else None."""
+        """The queue that reads the shard of ``task`` past the page cache; None if the shard will be
+        read in sequence again."""
         if not self._setup.movement.way.reads_ranges or self._setup.movement.hops:
             return None
         return self._queue

@@ -152,8 +152,8 @@ class SpillWriter:
         to_disk: bool,
         past_cache: bool = False,
     ) -> None:
-        """``to_disk``: start writeback early, not when memory is full. ``past_cache``: the spill
-        is read past the page cache, which need not keep it."""
+        """``to_disk``: start writeback early, not when memory is full. ``past_cache``: the page
+        cache need not keep the spill, which is read without it."""
         self._to_disk = to_disk
         self._past_cache = past_cache
         self._scratch = scratch
@@ -262,8 +262,8 @@ class _AppendedFile(ClosesOnExit):
             self._started_bytes = self._size_bytes
 
     def _leave_direct(self, direct: DirectWrites, slices: Sequence[memoryview] = ()) -> None:
-        """Write the rest, and all later bytes, through the page cache: because the part is small,
-        or because the file system or the disk does not accept direct writes."""
+        """Write the rest, and all later bytes, through the page cache. The part is small, or the
+        file system or the disk accepts no direct writes."""
         self._direct = None
         self._started_bytes = direct.written_bytes
         direct.leave(self._file, slices)
@@ -286,9 +286,9 @@ class IndexWriter:
     def write(
         self, stage: Stage, shard: int, index: Table, source: ShardBytes, *, in_memory: bool
     ) -> None:
-        """Write the records of a shard, or of a run of shards that begins with ``shard``; then
+        """Write the records of ``shard``, or of a run of shards that begins with it; for a run,
         ``index`` has a column of shards. ``source``: the payload. ``in_memory``: the payload can be
-        moved in the order of partitions; else it is read once more, in its own order."""
+        read in the order of partitions; without it, payload is read once more in its own order."""
         spill: dict[str, Int64s] = {}
         if stage.partitions == 1:
             offsets = np.array([0, len(index)], np.int64)

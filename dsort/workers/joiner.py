@@ -136,9 +136,9 @@ class Joiner:
         *,
         keeps_last: bool,
     ) -> None:
-        """Store the pieces that stay. Each has the number of its record; the first piece of a
-        record also has the value that the record is ordered by. ``keeps_last``: the last piece with
-        a value decides it, else the first one."""
+        """Store the pieces that stay. Each piece has the number of its record; the first piece of a
+        record also has the value that orders the record. ``keeps_last``: the last piece with a
+        value decides it, else the first one."""
         pieces, offsets = found.joined.rows, found.joined.record_offsets
         said = rows.filled(SAYS).take(pieces)
         record = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -210,8 +210,8 @@ class Joiner:
 
 
 class _Found(Struct, frozen=True, eq=False):
-    """One joined partition: its rows in order, the joined records, conflicts (pieces with members
-    of the same extension), the ordinal of each row, and the names."""
+    """One joined partition: its rows in order, the joined records, conflicts (pieces of a record
+    with the same extension), the ordinal of each row, and the names."""
 
     order: Int64s
     joined: Joined
@@ -273,7 +273,8 @@ _STRAY = b"\0"
 
 
 class LeaveOutByJoin(Operator):
-    """Removes what a join leaves out, and notes the places of the pieces that stay."""
+    """Removes records and members that a join leaves out, and notes the places of the pieces that
+    stay."""
 
     def apply(self, batch: Batch) -> None:
         """Change ``batch``; count what is removed, and log its names."""
@@ -317,7 +318,7 @@ def _left(
 
 
 def _without(table: RecordTable, record: int, wanted: set[bytes], kept: Bools) -> list[str]:
-    """Clear ``kept`` for the members of a record whose extensions are in ``wanted``. Return their
+    """Clear ``kept`` for members of a record with an extension in ``wanted``. Return their
     names."""
     records, names, found = table.records, table.members.names, []
     first, last = records.member_offsets[record : record + 2].tolist()

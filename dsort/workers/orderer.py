@@ -83,7 +83,7 @@ class Orderer:
         has_outputs: bool = False,
         join: JoinRule = JoinRule(),
     ) -> None:
-        """``has_outputs``: there are several outputs, whose records and bytes are counted."""
+        """``has_outputs``: the job has several outputs, and counts records and bytes of each."""
         self._joiner = None
         if join:
             places = algorithm if isinstance(algorithm, JoinedPlaces) else None
@@ -278,8 +278,9 @@ def _check_permutation(order: Int64s, count: int) -> None:
 
 
 def _ranges_in_blocks(rows: Table, *, are_rows: bool) -> Segments:
-    """The ranges of ``rows``, in input order, in the blocks of the spill, which are read one after
-    the other. ``are_rows``: for tables, the number of each row in the blocks instead of bytes."""
+    """The ranges of ``rows``, in input order, within the blocks of the spill, as if the blocks
+    followed one another. ``are_rows``: for tables, the number of each row in the blocks instead of
+    bytes."""
     stored, numbers = rows[STORED_BYTES], row_numbers(len(rows) + 1)
     starts = numbers[:-1] if are_rows else np.cumsum(stored) - stored
     return Segments(numbers, starts, stored, np.zeros(0, np.uint8))

@@ -77,7 +77,7 @@ class RowBatches:
         self._own = ShardRows()
 
     def cell_decoders(self, task: ExtractTask) -> Any:
-        """What reads the cells of a table whose rows become members."""
+        """The reader of the cells of a table, where rows become members."""
         return cell_decoders(self._schema(task, READ_SCHEMA_FILE))
 
     def of(
@@ -158,7 +158,7 @@ class RowBatches:
 
     def spilled(self, batch: RowBatch, index: Table) -> Table:
         """Append the rows of a batch to the spill of their partitions, in input order, if the task
-        requires it. Return ``index``, which is of these rows, with their partitions."""
+        requires it. Return ``index``, the index of these rows, with their partitions."""
         task, rows = batch.task, batch.shard_rows
         found = rows.partitioning.assign(sort_keys_of(index), task.shard, index[ORDINAL])
         if task.stage.spill:
@@ -175,8 +175,8 @@ class RowBatches:
         return index.with_(PARTITION, found)
 
     def write(self, task: ExtractTask, index: Table) -> None:
-        """Write the index of all rows of a shard, in input order. Without rows, blocks in the spill
-        are of a shard that is left out."""
+        """Write the index of all rows of a shard, in input order. If the shard has no rows, blocks
+        in the spill belong to a shard that is left out."""
         stage = task.stage
         partition = index[PARTITION] if PARTITION in index else np.zeros(0, np.int32)
         # Stable: rows of a partition keep the order in which its blocks have them.
@@ -325,8 +325,8 @@ class _RowSteps:
 def _asked_by(
     steps: Sequence[Step], names: Sequence[str], key_field: str | None
 ) -> tuple[list[str], list[str]]:
-    """Return (the columns that become members for ``steps``, those among them whose content no step
-    reads), as extensions. ``key_field``: given if steps change columns; then all columns except
+    """Return, as extensions, (the columns that become members for ``steps``, the columns among them
+    that no step reads). ``key_field``: given if steps change columns; then all columns except
     ``KEY_COLUMN`` become members."""
     read = asked_columns(steps, names)
     if key_field is not None:

@@ -32,8 +32,8 @@ BATCH_SHARE = 8
 
 
 class RowsForm:
-    """The values that all output shards of a job share. ``group``: the empty row group that the
-    last shard left, whose memory is used again."""
+    """The values that all output shards of a job share. ``group``: the empty row group of the last
+    shard, so that its memory is used again."""
 
     def __init__(self, store: IndexStore) -> None:
         self._store = store

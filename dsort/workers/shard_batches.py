@@ -1,4 +1,4 @@
-"""Batches of input shards: of one shard, with all that may be odd about it, or of a run of small
+"""Makes batches of input shards: of a single shard with any oddities, or of a run of small plain
 shards, each of which is scanned by itself."""
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ShardBatches:
             yield Batch((task,), shard, log, own, read, members, named, records, formed, found)
 
     def _read(self, task: ExtractTask, shard: ShardBytes, log: ReactionLog) -> MemberTable:
-        """The members of a shard that may be read; none if it is left out as corrupt."""
+        """The members of a shard; none if the shard is corrupt and left out."""
         state = xxhash.xxh3_64()
         if task.xxh3:
             shard.watch = state.update
@@ -121,8 +121,8 @@ class ShardBatches:
         return members
 
     def _checked(self, shard: ShardBytes, members: MemberTable) -> MemberTable:
-        """Check payloads, and return ``members``. Compressed payload that moves as it is stored is
-        not decompressed: its checksum moves with it."""
+        """Check payloads, and return ``members``. Payload that moves in its compressed form is not
+        decompressed for a check, because its checksum moves with it."""
         opens = self._pipeline.converts(shard.name) or self._pipeline.makes_records
         if opens and members.has_compressed:
             return shard.decompress(members)
@@ -149,8 +149,8 @@ class ShardBatches:
         return text
 
     def _cleaned(self, shard: ShardBytes, members: MemberTable, log: ReactionLog) -> MemberTable:
-        """The members from which records are formed: bare ones where records are converted, and
-        with names that the job allows."""
+        """The members from which records are formed: with names that the job allows, and bare where
+        records are converted."""
         policies = self._pipeline.reading.policies
         refuse_oddities(policies, shard, members)
         count_oddities(shard, members, log)
@@ -234,8 +234,8 @@ class RunBatches:
         self._is_worth_it = True
 
     def of(self, run: ExtractRunTask) -> Iterator[Batch]:
-        """Yield batches of neighbours in a run. Shards in no batch have to be extracted alone, and
-        after that, as this overwrites the buffer."""
+        """Yield batches of neighbours in a run. Shards that are in no batch have to be extracted
+        alone, and later, because their extraction overwrites the buffer."""
         if not self._is_worth_it:
             return
         taken = 0
@@ -259,7 +259,7 @@ class RunBatches:
         return found
 
     def _scan(self, task: ExtractTask, begin: int) -> _Scanned | None:
-        """One plain shard; None if it is corrupt, or cannot be read as it is stored."""
+        """One plain shard; None if it is corrupt or has a codec."""
         spills = task.stage.spill
         source = open_input(self._inputs, task.name, task.size_bytes, task.etag)
         with source:
@@ -291,8 +291,8 @@ class RunBatches:
         return _Scanned(task, members, begin + task.size_bytes if spills else 0)
 
     def _batches(self, run: Sequence[_Scanned]) -> Iterator[Batch]:
-        """Yield the batch of a run; of its two halves if its records cannot be formed together; and
-        none of a single shard, as it gains nothing from this."""
+        """Yield the batch of a run, or the batches of its two halves if its records cannot be
+        formed together. Yield none for a single shard, which gains nothing from this."""
         if len(run) < 2:
             return
         members = _joined([each.members for each in run])
@@ -345,7 +345,7 @@ def _joined(tables: Sequence[MemberTable]) -> MemberTable:
 
 
 def refuse_oddities(policies: Policies, shard: ShardBytes, members: MemberTable) -> None:
-    """``ShardEndError`` if the policies do not allow the way in which a shard ends."""
+    """``ShardEndError`` if a shard ends in a way that the policies do not allow."""
     refused = refusal(
         shard.container.oddities,
         members.notes,

@@ -220,7 +220,8 @@ class Writeback:
         return self._submit(partial(_finish, staged, offset, size_bytes))
 
     def finish_now(self, staged: StagedObject, offset: int, size_bytes: int) -> Future[str]:
-        """Like ``finish``, for receipts that need not wait for the disk: returns it at once."""
+        """Like ``finish``, for receipts that need not wait for the disk: returns the receipt at
+        once."""
         receipt: Future[str] = Future()
         receipt.set_result(staged.finish())
         if size_bytes > SMALL_BYTES:
@@ -238,7 +239,7 @@ class Writeback:
             self._submit(partial(_close_all, small))
 
     def abandon(self, staged: StagedObject) -> None:
-        """Close an object that will not be finished, once none of its ranges is pending."""
+        """Close an object that will not be finished, after its pending ranges have been written."""
         self.close_small()
         # The thread may use the descriptor: once it is closed, another file can get its number.
         while self._pending:
@@ -286,8 +287,8 @@ class Sink(Protocol):
     """Receives the pieces of one output shard in order."""
 
     def write_piece(self, piece: OutputPiece, payload: Any) -> None:
-        """Write one piece, and end the shard with its last one. ``payload``: of the piece's
-        partition, in the form that this sink needs; ignored if the piece has no rows."""
+        """Write one piece, and end the shard with its last one. ``payload``: the payload of the
+        piece's partition, in the form that this sink needs; ignored if the piece has no rows."""
 
     def abandon(self) -> None:
         """Discard a shard that will not be finished."""

@@ -1,5 +1,5 @@
-"""Rows of tables, as readers, algorithms, steps and outputs need them: the batches of one input
-shard, their rows as records, and the index of these.
+"""Rows of tables for readers, algorithms, steps and outputs: the batches of one input shard, their
+rows as records, and the index of these records.
 
 Cells are members. Only columns that a step, an algorithm or an output needs become members. If only
 the nulls of a column matter, its members have no content, which saves a look at each cell.
@@ -58,8 +58,8 @@ _NOTHING: Final[Mapping[int, bytes]] = {}
 def blocks_by_partition(
     blocks: Sequence[tuple[int, int, int, int]], partitions: int
 ) -> dict[str, NDArray[Any]]:
-    """The columns of ``blocks`` in the spill, by partition, and where those of each partition
-    begin."""
+    """The index columns of ``blocks`` in the spill, by partition, and where each partition begins
+    in them."""
     found = np.array(blocks, np.int64).reshape(-1, 4)
     partition, *columns = found[np.argsort(found[:, 0], kind="stable")].T
     offsets = np.searchsorted(partition, np.arange(partitions + 1)).astype(np.int64)
@@ -69,9 +69,9 @@ def blocks_by_partition(
 
 
 class ShardRows(Struct):
-    """The facts about the rows of one shard so far. ``plain``: the schema of the rows that are
-    stored; ``seen``: the keys of the rows so far; ``blocks``: (partition, start, bytes, rows) of
-    those in the spill, in the order of the rows."""
+    """The facts about the rows of one shard so far. ``plain``: the schema of the stored rows;
+    ``seen``: the keys of the rows so far; ``blocks``: (partition, start, bytes, rows) of the blocks
+    in the spill, in the order of their rows."""
 
     plain: Any = ()
     partitioning: Partitioning = Partitioning(1)
@@ -80,11 +80,11 @@ class ShardRows(Struct):
 
 
 class RowBatch(Batch, kw_only=True):
-    """Rows of a table as records. ``rows``: batches with all rows that were read, also with those
-    that were left out since; ``every``: all of these rows as records; ``at``: the row of each
-    record that is left. ``first``: the number of the first row in the shard. ``has_keys``: keys are
-    values of a column, which may be equal. ``are_made``: the rows are made of records, which may be
-    nothing but JSON."""
+    """Rows of a table as records. ``rows``: batches of all rows that were read, with rows that were
+    left out since; ``every``: these rows as records; ``at``: the row of each record that is still
+    there. ``first``: the number of the first row in the shard. ``has_keys``: keys are values of a
+    column, which may be equal. ``are_made``: the rows were made from records that may consist of
+    JSON only."""
 
     rows: Sequence[LightRows]
     every: FormedRecords
@@ -333,7 +333,7 @@ def key_column(key_field: str) -> str:
 def columns_left(
     names: Sequence[str], steps: Sequence[Step], key_field: str
 ) -> list[tuple[str, int]]:
-    """The columns that ``steps`` leave, as (new name, place in ``names`` or -1). The column of keys
+    """The columns after ``steps``, each as (new name, place in ``names`` or -1). The column of keys
     always stays; if there is none, new keys get a new column."""
     keys = key_column(key_field)
     found = [(name, at) for at, name in enumerate(names)]

@@ -89,8 +89,8 @@ class Stage(Struct, frozen=True):
     ``splitters``: where partitions begin; "": hashes, split evenly. ``renames``: new keys of
     records. ``classes``: the records of each class, if the order depends on them. ``left_out``: the
     records and members that a join leaves out, or the records that are equal to others; ``places``:
-    of the pieces that stay, if an earlier pass finds them. ``borders``: where each output begins,
-    if outputs have exact numbers.
+    the places of the pieces that stay, if an earlier pass finds them. ``borders``: where each
+    output begins, if outputs have exact numbers.
     """
 
     name: str
@@ -110,8 +110,8 @@ class Stage(Struct, frozen=True):
 
 
 class Doable(Struct, frozen=True):
-    """A task of a worker; ``str``: in a user's words. ``phase``: the phase for which the worker
-    keeps memory meanwhile: extract, plan, create or seal."""
+    """A task of a worker; ``str``: in a user's words. ``phase``: the worker keeps freed memory as
+    long as this phase lasts: extract, plan, create or seal."""
 
     phase: ClassVar[str] = "plan"
 
@@ -120,9 +120,9 @@ class ExtractTask(Doable, frozen=True):
     """Read one input shard, in the pass ``stage``.
 
     ``copies``: None: each record comes out once. ``firsts``, ``counts``: for each step that needs
-    positions, the number of the first record that reaches it, and how many records do; in the
-    stage ``count``, values of later steps are missing. ``xxh3``: of the shard, from the manifest of
-    the job ``written_by``; "" if it is not to be checked.
+    positions, the number of the first record that reaches it, and the count of all that do; in the
+    stage ``count``, later steps have no values. ``xxh3``: the checksum of the shard in the manifest
+    of the job ``written_by``; "" if it is not checked.
     """
 
     phase = "extract"
@@ -156,8 +156,8 @@ class ExtractRunTask(Doable, frozen=True):
 class ShardExtracted(Struct, frozen=True):
     """Facts about one extracted shard. A shard that is left out as corrupt has no records.
     ``node``: has its index and spill. The result of an ``ExtractTask``; in the stage ``index``,
-    also an event of the job's journal. ``run_begin``, ``run_shards``: the first shard and the
-    number of shards of the run that shares one index file; 0 and 0 for a shard with a file of its
+    also an event of the job's journal. ``run_begin``, ``run_shards``: the run of shards that share
+    one index file, by its first shard and its length; 0 and 0 for a shard with a file of its
     own."""
 
     shard: Count
@@ -216,7 +216,7 @@ class DuplicatesTask(Doable, frozen=True):
 
 class KnownKeysTask(Doable, frozen=True):
     """Store the keys of output shards of earlier jobs as ``known-<number>.col`` in scratch.
-    ``shards``: the name of each, and the number of its container in ``containers``."""
+    ``shards``: of each shard, its name and the number of its container in ``containers``."""
 
     number: int
     shards: tuple[tuple[str, int], ...]
@@ -268,8 +268,8 @@ class OrderRunTask(Doable, frozen=True):
 
 
 class JoinFinding(Struct, frozen=True):
-    """One kind of finding of a join in one partition: ``kind`` (see ``order.joining``), the number
-    of records, the input that it is about ("" if none), and the names of the first records."""
+    """What a join found in one partition, of one ``kind`` (see ``order.joining``): how many
+    records, for which input ("" for none), and the names of the first records."""
 
     kind: str
     count: int
@@ -278,9 +278,9 @@ class JoinFinding(Struct, frozen=True):
 
 
 class JoinDone(Struct, frozen=True):
-    """Facts about one joined partition: ``pieces``: of which its records are made; ``left_out``:
-    pieces that were left out; ``positions``: records from which something is left out later
-    (``left-out-<partition>.col``); and the findings."""
+    """Facts about one joined partition: how many ``pieces`` its records are made of; how many were
+    ``left_out``; how many records lose something later (``positions``, in
+    ``left-out-<partition>.col``); and the findings."""
 
     pieces: int = 0
     left_out: int = 0
@@ -310,8 +310,8 @@ class RunOrdered(Struct, frozen=True):
 
 class CutTask(Doable, frozen=True):
     """Cut one ordered partition. ``state``: the open shard at the end of the partition before it.
-    ``node``: has the partition; ``mixing``: how to count from which shards records come and to
-    which they go. ``encoded``, ``stored_before``: see ``cut_partition``."""
+    ``node``: the node that has the partition; ``mixing``: how to count which records go from which
+    input shards to which output shards. ``encoded``, ``stored_before``: see ``cut_partition``."""
 
     partition: int
     node: str
@@ -337,8 +337,8 @@ class CutDone(Struct, frozen=True):
 class MeasureTask(Doable, frozen=True):
     """Encode runs of records as in an output shard, and report only their encoded length.
 
-    ``pieces``: of each run (``ordinal``), as if it were an output shard. The other fields are as in
-    ``CreateTask``.
+    ``pieces``: the pieces of each run (``ordinal``), as if it were an output shard. The other
+    fields are as in ``CreateTask``.
     """
 
     phase = "create"
@@ -384,8 +384,8 @@ class CreateTask(Doable, frozen=True):
     payload, so a worker there is the best one. ``digests`` (kinds), ``check_content``: do this
     while the shard is written, if it cannot be read back later (``Bucket.seals_on_finish``).
     ``schema``: of all records. ``sidecars``: the kinds whose bytes are stored below
-    ``sidecars_prefix`` of the output bucket. ``late_schemas``: for each output whose records are
-    converted while they are written, its schema; "" for other outputs.
+    ``sidecars_prefix`` of the output bucket. ``late_schemas``: the schema of each output that
+    converts records while it writes them; "" for other outputs.
     """
 
     phase = "create"
@@ -416,8 +416,8 @@ class CreateDone(Struct, frozen=True):
 
 class StagedShard(NamedTuple):
     """One written output shard. ``head_bytes``: the bytes before its first record. ``pieces``: the
-    rows (partition, start, stop) whose content has to be checked; empty if the spec does not
-    require it. ``reread``: check its checksum, too."""
+    rows (partition, start, stop) to check by content; empty if the spec requires no such check.
+    ``reread``: check its checksum, too."""
 
     ordinal: int
     token: str
@@ -466,8 +466,8 @@ class PublishDone(Struct, frozen=True):
 
 
 class ScratchLost(Struct, frozen=True):
-    """Scratch was lost with its node, and with it all shards extracted there. Replaces the result
-    of any task that needed the scratch; also an event of the journal."""
+    """The scratch of a node was lost, with all shards that were extracted there. Replaces the
+    result of any task that needed the scratch; also an event of the journal."""
 
     node: str
 

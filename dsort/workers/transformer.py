@@ -76,8 +76,8 @@ class Transformer:
         firsts: Sequence[int] = (),
     ) -> Transformed:
         """Apply ``steps`` to the records of ``shard``. A payload step makes ``shard`` bare, and
-        replaces its content. ``stored``: its members as rows of a tar, if it is one. ``firsts``:
-        see ``apply_steps``. ``rejects`` gets a line for each record that is lost.
+        replaces its content. ``stored``: the members as rows of a tar, if the shard is a tar.
+        ``firsts``: see ``apply_steps``. ``rejects`` gets a line for each record that is lost.
         ``TransformError`` if a record fails and ``on_error`` is ``fail``, or if a step cannot be
         done."""
         named, given = members, 0
@@ -130,9 +130,9 @@ class Transformer:
         rejects: LineWriter,
     ) -> tuple[MemberTable, FormedRecords]:
         """Apply the step ``number`` to the records of ``table``, which is bare. Return the members
-        and records of ``shard``, which is then a tar of the results. ``stored``: its members as
-        rows of a tar, if it was one. ``TransformError`` if a record fails and ``on_error`` is
-        ``fail``. ``rejects`` gets a line for each record that is lost."""
+        and records of ``shard``, which is then a tar of the results. ``stored``: the members as
+        rows of a tar, if the shard was a tar. ``TransformError`` if a record fails and ``on_error``
+        is ``fail``. ``rejects`` gets a line for each record that is lost."""
         kind = step.kind
         failures = _Failures(kind, number, table, self._rules, rejects)
         given = GivenRecords.of(shard, table, stored)
@@ -239,7 +239,7 @@ class _Failures:
         return stays
 
     def tell(self, tally: Tally, stays: Bools) -> None:
-        """Count and name the records that failed, and those that were lost with them."""
+        """Count and name the records that failed, and the records that were lost with them."""
         shard = self._table.shard
         for row, reason in self._reasons.items():
             tally.add("failed_records", 1, [f"{shard}: {self._name(row)} ({self._kind}: {reason})"])
@@ -275,7 +275,7 @@ class _Failures:
 
 class Transformed(Struct, frozen=True, eq=False):
     """The records that steps leave. ``named``: ``members`` with the names that steps gave them,
-    which are not in the headers yet. ``given``: how many records payload steps received, summed
+    which are not in the headers yet. ``given``: how many records payload steps received, added up
     over the steps. ``counts``: how many records reached each step that needs positions."""
 
     members: MemberTable
@@ -294,7 +294,7 @@ class GivenRecords(Struct, frozen=True, eq=False):
     """The records of a bare table of ``shard``, and their members in the order of the records.
 
     ``stored``: the same members as rows of a tar; None: the shard is no tar. ``may_name``: for each
-    record, whether its members have the same names in ``stored`` as now."""
+    record, whether ``stored`` still has the present names of its members."""
 
     shard: ShardBytes
     table: RecordTable
@@ -460,8 +460,8 @@ class ShardResults:
         return np.bincount(of_record, minlength=len(self._given.table)).astype(np.int64)
 
     def formed(self, stays: Bools) -> tuple[MemberTable, FormedRecords]:
-        """The members of the shard, which is a tar from now on, and its records: those made from
-        records for which ``stays`` is true."""
+        """The members and records of the shard, which is a tar from now on. It has only records
+        that were made from records for which ``stays`` is true."""
         given, shard = self._given, self._given.shard
         self._tail.append(END_OF_ARCHIVE)
         members, counts = shard.grow(self._tail, TAR), _joined(self._members)

@@ -90,11 +90,11 @@ class Codec(ABC):
     @property
     @abstractmethod
     def errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions that decoders raise for bytes that are not a member."""
+        """The exceptions that decoders raise for invalid bytes."""
 
     def skipped_bytes(self, head: bytes) -> int:
-        """The length of the section that begins with ``head`` (8 bytes, or as many as there are),
-        if readers pass over it; 0 if it is to be decoded."""
+        """The length of the section that begins with ``head``, if readers skip such sections; 0 if
+        it has to be decoded. ``head`` has 8 bytes, or fewer at the end of the file."""
         return 0
 
     def padding_max(self) -> int:
@@ -113,7 +113,7 @@ class Codec(ABC):
         return len(self.levels) > 0
 
     def level_or_default(self, level: int | None) -> int:
-        """``level`` if it is a valid level, the default for None; ``ValueError`` for others."""
+        """``level`` itself, or the default for None; ``ValueError`` if it is no valid level."""
         if level is None:
             return self.default_level
         if level not in self.levels:

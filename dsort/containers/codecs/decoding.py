@@ -43,8 +43,8 @@ _TAR_MAGIC = slice(257, 262)
 class DecodingRules(Struct, frozen=True):
     """The settings of a job for decoding inputs. ``max_expansion``: how many times its length a
     shard may decode to. ``codec``: of shards whose names have no codec suffix. ``window_bytes``:
-    how much of the content a decoder may keep for references back, if the buffer is no larger than
-    that."""
+    how much decoded content a decoder may keep for back references, where the buffer is not
+    larger."""
 
     max_expansion: float = EXPANSION_MAX_DEFAULT
     codec: Codec | None = None
@@ -52,7 +52,7 @@ class DecodingRules(Struct, frozen=True):
 
 
 def format_of(head: bytes) -> tuple[str, str]:
-    """(the format of a file that begins with ``head``, its suffix); two empty texts if it is
+    """(format, its suffix) of a file that begins with ``head``; two empty texts if the format is
     unknown. ``head``: 262 bytes, which a tar needs."""
     for magic, name, suffix in _FORMATS:
         if head.startswith(magic):
@@ -70,7 +70,7 @@ class _Input(Struct):
     at: int = 0
 
     def fill(self, size: int) -> bool:
-        """Read until there are ``size`` bytes; False if the file ends before."""
+        """Read until ``size`` bytes are buffered; return False if the file ends first."""
         while len(self.data) - self.first < size:
             piece = next(self.pieces, b"")
             if not piece:
@@ -79,7 +79,7 @@ class _Input(Struct):
         return True
 
     def head(self, size: int) -> bytes:
-        """The next ``size`` bytes, or as many as there are; they are not consumed."""
+        """The next ``size`` bytes without consuming them; fewer at the end of the file."""
         self.fill(size)
         return self.data[self.first : self.first + size]
 
@@ -175,8 +175,8 @@ class Decoding:
         return length > 0
 
     def _check_parts(self, parts: int) -> None:
-        """Refuse a file of very many parts (members, skippable frames, padding) of a few bytes
-        each, which would take a hundred times as long as other files of its length."""
+        """Refuse a file of very many tiny parts (members, skippable frames, padding): it would take
+        a hundred times as long as other files of its length."""
         size_bytes = self._input.at + self.decoded_bytes
         if parts > PARTS_MIN and size_bytes < PART_BYTES_MIN * (parts - PARTS_MIN):
             raise self._corrupt(

@@ -56,7 +56,8 @@ class Zstd(Codec):
 
 
 def skippable_bytes(head: bytes) -> int:
-    """The length of the skippable frame that begins with ``head``, 8 bytes; 0 if it is not one."""
+    """The length of the skippable frame that begins with the 8 bytes ``head``; 0 if they begin no
+    such frame."""
     if len(head) < 8:
         return 0
     magic, size = struct.unpack("<II", head)

@@ -36,10 +36,10 @@ ALIGNMENT = 8
 class DealtBlock(Struct, frozen=True):
     """The rows of one partition: ``pieces``, with ``size_bytes`` in all.
 
-    They are a header (which leaves are away from the batch, which of them stay in their shard,
-    which have each value after its length, how long the message is), the light batch as a message
-    of Arrow IPC without its schema, and, leaf by leaf, the bytes of its values or their places in
-    the input shard."""
+    They are, in order: a header (which leaves are away from the batch, which of them stay in their
+    shard, which have each value after its length, how long the message is); the light batch as a
+    message of Arrow IPC without its schema; and for each leaf that is away, the bytes of its values
+    or their places in the input shard."""
 
     partition: int
     rows: int
@@ -50,10 +50,10 @@ class DealtBlock(Struct, frozen=True):
 def deal_out(
     batches: Sequence[LightRows], partition: Int32s, schema: Any, *, by_place: bool
 ) -> Iterator[DealtBlock]:
-    """The rows of all ``batches``, of the plain schema ``schema``, as a block for each partition,
-    in input order. ``partition``: of each row; -1: the row is left out. ``by_place``: values that
-    lie in an input shard stay there, and the block has their places. The pieces are views of the
-    batches."""
+    """The rows of all ``batches`` as one block for each partition, in input order; ``schema`` is
+    their plain schema. ``partition``: of each row; -1: the row is left out. ``by_place``: values
+    that lie in an input shard stay there, and the block has their places. The pieces are views of
+    the batches."""
 
     order = np.argsort(partition, kind="stable")
     order = order[np.searchsorted(partition[order], 0) :]
@@ -94,7 +94,7 @@ class _Sources:
     """The values of some leaves, in several batches or blocks, whose rows are numbered
     consecutively.
 
-    ``values``: for each leaf, those of each batch."""
+    ``values``: for each leaf, its values in each batch."""
 
     def __init__(self, values: Sequence[Sequence[Values]]) -> None:
         self._in_shard = [all(each.in_shard for each in found) for found in values]
@@ -130,7 +130,8 @@ class _Sources:
 
 
 def _parts(values: Sequence[Values]) -> Int64s | None:
-    """In which of the data of all ``values`` each row is; None if there is only one."""
+    """The number of the data, among those of all ``values``, in which each row is; None if there is
+    only one."""
     counts = [len(each.data) for each in values]
     if sum(counts) <= 1:
         return None
@@ -159,7 +160,7 @@ class RowBlocks:
     ) -> None:
         """``blocks``: made by :func:`deal_out`. ``schema``: the plain schema. ``shard``: returns
         the input shard of a block, if values stay there. ``away``: leaves that are to be away, long
-        or not. ``ValueError`` and pyarrow's errors for bytes that are not such a block."""
+        or not. ``ValueError`` or an error of pyarrow for invalid bytes."""
         every = leaves_of(schema)
         opened = [_opened(block, every, schema, shard, at) for at, block in enumerate(blocks)]
         self.mask = sum(1 << every.index(leaf) for leaf in away)
@@ -192,8 +193,8 @@ class RowBlocks:
         return self._sources.lengths(leaf, rows)
 
     def prefixed(self, leaf: int, rows: Int64s) -> tuple[list[memoryview], bool]:
-        """(the bytes of the rows with a value, each after its length; whether these bytes stay
-        valid as long as their shard is open)."""
+        """(the values of the rows that have one, each after its length; whether these bytes stay
+        valid as long as the shard is open)."""
         if not self._sources.is_prefixed(leaf):
             found = self._sources.slices(leaf, rows)
             return _with_lengths(found), True

@@ -45,9 +45,9 @@ POSITION_DIGITS = 9
 
 
 def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
-    """The record keys of a batch whose first row is row ``first`` of its shard: from the column
-    ``key_field``, or if that is "" from ``KEY_COLUMN``, or else the rows' positions. ``InputError``
-    for a row without a key."""
+    """The record keys of a batch: from the column ``key_field``, from ``KEY_COLUMN`` if that is "",
+    or else positions of rows. The first row of the batch is row ``first`` of its shard.
+    ``InputError`` for a row without a key."""
     import pyarrow as pa
 
     if not key_field and KEY_COLUMN in batch.schema.names:
@@ -155,8 +155,8 @@ def _json_value(value: object) -> object:
 
 
 def _refuse_larger_rows(shard: str, table: TableShard, decoded_max: float) -> None:
-    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes as members. Checked
-    before cells are made of them, which takes a hundred times as long as decoding them."""
+    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes as members. This check
+    comes first, because to make cells of rows takes a hundred times as long as to decode them."""
     if math.isinf(decoded_max):
         return
     decoded_bytes = 0

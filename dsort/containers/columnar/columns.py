@@ -1,5 +1,5 @@
-"""Members as columns, in the layout of Hugging Face: the kind of column for an extension, and
-records as rows.
+"""Members as columns, in the layout of Hugging Face: finds the kind of column for each extension,
+and makes rows of records.
 
 The first input decides the columns and their kinds. So that nothing is lost, a later member that
 does not fit is an error."""
@@ -24,8 +24,8 @@ from dsort.naming.names import KEY_COLUMN, is_utf8, readable, shortened
 
 
 def changed_schema(schema: Any, dropped: Sequence[str], columns: Mapping[str, str]) -> Any:
-    """``schema`` without some columns, and with other columns, types by name, which replace those
-    of the same name. Metadata about columns is left out."""
+    """``schema`` without some columns, and with others that are new or replace a column of the same
+    name; their types are by name. Metadata about columns is left out."""
     import pyarrow as pa
 
     fields = {field.name: field for field in schema if field.name not in dropped}
@@ -228,10 +228,10 @@ def batch_of_records(
 def row_contents(
     key: bytes, cells: Iterable[tuple[bytes, bytes]], key_column: str | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The members of a record as cells, (extension with its dot, content). ``key_column``: for a
-    record that was a row, the column that gets its key; "": ``__key__``, if there is such a column.
-    For such a record an empty member without an extension is a row of nulls. None: the record was
-    not a row."""
+    """The members of a record as cells, (extension with its dot, content). ``key_column``: the
+    column that gets the key of a record that was a row; "": ``__key__``, if the schema has it. In
+    such a record, an empty member without an extension stands for a row of nulls. None: the record
+    was not a row."""
     if key_column is None:
         yield from cells
         return

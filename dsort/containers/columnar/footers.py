@@ -104,9 +104,9 @@ def _listed(
     item: Callable[[bytes, int], tuple[T, int]],
     most: int = sys.maxsize,
 ) -> tuple[list[T], int]:
-    """(the results of ``item`` for the structs that field ``wanted`` of the struct at byte ``at``
-    lists, up to ``most`` of them; where that struct ends, or the last of these if there are
-    more)."""
+    """(results, end) for the struct at byte ``at``: the results of ``item`` for at most ``most`` of
+    the structs that its field ``wanted`` lists; and the end of the whole struct, or of the last
+    item that was read if the list has more."""
     found, number, seen = list[T](), 0, 0
     while head := data[at]:
         number, at = field_number(data, at, number)
@@ -159,8 +159,8 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
 
 
 def _encrypted(data: bytes, at: int) -> NotImplementedError:
-    """The error for an encrypted column, whose ``ColumnCryptoMetaData`` is at byte ``at``. It names
-    a column with its own key."""
+    """The error for an encrypted column; its ``ColumnCryptoMetaData`` is at byte ``at``. It names a
+    column with its own key."""
     keys, _ = read_struct(memoryview(data), at)
     path = ""
     with contextlib.suppress(KeyError, TypeError, AttributeError):

@@ -1,5 +1,5 @@
-"""What pages of Parquet declare, checked before pyarrow allocates it: their inflated lengths, the
-size of their values once they are decoded, and their CRC-32s.
+"""Checks what pages of Parquet declare before pyarrow allocates memory for it: inflated lengths,
+sizes of decoded values, and CRC-32s.
 
 A few bytes of a shard may stand for many values: by dictionaries, by shared prefixes, by lists of
 equal items.
@@ -53,10 +53,10 @@ def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> N
 
 
 class ColumnPages(Struct):
-    """The lengths of some pages of a column, once they are inflated: of the longest page, of its
-    dictionary, and of the longest page whose values declare how much they share with the values
-    before them. ``values``: how many values the column has. ``coded``: how many of them are numbers
-    in the dictionary."""
+    """Inflated lengths of some pages of a column: of the longest page, of its dictionary, and of
+    the longest page in which each value declares how much it shares with the one before.
+    ``values``: how many values the column has. ``coded``: how many of them are numbers in the
+    dictionary."""
 
     values: int
     longest_bytes: int = 0
@@ -103,8 +103,8 @@ def inflated_pages(
 def _pages(
     headers: Headers, at: int, stop: int, values: int
 ) -> Iterator[tuple[int, bool, object, int]]:
-    """(inflated length, whether it is a dictionary, encoding, count of its values) of each page in
-    bytes ``at:stop``, until ``values`` values have been read. A page that is not a data page has no
+    """(inflated length, whether it is a dictionary, encoding, number of values) of each page in
+    bytes ``at:stop``, up to ``values`` values in all. A page that is not a data page has no
     encoding and no values."""
     if at < 0:
         raise ValueError("a column begins before its shard")
@@ -138,9 +138,9 @@ def is_intact(header: ThriftStruct, page: memoryview | bytes) -> bool:
 def torn_page(
     headers: Headers, read: Callable[[int, int], memoryview | bytes], chunk: Chunk, size_bytes: int
 ) -> tuple[int, int] | None:
-    """The first page of a chunk with a wrong CRC-32: (its number, where its bytes begin); None if
-    there is no such page. ``read``: returns bytes of a shard of ``size_bytes``, by offset and
-    length. ``ValueError`` for an invalid page."""
+    """(number, first byte) of the first page of a chunk that has a wrong CRC-32; None if all are
+    right. ``read``: returns bytes of a shard of ``size_bytes``, by offset and length.
+    ``ValueError`` for an invalid page."""
     at, stop, number = chunk.start, min(chunk.stop, size_bytes), 0
     while 0 <= at < stop:
         header, body = headers(at, stop)
@@ -195,10 +195,10 @@ def decoded_columns(
     unseen_max: int,
 ) -> list[DecodedColumn]:
     """The decoded sizes of the columns of some ``kinds`` in row group ``number``, which has
-    ``rows`` rows. ``pages``: of these columns. Left out are texts that are stored one by one,
-    shared prefixes in lists, and values of dictionaries that add up to ``unseen_max`` at most. The
-    items of lists are counted one by one only if that is necessary to find out whether they take
-    less than ``bytes_max``."""
+    ``rows`` rows. ``pages``: of these columns. The sizes leave out texts that are stored one by
+    one, shared prefixes in lists, and values of dictionaries that add up to at most ``unseen_max``.
+    Items of lists are counted one by one only if nothing else shows whether they take less than
+    ``bytes_max``."""
     found = []
     for at, each in pages.items():
         kind, count = kinds[at], each.values
@@ -219,8 +219,8 @@ def decoded_columns(
 
 
 def _longest(opened: Opened, number: int, path: str, bytes_max: int) -> int:
-    """The length of the longest value in the dictionary of a column; ``bytes_max``, which it cannot
-    exceed, if pyarrow does not return the dictionary, as when the first value is null."""
+    """The length of the longest value in the dictionary of a column. If pyarrow does not return the
+    dictionary, as when the first value is null, it is the upper limit ``bytes_max``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -280,8 +280,8 @@ UNREAD_MAGICS = {
 
 @contextmanager
 def arrow_errors(shard: str) -> Iterator[None]:
-    """The body reads bytes of ``shard``. Its errors about invalid bytes become
-    ``CorruptShardError``, errors about content that it cannot read ``UnsupportedShardError``."""
+    """The body reads bytes of ``shard``. Its errors become ``CorruptShardError`` if bytes are
+    invalid, and ``UnsupportedShardError`` if it cannot read their content."""
     import pyarrow as pa
 
     try:
@@ -304,7 +304,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def refuse_unread(shard: str, magic: bytes) -> None:
-    """``UnsupportedShardError`` for a shard whose first bytes are those of a table format that
-    dsort does not read."""
+    """``UnsupportedShardError`` for a shard in a table format that dsort does not read; its first
+    bytes show that."""
     if magic in UNREAD_MAGICS:
         raise UnsupportedShardError(shard, UNREAD_MAGICS[magic])

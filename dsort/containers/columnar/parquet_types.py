@@ -1,7 +1,7 @@
 """Types of Parquet that Arrow does not have: INTERVAL, TIME with a time zone, ENUM, BSON, VARIANT,
 GEOMETRY, GEOGRAPHY, and types that are newer than pyarrow.
 
-pyarrow reads such a column as its stored type, and writes that type. So the annotations of the
+pyarrow reads and writes such a column as the type in which it is stored. So the annotations of the
 file's own schema travel in the metadata of Arrow fields, and are put into the schema of outputs.
 """
 
@@ -37,9 +37,8 @@ _INTERVAL = 21
 
 
 def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
-    """The Arrow schema of a file, whose fields also have the annotations of the Parquet
-    ``elements`` that Arrow does not have. ``ValueError`` if the elements do not match its
-    columns."""
+    """The Arrow schema of a file. Its fields also get the annotations of the Parquet ``elements``
+    for types that Arrow lacks. ``ValueError`` if the elements do not match its columns."""
     import pyarrow as pa
 
     found: list[list[ThriftStruct]] = [[] for _ in schema]
@@ -146,9 +145,9 @@ _Meanings = dict[tuple[int, ...], tuple[int, ThriftStruct]]
 
 
 def _meanings(field: Any) -> _Meanings:
-    """The types of a column by their ways, independent of how a writer expresses them: (number of
-    the logical type, its parameters). Types that Arrow has are left out, even if they are expressed
-    differently."""
+    """The types of a column by their ways, each (number of the logical type, its parameters),
+    however a writer expresses them. A type that Arrow has is left out, however a writer expresses
+    it."""
     found: _Meanings = {}
     for each in _types_of(field):
         if _LOGICAL in each:

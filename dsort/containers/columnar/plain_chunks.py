@@ -1,4 +1,4 @@
-"""Column chunks of long values in Parquet's form, made of slices of the places in which the values
+"""Makes column chunks of Parquet for long values, from slices of the places in which the values
 lie."""
 
 from __future__ import annotations
@@ -116,9 +116,8 @@ class _Page(Struct, frozen=True):
 
 class ChunkPages:
     """The pages of one column in one row group, as its rows are gathered. Each page ends with the
-    row that fills it. It is compressed at once, because its bytes are then in the processor's
-    cache, and because the pages that wait for the end of the row group are then as short as the
-    written ones."""
+    row that fills it. It is compressed at once, while its bytes are in the processor's cache. So
+    pages that wait for the end of the row group are as short as in the file."""
 
     def __init__(self, column: PlainColumn) -> None:
         self._column = column
@@ -346,7 +345,7 @@ def _first_byte(chunk: ThriftStruct) -> int:
 
 
 def _sorted(group: ThriftStruct) -> ThriftStruct:
-    """The group with its fields in ascending order, and those of its chunks, too, as most writers
-    do."""
+    """The group with its fields, and the fields of its chunks, in ascending order, as most writers
+    have them."""
     columns = [dict(sorted(chunk.items())) for chunk in group[1][1][1]]
     return dict(sorted({**group, 1: (LIST, (STRUCT, columns))}.items()))

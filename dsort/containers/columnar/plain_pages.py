@@ -109,8 +109,8 @@ class PlacedPages:
 def _page(
     header: ThriftStruct, shard: memoryview, at: int, end: int, left: int, level_max: int
 ) -> tuple[int, int, UInt8s | None, int] | None:
-    """(rows, values, their levels or None if no value is null, where the values begin) of a page
-    whose body is bytes ``at:end``; None for a page of another kind."""
+    """(rows, values, levels, start of the values) of the page with the body ``at:end``; levels are
+    None if no value is null. None for a page of another kind."""
     kind = number_of(header, 1)
     if kind == _DATA_PAGE:
         data = header[5][1]
@@ -148,7 +148,7 @@ def number_of(fields: ThriftStruct, number: int) -> int:
 
 def levels_of(data: memoryview, count: int, level_max: int) -> UInt8s | None:
     """Definition levels, from runs and packed bits; None if all are ``level_max``. ``ValueError``
-    unless there are ``count`` levels, of which none is higher."""
+    unless there are ``count`` levels, none of them higher."""
     try:
         head, at = varint(data, 0, HEAD_BYTES_MAX)
         if not head & 1 and head >> 1 >= count and data[at] == level_max:
@@ -194,8 +194,8 @@ def hybrid_numbers(data: memoryview, count: int, width: int) -> Int64s:
 
 
 def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -> int:
-    """Append to ``bounds`` where each of ``count`` values begins, with its length; return where the
-    last one ends. ``ValueError`` beyond ``end``."""
+    """Append to ``bounds`` the start and the length of each of ``count`` values; return the end of
+    the last one. ``ValueError`` beyond ``end``."""
     unpack, page, add = LENGTH.unpack_from, shard[:end], bounds.append
     try:
         for _ in range(count):
@@ -209,7 +209,7 @@ def _walk(shard: memoryview, at: int, end: int, count: int, bounds: list[int]) -
 
 
 def value_bounds(data: memoryview, at: int, end: int, count: int) -> tuple[Int64s, Int64s]:
-    """(where it begins, its length) of each of ``count`` values in bytes ``at:end``, each after its
+    """(start, length) of each of ``count`` values in bytes ``at:end``, where each follows its
     length. ``ValueError`` if these bytes are anything else."""
     bounds: list[int] = []
     if _walk(data, at, end, count, bounds) != end:
@@ -301,8 +301,8 @@ class InflatedColumn:
         return at == stop
 
     def take(self, count: int) -> PlacedValues:
-        """The values of the next ``count`` rows. ``IrregularPageError`` if they are not in the
-        expected places, or there are fewer."""
+        """The values of the next ``count`` rows. ``IrregularPageError`` if they are elsewhere than
+        expected, or too few."""
         found: list[_Opened] = []
         while count:
             if self._open is None:

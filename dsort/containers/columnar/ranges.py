@@ -1,5 +1,4 @@
-"""Shards that are neither in memory nor mapped, in the form in which pyarrow reads them: a Python
-file."""
+"""Shards as Python files, which pyarrow can read, where they are neither in memory nor mapped."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ _BLOCK_BYTES, _BUFFER_BYTES, _LENGTH_BYTES = 24, 16, 8
 
 
 def inflated_bytes(metadata: memoryview, body: memoryview) -> int:
-    """The length of all buffers of a message of Arrow IPC once they are inflated; 0 for a message
-    that is not compressed. ``ValueError`` for an invalid message."""
+    """The inflated length of all buffers of a message of Arrow IPC; 0 for a message that is not
+    compressed. ``ValueError`` for an invalid message."""
     try:
         return _inflated(metadata, body)
     except (struct.error, IndexError):
@@ -74,8 +73,8 @@ def _inflated(metadata: memoryview, body: memoryview) -> int:
 
 
 def message_places(footer: memoryview) -> list[tuple[int, int]]:
-    """(where it begins, where it ends) of each message that the footer of an Arrow file lists.
-    ``ValueError`` for an invalid footer."""
+    """(start, end) of each message that the footer of an Arrow file lists. ``ValueError`` for an
+    invalid footer."""
     try:
         root = _offset(footer, 0)
         places = [
@@ -166,8 +165,8 @@ class Source(Protocol):
         """Bytes ``offset:offset + length``; ``StorageError``."""
 
     def held(self, offset: int, length: int) -> memoryview | None:
-        """Bytes ``offset:offset + length``, until other bytes are requested; None if there is no
-        room for so many."""
+        """Bytes ``offset:offset + length``, valid until the next request; None if there is no room
+        for so many."""
 
 
 class MemorySource:
@@ -267,7 +266,7 @@ class MessageFile(SourceFile):
         places: Collection[int] | None = None,
     ) -> None:
         """``check``: called with metadata and body; it raises. ``places``: where messages begin;
-        None for those of a stream, where each begins at the end of the message before it."""
+        None for a stream, in which each message begins where the one before ends."""
         super().__init__(source)
         self._check = check
         self._places = places

@@ -1,7 +1,7 @@
 """Reads columnar shards: their schema, and their rows in record batches of bounded size.
 
-pyarrow's errors for bytes that do not conform to their format are raised as ``CorruptShardError``,
-and errors for content that pyarrow or dsort cannot read as ``UnsupportedShardError``.
+pyarrow's errors about invalid bytes become ``CorruptShardError``, and those about content that
+pyarrow or dsort cannot read become ``UnsupportedShardError``.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class TableShard(Protocol):
     def batches_from(
         self, first: int, bytes_max: int, column: str | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """(its first row, record batch) for each batch from the one with row ``first`` on, or from
-        an earlier batch if reading cannot begin there. Only ``column``; None: all columns."""
+        """(first row, batch) of each record batch, from the batch with row ``first`` or an earlier
+        one: reading cannot begin everywhere. Only ``column``; None: all columns."""
 
     def count_rows(self) -> int:
         """The number of rows."""
@@ -95,7 +95,8 @@ class TableShard(Protocol):
         """The approximate size of its rows in memory."""
 
     def long_columns(self) -> list[str]:
-        """Columns of long texts or binaries, as far as the shard shows it before they are read."""
+        """The columns of long texts or binaries, as far as the shard shows their lengths before
+        they are read."""
 
 
 def open_table(
@@ -109,8 +110,8 @@ def open_table(
     shard, ``UnsupportedShardError`` if it is encrypted or has content that pyarrow cannot read.
 
     ``inflated_max``: how many bytes the pages or buffers that are inflated together may have,
-    checked before they are inflated. ``unseen_max``: how many bytes the values of a dictionary may
-    add up to before the dictionary is read to find out."""
+    checked before they are inflated. ``unseen_max``: a dictionary whose values could take more
+    bytes than this is read to find out their size."""
     head = source.read(0, min(len(ARROW_MAGIC), source.size_bytes))
     kind: Callable[[str, Source, float], TableShard] = ArrowStream
     if head[:4] == PARQUET_MAGIC:
@@ -137,9 +138,9 @@ def plain_batches(shard: str, table: TableShard, plain: Any, bytes_max: int) -> 
 def light_batches(
     shard: str, table: TableShard, plain: Any, bytes_max: int, *, kept: Container[str] = ()
 ) -> Iterator[LightRows]:
-    """Like :func:`plain_batches`, but long values stay in their places in the shard, if it is in
-    memory or mapped and holds them in a form that allows it. The values of the columns ``kept`` are
-    in the batches."""
+    """Like :func:`plain_batches`, but long values stay where they are in the shard, if it is in
+    memory or mapped and their form allows it. The values of the columns ``kept`` are in the
+    batches."""
     if isinstance(table, _Parquet):
         yield from table.light_batches(plain, bytes_max, kept)
         return
@@ -325,8 +326,8 @@ class _Parquet:
                 yield LightRows(found)
 
     def _leaves_in_place(self, plain: Any, kept: Container[str]) -> dict[Leaf, int]:
-        """The leaves of ``plain`` that may be read in place, and the numbers of their columns.
-        Leaves whose names leave it unclear which column is meant are left out."""
+        """The leaves of ``plain`` that may be read in place, and the numbers of their columns. A
+        leaf whose name fits several columns is left out."""
         with arrow_errors(self._shard):
             schema = self._file.schema
             columns = [schema.column(at) for at in range(len(schema))]
@@ -496,8 +497,8 @@ class _Parquet:
         return max(fit, 1)
 
     def _headers(self, run: RowGroupRun) -> Headers:
-        """The reader of page headers. If the shard is not in memory, the run of row groups is held
-        if there is room for it."""
+        """The reader of page headers. Where there is room, the run of row groups of a shard that is
+        not in memory is held."""
         if self._whole is not None:
             return headers_in(self._whole)
         chunks = [chunk for number in run.groups for chunk in self._chunks()[number]]

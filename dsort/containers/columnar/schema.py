@@ -21,9 +21,9 @@ _NULL_BYTES = 8
 
 def plain_schema(shard: str, schema: Any) -> Any:
     """The schema with which rows of ``schema`` are processed, without its metadata: its *plain*
-    types. Dictionaries and views refer to values elsewhere, which are out of reach once rows are
-    separated: they are decoded when they are read, and made again when they are written.
-    ``InputError`` for a type that cannot be processed."""
+    types. Dictionaries and views refer to values elsewhere, out of reach once rows are separated.
+    So they are decoded when rows are read, and made again when rows are written. ``InputError`` for
+    a type that cannot be processed."""
     import pyarrow as pa
 
     if not len(schema):
@@ -130,8 +130,8 @@ def for_parquet(schema: Any) -> Any:
 
 def check_same(shard: str, schema: Any, wanted: Any) -> bool:
     """Whether two schemas also have the same metadata. ``InputError`` unless both have the same
-    columns, in any order. The layout of texts and binaries by a writer does not matter; a column
-    that is never null, or always, may stand for one that may have nulls."""
+    columns, in any order. How a writer lays out texts and binaries does not matter, and neither
+    does whether a column can have nulls, or has only nulls."""
     names, known = set(schema.names), set(wanted.names)
     if names != known:
         has, name = ("lacks", min(known - names)) if known - names else ("has", min(names - known))
@@ -277,9 +277,8 @@ def _listed_nulls(array: Any, depth: int) -> int:
 
 
 def row_bytes(batch: Any) -> Int64s:
-    """How many bytes the values of each row take, shape ``(n,)``: the lengths of texts and
-    binaries, the widths of all other values; nulls inside values, offsets and the like take
-    nothing."""
+    """How many bytes the values of each row take, shape ``(n,)``: texts and binaries their lengths,
+    other values their widths; nulls inside values, offsets and the like count as 0."""
     total = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         total += _value_bytes(column)

@@ -1,7 +1,7 @@
 """Thrift's compact protocol, as far as Parquet's headers and footers need it, read with bounds.
 
-A struct is a mapping of field numbers to (type, value), in the order in which they were read, so
-that unknown fields are written again unchanged.
+A struct is a mapping of field numbers to (type, value), in the order of the file. So unknown fields
+are written again unchanged.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _signed(value: int) -> int:
 
 
 def field_number(data: memoryview | bytes, at: int, before: int) -> tuple[int, int]:
-    """The number of the field whose head is at byte ``at``, and where its value begins."""
+    """(number of the field with its head at byte ``at``, start of its value)."""
     step = data[at] >> 4
     if step:
         return before + step, at + 1

@@ -47,8 +47,7 @@ class Leaf(Struct, frozen=True):
         return column if self.child < 0 else column.field(self.child)
 
     def nulls_in(self, batch: Any) -> NDArray[np.bool_]:
-        """Which rows of a batch have no value, including those in which the whole struct is
-        null."""
+        """The rows of a batch without a value; a null struct has none, either."""
         nulls = nulls_of(self.of(batch))
         return nulls if self.child < 0 else nulls | nulls_of(batch.column(self.column))
 
@@ -116,7 +115,7 @@ class LightRows(Struct, frozen=True):
 
     @property
     def end_in_shard(self) -> int:
-        """Where the last of the values that lie in their shard ends; 0 if there are none."""
+        """The end of the last value that lies in its shard; 0 if no value does."""
         ends = [
             (each.starts + each.lengths).max(initial=0) for each in self.values if each.in_shard
         ]
@@ -215,8 +214,8 @@ def light_batch(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
 
 
 def whole_batch(light: Any, values: Sequence[tuple[Leaf, memoryview]], schema: Any) -> Any:
-    """The batch of ``schema``, with all values again. ``values``: the bytes of each leaf that is
-    away, of all rows, one after the other."""
+    """The batch of ``schema``, with all values again. ``values``: for each leaf that is away, the
+    bytes of its values in all rows, joined."""
     import pyarrow as pa
 
     arrays = {}
@@ -367,8 +366,8 @@ class PlacedLeaf(Struct, frozen=True):
 
 
 def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRows:
-    """Rows of the schema ``plain``. ``batch`` has all columns but those of ``placed``, and is None
-    if there are no others. ``ValueError`` if they contradict each other."""
+    """Rows of the schema ``plain``. ``batch`` has the columns that are not in ``placed``, and is
+    None if all are. ``ValueError`` if they contradict each other."""
     import pyarrow as pa
 
     leaves = tuple(each.leaf for each in placed)

@@ -1,4 +1,4 @@
-"""Writes record batches as columnar shards, whose bytes are passed on in order.
+"""Writes record batches as columnar shards, and passes on their bytes in order.
 
 The caller decides which rows make a row group: the bytes of a shard depend on its row groups, and
 on nothing else. Every group is passed in as one batch without gaps, because pages end where chunks
@@ -81,8 +81,8 @@ def open_writer(
     long: Collection[str] = (),
 ) -> TableWriter:
     """A writer of a shard with the suffix ``suffix``, which passes its bytes to ``write`` in order.
-    ``long``: columns whose texts or binaries are long; in Parquet, they are written uncompressed or
-    compressed, and without dictionaries."""
+    ``long``: columns of long texts or binaries; Parquet has them without dictionaries, compressed
+    or not."""
     if suffix == ".parquet":
         return _ParquetWriter(schema, options, write, long)
     return _ArrowWriter(schema, options, write, is_stream=suffix == ".arrows")
@@ -133,7 +133,7 @@ class GroupLimits(Struct, frozen=True):
 
     def end(self, running: Int64s, row: int, stop: int, rows: int, size_bytes: int) -> int:
         """The end of an open group, which has ``rows`` rows of ``size_bytes``; ``row`` is the next.
-        Returns the row before which the group ends, or ``stop + 1`` if it is still open at
+        Returns the first row after the group, or ``stop + 1`` if the group is still open at
         ``stop``. ``running``: bytes before each row."""
         before = int(running[row]) - size_bytes
         by_bytes = int(np.searchsorted(running, before + self.bytes_max, side="right")) - 1

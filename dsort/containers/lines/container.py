@@ -114,7 +114,8 @@ class Lines(Container):
         )
 
     def _refuse_others(self, members: MemberTable, records: FormedRecords) -> None:
-        """``ConversionError`` for the first record that is not one member that can be a line."""
+        """``ConversionError`` for the first record that cannot be a line, or has several
+        members."""
         counts = np.diff(records.member_offsets)
         rows = records.member_rows
         several = np.flatnonzero(counts != 1)

@@ -198,8 +198,8 @@ class LineScan:
             self._take_keys(array, offset, starts, ends, first + 1 + rows)
 
     def _refuse_marks(self, array: UInt8s, offset: int, starts: Int64s) -> None:
-        """``CorruptShardError`` for a line that begins with a byte order mark: the mark would be
-        lost if that line came first."""
+        """``CorruptShardError`` for a line that begins with a byte order mark, which would be lost
+        in the first line of a shard."""
         head = (self._line_head + array[: len(BOM)].tobytes())[: len(BOM)]
         marked = starts[:1] if starts[0] < offset and head == BOM else starts[:0]
         inner = starts[starts >= offset] - offset

@@ -71,7 +71,7 @@ class _Open(Struct):
 
     @classmethod
     def of(cls, left: int) -> _Open:
-        """The list or map for which ``_skim`` returned ``left``."""
+        """The list or map that is meant by ``left``, which ``_skim`` returned."""
         if left > _LIST_MIN:
             return cls(-1, False)
         return cls(-1, True, OPEN_MAP - left) if left > _MAP_MIN else cls(left, False)
@@ -161,8 +161,8 @@ class ObjectWalk(Struct):
         return 0 if self.wanted in bytes(view[at:end]) else end
 
     def _pass_object(self, view: memoryview, index: int) -> bool:
-        """Pass over an object, if all of it is plain and its header has the number of its fields;
-        return whether it was passed."""
+        """Pass over an object, if all of it is plain and its header tells the number of fields;
+        return whether it did."""
         view = view[: index + _ATTEMPT_BYTES]
         if index >= len(view) - _ROOM_BYTES:
             return False
@@ -223,8 +223,8 @@ class ObjectWalk(Struct):
         return kind in (Kind.TEXT, Kind.BYTES) and argument == len(self.wanted)
 
     def _wanted_field(self, view: memoryview, index: int, value: int) -> Field | None:
-        """The wanted field of the object at ``index``, whose value is at index ``value``; None if
-        the value is not plain."""
+        """The wanted field of the object at ``index``; its value is at index ``value``. None if the
+        value is not plain."""
         kind, header_bytes, argument = self.read_header(view, value)
         if kind > Kind.TEXT:
             return None
@@ -235,9 +235,9 @@ class ObjectWalk(Struct):
         return Field(self.wanted, kind, self.at + body - index, size_bytes, argument, content)
 
     def _pass(self, view: memoryview, index: int) -> int:
-        """Pass over items in the innermost list or map, except the last one, or over fields that
-        are not wanted, or pieces of a string; return how many bytes. Takes a tenth of the time of
-        other items."""
+        """Pass over items of the innermost list or map except the last one, over unwanted fields,
+        or over pieces of a string; return the number of bytes. Takes a tenth of the time of other
+        items."""
         top, here = self._open[-1], self.at
         if top.pieces >= 0:
             self.at += _pieces_end(view, index, top.pieces, self.sizes[0]) - index
@@ -263,10 +263,10 @@ class ObjectWalk(Struct):
         self, view: memoryview, at: int, left: int, *, depth: int
     ) -> tuple[int, int, list[int]]:
         """Pass over ``left`` items from index ``at`` on, inside ``depth`` lists and maps, as long
-        as they are plain. Returns where the next header is, how many items are left of the
-        innermost list or map in which it is, and of all lists and maps around it, after the one
-        that is being read. Counts of lists and maps that end at a break go down from ``OPEN_LIST``
-        or ``OPEN_MAP``."""
+        as they are plain. Returns (index of the next header, items that are left in the innermost
+        list or map around it, items that are left in all lists and maps around that), not counting
+        the item that is being read. Counts of lists and maps that end at a break go down from
+        ``OPEN_LIST`` or ``OPEN_MAP``."""
         sizes, items = self.sizes
         around: list[int] = []
         room, stop = DEPTH_MAX - 1 - depth, len(view) - HEADER_BYTES_MAX
@@ -299,8 +299,8 @@ class ObjectWalk(Struct):
         return at, left, around
 
     def _look(self, view: memoryview, at: int) -> tuple[int, int]:
-        """(How many bytes to pass over, how many items are inside after them) for the item at index
-        ``at``; (0, 0) if it is not plain."""
+        """(bytes to pass over, number of items that follow inside) for the item at index ``at``;
+        (0, 0) if it is not plain."""
         try:
             kind, size, argument = self.read_header(view, at)
         except (IndexError, ValueError):
@@ -321,7 +321,7 @@ class ObjectWalk(Struct):
         return 0, 0
 
     def _pass_fields(self, view: memoryview, index: int) -> int:
-        """How many bytes the next fields that are not wanted have, without the last field."""
+        """The length in bytes of the next unwanted fields, without the last field."""
         top, at, passed = self._open[0], index, 0
         most = top.left // 2 - 1 if top.left > 0 else len(view)
         while passed < most:
@@ -396,8 +396,8 @@ class ObjectWalk(Struct):
         return self._item_ends()
 
     def _item_ends(self) -> bool:
-        """Count an item, which may end all lists and maps around it; return whether the object ends
-        with it."""
+        """Count an item, which may be the last of all lists and maps around it; return whether it
+        ends the object."""
         self._tagged = False
         while self._open:
             top = self._open[-1]
@@ -431,8 +431,8 @@ class ObjectWalk(Struct):
 
 
 def _pieces_end(view: memoryview, at: int, kind: int, sizes: tuple[int, ...]) -> int:
-    """The index after the pieces of ``kind`` that begin at index ``at``, as long as their first
-    byte shows their length."""
+    """The index after the pieces of ``kind`` from index ``at`` on; it stops at a piece whose length
+    is not in its first byte."""
     major, stop = (2 if kind == Kind.BYTES else 3), len(view) - HEADER_BYTES_MAX
     while at < stop and view[at] >> 5 == major and sizes[view[at]]:
         at += sizes[view[at]]

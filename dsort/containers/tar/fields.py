@@ -74,7 +74,7 @@ def _alike(words: UInt64s) -> Bools:
 
 
 class HeaderFields:
-    """The fields of headers ``words``, shape ``(n, 64)``, of which there is at least one."""
+    """The fields of one or more headers ``words``, shape ``(n, 64)``."""
 
     # Nearly all words are the same in all headers of a run: zeros, one owner, one time. Each of
     # these is read once for the run. The other words are columns, each in one piece: a column read
@@ -207,7 +207,7 @@ def _are_digits(times: UInt64s, ends: UInt64s) -> bool:
 @lru_cache(64)
 def _are_plain(numbers: bytes) -> bool:
     """Whether the words of a header that hold numbers, apart from its time, are plain. One header
-    stands for all of a run, and most often for those of all shards."""
+    stands for all headers of a run, and usually for those of all shards."""
     words: UInt64s = np.frombuffer(numbers, np.uint64).reshape(-1, 1)
     return bool(_plain_numbers(words, _ZEROS.reshape(1), _TIME_END.reshape(1))[0])
 
@@ -238,8 +238,8 @@ def _no_digits(fields: UInt64s) -> UInt64s:
 
 
 def _odd_bytes(fields: UInt64s) -> UInt64s:
-    """The top bit of each byte that is not a digit, NUL or blank, and some bit of each digit that
-    comes after a NUL or blank."""
+    """The top bit of each byte that is neither a digit nor NUL nor blank, and some bit of each
+    digit after a NUL or blank."""
     no_digit, no_blank = _no_digits(fields), fields & _NO_BLANK
     odd: UInt64s = no_blank & _LOW_BITS
     odd += _LOW_BITS

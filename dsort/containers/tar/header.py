@@ -57,13 +57,13 @@ def until_nul(field: bytes) -> bytes:
 
 
 def shown(name: bytes) -> str:
-    """A member's name as an error message has it: quoted, and cut if it is long."""
+    """A member's name for an error message: quoted, and cut if it is long."""
     text = name.decode("utf-8", "replace")
     return f"member {text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + '…'!r}"
 
 
 def compression_of(start: bytes) -> str | None:
-    """The format in which a file that begins with ``start`` is compressed, or None."""
+    """The compression of a file that begins with ``start``; None if it has none."""
     found, _ = format_of(start)
     return None if found in ("", "tar", "Parquet") else found
 
@@ -72,8 +72,8 @@ def parse_header(shard: str, at: int, block: bytes) -> Header:
     """The header ``block`` (512 bytes at byte ``at`` of ``shard``).
 
     Forms that real tars use beyond the standards are read as GNU tar and Python's ``tarfile`` read
-    them. Raises ``CorruptShardError`` if the two disagree on where the member ends, if the block is
-    no header, or if it has a wrong checksum or an unreadable size.
+    them. Raises ``CorruptShardError`` if the two would end the member at different places, if the
+    block is no header, or if it has a wrong checksum or an unreadable size.
     """
     if not _checksum_holds(block):
         raise CorruptShardError(shard, at, _what_else(at, block))
@@ -101,14 +101,14 @@ def stray_prefix(block: bytes) -> bytes:
 
 def unsafe_prefix(block: bytes) -> bool:
     """Whether the header has a stray prefix that turns a safe name into a path outside the
-    directory into which it is unpacked."""
+    directory where the tar is unpacked."""
     prefix = stray_prefix(block)
     return prefix[:1] == b"/" or b".." in prefix.split(b"/")
 
 
 def _checksum_holds(block: bytes) -> bool:
-    """Whether the stored sum is that of all bytes, unsigned or (old Sun and BSD tars) signed, with
-    the checksum field itself taken as blanks."""
+    """Whether the stored sum is right: of all bytes, unsigned or (old Sun and BSD tars) signed,
+    with blanks in place of the checksum field."""
     digits = block[_CHECKSUM].lstrip(b"\0 ").partition(b"\0")[0].rstrip(b" ")
     if not digits or digits.strip(_OCTAL_DIGITS):
         return False
@@ -120,7 +120,7 @@ def _checksum_holds(block: bytes) -> bool:
 
 
 def _sum(block: bytes) -> int:
-    """The sum of the bytes of a header, its checksum field taken as blanks."""
+    """The sum of the bytes of a header, with blanks in place of its checksum field."""
     summed = b"%b        %b" % (block[:148], block[156:])
     # Adler-32's low half is 1 + the sum of the bytes mod 65521, which 256 bytes cannot reach.
     return (zlib.adler32(summed[:256]) & 0xFFFF) + (zlib.adler32(summed[256:]) & 0xFFFF) - 2
@@ -339,10 +339,10 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
     """The header blocks ``headers`` of one member, for the name ``new_name``.
 
     ``headers`` are all bytes before the payload: of a row, ``literal +
-    shard[range_start:payload_start]``. The name is written where the member's readers look for it:
-    into the pax records if those have the name; else into the main header if it fits there (100
-    bytes, or with the ustar prefix 255); else into a new pax record for POSIX headers, into a GNU
-    long name for all others. ``ValueError`` if ``new_name`` is empty or holds a NUL byte.
+    shard[range_start:payload_start]``. The name goes where readers of this member look for it: into
+    the pax records if they have a name; else into the main header if it fits (100 bytes, or 255
+    with the ustar prefix); else into a new pax record for POSIX headers, or into a GNU long name
+    for others. ``ValueError`` if ``new_name`` is empty or holds a NUL byte.
     """
     if not new_name or 0 in new_name:
         raise ValueError(f"not a member name: {new_name!r}")
@@ -366,8 +366,8 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
 
 
 def other_name(headers: bytes) -> bytes:
-    """The name that some readers see in the header blocks ``headers``, with a prefix that dsort
-    does not read (``stray_prefix``); b"" if all readers see the same."""
+    """The other name that some readers see in the header blocks ``headers``, because of a prefix
+    that dsort does not read (``stray_prefix``); b"" if all readers see the same name."""
     parts = _Headers(headers)
     prefix = stray_prefix(parts.main)
     if not prefix or parts.long_name or any(keyword in _NAMES for keyword, _ in parts.records):
@@ -452,8 +452,8 @@ def hop(block: bytes, at: int) -> Hop | None:
 
 
 def plain_payload(block: bytes) -> int | None:
-    """The length in bytes of the payload after the header ``block``, if that is the header of a
-    regular file whose size all programs read alike; None for all others."""
+    """The length in bytes of the payload after the header ``block`` of a regular file. None for
+    other kinds, and for sizes that programs read differently."""
     if len(block) < BLOCK_BYTES or block[_MAGIC_FIELD] != b"ustar":
         return None
     if block[_TYPE_AT] != _REGULAR_FILE:

@@ -107,8 +107,8 @@ _NUMBERS = frozenset({b"mtime", b"atime", b"ctime", b"uid", b"gid"})
 
 
 class GlobalRecords:
-    """The global records in force at one point of a shard. They apply to every later member, and
-    members leave the shard one by one: so a member to which a relevant record applies gets a pax
+    """The global records in force at one point of a shard. They apply to every later member, but
+    members leave the shard one by one. So a member to which a relevant record applies gets a pax
     header of its own."""
 
     def __init__(self, shard: str) -> None:
@@ -159,7 +159,8 @@ class GlobalRecords:
         self._alone = None
 
     def fold(self, own: PaxRecords, *, but: frozenset[bytes]) -> PaxRecords:
-        """``own`` with the global records that it does not override, except those named ``but``."""
+        """``own``, with the global records added that it does not override and that are not in
+        ``but``."""
         known = but.union(keyword for keyword, _ in own)
         return [item for item in self._records.items() if item[0] not in known] + own
 
@@ -313,8 +314,8 @@ class _Extensions(Struct):
 
 
 def read_member(window: Window, at: int, block: bytes, governing: GlobalRecords) -> TarMember:
-    """The member whose headers begin at byte ``at`` with ``block``, which is not a zero block,
-    global header or volume label.
+    """The member whose headers begin at byte ``at`` with ``block``, which is no zero block, global
+    header or volume label.
 
     Raises ``CorruptShardError``, and ``WindowEndError`` if the headers reach beyond the window.
     """
@@ -373,7 +374,7 @@ def extension_payload(window: Window, at: int, header: Header, first: int) -> by
 
 
 def _check_headers(shard: str, first: int, end: int) -> None:
-    """Refuse a member whose headers begin at byte ``first`` and reach beyond byte ``end``, if they
+    """Refuse a member if its headers, which begin at byte ``first`` and reach beyond byte ``end``,
     are too long."""
     if end - first > EXTENSION_BYTES_MAX:
         limit = EXTENSION_BYTES_MAX >> 20
@@ -394,8 +395,8 @@ def read_records(
 
 
 def _read_extension(window: Window, first: int, at: int, header: Header, into: _Extensions) -> int:
-    """Read the header at byte ``at``, which belongs to the next member, whose headers begin at byte
-    ``first``; the offset after it is returned.
+    """Read the extension header at byte ``at``; return the offset after it. The headers of its
+    member begin at byte ``first``.
 
     One pax header is allowed: readers disagree on which of two would be used. Of several long names
     the last one is used, as in GNU tar and Go: Toybox's tar leaves the long names of files that it
@@ -525,8 +526,8 @@ def _check_sparse_map(window: Window, at: int, fields: bytes) -> None:
 def _check_sparse_records(
     window: Window, at: int, name: bytes, said: dict[bytes, bytes], *, bodiless: bool
 ) -> None:
-    """Refuse sparse records at which readers stop, or with which readers would interpret the data
-    of a resolved hard link differently from its target's."""
+    """Refuse sparse records at which readers stop, or which would make the data of a resolved hard
+    link different from its target's."""
     if bodiless:
         reason = f"{shown(name)} has a sparse map, but no data of its own"
         raise CorruptShardError(window.shard, at, reason)
@@ -568,8 +569,7 @@ def _fold(
     records: PaxRecords,
 ) -> None:
     """Give ``member`` a pax header with ``records`` that replaces its own; long-name headers are
-    kept. The member is charged with the bytes by which a global header made its headers larger than
-    in the shard."""
+    kept. The member counts the bytes that a global header adds to its headers."""
     low, high = extensions.pax_span or (at, at)
     kept = window.take(at, low - at) + window.take(high, main_at - high)
     blocks = governing.header_for(at, extensions.records, records)

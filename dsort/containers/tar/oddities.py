@@ -12,7 +12,7 @@ from dsort.data.members import ScanNotes
 
 
 class TarNotes(ScanNotes, frozen=True):
-    """The oddities of a tar, besides those that other containers have, too."""
+    """The oddities that only a tar can have."""
 
     missing_end: bool = False  # no whole end-of-archive marker
     unexplained_zeros: int = 0  # after end markers, more than any writer pads with

@@ -51,13 +51,12 @@ class EndWatch:
     """The ends found so far of the archives in one shard of ``size_bytes``.
 
     A torn write or a preallocated download leaves zeros in place of members, and two zero blocks
-    are an end marker. The padding distinguishes them: GNU tar, Python and others fill up a *record*
-    of 10,240 bytes, so that the archive is a whole number of records and less than one of them is
-    padding; Go, Rust and dsort do not pad. Other zeros are noted: as unusual, if ``tar -b``
-    (records of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads the
-    whole again) may have left them, else as unexplained. Zeros within the last record of a padded
-    tar may also replace members, because a shorter tar would have the same zeros: nothing in the
-    bytes shows it."""
+    are an end marker. The padding distinguishes them. GNU tar, Python and others pad an archive to
+    a whole number of *records* of 10,240 bytes, so the padding is less than one record; Go, Rust
+    and dsort do not pad. Other zeros are noted. They are unusual if ``tar -b`` (records of a power
+    of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads the whole again) may have
+    left them, and else unexplained. Zeros within the last record of a padded tar may also replace
+    members, because a shorter tar would have the same zeros: nothing in the bytes shows it."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -81,8 +80,8 @@ class EndWatch:
         self._holds_anything = True
 
     def note_marker(self, at: int, length: int) -> None:
-        """Note that ``length`` zero bytes at ``at`` end the archive; they are an end marker if
-        there are enough of them."""
+        """Note that ``length`` zero bytes at ``at`` end the archive; if they are enough, they are
+        an end marker."""
         self._marker_at = at
         self.missing_end = length < END_BYTES
 
@@ -196,8 +195,8 @@ class RowGatherer:
     def links_resolved(self, shard: str, payload_max: float) -> int:
         """Turn hard links into the files that they mean; return how many there were.
 
-        Raises ``CorruptShardError`` for a link whose data is not in the shard, or with which
-        payloads have more than ``payload_max`` bytes.
+        Raises ``CorruptShardError`` for a link to data outside the shard, and for payloads of more
+        than ``payload_max`` bytes with all links.
         """
         self._join()
         if not self._links:
@@ -316,8 +315,8 @@ class TarScan:
     """The members of one shard found so far: of ustar, GNU, pax and old V7 archives. Plain headers
     are read many at a time (``vector``), the others one by one (``member``).
 
-    A window may end anywhere. Headers that are only partly in it are read from the next window,
-    which then begins where they begin; payload is passed over. Nothing of a window is kept.
+    A window may end anywhere. Headers that are cut off by its end are read from the next window,
+    which then begins with them; payload is passed over. Nothing of a window is kept.
 
     ``shard``: its name in errors. ``size_bytes``: its whole length. If hard links copy payloads,
     all payloads together have ``payload_max`` bytes at most.
@@ -345,9 +344,9 @@ class TarScan:
         """See ``Container.scanner``. Needs 1 KiB, or less at the end of the shard, unless a
         member's headers have turned out to be longer.
 
-        Then it needs the length known so far (a header shows the length of the next), and from the
-        third window on twice the length that the last window held of them: at most a little over
-        32 MiB, the maximum for the headers of a member.
+        Then it needs the length known so far, because a header shows the length of the next one.
+        From the third window on, it needs twice what the last window held of these headers: at most
+        a little over 32 MiB, the limit for the headers of a member.
         """
         needed = 2 * BLOCK_BYTES
         short_at = -1  # where the last window began that was too short
@@ -368,8 +367,8 @@ class TarScan:
         return self._table()
 
     def plain_payload(self, header: bytes) -> int | None:
-        """The length of the payload after ``header``, the block at which an entry begins; None if
-        it depends on more than this block. The scan's windows need not have such a payload."""
+        """The length of the payload after ``header``, the first block of an entry; None if this
+        block alone does not decide it. The scan's windows need not have such a payload."""
         return None if self._governing or self._ended else plain_payload(header)
 
     def found(self, first: int) -> MemberTable:

@@ -36,8 +36,8 @@ _ZERO, _BLANK, _NEWLINE = (np.uint8(ord(byte)) for byte in "0 \n")
 
 
 class LongNames(Struct):
-    """The names in extension headers; columns of shape ``(n,)``. Names that do not fit in a header,
-    or are not ASCII, make such a header for every member.
+    """The names in extension headers; columns of shape ``(n,)``. Where names are too long for a
+    header, or not ASCII, every member has an extension header.
 
     ``start`` counts bytes from block 0. ``length`` is 0 if the header has no name; in rows that are
     not ``plain``, the other two are undefined.
@@ -102,8 +102,8 @@ def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
 
 
 def _matters_not(payload: UInt8s, keyword_at: Int64s, after: Int64s) -> Bools:
-    """Which pax records surely have a keyword, and not one that a scan needs: those begin with
-    ``path``, ``linkpath``, ``size`` or ``GNU.``."""
+    """Which pax records surely have a keyword that a scan does not need: it needs those that begin
+    with ``path``, ``linkpath``, ``size`` or ``GNU.``."""
     texts = np.ndarray(
         (len(payload) - _KEYWORD_BYTES_MAX + 1,), f"V{_KEYWORD_BYTES_MAX}", payload, strides=(1,)
     )
@@ -117,7 +117,8 @@ def _matters_not(payload: UInt8s, keyword_at: Int64s, after: Int64s) -> Bools:
 def with_long_names(
     names: BytesColumn, flat: UInt8s, rows: Int64s, start: Int64s, length: Int64s
 ) -> BytesColumn | None:
-    """``names`` with those of ``rows`` read from ``flat`` (``length`` bytes from ``start`` on).
+    """``names``, where each of ``rows`` gets the name in ``flat`` (``length`` bytes from ``start``
+    on).
 
     At least ``LONG_NAME_BYTES_MAX`` bytes follow each ``start``. None if a name holds a NUL byte.
     """
@@ -160,8 +161,8 @@ _CODES[np.frombuffer(b"K", np.uint8)] = _LONG_TARGET
 class Blocks:
     """``count`` whole 512-byte blocks of a shard, one after the other, without a copy.
 
-    ``scratch`` has room for the headers of one run, shape ``(n, 64)``: a new megabyte for every run
-    would cost more in page faults than in copying.
+    ``scratch`` has room for the headers of one run, shape ``(n, 64)``, because page faults of new
+    memory for each run would cost more than the copy.
     """
 
     __slots__ = ("_rows", "_scratch", "count", "flat", "view", "words")
@@ -200,18 +201,18 @@ class HeaderRun(Struct):
 
 
 def find_by_magic(blocks: Blocks, first: int, stop: int) -> Int64s:
-    """The blocks from ``first`` to before ``stop`` that hold the magic of a header: about 8 ns a
-    block, which is the faster way where members are small. They are *candidates*: a data block may
-    look like a header (a tar inside a tar)."""
+    """The blocks from ``first`` to before ``stop`` that hold the magic of a header. It takes about
+    8 ns a block, and is the faster way where members are small. They are *candidates*: a data block
+    may look like a header (a tar inside a tar)."""
     words = blocks.words[first:stop, _MAGIC_WORD]
     found = np.flatnonzero((words & _MAGIC_MASK) == _MAGIC)
     return found + first
 
 
 def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
-    """The blocks of up to ``count_max`` headers, each at the end of the member before it, according
-    to that member's header: 0.35 µs a header, which is the faster way where members are large. They
-    are *candidates*: nothing is checked, and a hop may land anywhere."""
+    """The blocks of up to ``count_max`` headers: each is where the member before it ends by its own
+    header. It takes 0.35 µs a header, and is the faster way where members are large. They are
+    *candidates*: nothing is checked, and a hop may land anywhere."""
     view, at, last = blocks.view, first * BLOCK_BYTES, (blocks.count - 1) * BLOCK_BYTES
     found: list[int] = []
     try:
@@ -227,9 +228,9 @@ def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
 
 
 def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | None:
-    """The members whose headers are the first of ``found``, as long as they are plain: the longest
-    run in which each is a header whose checksum holds, and ends where the next begins. The caller
-    reads the rest, one member at a time.
+    """The members of the first headers ``found``, up to the first that is not plain: each header of
+    this run has a right checksum, and its member ends where the next one begins. The caller reads
+    the rest, one member at a time.
 
     ``blocks_max``: the end of the shard, counted as in ``found``. None if there is no member.
     """
@@ -275,8 +276,7 @@ def _of_each(values: NDArray[_Value], count: int) -> NDArray[_Value]:
 def _grouped(
     blocks: Blocks, raw: UInt8s, code: UInt8s, found: Int64s, size_bytes: Int64s, after: Int64s
 ) -> HeaderRun | None:
-    """The members if not every header is that of a file: extensions belong to the member after
-    them."""
+    """The members where some headers are extensions, which belong to the member after them."""
     mains = np.flatnonzero(code < _PAX)
     if len(mains) == 0:
         return None
@@ -300,8 +300,8 @@ def _grouped(
 
 
 def _extend(blocks: Blocks, run: HeaderRun, rows: Int64s, code: UInt8s, size_bytes: Int64s) -> None:
-    """Apply the one extension header that each of ``rows`` has; rows whose extension is not plain
-    become special."""
+    """Apply the extension headers of ``rows``, one for each; a row with an extension that is not
+    plain becomes special."""
     plain = np.zeros(len(rows), np.bool_)
     start, length = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     for sort, read in ((_PAX, pax_names), (_LONG_NAME, gnu_names)):

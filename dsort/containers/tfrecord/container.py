@@ -100,8 +100,8 @@ class FrameScan:
         )
 
     def _whole_frames(self, view: memoryview, base: int) -> int:
-        """Read all frames that end in ``view``, which begins at byte ``base`` of the shard; return
-        where in it the next one begins."""
+        """Read all frames that end in ``view``; return where in it the next frame begins. ``view``
+        begins at byte ``base`` of the shard."""
         unpack, at, end = _LENGTH.unpack_from, 0, len(view) - FRAME_BYTES
         starts: list[int] = []
         add = starts.append

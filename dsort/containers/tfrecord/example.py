@@ -45,8 +45,8 @@ class Feature(Struct):
     numbers: list[float] = field(default_factory=list)
 
     def number_text(self) -> bytes:
-        """Its one number as decimal text: a float becomes the shortest text that is read as the
-        same 32-bit float."""
+        """Its one number as decimal text; of a float, the shortest that stands for exactly this
+        32-bit float."""
         return _text(self.numbers[0]).encode()
 
     def json_text(self) -> bytes:
@@ -66,9 +66,9 @@ class ExampleBytes:
     """Records of one shard, read through a small window that moves with them, so that large values
     cost nothing.
 
-    An Example is ``{1: Features}``, Features a map ``{1: {1: name, 2: Feature}}``, a Feature one of
-    ``{1: BytesList}``, ``{2: FloatList}``, ``{3: Int64List}``, and each list ``{1: values}``,
-    numbers packed or not. A SequenceExample has a field 2 besides."""
+    By field numbers, an Example is ``{1: Features}``; Features are a map ``{1: {1: name, 2:
+    Feature}}``; a Feature is ``{1: BytesList}``, ``{2: FloatList}`` or ``{3: Int64List}``; and each
+    list is ``{1: values}``, numbers packed or not. A SequenceExample has a field 2 besides."""
 
     def __init__(self, read: Callable[[int, int], bytes | memoryview]) -> None:
         """``read``: returns bytes of the shard, by offset and count."""

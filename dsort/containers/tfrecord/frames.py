@@ -77,8 +77,8 @@ def _tables() -> NDArray[np.uint32]:
 def row_checksums(rows: NDArray[np.uint8]) -> UInt32s:
     """The CRC-32C of each row of a table, shape ``(n,)``. Rows have at most ``ROW_BYTES_MAX`` bytes
     and most columns are the same in all of them. It is the first row's checksum, changed for each
-    byte that differs: 2 ns for each column that is not the same, where a call for a row takes 250
-    ns."""
+    byte that differs. This takes 2 ns for each column with different bytes; a call for a row would
+    take 250 ns."""
     count, width = rows.shape
     found = np.full(count, crc32c(rows[0].tobytes()) if count else 0, np.uint32)
     if count > 1:
@@ -104,9 +104,8 @@ _BYTES = 2
 
 
 def bytes_features(name: bytes, sizes: Int64s) -> BytesColumn:
-    """The bytes before the values of features ``name``, which have ``sizes`` bytes each: the
-    entries of the features in the map of an Example, up to the value, with which each entry
-    ends."""
+    """The bytes before the values of features ``name``: their entries in the map of an Example,
+    without the values, with which entries end. ``sizes`` are the lengths of the values."""
     value = varints(sizes)
     in_feature = 1 + value.lengths + sizes
     of_list = varints(in_feature)
@@ -192,8 +191,8 @@ def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloa
 def _features(
     members: MemberTable, records: FormedRecords, payloads: Payloads
 ) -> tuple[BytesColumn, Bools]:
-    """(the bytes before the value of each member in its record, whether these include the value: a
-    label that becomes an int64), for the members in the order of the records."""
+    """For each member, in the order of the records: (the bytes before its value, whether these
+    include the value, as for a label that becomes an int64)."""
     rows, names = records.member_rows, members.names
     key_bytes, sizes = records.key_bytes[rows], members.payload_bytes[rows]
     suffixes = names.offsets[:-1][rows] + key_bytes, names.lengths[rows] - key_bytes
@@ -216,8 +215,8 @@ def _features(
 
 
 def _labels(rows: Int64s, sizes: Int64s, payloads: Payloads) -> tuple[BytesColumn, Bools]:
-    """The result of :func:`_features` for the members ``cls``, whose table rows are ``rows``: those
-    that are an integer as Python writes it become numbers."""
+    """The result of :func:`_features` for the members ``cls``, in the table rows ``rows``. An
+    integer in the form of Python becomes a number."""
     heads = bytes_features(_CLS, sizes).tolist()
     is_number = np.zeros(len(rows), np.bool_)
     short = np.flatnonzero((sizes > 0) & (sizes <= _INTEGER_BYTES_MAX))
@@ -232,10 +231,12 @@ def _labels(rows: Int64s, sizes: Int64s, payloads: Payloads) -> tuple[BytesColum
 def _checksums(
     literals: BytesColumn, first: Int64s, payloads: Payloads, rows: Int64s, in_shard: Bools
 ) -> UInt32s:
-    """For each member, the checksum of its record up to its end, without the heads of frames, with
-    which the ``literals`` at ``first`` begin. ``in_shard``: whether its payload is not a literal.
+    """For each member, the checksum of its record up to the end of this member. The heads of
+    frames, with which the ``literals`` at ``first`` begin, do not count. ``in_shard``: whether its
+    payload is not a literal.
 
-    They are computed for the first members of all records, then for the second ones, and so on."""
+    They are computed first for the first member of every record, then for every second one, and so
+    on."""
     begins = literals.offsets[:-1].copy()
     begins[first] += HEAD_BYTES
     stops, blob = literals.offsets[1:], literals.blob.tobytes()
@@ -264,7 +265,7 @@ def stored_checksums(checksums: UInt32s) -> UInt8s:
 
 
 def _check_lengths(lengths: Int64s, records: FormedRecords) -> None:
-    """``ConversionError`` for a record whose length no Example can have."""
+    """``ConversionError`` for a record that is too long for an Example."""
     long = np.flatnonzero(lengths > EXAMPLE_BYTES_MAX)
     if len(long):
         record = int(long[0])

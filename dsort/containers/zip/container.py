@@ -128,8 +128,8 @@ class LocalScan:
 
     def _read_headers(self, view: memoryview, offset: int, row: int) -> tuple[int, int, Int64s]:
         """Read the entries from ``row`` on whose headers begin in ``view``, which begins at byte
-        ``offset``. Returns (the row after them, how many bytes its header has at least, the entries
-        whose descriptor does not end in the window: only the last one may be such an entry)."""
+        ``offset``. Returns (the row after them, the least length of its header, the entries whose
+        descriptor the window cuts off, which only the last entry can be)."""
         window: UInt8s = np.frombuffer(view, np.uint8)
         end = offset + len(window)
         some = slice(row, int(np.searchsorted(self._start, end - LOCAL.size, side="right")))
@@ -163,7 +163,8 @@ class LocalScan:
             self.directory.fail(int(self.order[some][int(np.argmax(wrong))]), text)
 
     def _compare(self, some: slice, heads: Records, window: UInt8s, offset: int) -> None:
-        """Refuse local headers that contradict the directory; note those with less information."""
+        """Refuse local headers that contradict the directory; note headers that say less than
+        it."""
         directory, rows = self.directory, self.order[some]
         entries = records_of(directory.heads, rows)
         text = "has another {} in its local header than in the central directory"

@@ -76,7 +76,7 @@ def read_end(shard: str, size_bytes: int) -> Generator[Need, memoryview, ZipEnd]
 
 
 def _end(shard: str, tail: bytes, base: int) -> ZipEnd:
-    """The end of the shard whose last bytes are ``tail``, which begins at byte ``base``."""
+    """The end of a shard; ``tail`` are its last bytes, from byte ``base`` on."""
     at, comment_bytes, trailing = _find_record(shard, tail, base)
     fields = END.unpack_from(tail, at)
     _, disk, directory_disk, on_disk, count, size, offset, _ = fields
@@ -130,8 +130,7 @@ def _find_record(shard: str, tail: bytes, base: int) -> tuple[int, int, int]:
 def _read_large_end(
     shard: str, tail: bytes, at: int, base: int
 ) -> tuple[int, int, int, int, int, int] | None:
-    """The numbers in the zip64 end record that belongs to the end record at ``at``; None if there
-    is none."""
+    """The numbers in the zip64 end record of the end record at ``at``; None if it has none."""
     place = at - LOCATOR.size
     if place < 0 or tail[place : place + 4] != LOCATOR_MAGIC:
         return None
@@ -173,7 +172,7 @@ class Directory(Struct, frozen=True, eq=False):
         raise CorruptShardError(self.shard, offset, f"the entry {name} {text}")
 
     def fail_where(self, wrong: np.ndarray[tuple[int], np.dtype[np.bool_]], text: str) -> None:
-        """``CorruptShardError`` about the first row that is ``wrong``, if there is one."""
+        """``CorruptShardError`` about the first ``wrong`` row, if any row is wrong."""
         if wrong.any():
             self.fail(int(np.argmax(wrong)), text)
 
@@ -187,7 +186,7 @@ class Directory(Struct, frozen=True, eq=False):
         return self.entry(row)[start : start + int(self.heads["extra_bytes"][row])]
 
     def texts(self) -> tuple[BytesColumn, tuple[int, ...]]:
-        """(the names as UTF-8, the rows whose names are neither flagged as UTF-8 nor ASCII)."""
+        """(names as UTF-8, rows with names that are neither ASCII nor flagged as UTF-8)."""
         wide = self.names.rows_with(self.names.blob >= 0x80)
         rows = np.flatnonzero(wide & (self.heads["flags"] & UTF8 == 0))
         if len(rows) == 0:
@@ -258,8 +257,8 @@ def read_directory(shard: str, end: ZipEnd) -> Generator[Need, memoryview, Direc
 
 
 def _whole_entries(window: memoryview) -> tuple[Records, UInt8s, int]:
-    """(the heads of the whole entries at the start of ``window``, the bytes of these entries, how
-    many bytes the first entry needs if there are none: -1 if it is not an entry)."""
+    """(heads, bytes, needed) for the whole entries at the start of ``window``. ``needed`` is the
+    length of the first entry if not even that one is whole; -1 if it is no entry."""
     piece: UInt8s = np.frombuffer(window, np.uint8)
     starts, needed = _entry_starts(piece)
     heads = records_at(piece, starts, ENTRY_DTYPE)
@@ -304,8 +303,8 @@ _VARIABLE = ("name_bytes", "extra_bytes", "comment_bytes")
 
 
 def _entry_starts(piece: UInt8s) -> tuple[Int64s, int]:
-    """(where the consecutive whole entries from the first byte on begin, how many bytes the first
-    entry needs if there are none: -1 if it is not an entry)."""
+    """(starts of the consecutive whole entries from the first byte on, needed). ``needed`` is the
+    length of the first entry if not even that one is whole; -1 if it is no entry."""
     nothing = np.zeros(0, np.int64)
     if len(piece) < ENTRY.size:
         return nothing, ENTRY.size
@@ -350,7 +349,7 @@ def _large_fields(heads: Records, blob: UInt8s, bounds: Int64s) -> Int64s:
 
 
 def _read_large(directory: Directory) -> None:
-    """Replace the numbers that do not fit in 32 bits with those of zip64 fields."""
+    """Replace numbers that do not fit in 32 bits with the numbers in zip64 fields."""
     blob, heads = directory.blob, directory.heads
     columns = {"size": directory.size, "stored": directory.stored, "offset": directory.start}
     saturated = {name: column == LARGE for name, column in columns.items()}

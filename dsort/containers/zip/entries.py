@@ -248,8 +248,8 @@ def entries_for(headers: BytesColumn, entries: BytesColumn) -> BytesColumn:
 
 
 def _may_say_a_name(rows: BytesColumn, kind: np.dtype[np.void]) -> Bools:
-    """Which headers or entries may have an extra field with another name: those with the bytes of
-    the id of such a field."""
+    """Which headers or entries may have another name in an extra field: the id of such a field
+    occurs in their bytes."""
     heads = records_at(rows.blob, rows.offsets[:-1], kind)
     found = np.zeros(len(rows), np.bool_)
     for row in np.flatnonzero(heads["extra_bytes"]).tolist():
@@ -275,7 +275,8 @@ def _local_without_other_name(row: int, headers: bytes) -> bytes:
 
 
 def _for_other_name(entry: bytes, headers: bytes) -> bytes:
-    """``entry`` without what is only right beside its name, if ``headers`` have another."""
+    """``entry``, without fields that are only right for its old name if ``headers`` have another
+    one."""
     local = LOCAL.unpack_from(headers)
     fields, name, extra, comment = _parts(entry)
     if headers[LOCAL.size : LOCAL.size + local[9]] != name:
@@ -317,11 +318,11 @@ def _inflate_all(data: bytes) -> bytes:
 def inflated(
     pieces: Iterable[memoryview | bytes], size_bytes: int, checksum: int
 ) -> Iterator[bytes]:
-    """The payload of a deflated entry of ``size_bytes``, which has the CRC-32 ``checksum``, in
-    pieces as it is inflated.
+    """The inflated payload of an entry, in pieces; it has ``size_bytes`` and the CRC-32
+    ``checksum``.
 
-    ``ValueError`` with the reason if it is invalid, before more than ``size_bytes`` have been
-    returned."""
+    ``ValueError`` with the reason if it is invalid; no more than ``size_bytes`` are returned before
+    that."""
     decoder = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
     found, at, is_full = 0, 0, False
     for data in small_pieces(pieces):

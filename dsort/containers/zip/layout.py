@@ -120,8 +120,8 @@ def without_extras(extra: bytes, *ids: int) -> bytes:
 
 
 def name_text(raw: bytes, flags: int, extra: bytes) -> bytes:
-    """The name of an entry as UTF-8: ``raw`` if it is flagged as UTF-8 or is ASCII; the name in an
-    extra that was made for this very name; else ``raw`` as code page 437."""
+    """The name of an entry as UTF-8: ``raw`` if that is ASCII or flagged as UTF-8; else the name in
+    an extra field that was made for exactly this name; else ``raw`` read as code page 437."""
     if flags & UTF8 or raw.isascii():
         return raw
     for _, kind, data in extra_fields(extra):

@@ -1,4 +1,4 @@
-"""Reads the keys of the records that a result has before a job adds records to it."""
+"""Reads the keys of a result's records before a job adds records to the result."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def headers_of(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
 def with_new_headers(
     container: Container, members: MemberTable, headers: Mapping[int, bytes]
 ) -> MemberTable:
-    """``members``, which have their new names already, with ``headers`` (by row) in place of the
-    old ones, and with matching entries."""
+    """``members``, which already have their new names, with the new ``headers`` (by row) and
+    matching entries."""
     literals = {**members.literals, **headers}
     rows = np.fromiter(headers, np.int64, len(headers))
     range_start, range_length = members.range_start.copy(), members.range_length.copy()
@@ -80,12 +80,12 @@ def with_names_written(
     *,
     in_place: bool,
 ) -> tuple[MemberTable, FormedRecords]:
-    """Return (``named``, which is ``members`` with other names, with headers that have these names;
-    ``records`` as they are stored then).
+    """Return (``named`` with headers that have its names; ``records`` as they are stored then).
+    ``named`` is ``members`` with other names.
 
     A name that fits in the existing header is written over the old one. The record stays a piece of
-    the shard, with the same length. ``in_place``: these names are written at once, in the bytes of
-    ``shard``, which has no other reader; else they are written when records are copied
+    the shard, with the same length. ``in_place``: such names are written at once into the bytes of
+    ``shard``, which has no other reader. Without it, they are written when records are copied
     (``FormedRecords.new_names``). All other members get new headers, as literals.
     """
     if named is members or shard.container is BARE:
@@ -233,8 +233,9 @@ def _new_names(
 
 
 class UnsafeNames(Struct, frozen=True):
-    """The unsafe members of one shard: ``rows`` with unsafe names, ``targets`` (row → target) of
-    unsafe symbolic links, ``others`` (row → name) with unsafe names that only some readers see."""
+    """The unsafe members of one shard: ``rows`` have unsafe names; ``targets`` (row → target) are
+    those of unsafe symbolic links; ``others`` (row → name) are unsafe names that only some readers
+    see."""
 
     rows: list[int]
     targets: dict[int, bytes]
@@ -271,8 +272,8 @@ def settle_unsafe_names(
 
 
 def _find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
-    """The unsafe members. There are none if the shard does not contain their names: then names only
-    repeat the keys of records that the container separates."""
+    """The unsafe members. A shard without names has no unsafe members: their names only repeat the
+    keys of records."""
     if members.own.record_of is not None and shard.container is not BARE:
         return UnsafeNames([], {})
     names = shard.container.names

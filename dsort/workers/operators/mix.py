@@ -69,9 +69,9 @@ def _copied(
     records: FormedRecords,
     counts: Int64s,
 ) -> tuple[MemberTable, MemberTable, FormedRecords]:
-    """Return (``members``; ``named``, which is ``members`` with new names; the records), with each
-    record ``counts`` times. Where the container has names for records, copies are named ``key~1``;
-    then both tables have separate rows for them."""
+    """Repeat each record ``counts`` times: return (``members``, ``named``, the records). ``named``
+    is ``members`` with new names. Where the container has names for records, copies are named
+    ``key~1``; then both tables have separate rows for them."""
     if (counts == 1).all():
         return members, named, records
     table = RecordTable(shard.name, named, records, shard.content)

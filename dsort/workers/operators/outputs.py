@@ -1,8 +1,8 @@
 """Finds the output of each record: by the spec's outputs, or by places that are given.
 
 Outputs may have exact numbers of records. Then each record draws a lot (a random number) in its
-class, in the stage ``drawn``; a survey (``exact_outputs``) finds the borders: the first lot of each
-output in each class. After that, lots decide.
+class, in the stage ``drawn``. A survey (``exact_outputs``) finds the *borders*: the first lot of
+each output in each class. After that, lots decide.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class SettleExactOutputs(Operator):
 
 
 def columns_to_place(pipeline: Pipeline) -> tuple[Sequence[str], Sequence[str]]:
-    """For rows of tables that stay rows: (the column whose values are the classes, the columns that
-    expressions of outputs read), as extensions."""
+    """For rows of tables that stay rows, as extensions: (the column that has the classes, the
+    columns that expressions of outputs read)."""
     division = pipeline.division if pipeline.moves_rows else Division()
     by = division.classes
     column = [f".{by.extension}"] if isinstance(by, MemberClass) else []
@@ -78,8 +78,8 @@ def columns_to_place(pipeline: Pipeline) -> tuple[Sequence[str], Sequence[str]]:
 
 
 class PlaceRecords(Operator):
-    """Sets the outputs of records, as far as the records alone decide it: ``GROUP``; or ``CLASS``
-    and ``LOT`` where outputs have exact numbers."""
+    """Sets ``GROUP``, the output of each record. Where outputs have exact numbers, it sets
+    ``CLASS`` and ``LOT``, because a record alone does not decide its output."""
 
     in_rows = True
 
