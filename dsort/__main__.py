@@ -16,8 +16,8 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the command line of this process, and end it. Returns the exit code where others have
-    something to do in this process: a thread of theirs runs, or a profiler."""
+    """Run the command line of this process, and end it. Returns the exit code only if foreign code
+    still has work in this process: a thread, or a profiler."""
     try:
         # Loaded modules are no garbage: to search them each 700 objects is 5 % of a small job.
         gc.set_threshold(200_000)

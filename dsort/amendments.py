@@ -58,7 +58,7 @@ class FoundKeys(Struct, frozen=True):
 
 
 class Removal(Struct, frozen=True):
-    """What a removal did. ``job``: None where no record had such a key, and nothing was done."""
+    """What a removal did. ``job``: None if no record had such a key, so that no job ran."""
 
     found: FoundKeys
     job: JobReport | None
@@ -80,11 +80,12 @@ def append_fields(
     output_format: str | None = None,
     duplicate_keys: str | None = None,
 ) -> dict[str, Any]:
-    """The fields of the spec that adds the shards of the bucket ``source`` to the result in the
-    bucket ``place``, as the result was made. ``source``: if the result joined several inputs, a
-    bucket for each, by name. ``template``: the names of the shards to add; None: all shards.
-    ``output_format``: the names of the new shards; None: they continue the numbers of the result.
-    ``duplicate_keys``: None: as in the spec of the result. ``SpecError``: names cannot continue."""
+    """The fields of a spec that adds the shards of the bucket ``source`` to the result in the
+    bucket ``place``, in the way that the result was made. ``source``: if the result joined several
+    inputs, a bucket for each, by name. ``template``: the names of the shards to add; None: all
+    shards. ``output_format``: the names of the new shards; None: they continue the numbers of the
+    result. ``duplicate_keys``: None: as in the spec of the result. ``SpecError``: names cannot
+    continue."""
     spec = base.spec
     kept = {name: value for name, value in spec.canonical().items() if name not in _OF_THE_JOB}
     fields: dict[str, Any] = {
@@ -119,7 +120,7 @@ def append_fields(
 
 
 def _sources(base: Manifest, source: object, template: str | None) -> dict[str, Any]:
-    """The fields that say what the new shards are."""
+    """The fields about the new shards."""
     if base.spec.join is None:
         if isinstance(source, Mapping):
             raise SpecError(f"job {base.job_id} joined nothing: its new shards are in one bucket")
@@ -142,7 +143,8 @@ def _sources(base: Manifest, source: object, template: str | None) -> dict[str, 
 
 
 def _continued_map(base: Manifest) -> dict[str, Any]:
-    """The fields of a key map that gives records the same templates, whose names go on."""
+    """The fields of a key map that gives each record the same template; the names of each template
+    continue."""
     spec = base.spec
     if spec.ekm is None:  # a file that a bucket names is never copied into the bucket
         raise SpecError(
@@ -159,7 +161,7 @@ def _continued_map(base: Manifest) -> dict[str, Any]:
 
 
 def _continued(base: Manifest, text: str, place: str = "") -> str:
-    """The template whose first name is the one behind the last shard of ``text``. ``place``: see
+    """The template of names that continue after the last shard of ``text``. ``place``: see
     ``storage.routed``."""
     template = parse_template(text)
     counter = template.counter
@@ -216,8 +218,8 @@ def find_keys(
     names: Sequence[str] = (),
     stop: StopFlag,
 ) -> FoundKeys:
-    """Which of the shards ``names`` (all, if there are none) of a result have ``keys``: each is
-    read. ``InputError`` where records have no keys."""
+    """Which of the shards ``names`` of a result have ``keys``; without ``names``, all its shards.
+    Each of them is read. ``InputError`` where records have no keys."""
     _refuse_apart(base)
     if written_container(base.spec, base.spec.output_extension).numbers_records:
         raise InputError(
@@ -243,7 +245,8 @@ def find_keys(
 
 
 def _refuse_apart(base: Manifest) -> None:
-    """``InputError`` for views, and results whose outputs have buckets or codecs of their own."""
+    """``InputError`` for a view, and for a result whose outputs have their own buckets or
+    codecs."""
     if base.spec.output == "view":
         raise InputError(
             f"the result of job {base.job_id} is a view, whose records are in its inputs",
@@ -263,8 +266,8 @@ def _refuse_apart(base: Manifest) -> None:
 def remove_fields(
     base: Manifest, place: object, shards: Sequence[str], keys: Path
 ) -> dict[str, Any]:
-    """The fields of the spec that writes ``shards`` of a result, which is in the bucket ``place``,
-    again without the records whose keys are in the file ``keys``."""
+    """The fields of a spec that writes ``shards`` of the result in the bucket ``place`` again,
+    without the records with keys in the file ``keys``."""
     own = base.spec.canonical()
     as_before = (
         "output_extension",

@@ -197,9 +197,9 @@ def resume(
     """Continue a job that died or was stopped, from its files in the output bucket.
 
     ``options``: how to run the rest; the spec stays that of the job. ``JobConflictError`` if the
-    job is running, has left no files, or has left files of another spec than ``expected`` (a
-    stranger with write access to the bucket can write those); ``ChangedInputError`` if its inputs
-    have changed.
+    job is running, has left no files, or has left files with another spec than ``expected``, which
+    a stranger with write access to the bucket could do. ``ChangedInputError`` if its inputs have
+    changed.
     """
     options = options or default_options()
     held = _opened(bucket, options, stop)
@@ -320,8 +320,8 @@ def materialize(
     on_event: Listener | None = None,
     stop: StopFlag | None = None,
 ) -> JobReport:
-    """Write the shards for which a view stands, byte for byte as its job would have written them,
-    into the bucket ``destination``.
+    """Write the shards of a view into the bucket ``destination``, byte for byte as the same job
+    without a view would have written them.
 
     ``result``: the view, in any form that :func:`verify` takes, in the bucket ``place`` (None: the
     bucket of the manifest). Raises ``DsortError``; ``destination`` is as before then.
@@ -351,8 +351,9 @@ def resume_on_shard(
 ) -> int:
     """Run ``on_shard`` of a finished job for the output shards for which it did not run; returns
     the number of these shards. ``expected``: the spec that the manifest must have; None: any.
-    ``ForbiddenError`` unless ``options`` allow programs that a bucket names; ``ShardCommandError``
-    if the program fails; ``JobConflictError`` while the job itself runs it."""
+    ``ForbiddenError`` unless ``options`` allow programs that are named by a bucket;
+    ``ShardCommandError`` if the program fails; ``JobConflictError`` while the job runs the program
+    itself."""
     from dsort.job.amend import is_removal
     from dsort.job.programs import run_on_shards, shards_left
 
@@ -422,7 +423,7 @@ def _refuse_another_place(job_id: str, held: Bucket, named: Bucket) -> None:
 
 
 def _state_now(job: Job, held: Bucket) -> JournalState:
-    """The state of a job whose lease is ours: it may have changed before we took the lease."""
+    """The state of a job after this process took its lease, because it may have changed before."""
     with contextlib.ExitStack() as stack:
         stack.callback(job.attempt.lease.release)
         if not held.stat_many([manifest_name(job.job_id)]):
@@ -465,11 +466,11 @@ def verify(
 
     ``result``: the report that :func:`run` returned, the path or URI of a manifest or of a job's
     directory, a bucket (its newest result), a job id, or the bytes of a manifest. ``output_uri``:
-    the bucket of the result, if it is neither that of the manifest nor that of the spec.
-    ``max_expansion``: a decoded shard may have so many times the length of the shard; None: the
-    limit of the job for inputs, that of the manifest for outputs. ``run_code``: steps run the code
-    that the manifest names once more, and their records are compared. ``sample``: the part of the
-    output shards to read, and no input; ``seed`` draws them ("": the job's id). The report lists
+    the bucket of the result, if neither the place of the manifest nor the spec shows it.
+    ``max_expansion``: how many times its length a shard may decode to; None: inputs have the limit
+    of the job, outputs the limit in the manifest. ``run_code``: steps run the code that the
+    manifest names once more, and their records are compared. ``sample``: only this part of the
+    output shards is read, and no input; ``seed`` draws them ("": the job's id). The report lists
     differences. Raises ``DsortError`` if the result cannot be read.
     """
     from dsort.verification.verify import verify_result  # as much again as a job loads

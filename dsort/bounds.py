@@ -30,5 +30,5 @@ def processor_max_s(read_bytes: int, produced_bytes: int) -> float:
 
 
 def produced_max_bytes(read_bytes: int, max_expansion: float) -> float:
-    """The number of bytes to which a shard of ``read_bytes`` may expand when it is decoded."""
+    """How many bytes a shard of ``read_bytes`` may have after it is decoded."""
     return PRODUCED_BYTES + max_expansion * read_bytes

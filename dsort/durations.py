@@ -61,8 +61,8 @@ def format_duration(elapsed_s: float) -> str:
 
 
 def parse_moment(text: str, zone: tzinfo | None = None) -> datetime:
-    """The moment that ISO 8601 writes: ``2026-11-20T02:00:00Z``, or without an offset in ``zone``
-    (None: that of the machine). ``ValueError`` if the text is none."""
+    """The moment that an ISO 8601 text names: ``2026-11-20T02:00:00Z``. A text without an offset is
+    in ``zone`` (None: the zone of the machine). ``ValueError`` if the text is none."""
     try:
         found = datetime.fromisoformat(text)
         return found if found.tzinfo else found.replace(tzinfo=zone).astimezone(zone)
@@ -71,7 +71,7 @@ def parse_moment(text: str, zone: tzinfo | None = None) -> datetime:
 
 
 def format_moment(at: datetime, zone: tzinfo | None = None) -> str:
-    """A moment for people, in ``zone`` (None: that of the machine): ``2026-11-20 02:00:00 CET``,
-    without seconds where they are 0."""
+    """A moment for people, in ``zone`` (None: the zone of the machine): ``2026-11-20 02:00:05
+    CET``; seconds are left out if they are 0."""
     there = at.astimezone(zone)
     return there.strftime("%Y-%m-%d %H:%M:%S %Z" if there.second else "%Y-%m-%d %H:%M %Z")

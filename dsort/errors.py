@@ -91,7 +91,7 @@ def _rebuild(
 
 
 class SpecProblem(Struct, frozen=True):
-    """One thing wrong with a spec: where (a dotted field path), what, and what would help."""
+    """One error in a spec: its place (a dotted field path), a message, and a hint."""
 
     path: str
     message: str
@@ -122,7 +122,7 @@ class SpecError(DsortError):
 
 
 class InputError(DsortError):
-    """The input data does not allow the job to go on."""
+    """The job cannot continue with this input data."""
 
     exit_code = 3
     http_status = 422
@@ -146,8 +146,8 @@ class CorruptShardError(InputError):
 
 
 class UnsupportedShardError(InputError):
-    """A shard uses what dsort cannot read: ``reason``. Its bytes may be good, so the shard is never
-    left out as a corrupt one is."""
+    """A shard uses what dsort cannot read: ``reason``. Its bytes may be good, so such a shard is
+    never left out like a corrupt one."""
 
     def __init__(self, shard: str, reason: str, *, hint: str = "") -> None:
         self.shard = shard
@@ -163,11 +163,11 @@ class ConversionError(InputError):
 
 
 class SchemaError(InputError):
-    """Shards whose records have different columns, which no shard of the output can hold."""
+    """Records of different shards have different columns, which cannot be in one output shard."""
 
 
 class ChangedInputError(InputError):
-    """An input shard is no longer what it was when the job resolved it."""
+    """An input shard has changed since the job resolved it."""
 
 
 class DuplicateError(InputError):
@@ -203,7 +203,7 @@ class StrayMemberError(InputError):
 
 
 class TransformError(InputError):
-    """A step of a transform cannot be done, or not on this record."""
+    """A step cannot be done, at all or on one record."""
 
 
 class UnsafeNameError(InputError):
@@ -222,7 +222,7 @@ class StorageError(DsortError):
 
 
 def damaged(what: str, reason: str) -> StorageError:
-    """The error about a file of a job whose content dsort cannot have written."""
+    """The error about a file of a job with content that dsort does not write."""
     hint = "the job cannot be resumed; start it again"
     return StorageError(f"{what} is damaged: {reason}", hint=hint)
 
@@ -326,7 +326,7 @@ class ForbiddenError(ServiceError):
 
 
 class CodeRefusedError(ForbiddenError):
-    """A job would run code that the user has not allowed, here and at no service."""
+    """A job on this machine, and not at a service, would run code that the user has not allowed."""
 
     exit_code = 2
 

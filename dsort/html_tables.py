@@ -31,7 +31,7 @@ def _text(value: object) -> str:
 
 
 def fields_html(title: str, fields: Iterable[tuple[str, object]]) -> str:
-    """A table of names and values, without those that are empty."""
+    """A table of names and values; empty values are left out."""
     rows = "".join(
         f'<tr><th style="{_STYLE};opacity:.7">{_text(name)}</th>'
         f'<td style="{_STYLE}">{_text(value)}</td></tr>'
@@ -56,7 +56,8 @@ def members_html(
     title: str, members: Iterable[tuple[str, int]], read: Callable[[str, int], bytes]
 ) -> str:
     """The members of a record: ``(name, bytes)`` of each. ``read(name, bytes_max)``: how they
-    begin. Small images are shown, texts begin, all else is a few bytes in hexadecimal digits."""
+    begin. It shows small images, the beginning of texts, and a few bytes of all else in
+    hexadecimal."""
     rows = []
     for name, size_bytes in islice(members, ROWS_MAX):
         begins = read(name, min(size_bytes, _IMAGE_BYTES_MAX))

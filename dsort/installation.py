@@ -1,6 +1,6 @@
-"""The distribution that this code is from, and its extras: ``dsort-shards``, whose import name is
-``dsort``, or ``dsort-client``, which has a part of the same modules under the name
-``dsort_client`` and speaks with a service.
+"""The distribution of this code, and its extras. It is ``dsort-shards`` with the import name
+``dsort``, or ``dsort-client``, which has some of the same modules as ``dsort_client`` and uses a
+service.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def need_extra(extra: str) -> None:
 
 @contextmanager
 def needing(extra: str, what: str) -> Iterator[None]:
-    """Imports that ``what`` takes and ``extra`` brings: ``SpecError`` that names the extra if its
-    packages are missing."""
+    """For a body that imports packages of ``extra``, which ``what`` needs: if they are missing,
+    ``SpecError`` names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -50,7 +50,7 @@ def logger_of(room: str) -> logging.Logger:
 
 
 def level_in_force() -> int:
-    """From which level on lines are wanted in this process; its workers do as well."""
+    """The lowest level of lines in this process and in its workers."""
     return logging.getLogger(TOP).getEffectiveLevel()
 
 
@@ -78,8 +78,8 @@ _running: list[_Origin] = []
 
 @contextmanager
 def about(job_id: str) -> Iterator[None]:
-    """Lines of the body are about that job; so are those of other threads, as long as it is the one
-    job of the process."""
+    """Lines of the body are about that job; lines of other threads, too, while it is the only job
+    of the process."""
     origin: _Origin = {"job": job_id}
     token = _here.set(origin)
     _running.append(origin)
@@ -97,8 +97,8 @@ def about_attempt(attempt: int) -> None:
 
 
 def about_worker(*, job: str, attempt: int, worker: int, node: str = "") -> None:
-    """All lines of this process are that worker's, from here on. It may be a fork of one that lines
-    were about a job of."""
+    """From now on, all lines of this process are from that worker. The process may be a fork, in
+    which lines were about another process's job."""
     _here.set(None)
     _running[:] = [{"job": job, "attempt": attempt, "worker": worker, "node": node}]
 
@@ -111,9 +111,9 @@ def _origin_here() -> Mapping[str, object]:
 
 
 class LineFormatter(logging.Formatter):
-    """One line: time, level, room, whose line it is, message. ``is_of_attempt``: of a file that is
-    one attempt's, whose lines say neither job nor attempt, and their level in a letter; a message
-    of several lines stays one of several."""
+    """Formats one line: time, level, room, job or worker, message. ``is_of_attempt``: for a file of
+    one attempt. Its lines name neither job nor attempt, and have their level as a letter; a message
+    of several lines keeps them."""
 
     def __init__(self, *, is_of_attempt: bool = False) -> None:
         super().__init__(datefmt=TIME_FORMAT)
@@ -172,8 +172,8 @@ _through: Callable[[str], None] = _to_stderr
 
 
 def lines_through(write: Callable[[str], None] | None) -> None:
-    """Have the lines of a command written by ``write``, which draws on standard error as well;
-    None: to standard error again."""
+    """From now on, ``write`` writes the lines of a command, because it also draws on standard
+    error; None: lines go to standard error again."""
     global _through
     _through = write or _to_stderr
 
@@ -200,8 +200,9 @@ def lines_on_stderr(level: str) -> Iterator[None]:
 def log_to_stderr(
     level: str, libraries: str, formatter: LineFormatter
 ) -> Iterator[logging.Handler]:
-    """All lines of the body go to standard error, those of dsort from ``level`` on, those of
-    ``libraries`` from theirs. For processes of a service; the body gets what writes the lines."""
+    """Lines of the body go to standard error: dsort's from ``level`` on, those of ``libraries``
+    from their own levels on. For processes of a service; the body gets the handler that writes the
+    lines."""
     handler = LineHandler(_write_line, formatter)
     root, top = logging.getLogger(), logging.getLogger(TOP)
     before = root.level, top.level
@@ -246,8 +247,8 @@ class _Sender(logging.Handler):
 def lines_to_coordinator(
     level: int, send: Callable[[LogLine], None], *, on_stderr: bool = False
 ) -> None:
-    """Have ``send`` take the lines of this worker's process, in place of all that its coordinator
-    had before it was forked. ``on_stderr``: they are written there, too."""
+    """From now on, ``send`` takes the lines of this worker's process, in place of the handlers of
+    the coordinator from which it was forked. ``on_stderr``: they are written there, too."""
     top = logging.getLogger(TOP)
     top.propagate = False
     top.handlers[:] = [_Sender(send)]
@@ -278,8 +279,7 @@ def pass_on(line: LogLine) -> None:
 
 
 class Sparing:
-    """Says whether it is time to say something again: at once, then every ``pause_s``. For all
-    threads."""
+    """Decides when to repeat a message: at once, and then every ``pause_s``. For all threads."""
 
     def __init__(self, pause_s: float, clock: Callable[[], float]) -> None:
         self._pause_s = pause_s
@@ -288,7 +288,7 @@ class Sparing:
         self._said_s = -math.inf
 
     def is_due(self) -> bool:
-        """Whether it is, and from now on it is not, for a while."""
+        """Whether the message is due now; after that, it is not due for a while."""
         with self._lock:
             now_s = self._clock()
             if now_s - self._said_s < self._pause_s:
@@ -306,7 +306,7 @@ _CHAIN: Final = re.compile(
 
 
 def without_tracebacks(text: str) -> str:
-    """``text`` with only the last line of each traceback, which says what was raised."""
+    """``text`` with only the last line of each traceback, which is the raised error."""
     kept: list[str] = []
     inside = False  # a traceback, whose indented lines are frames
     for line in text.splitlines(keepends=True):

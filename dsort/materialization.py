@@ -1,4 +1,5 @@
-"""Makes the shards for which a view stands: byte for byte those that its job would have written."""
+"""Makes the shards of a view: byte for byte the shards that its job would have written without a
+view."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def materialize_view(
 ) -> JobReport:
     """Write the shards of ``view``, whose files are in ``files``, into a bucket, and return the
     report. ``InputError`` if this is no view, ``NamesTakenError`` if an object has the name of a
-    shard. Before that, what materializations that died have left in the bucket is removed."""
+    shard. Before that, it removes what dead materializations have left in the bucket."""
     if view.spec.output != "view":
         text = f"the result of job {view.job_id} is no view: it has its shards"
         raise InputError(text, hint="output: view, or --view, makes a view")
@@ -101,8 +102,8 @@ def _stop_for(stop: StopFlag, why: str) -> None:
 
 
 def _after_deaths(bucket: Bucket, view_id: str) -> JobReport | None:
-    """Remove what materializations that died have left in ``bucket``. Returns the report of one
-    that had written its manifest, if it was of the view of job ``view_id``."""
+    """Remove what dead materializations have left in ``bucket``. If one of them had written its
+    manifest, and had the view of job ``view_id``, return its report."""
     report = None
     for each in list_job_directories(bucket):
         state = _of_dead(bucket, each)
@@ -128,8 +129,8 @@ def _of_dead(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
 
 
 def _end(bucket: Bucket, job_id: str, state: JournalState) -> bool:
-    """Remove all that a materialization left; its shards, too, unless it had written its manifest.
-    Returns whether it had."""
+    """Remove everything that a materialization left, except the shards of one that had written its
+    manifest. Returns whether it had."""
     names = [row.name for row in state.planned.shards]
     prefix = staged_prefix(job_id)
     given = {f"{prefix}{at}": (names[at], each.receipt) for at, each in state.created.items()}
@@ -172,7 +173,7 @@ class _Copy:
         self._reporter = Reporter(wanted.job_id, wanted.spec, inputs, on_event)
 
     def begin(self, view_id: str) -> None:
-        """Put the names that are going to be given into the journal: it is read if this process
+        """Write the names that objects will get into the journal, which is read if this process
         dies."""
         job_id, spec, outputs = self._wanted.job_id, self._wanted.spec, self._wanted.outputs
         names = [each.name for each in outputs]

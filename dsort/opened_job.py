@@ -58,8 +58,8 @@ def opened_job(
     job_id: str = "",
     before: JournalState | None = None,
 ) -> Iterator[tuple[Job, Tally]]:
-    """A job whose buckets are open and whose runtime has begun, and the tally of the oddities
-    that were counted so far. ``before``: the state of an earlier attempt of ``job_id``."""
+    """A job with open buckets and a runtime that has begun, and the tally of the oddities counted
+    so far. ``before``: the state of an earlier attempt of ``job_id``."""
     spec, job_id = with_seed(spec), job_id or new_job_id()
     with explain_limits(), about(job_id), contextlib.ExitStack() as stack:
         flag = stop or stack.enter_context(StopFlag())
@@ -163,7 +163,7 @@ def _open_all(
     options: RunOptions,
     stop: StopFlag | None,
 ) -> tuple[Bucket, Bucket]:
-    """(the buckets of the inputs as one bucket, those of the outputs likewise)."""
+    """(all buckets of inputs as one bucket, all buckets of outputs as one bucket)."""
 
     def opened(place: BucketPlace, *, reads: bool = False) -> Bucket:
         return open_place(place.ref, options, stop, reads=reads)

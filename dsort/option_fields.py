@@ -1,5 +1,4 @@
-"""The options of a step or an algorithm, as its class states them: a field for each, made with
-:func:`option`.
+"""The options of a step or an algorithm: fields of its class, each made with :func:`option`.
 
 The model of a spec, its JSON Schema, the reference, errors and the canonical form are made from
 these fields. Workers receive the struct itself, so that they never load pydantic.
@@ -16,9 +15,9 @@ __all__ = ["Check", "Option", "OptionError", "OptionGroup", "option"]
 
 
 class OptionError(ValueError):
-    """The error in the value of one option, with a ``hint``. ``names_value``: the message is to be
-    followed by the value ("must be text", "not the number 5"). ``option``: its name, "" if the
-    error is in several or in all."""
+    """The error in the value of one option, with a ``hint``. ``names_value``: the value is shown
+    after the message ("must be text", "not the number 5"). ``option``: its name, "" if the error is
+    in several or in all."""
 
     def __init__(
         self, message: str, hint: str = "", *, names_value: bool = False, option: str = ""
@@ -32,15 +31,15 @@ class OptionError(ValueError):
 class Option(Struct, frozen=True):
     """One option as it is in a spec.
 
-    ``type`` and ``default``: of the field of the spec; a default of None: not given. ``check``
-    returns the value to use of one that is given, or raises ``OptionError``; ``before``: it gets
-    the value as it is written, whatever its type. ``required``: the hint for an option that its
-    owner cannot do without. ``own_default``: the value that its owner uses if the spec has none, if
-    that is not ``default``. ``is_sequence``: the value in a spec is a list.
+    ``type`` and ``default``: of the field of the spec; a default of None: not given. ``check``:
+    returns the value to use in place of the given one, or raises ``OptionError``. ``before``:
+    ``check`` gets the value as written, of any type. ``required``: the hint for an option that its
+    owner cannot do without. ``own_default``: the value that its owner uses if the spec has none,
+    where ``default`` is something else. ``is_sequence``: the value in a spec is a list.
 
-    Of algorithms, whose options share one object in a spec: ``misplaced``: message and hint if
-    another algorithm has the option; empty: a sentence that fits most. ``no_effect``: instead, the
-    option has no effect there, and this is the reason ("{kind}" is the algorithm).
+    The options of all algorithms share one object in a spec. ``misplaced``: message and hint for
+    the option at another algorithm; empty: a general sentence. ``no_effect``: instead, the option
+    has no effect there, and this is the reason ("{kind}" is the algorithm).
     """
 
     type: Any
@@ -99,7 +98,7 @@ class _OptionFields(StructMeta):
 
 
 class OptionGroup(Struct, metaclass=_OptionFields, frozen=True):
-    """A struct whose fields are options: a step, an algorithm, or an option that has parts."""
+    """A struct of options: a step, an algorithm, or an option with parts."""
 
     checks: ClassVar[tuple[Check, ...]] = ()
     """The rules between its options."""

@@ -59,7 +59,7 @@ class RunOptions(RayOptions, frozen=True):
 
     @property
     def output_fetch(self) -> FetchPolicy | None:
-        """``fetch``, for buckets that the job writes to."""
+        """``fetch`` for buckets into which the job writes."""
         return None if self.fetch is None else self.fetch.for_outputs()
 
     @property

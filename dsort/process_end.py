@@ -12,11 +12,11 @@ __all__ = ["end_process"]
 
 
 def end_process(code: int) -> None:
-    """End the process with ``code`` and with all that is to be done at its end, but without freeing
-    each object of 700 modules: that takes a quarter of a small job's time.
+    """End the process with ``code``: do what the interpreter does at the end, but do not free each
+    object of 700 modules, which would take a quarter of a small job's time.
 
-    Returns where others have something to do in this process (a thread of theirs runs, or a
-    profiler), and if output cannot be written, which the interpreter is to tell.
+    Return if foreign code still has work in this process (a thread, a profiler), and if output
+    cannot be written, so that the interpreter reports it.
     """
     others = [each for each in threading.enumerate() if each is not threading.main_thread()]
     are_ours = all(each.daemon or each.name.startswith("dsort-") for each in others)

@@ -145,8 +145,8 @@ def is_notebook() -> bool:
 
 
 def show_progress(stream: TextIO | None = None) -> ProgressDisplay:
-    """What shows how far a job is, wherever this runs: a table in a notebook, bars if ``stream``
-    (default: standard error) is a terminal, else nothing::
+    """Shows the progress of a job: a table in a notebook, bars if ``stream`` (default: standard
+    error) is a terminal, else nothing::
 
         with dsort.show_progress() as shown:
             report = dsort.run(spec, on_event=shown)

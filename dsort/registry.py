@@ -25,9 +25,9 @@ class Registry(dict[str, T], Generic[T]):
         make: Callable[[Any], T] = lambda found: found,
         reserved: Iterable[str] = (),
     ) -> None:
-        """``names_of``: the names of an item. ``own``: dsort's own items. ``make``: returns the
-        item of what an entry point names. ``reserved``: names that no item may have, because dsort
-        finds what they name elsewhere."""
+        """``names_of``: the names of an item. ``own``: dsort's own items. ``make``: makes the item
+        from the object that an entry point names. ``reserved``: names that no item may have,
+        because they already mean something else in dsort."""
         super().__init__()
         self._reserved = frozenset(reserved)
         self._group, self._names_of, self._make = group, names_of, make
@@ -50,8 +50,8 @@ class Registry(dict[str, T], Generic[T]):
         return self.get(name)
 
     def load_installed(self) -> bool:
-        """Add the items of installed packages, once in a process, and return whether there are any
-        new ones. Called for an unknown name only: to look for packages takes 30 ms."""
+        """Add the items of installed packages, once in a process; return whether any item is new.
+        Called for an unknown name only: to look for packages takes 30 ms."""
         if self._has_installed:
             return False
         self._has_installed = True

@@ -1,4 +1,4 @@
-"""Reads the keys of another result, as which a job orders and cuts its own (``like`` of a spec)."""
+"""Reads the keys of another result, whose order and cut a job takes over (``like`` of a spec)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THREADS: Final = 8
 
 def pinned(spec: JobSpec, options: RunOptions) -> JobSpec:
     """The spec with the manifest of the result that ``like`` names at this time. ``InputError`` if
-    there is none, or if the spec came over the network."""
+    that result has no manifest, or if the spec came over the network."""
     if not spec.like:
         return spec
     if options.fetch:

@@ -1,7 +1,7 @@
 """Repeats calls that failed and may succeed the next time: to stores, the database, the service.
 
-It is not tenacity, whose clock and random numbers are global, and which makes a call that succeeds
-take 11.6 µs in place of 0.7.
+tenacity is not used: its clock and random numbers are global, and it takes 11.6 µs for a call that
+succeeds, in place of 0.7.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class RetryPolicy(Struct, frozen=True):
     to ``delay_s_max``. The floor keeps a chance of no delay at all from the first retries.
 
     ``tries_max``: None if only time bounds them. ``seconds_max`` counts from the *first failure*,
-    so that a request that hung until its timeout is tried again like any other; a delay that would
-    end later is not begun. With the defaults the other side may be away for 31 s on average, 61 s
-    at most. One policy serves all threads of a process.
+    so a request that hung until its timeout is tried again like any other. A delay that would end
+    after ``seconds_max`` does not begin. With the defaults the other side may be away for 31 s on
+    average, 61 s at most. One policy serves all threads of a process.
     """
 
     tries_max: int | None = 8
@@ -62,10 +62,10 @@ class RetryPolicy(Struct, frozen=True):
     ) -> T:
         """``action()``, again and again while it raises one of ``retried``.
 
-        When tries or time are used up, the last error comes out, or what ``given_up`` makes of it,
-        of the number of tries, and of the seconds that they took. ``waiting`` hears each error that
-        is tried again, the seconds until then, and how many tries there were; ``least_delay_s``
-        says how long an error asks to wait.
+        When tries or time are used up, it raises the last error, or the error that ``given_up``
+        makes from it, the number of tries, and their seconds. ``waiting`` is called before each new
+        try, with the error, the seconds until then, and the number of tries so far;
+        ``least_delay_s`` returns how long an error asks to wait.
         """
         began_s = self.clock()
         failures = Failures(self)
@@ -92,8 +92,8 @@ class RetryPolicy(Struct, frozen=True):
 
 
 class Failures(Struct):
-    """The failures in a row of one thing that is tried as ``policy`` says. For one thread, and for
-    what cannot be an action of :meth:`RetryPolicy.call`, such as a stream."""
+    """The failures in a row of one thing that is tried as ``policy`` says. It is for one thread,
+    and for things that cannot be an action of :meth:`RetryPolicy.call`, such as a stream."""
 
     policy: RetryPolicy
     count: int = 0
@@ -112,10 +112,10 @@ class Failures(Struct):
         return delay_s if now_s - self._first_s + delay_s <= policy.seconds_max else None
 
     def clear(self) -> None:
-        """It went well: the next failure is the first again."""
+        """Note a success: the next failure is the first one again."""
         self.count = 0
 
     @property
     def seconds_left(self) -> float:
-        """How long it will still be tried, after a first failure."""
+        """How long tries will go on after the first failure."""
         return max(self.policy.seconds_max - (self.policy.clock() - self._first_s), 0.0)

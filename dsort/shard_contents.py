@@ -1,8 +1,8 @@
 """Finds and streams records and members of one shard (``dsort cat``), and makes a summary of all of
 them (``dsort inspect``).
 
-If a shard is larger than a small buffer, and its container has payloads between headers, only the
-headers are read to find a member; then its payload is read.
+If a shard does not fit in a small buffer, and its container has payloads between headers, only
+headers are read to find a member, and then the payload of that member.
 """
 
 from __future__ import annotations
@@ -217,7 +217,8 @@ def open_contents(
     bucket: Bucket, name: str, *, max_expansion: float = EXPANSION_MAX_DEFAULT
 ) -> Iterator[ShardContents]:
     """The shard ``name``, which may decode to ``max_expansion`` times its length. ``StorageError``
-    if it cannot be read; what is looked for in it raises ``CorruptShardError`` if it is no shard.
+    if it cannot be read. If it is no shard, ``CorruptShardError`` comes later, from the search in
+    it.
     """
     with _opened(bucket, name, max_expansion) as shard:
         yield (_TableContents if shard.container.is_columnar else ShardContents)(shard)
@@ -228,7 +229,7 @@ def inspect_object(
 ) -> ShardSummary:
     """Summarise the shard ``name``, which may decode to ``max_expansion`` times its length.
 
-    ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is no whole shard.
+    ``StorageError`` if it cannot be read, ``CorruptShardError`` if it is not a whole shard.
     """
     with _opened(bucket, name, max_expansion) as shard:
         if shard.container.is_columnar:

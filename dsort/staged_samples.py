@@ -78,14 +78,14 @@ def ingest(
 ) -> JobReport:
     """Write the samples of ``source`` as shuffled shards, and return the report of the job.
 
-    ``source``: a dataset (it has a length, and items by number), whose items are read in
-    ``workers`` processes; or an iterable, which is read in this process; or the path or URI of a
-    tree of files, which ``ingest`` of ``spec`` describes. ``destination``: a bucket, or a bucket
-    and a template: ``s3://b/out-%06d.tar``. ``encode`` returns the mapping that webdataset writes
-    for a sample: extensions to content (bytes, text, numbers, JSON values, images, arrays), and
-    ``__key__`` (default: the number of the sample); None leaves the sample out. ``spec``: more
-    fields of a spec, as ``{"output_shard_records": 1000}``. ``scratch``: the parent of the staging
-    directory; default: that of ``options``, else the directory for temporary files.
+    ``source``: a dataset (with a length, and items by number), which is read in ``workers``
+    processes; an iterable, which is read in this process; or the path or URI of a tree of files,
+    which ``ingest`` in ``spec`` describes. ``destination``: a bucket, or a bucket and a template:
+    ``s3://b/out-%06d.tar``. ``encode`` returns a mapping like the samples of webdataset: extensions
+    to content (bytes, text, numbers, JSON values, images, arrays), and ``__key__`` (default: the
+    number of the sample). None leaves the sample out. ``spec``: more fields of a spec, as
+    ``{"output_shard_records": 1000}``. ``scratch``: the parent of the staging directory; default:
+    that of ``options``, else the directory for temporary files.
 
     A second call with the same arguments after a crash continues the first: each sample is written
     exactly once, if ``source`` has the same samples in the same order. If the job of the first call
@@ -148,7 +148,8 @@ def _run(fields: Mapping[str, Any], job_id: str, where: Mapping[str, Any]) -> Jo
 
 
 def _finished(bucket: Bucket, job_id: str) -> JobReport:
-    """The report of a job that died once its manifest was there; what else it left is removed."""
+    """The report of a job that died after it had written its manifest; its other leftovers are
+    removed."""
     data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
     parse_manifest(data)  # raises if it is damaged
     tidy_finished(bucket, job_id)
@@ -160,8 +161,8 @@ def _finished(bucket: Bucket, job_id: str) -> JobReport:
 
 @contextmanager
 def _staging(base: Path, fields: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The directory where the samples of a destination are staged, which is this process's alone,
-    and what is known of them: it goes once the body is done, and stays where that fails."""
+    """The staging directory for the samples of a destination, and what is known of these samples.
+    Only this process uses it. It is removed after the body, unless the body fails."""
     text = json.dumps({"fields": fields, "chunk": SAMPLES_A_CHUNK}, sort_keys=True, default=str)
     digest = xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogateescape"))
     directory = base.absolute() / f"dsort-ingest-{digest}"
@@ -201,7 +202,7 @@ def _state(directory: Path) -> dict[str, Any]:
 
 
 def _begin(directory: Path) -> dict[str, Any]:
-    """Decide anew what is decided once, in an empty directory."""
+    """Empty the directory, and make the decisions that hold for all chunks anew."""
     for each in directory.iterdir():
         each.unlink()
     job_id = new_job_id()
@@ -214,7 +215,7 @@ def _begin(directory: Path) -> dict[str, Any]:
 
 
 def _is_of_before(directory: Path, first: _Chunk, encode: Encode | None) -> bool:
-    """Whether the staged chunks are of the samples of this call, as the first chunk shows. Samples
+    """Whether the staged chunks have the samples of this call, which the first chunk shows. Samples
     of two calls would be mixed otherwise. Without a first chunk, the others show nothing."""
     there = directory / _chunk_name(0)
     if not there.exists():

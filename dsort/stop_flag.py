@@ -30,8 +30,8 @@ class StopFlag(ClosesOnExit):
     """A flag that is raised once and stays up.
 
     ``request`` may be called from a signal handler or any thread: it takes no lock and never
-    blocks. ``fileno`` becomes readable with it, so that a selector can wait for workers and for
-    the user in one call. Holds two file descriptors until ``close``.
+    blocks. ``fileno`` becomes readable when the flag is raised, so that one selector can wait for
+    both workers and the user. Holds two file descriptors until ``close``.
     """
 
     def __init__(self) -> None:
@@ -54,15 +54,15 @@ class StopFlag(ClosesOnExit):
 
     @property
     def discards(self) -> bool:
-        """Whether the first request wants what the job has done removed."""
+        """Whether the first request asks to remove the work of the job."""
         return self._discards
 
     def request(
         self, signal_number: int = signal.SIGINT, why: str = "", *, discards: bool = False
     ) -> bool:
-        """Ask to stop; ``why`` says the reason if it was no signal. ``discards``: what the job has
-        done is removed; else it is kept for ``dsort resume``. Returns False, and changes nothing,
-        if a stop was requested before."""
+        """Ask to stop; ``why`` says the reason if it was no signal. ``discards``: the work of the
+        job is removed instead of kept for ``dsort resume``. Returns False, and changes nothing, if
+        a stop was requested before."""
         if self._signal_number is not None:
             return False
         self._why, self._discards = why, discards

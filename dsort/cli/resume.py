@@ -112,8 +112,8 @@ def _tidy(found: FoundJob, scratch: Path | None, root: Path | None) -> None:
 
 
 def _tell_stale(found: FoundJob) -> None:
-    """Report the objects that the job had to remove after its commit, and that still exist.
-    They are of results that it replaced."""
+    """Report the objects that the job had to remove after its commit, and that still exist. They
+    belong to results that the job replaced."""
     from dsort.errors import InputError
     from dsort.job.stale_outputs import left_of_replaced
     from dsort.naming.names import first_few

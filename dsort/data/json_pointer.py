@@ -154,8 +154,8 @@ def text_bytes(text: str) -> bytes:
 
 
 def is_json(document: bytes) -> bool:
-    """Whether a whole document is JSON. One with too many values for memory is not decoded: its end
-    has to match its beginning."""
+    """Whether a whole document is JSON. A document with too many values for the memory is not
+    decoded; only its end has to match its beginning."""
     try:
         _WHOLE.value(document)
     except JsonSizeError:
@@ -193,7 +193,8 @@ def _occurrences(array: UInt8s, needle: bytes) -> Int64s:
 
 
 def _named_once(array: UInt8s, starts: Int64s, ends: Int64s, at: Int64s, of: Int64s) -> Bools:
-    """Whether each occurrence ``at``, in the document ``of``, is the only one in an object there.
+    """For each place ``at`` of the name in the document ``of``: whether the name occurs only there,
+    in an object.
 
     A quote behind a backslash is inside a string. A name may also be written with ``\\u00xx``. No
     writer does that to letters, so such documents are left undecided."""

@@ -182,8 +182,8 @@ class HashesSeen:
 
 
 class KeySet(Struct, frozen=True, eq=False):
-    """Keys in the order of their hashes (XXH3, 64 bits). ``twins``: the keys whose hash another key
-    of the set has, too."""
+    """Keys in the order of their hashes (XXH3, 64 bits). ``twins``: the keys that share their hash
+    with another key of the set."""
 
     hashes: UInt64s
     keys: BytesColumn

@@ -139,8 +139,8 @@ class JobAttempt(Struct):
 
 
 class Resolved(Struct):
-    """What was found with the inputs: counts, names by kind, the digests of the key map and of what
-    steps read, and the option ``move``."""
+    """What was found together with the inputs: counts, names by kind, digests of the key map and of
+    the files that steps read, and the option ``move``."""
 
     tally: list[TallyRow]
     keymap: str
@@ -167,9 +167,9 @@ class Found(Struct):
 
 
 class Outcome(Struct):
-    """What comes out of the job. ``planned_names``: of the output shards, once they are known.
-    ``naming``: (name, receipt) by token of objects that may have their names already. ``stale``:
-    the objects to remove after the commit, as they were when they were found (see
+    """What comes out of the job. ``planned_names``: the names of the output shards, once they are
+    known. ``naming``: by token, (name, receipt) of objects that may already have their names.
+    ``stale``: the objects to remove after the commit, as they were when they were found (see
     ``stale_outputs``). ``input_records``: by ordinal of the input. ``mixing``: None until there is
     a plan. ``reactions_file``, ``rejects_file``: "" if there are no such files."""
 

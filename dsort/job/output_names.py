@@ -194,8 +194,8 @@ class OutputNames(Struct, frozen=True):
         at_most: bool = False,
     ) -> CutRule:
         """The rule for where shards end. Without ``size_bytes``, ``records`` and ``count``: an even
-        share for each name of a bounded template. ``bytes_total``: of what is counted, payload or
-        (``counts_file``) everything stored."""
+        share for each name of a bounded template. ``bytes_total``: the bytes of all records that
+        the rule counts, payload only or (``counts_file``) all that is stored."""
         if count:
             return CutRule(count=count, records_total=records_total)
         if size_bytes:
@@ -261,7 +261,7 @@ class KeptNames(OutputNames, frozen=True):
         return self.numbers.get(name, -1)
 
     def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
-        """Those of ``names`` that are an output's, from the number in ``first`` on."""
+        """The ``names`` that outputs have, from the number in ``first`` on."""
         return {name for name in names if self.numbers.get(name, -1) >= first[0]}
 
     def some(self, group: int, first: int, count_max: int) -> list[str]:

@@ -411,9 +411,9 @@ def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
 def with_ends(
     container: Container, shards: OutputShards, *, late: Sequence[bool] = ()
 ) -> OutputShards:
-    """The output shards with the sizes of what their container puts before the first member and
-    behind the last one. ``late``: by group, whether its records are converted as they are written,
-    so that these sizes are unknown. ``SpecError`` for a shard that is longer than allowed."""
+    """The output shards with the sizes of their heads and ends, which the container puts around the
+    members. ``late``: by group, whether its records are converted as they are written, so that
+    these sizes are unknown. ``SpecError`` for a shard that is longer than allowed."""
     is_late = np.array(late or [False], bool)[shards.column("group") * bool(late)]
     heads, ends = np.zeros(len(shards), np.int64), np.zeros(len(shards), np.int64)
     names = ("records", "members", "entries_bytes", "stored_bytes")

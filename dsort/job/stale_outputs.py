@@ -112,8 +112,8 @@ def left_of_replaced(bucket: Bucket, manifest: Manifest) -> list[str]:
 
 
 def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
-    """What remains beside the names ``written``, of whose templates the first ``used`` names are
-    taken. Never an input."""
+    """Old objects that remain beside the names ``written``; ``used``: how many names of each
+    template are taken. Inputs are never among them."""
     names = {name for name in existing_names(job, used) if name not in written}
     listed = _of_replaced(job.buckets.outputs, written, _buckets_of(job.spec))
     there = job.buckets.outputs.stat_many(job.outcome.names.made(listed, used))

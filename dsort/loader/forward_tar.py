@@ -108,8 +108,8 @@ class _Window:
         return self.start + len(self.view)
 
     def piece(self, at: int, stop: int) -> tuple[memoryview | None, int]:
-        """The bytes in memory from byte ``at`` on: (bytes, their end), or (None, where the window
-        has bytes again, at most ``stop``) if byte ``at`` is not here. Removes holes before
+        """The bytes in memory from byte ``at`` on, and their end. If byte ``at`` is not in memory:
+        None, and the next byte that is, or ``stop`` if that comes first. Removes holes before
         ``at``."""
         if not self.start <= at < self.stop:
             return None, min(stop, self.start) if at < self.start else stop
@@ -155,7 +155,8 @@ class ForwardTar:
         self._hashed = 0
 
     def samples(self, rows: Int64s) -> Iterator[list[Sample]]:
-        """The samples of records ``rows``. None of them may be before those of an earlier call."""
+        """The samples of records ``rows``. They may not lie before the records of an earlier
+        call."""
         at = 0
         while True:
             if self._last is not None:

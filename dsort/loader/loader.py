@@ -203,7 +203,8 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset:
-        """Its records, by number and key. Of several results, those of the first."""
+        """Its records, by number and key. If there are several results, they are the records of the
+        first one."""
         return self._all()[0]
 
     def _all(self) -> list[Dataset]:

@@ -119,7 +119,7 @@ class EpochOrder:
 
     def _permuted(self, total: int, what: int, number: int) -> Int64s:
         """A random permutation of ``total`` numbers for this epoch. ``what`` and ``number`` name
-        its purpose, and each purpose has another one."""
+        its purpose; each purpose has its own permutation."""
         return self._drawn(np.arange(total, dtype=np.int64), total, what, number)
 
     def _drawn(self, places: Int64s, total: int, what: int, number: int) -> Int64s:

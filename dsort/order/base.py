@@ -96,7 +96,7 @@ class SortValue(Struct, frozen=True):
     value: Any
 
     def comes_after(self, other: SortValue, *, decreasing: bool) -> bool:
-        """Whether this has to come after ``other``, rather than only may."""
+        """Whether this must come after ``other``; False if the two may have any order."""
         if self.rank != other.rank:
             return self.rank > other.rank
         if self.value is None or self.value == other.value:

@@ -120,8 +120,8 @@ def big_int_words(values: Sequence[int]) -> tuple[UInt64s, BytesColumn | None]:
     """Words, and texts to break their ties, that compare like integers of any size.
 
     Texts are None if no word needs one. The least and the greatest word also stand for all integers
-    beyond them. Of these, only the integer equal to the greatest word has an empty text; the others
-    have their length and bytes as text, inverted for negative integers.
+    beyond them: these have their length and bytes as text, inverted for negative integers. Only the
+    integer that equals the greatest word has an empty text.
     """
     try:
         words = np.array(values, np.int64)
@@ -171,8 +171,8 @@ def joined_keys(
 ) -> SortKeys:
     """Combine the ``keys`` of ``count`` records into one sort key; the first one decides first.
 
-    ``decreasing``: which of them are reversed, except their ranks. ``has_texts``: which may have
-    texts, in these or other records; it has to be the same for all records of a job.
+    ``decreasing``: which keys are reversed; ranks never are. ``has_texts``: which keys may have
+    texts in any record of the job; so it is the same for all records.
     """
     parts: list[BytesColumn | bytes] = []
     for each, turned, with_text in zip(keys, decreasing, has_texts, strict=True):
@@ -259,7 +259,7 @@ class Partitioning(Struct, frozen=True, eq=False):
         return (counts.astype(np.int32) - 1 - partitions) if self.decreasing else partitions
 
     def _within_outputs(self, keys: SortKeys, high: UInt64s) -> Int32s:
-        """As ``_even``, where each output has separate partitions."""
+        """Like ``_even``, but each output has partitions of its own."""
         assert keys.group is not None, "records were dealt out to outputs"
         left = max(self.count - len(self.weights), 0)
         counts = np.array([1 + int(left * weight) for weight in self.weights], np.uint64)

@@ -107,8 +107,8 @@ class Way(ABC):
 
     @abstractmethod
     def refusal(self, load: Load) -> str:
-        """Why payload cannot move this way; "" if it can. ``Load`` has the reasons: what is
-        ``encoded`` or ``unmappable`` cannot be mapped, ``no_range`` not be read by range."""
+        """Why payload cannot move this way; "" if it can. ``Load`` has the reasons: ``encoded`` or
+        ``unmappable`` inputs cannot be mapped, and ``no_range`` forbids reading by range."""
 
     @abstractmethod
     def reason(self, load: Load) -> str:

@@ -125,7 +125,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
 
     def sample(self, count: int, *, seed: int | None = None) -> list[Record]:
         """``count`` records, drawn uniformly, none of them twice; fewer if the dataset has fewer.
-        The same records for the same ``seed``; other ones each time for None."""
+        The same ``seed`` gives the same records; None gives others each time."""
         total = len(self)
         return [self[at] for at in random.Random(seed).sample(range(total), min(count, total))]
 

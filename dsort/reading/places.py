@@ -187,8 +187,8 @@ def _of_bucket(text: str, options: RunOptions) -> Iterator[ShardPlace]:
 def _of_newest_view(
     text: str, options: RunOptions, *, has_shards: bool
 ) -> Iterator[ShardPlace] | None:
-    """The shards of the newest result of a bucket that has files of a view. None if the bucket has
-    shards, and this result is no view or there is none."""
+    """The shards of the newest result of a bucket that has files of a view. None if the bucket also
+    has shards, and its newest result, if any, is no view."""
     try:
         newest = find_result(text, options)
     except InputError:

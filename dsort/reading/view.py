@@ -61,7 +61,7 @@ def open_view(
 ) -> tuple[Manifest, ViewBucket]:
     """(the manifest that the job would have written with shards in place of a view, the bucket of
     these shards). ``files``: where the files of the view are. ``ChangedInputError`` and
-    ``MissingShardError`` name inputs that are not as they were."""
+    ``MissingShardError`` name inputs that have changed or are gone."""
     inputs = open_inputs(
         [BucketPlace(each.name, each.bucket) for each in manifest.spec.sources],
         lambda place: open_with_settings(place.ref, root=options.root, settings=options.settings),
@@ -104,7 +104,7 @@ def shards_of(manifest: Manifest) -> Manifest:
 
 
 def refuse_changed(inputs: Sequence[ManifestInput], bucket: Bucket) -> None:
-    """``MissingShardError`` or ``ChangedInputError`` unless all inputs are as they were. Other
+    """``MissingShardError`` or ``ChangedInputError`` if an input is gone or has changed. Other
     modes, owners and links of a file do not count."""
     left = iter(inputs)
     while batch := [*islice(left, NAMES_A_BATCH)]:

@@ -136,7 +136,7 @@ journal_prefix: Final = _inside(_JOURNAL)
 
 
 def segment_name(job_id: str, attempt: int, sequence: int) -> str:
-    """Segment number ``sequence``, from 0, of what attempt number ``attempt`` wrote."""
+    """The name of segment ``sequence``, from 0, of the journal of attempt ``attempt``."""
     return f"{journal_prefix(job_id)}{attempt:04d}-{sequence:06d}.json"
 
 

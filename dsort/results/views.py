@@ -154,9 +154,9 @@ def places_read(
 
 
 def places_of(bucket: Bucket, names: Iterable[str]) -> frozenset[str]:
-    """Identifiers of the places where objects are, which do not depend on the bucket through which
-    they are seen: one bucket may be a directory in another, or a link to it. A link is in two
-    places, its own and its target's."""
+    """Identifiers of the places of objects. One bucket may be a directory in another, or a link to
+    it, so a place is the same through whichever bucket it is seen. A link has two places: its own
+    and its target's."""
     places = set()
     parents: dict[str, str] = {}
     for name in names:

@@ -47,7 +47,7 @@ class Runtime(Protocol):
         """The number of nodes that the workers are spread over."""
 
     def where(self) -> str:
-        """The addresses that it listens on, in words for a user; "" if there are none."""
+        """The addresses that it listens on, in words for a user; "" if it listens on none."""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Make a scratch directory on each node, and start ``workers`` workers.
@@ -82,11 +82,11 @@ class Runtime(Protocol):
         """
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
-        """Check that each node sees ``path`` with a file ``token`` in it: ``StorageError`` with the
-        name of the node if not. Return the nodes that were found to be lost, in words."""
+        """Check that each node sees ``path`` with a file ``token`` in it; ``StorageError`` names a
+        node that does not. Return the nodes that were found to be lost, in words."""
 
     def warnings(self) -> list[str]:
-        """New warnings for the user since the last call: they are about what makes jobs slow."""
+        """New warnings for the user since the last call, about things that make jobs slow."""
 
     def close(self, *, keep_scratch: bool = False) -> None:
         """Stop all workers at once, release their resources, and remove the scratch nodes unless
@@ -138,7 +138,7 @@ def reply(request: Request, store: IndexStore) -> Any:
 
 
 def given(found: Any) -> Any:
-    """``found``, an answer; raises it if it is an error."""
+    """The answer ``found``; if it is an error, it is raised."""
     if isinstance(found, DsortError):
         raise found
     return found
@@ -166,11 +166,12 @@ class _Attempt(Struct, frozen=True):
 
 class TaskQueue(Generic[W]):
     """The tasks of one run after the other, for workers ``W``; ``str``: a worker's name for users.
-    It decides which task a free worker gets next, what happens to the task of a lost worker, and
-    when a run of tasks is over.
+    It decides which task a free worker gets next, when a run of tasks is over, and whether the task
+    of a lost worker is done again.
 
-    The error that ends a run is that of the first task that fails, by the order of tasks and not of
-    time. So the error names the same shard for any number of workers.
+    If several tasks of a run fail, the error of the first of them in the order of tasks ends the
+    run, whichever failed first in time. So the error names the same shard for any number of
+    workers.
     """
 
     def __init__(self) -> None:
@@ -184,7 +185,7 @@ class TaskQueue(Generic[W]):
         self._failed: tuple[int, DsortError] | tuple[()] = ()  # the order of the task, its error
 
     def begin(self, tasks: Iterable[Task], ahead: int = sys.maxsize) -> None:
-        """Begin a run. ``ahead``: the number of tasks that are made before a worker is free for
+        """Begin a run. ``ahead``: how many tasks are made in advance, before a worker is free for
         them."""
         self._run += 1
         self._taken = 0
@@ -277,9 +278,10 @@ class TaskQueue(Generic[W]):
     def _next(self, worker: W, node: str) -> int:
         """The number of the waiting task that a worker should do next, counted from 0.
 
-        If input shards are fetched ahead: the task of the shard that this worker fetches, else the
-        first whose shard no worker fetches, else the last one, as it is fetched last. Otherwise a
-        task with files on the worker's node, else the first.
+        If input shards are fetched ahead, it is the task of the shard that this worker fetches;
+        else the first task with a shard that no worker fetches; else the last task, because its
+        shard will be there last. If they are not, it is a task with files on the worker's node, or
+        else the first task.
         """
         if any(shard >= 0 for shard in self._fetches.values()):
             own, fetched = self._fetches.get(worker, -1), {*self._fetches.values()}

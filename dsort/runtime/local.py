@@ -374,7 +374,7 @@ if __name__ == "__main__":
 # the user's `__main__`: those in a user's process, which may have threads, and replacements of lost
 # workers.
 def can_fork() -> bool:
-    """Whether this process has one thread, as the kernel counts them.
+    """Whether this process has only one thread by the kernel's count.
 
     In a fork of several threads, locks that the others held stay locked for ever. So nothing is
     forked once a thread runs, whether Python or a library started it.
@@ -446,8 +446,8 @@ def _become_worker(
 
 
 def _keep_descriptors(link: socket.socket) -> None:
-    """Keep ``link``, as ``LINK``, and stderr; close all else: the coordinator's files, pipes and
-    connections, including those to earlier workers."""
+    """Keep stderr and ``link``, which becomes ``LINK``; close the coordinator's other files, pipes
+    and connections, also its connections to earlier workers."""
     os.dup2(link.fileno(), LINK, inheritable=False)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):

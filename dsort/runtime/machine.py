@@ -11,8 +11,9 @@ from msgspec import Struct
 
 
 class Holder(Struct, frozen=True):
-    """A process. ``boot_id``: of the kernel and the process namespace, so that a process number
-    identifies one process; ``pid_start``: when it began, in the kernel's ticks since boot."""
+    """A process. ``boot_id``: identifies this boot of the kernel and the process namespace, in
+    which a process number means one process at a time; ``pid_start``: when the process began, in
+    the kernel's ticks since boot."""
 
     host: str
     boot_id: str
@@ -48,7 +49,7 @@ class Machine:
         return Holder(socket.gethostname(), f"{boot_id}/{namespace}", pid, _start_ticks(pid) or 0)
 
     def is_gone(self, holder: Holder) -> bool:
-        """Whether no process here is ``holder``, which has the same boot id as this process."""
+        """Whether the process ``holder`` of this boot is gone."""
         try:
             os.kill(holder.pid, 0)
         except ProcessLookupError:

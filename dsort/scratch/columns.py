@@ -112,8 +112,8 @@ def _packing(array: NDArray[Any]) -> str:
 
 
 class KeptColumns:
-    """Column files that are read again and again, some rows at a time, and stay mapped: opening one
-    takes five times as long as reading a few thousand rows. A file that replaces another one is
+    """Column files that stay mapped, because they are read often, some rows at a time: to open one
+    takes five times as long as to read a few thousand rows. A file that replaces another one is
     recognised by its identity. Readers go through all files in turn, so the first files are kept,
     and later ones do not replace them."""
 
@@ -122,7 +122,7 @@ class KeptColumns:
         self._stage = ""
 
     def find(self, name: str, identity: tuple[int, int, int]) -> ColumnFile | None:
-        """The file ``name``, if it is kept and still has that ``identity``; else None."""
+        """The kept file ``name``; None if it is not kept, or has another ``identity`` now."""
         known, file = self._files.get(name, (identity, None))
         if known != identity:
             del self._files[name]
@@ -143,7 +143,7 @@ class KeptColumns:
 class ColumnFile:
     """A column file opened for reading; arrays are views of the mapped file, or of bytes.
 
-    ``StorageError`` for content that this module does not write, on opening or on reading.
+    Content that this module does not write is a ``StorageError``, when the file is opened or read.
     """
 
     def __init__(self, data: mmap.mmap | bytes, name: str, *, may_be_packed: bool = False) -> None:
@@ -254,7 +254,7 @@ class ColumnFile:
         raise self._damaged(f"its column {name} is not in it")
 
     def _known_packing(self, rest: list[object]) -> str | None:
-        """The packing of a column, "" for none; None if it is not one that this module writes."""
+        """The packing of a column; "" for none, None for one that this module does not write."""
         match rest:
             case []:
                 return ""

@@ -237,7 +237,7 @@ def _close(*fds: int) -> None:
 
 
 def _own_parts(path: Path) -> tuple[Path, tuple[str, ...]]:
-    """Split ``path`` into the part that a user has named, and the part that dsort makes in it.
+    """Split ``path`` into the part that a user named, and the part below it that dsort makes.
 
     The latter is ``.dsort/<job>/scratch``, ``dsort-<job>/<node>``, or the last component alone.
     """

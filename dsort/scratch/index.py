@@ -1,7 +1,7 @@
 """The record index on disk while a job runs: column files in scratch, a few for each shard.
 
-Rows of one partition are read as slices of all shards' files, so no process holds more of the index
-than one partition.
+The rows of a partition are read as slices of all shards' files. So no process holds more of the
+index than one partition.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class IndexStore:
     # -- small files -------------------------------------------------------------------------
 
     def write_file(self, name: str, data: bytes) -> None:
-        """Store a small file, which appears only once it is whole."""
+        """Store a small file; readers see it only once it is whole."""
         self.scratch.write(name, data)
 
     def file_bytes(self, name: str) -> bytes:
@@ -138,9 +138,9 @@ class IndexStore:
 
         ``index`` has a column of shards if it belongs to a run of shards that begins with
         ``shard``. ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's
-        rows begin. ``spill``: where the payload is in the spill; empty if it was not moved: either
-        ``spill_starts``, where the piece of each partition begins, or the columns of many blocks
-        and ``block_offsets``, where the blocks of each partition begin.
+        rows begin. ``spill``: where the payload is in the spill; empty if payload did not move. It
+        has either ``spill_starts``, the begin of each partition's piece, or the columns of many
+        blocks and ``block_offsets``, the begin of each partition's blocks.
         """
         rows = index.without(KEY_HASH, SAME_HASH, SAME_MORE)
         if spill:
@@ -175,8 +175,8 @@ class IndexStore:
     def partition_rows(
         self, stage: str, shards: Sequence[int], partition: int
     ) -> list[tuple[int, PartitionRows]]:
-        """The rows of one partition by the shard whose file has them; shards without rows are left
-        out."""
+        """The rows of one partition, by shard (of a run: the shard that has the index file); shards
+        without rows are left out."""
         parts = ((shard, self.shard_rows(stage, shard, partition)) for shard in shards)
         return [(shard, part) for shard, part in parts if len(part.rows)]
 
@@ -188,8 +188,8 @@ class IndexStore:
         return blocks if start < stop else blocks.run(0, 0)
 
     def _blocks(self, file: ColumnFile, shard: int, partition: int, start: int, stop: int) -> Table:
-        """The blocks with rows ``start:stop`` of a shard's file: one block with all their bytes, or
-        for tables as many blocks as were spilled."""
+        """The blocks with rows ``start:stop`` of a shard's file: a single block, or for tables all
+        blocks that were spilled."""
         columns: dict[str, Column]
         if "block_offsets" in file:
             first, last = file.array("block_offsets", partition, partition + 2).tolist()
@@ -219,8 +219,8 @@ class IndexStore:
         return found.with_(KEY_HASH, hashes)
 
     def same_hashes(self, stage: str, shard: int, low: int = 0, high: int = 0) -> Table:
-        """The same by content: the records that are compared by content, with the first half of the
-        content's hash as the hash."""
+        """The same for records that are compared by content: their hash is the first half of the
+        hash of their content."""
         file = self.columns(f"{stage}-{shard}.col")
         hashes, start, stop = _between(file, "same_hash", low, high)
         found = self._rows_at(file, shard, file.array("same_row", start, stop))
@@ -390,8 +390,8 @@ def _between(file: ColumnFile, name: str, low: int, high: int) -> tuple[UInt64s,
 
 
 def _rows_of(file: ColumnFile, start: int, stop: int | None) -> tuple[int, int, Int64s]:
-    """The rows of records ``start:stop`` in output order (stop None: to the end), and where each
-    record begins in them; empty if each row is a record."""
+    """The rows of records ``start:stop`` in output order (stop None: to the end), and the first row
+    of each record; the latter is empty if each row is a record."""
     if "record_offsets" not in file:
         return start, file.count(ORDINAL.text) if stop is None else stop, EACH_ROW
     stop = file.count("record_offsets") - 1 if stop is None else stop
@@ -414,8 +414,8 @@ def _hashes_by_key(index: Table) -> dict[str, NDArray[Any]]:
 
 
 def _hash_columns(key_hash: UInt64s) -> dict[str, NDArray[Any]]:
-    """Hashes in ascending order, so that a search for duplicates can read a range of hashes from
-    every shard's file as a slice."""
+    """Hashes are in ascending order, so that a search for duplicates reads a range of hashes as one
+    slice of each shard's file."""
     by_hash = np.argsort(key_hash).astype(np.int32)
     return {"key_hash": key_hash[by_hash], "key_row": by_hash}
 

@@ -41,8 +41,8 @@ def reaction_line(kind: str, *, shard: str = "", name: str = "", count: int = 1)
 # the shard) and `count` (absent if it is 1). The files stay on their nodes until the coordinator
 # joins them, so that names take no memory.
 class LineWriter:
-    """Writes lines to a file of ``scratch``, which appears once it is whole; without lines, no file
-    appears."""
+    """Writes lines to a file of ``scratch``, which readers see once it is whole; without lines,
+    there is no file."""
 
     def __init__(self, scratch: Scratch, name: str) -> None:
         self._scratch = scratch
@@ -85,7 +85,7 @@ NO_LINES = _NoLines()
 
 
 class ReactionLog(Tally, kw_only=True):
-    """A tally of the shard ``shard``, whose names are all written by ``writer``.
+    """A tally of the shard ``shard``; ``writer`` writes all its names.
 
     Names are ``<shard>`` or ``<shard>: <member or record>``, as in the samples.
     """
@@ -102,8 +102,8 @@ class ReactionLog(Tally, kw_only=True):
         self.write_names(kind, texts, count)
 
     def write_names(self, kind: str, names: Sequence[str], count: int) -> None:
-        """Write ``names`` without counting them, for callers that count separately. The last line
-        has the rest of ``count`` beyond their number."""
+        """Write ``names`` without counting them, for callers that count separately. If ``count`` is
+        larger than their number, the last line has the rest."""
         start, more = f"{self.shard}: ", max(count - len(names), 0)
         self.writer.write(
             reaction_line(

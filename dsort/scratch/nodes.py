@@ -1,7 +1,7 @@
 """Scratch nodes: the scratch directories of a job, one on each node, and requests between nodes.
 
-Files of an extractor or orderer stay on the node of its worker. Other nodes send a
-:class:`Request`, which is answered where the files are, so that only the answer travels.
+Files of an extractor or orderer stay on the node of its worker. Other nodes send a :class:`Request`
+to the node that has the files, so only the answer travels.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
     """Make the scratch directory ``directory`` if it does not exist; return the id of this node.
 
     A directory that a dead coordinator has left keeps its id, and so its files are used again. But
-    if the machine was restarted since, it is cleared: files that were not on disk are lost, and
-    nothing shows which. ``owner`` (job and bucket) is for ``dsort gc``. ``StorageError`` for a
-    directory that does not belong to this user alone, or to this job.
+    a restart of the machine clears it: some files may not have reached the disk, and nothing shows
+    which. ``owner`` (job and bucket) is for ``dsort gc``. ``StorageError`` for a directory that
+    does not belong to this user alone, or to this job.
     """
     with Scratch(directory, make=True) as scratch:
         _refuse_others(scratch, owner.get("job_id", ""))
@@ -108,8 +108,8 @@ def _is_scratch_of(scratch: Scratch, name: str, job_id: str) -> bool:
 
 
 def _known_node(scratch: Scratch, boot: str) -> str:
-    """The id in a node file of this boot; "" for any other content, such as a file that a power cut
-    has left empty."""
+    """The id in a node file of this boot; "" for all other content, such as the empty file that a
+    power cut may leave."""
     known = _stored(scratch, NODE_FILE)
     return str(known.get("node", "")) if known.get("boot_id") == boot else ""
 
@@ -212,10 +212,10 @@ _FIRST = np.zeros(0, np.int32)
 class ShardLocations(Struct, frozen=True, eq=False):
     """The node that has the index (and spill) of each shard: ``nodes[node_of[shard]]``.
 
-    ``node_of`` has shape ``(shards,)``; -1: the shard has no records, or the index file of another
-    shard has them: ``file_of``, of the same shape, has that shard's number. Ids keep their places
-    in ``nodes`` from one version to the next. ``since``, of the same shape: the version since which
-    each shard is on its node; empty: all since the first one, 1.
+    ``node_of`` has shape ``(shards,)``. It is -1 for a shard without records, and for a shard whose
+    records are in the index file of another shard, which is in ``file_of``, of the same shape. Ids
+    keep their places in ``nodes`` from one version to the next. ``since``, of the same shape: the
+    version since which each shard is on its node; empty: all since the first one, 1.
     """
 
     nodes: tuple[str, ...]
@@ -255,7 +255,7 @@ class ShardLocations(Struct, frozen=True, eq=False):
 def ordered_rows(
     nodes: ScratchNodes, node: str, partition: int, locations: ShardLocations
 ) -> OrderedRows:
-    """A partition that ``node`` has in order, with the current places of its spill blocks.
+    """An ordered partition that is on ``node``, with the current places of its spill blocks.
     ``InvariantError`` if the blocks have more or fewer bytes or rows than before.
 
     If a node was lost, other workers have extracted its shards again: the same records in the same

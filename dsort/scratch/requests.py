@@ -69,8 +69,8 @@ class KeyHashes(Struct, frozen=True):
 
 
 class SameHashes(Struct, frozen=True):
-    """The same for hashes of content (``SAME_HASH``), whose first half is the hash; only records
-    that are compared by content."""
+    """The same by hashes of content (``SAME_HASH``): the hash is their first half, and only records
+    that are compared by content are in the answer."""
 
     stage: str
     shards: Int64s
@@ -84,8 +84,8 @@ class SameHashes(Struct, frozen=True):
 
 
 class KnownKeysOf(Struct, frozen=True):
-    """Keys that the result already has: the keys with one of the ``hashes``, which are sorted, in
-    the files ``numbers``."""
+    """Keys that the result already has: in the files ``numbers``, the keys with one of the sorted
+    ``hashes``."""
 
     numbers: tuple[int, ...]
     hashes: UInt64s
@@ -153,7 +153,7 @@ class KeysAt(Struct, frozen=True):
 
 
 class Sampled(Struct, frozen=True, eq=False):
-    """Evenly spaced records of one shard, and the number of bytes that each stands for."""
+    """Evenly spaced records of one shard, and how many bytes each of them represents."""
 
     shard: int
     sort: SortKeys
@@ -309,8 +309,8 @@ def borders_bytes(borders: Borders) -> bytes:
 
 
 def borders_of(file: ColumnFile, what: str, outputs: int) -> Borders:
-    """The borders in a file, which may have been in a bucket. ``StorageError`` if they are not for
-    so many ``outputs``."""
+    """The borders in a file, which may have been in a bucket. ``StorageError`` if they are for
+    another number of ``outputs``."""
     classes, lot, position = (file.array(name) for name in ("classes", "lot", "position"))
     sizes = {len(lot), len(position), len(classes) * (outputs - 1)}
     are_numbers = all(each.dtype == np.uint64 for each in (classes, lot, position))
@@ -382,8 +382,8 @@ class KeyDraws(Struct, frozen=True):
 
 
 class DrawnClasses(Struct, frozen=True):
-    """Requests (the classes of the records of some shards, ascending; the number of records of
-    each). Of more than ``BORDERS_MAX`` classes, only one more than that is returned."""
+    """Requests (classes of the records of some shards, ascending; number of records of each class).
+    If there are more than ``BORDERS_MAX`` classes, only ``BORDERS_MAX`` + 1 are returned."""
 
     draws: IndexDraws
 
@@ -400,8 +400,8 @@ class DrawnClasses(Struct, frozen=True):
 
 class LotSteps(Struct, frozen=True):
     """Requests, for each border that is searched, how many records of some shards are in each of
-    ``2**bits`` steps of ``2**shift`` from ``low`` on. The values are lots; or, for records with the
-    lot ``tied``, unless that is empty, positions.
+    ``2**bits`` steps of ``2**shift`` from ``low`` on. The values are lots, unless there is a lot
+    ``tied``: then they are the positions of records with this lot.
 
     ``classes``: all of them. ``searched``: by class and border, the row of ``low`` and ``tied``, or
     -1. The answer has one row for each row of ``low``."""
@@ -460,8 +460,8 @@ def classes_of_shard(file: ColumnFile, shard: int) -> ClassCounts:
 
 
 def check_class_table(data: bytes, what: str, *, shards: int) -> None:
-    """``StorageError`` unless ``data`` is such a file, for so many shards. Needed for a file that
-    is read back from a bucket."""
+    """``StorageError`` if ``data`` is no such file, or is for another number of shards. Needed for
+    a file that is read back from a bucket."""
     file = ColumnFile(data, what)
     offsets = file.array("offsets")
     rows = int(offsets[-1]) if len(offsets) == shards + 1 else -1

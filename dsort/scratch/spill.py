@@ -218,7 +218,7 @@ class SpillReader:
     def __init__(
         self, nodes: ScratchNodes, locations: ShardLocations, partition: int, blocks: Table
     ) -> None:
-        """``blocks``: all blocks of the partition, in the order in which they are read."""
+        """``blocks``: all blocks of the partition, in reading order."""
         self._scratch_nodes = nodes
         self._partition = partition
         self._block_node = locations.node_of[blocks[BLOCK_SHARD]]
@@ -241,7 +241,8 @@ class SpillReader:
 
     @property
     def offsets(self) -> Int64s:
-        """The begin of each block, and the end of the last one, if they follow one another."""
+        """Where each block begins, and where the last one ends, as if the blocks followed one
+        another."""
         return self._offsets
 
     def extents(self) -> SpillExtents | None:
@@ -260,8 +261,8 @@ class SpillReader:
 
     def mapped(self) -> tuple[dict[int, memoryview], Int64s]:
         """Map the files of this node, which has all blocks. Return read-only views by worker, and
-        the shift of each block: its place in its file minus the place that it would have if blocks
-        followed one another, shape ``(blocks,)``."""
+        the shift of each block, shape ``(blocks,)``: its place in its file, minus its place if
+        blocks followed one another."""
         sizes = np.diff(self._offsets)
         views = {}
         with self._there(self._scratch_nodes.node):
@@ -302,9 +303,9 @@ class SpillReader:
 
     @contextlib.contextmanager
     def _there(self, node: str) -> Iterator[None]:
-        """Treat missing spill files as lost, so that they are made again. They may have been
-        removed when the partition was written, which a resumed attempt may not know of, or by a
-        person who cleaned up."""
+        """If spill files are missing, raise the error for lost scratch, so that they are made
+        again. They were removed after the partition was written, which a resumed attempt may not
+        know, or by a person who cleaned up."""
         try:
             yield
         except ObjectNotFoundError as error:
@@ -357,8 +358,8 @@ class SpillExtents(Struct, frozen=True, eq=False):
     ``place`` in a buffer of ``size_bytes``. ``begin`` and ``place`` are multiples of 4,096, and the
     buffer has room up to the next multiple behind ``end``.
 
-    ``shift``, shape ``(blocks,)``: the place of each block in the buffer minus the place that it
-    would have if blocks followed one another.
+    ``shift``, shape ``(blocks,)``: the place of each block in the buffer, minus its place if blocks
+    followed one another.
     """
 
     worker: Int64s
@@ -369,8 +370,8 @@ class SpillExtents(Struct, frozen=True, eq=False):
     shift: Int64s
 
     def reads(self, step_bytes: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """Yield (worker, offset in its file, place in the buffer, size, the least number of these
-        bytes that exist), with at most ``step_bytes`` each."""
+        """Yield (worker, offset in its file, place in the buffer, size, how many of these bytes
+        must exist), at most ``step_bytes`` each."""
         columns = (each.tolist() for each in (self.worker, self.begin, self.end, self.place))
         for worker, begin, end, place in zip(*columns, strict=True):
             for at in range(begin, end, step_bytes):
@@ -421,7 +422,7 @@ class SpillFile(ClosesOnExit):
 
     @property
     def direct_fd(self) -> int:
-        """The descriptor for direct reads; -1 if they are not possible."""
+        """The descriptor for direct reads; -1 if direct reads are impossible."""
         return self._direct
 
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:

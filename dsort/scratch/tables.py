@@ -1,5 +1,5 @@
-"""Tables that workers leave in scratch: one partition in output order, as the orderer stores it and
-creators read it; and positions of records, sorted by (shard, ordinal), with values for each record.
+"""Tables that workers leave in scratch: a partition in output order, which the orderer stores and
+creators read; and positions of records, sorted by (shard, ordinal), with values for each record.
 
 Workers find the records that are dropped, renamed or placed. The coordinator joins their positions,
 and the worker that extracts or orders a shard reads them. Files from a bucket are checked first.
@@ -107,7 +107,8 @@ def check_sorted(data: bytes, what: str, *, shards: int) -> None:
 
 
 def check_left_out(data: bytes, what: str, *, shards: int) -> None:
-    """``StorageError`` unless ``data`` is a file of what a join leaves out, for so many shards."""
+    """``StorageError`` if ``data`` is no file of records that a join leaves out, or is for another
+    number of shards."""
     file, count = _checked(data, what, shards)
     KEYS.read(file, 0, count)
     if not np.isin(NTH.read(file, 0, count), [*LeftOut]).all():

@@ -1,4 +1,4 @@
-"""All kinds of sidecars, and the names of those of a result."""
+"""All kinds of sidecars, and the names of the sidecars of a result."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Draft(Struct):
 
     ``wrong``: the paths of fields that are already known to be wrong. ``ais_is_there``: whether
     buckets of provider ``ais`` are in an AIStore cluster; otherwise they are directories.
-    ``directory``: of the spec's file, which its paths are relative to."""
+    ``directory``: the directory of the spec's file; paths in the spec are relative to it."""
 
     wrong: frozenset[str] = frozenset()
     warnings: list[str] = msgspec.field(default_factory=list)

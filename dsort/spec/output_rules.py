@@ -1,5 +1,5 @@
-"""Rules about outputs: buckets, containers, names, ends of shards, files beside them. They hold of
-the single output of the top level, and of each of several."""
+"""Rules about outputs: buckets, containers, names, ends of shards, files beside them. They apply to
+the single output at the top level, or to each of several outputs."""
 
 from __future__ import annotations
 

@@ -398,8 +398,8 @@ def _groups(
 def without_last(
     inputs: InputTable, outputs: OutputTable, algorithm: Algorithm, order: Int64s
 ) -> InputTable:
-    """``inputs`` without the records that are left over behind the last shard, where the order of
-    the outputs follows from the inputs alone; else ``inputs`` unchanged."""
+    """``inputs`` without the records that are left over after the last shard. If the inputs alone
+    do not decide the order of the outputs, ``inputs`` are unchanged."""
     if not algorithm.decided_by_inputs:
         return inputs
     expected = inputs.expected.copy()

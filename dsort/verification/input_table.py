@@ -284,7 +284,7 @@ def copies_asked_for(
 
 
 def _copies_of_all(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, Int64s]:
-    """The same, of inputs all of whose records are weighed."""
+    """The same for inputs with weights for all records."""
     found: dict[str, Int64s] = {}
     shards: dict[str, list[str]] = {source.name: [] for source in spec.sources}
     for shard in hashes:

@@ -377,8 +377,8 @@ class InputReader:
         self, inputs: Sequence[ManifestInput]
     ) -> Iterator[tuple[int, ShardBytes, FormedRecords, MemberTable]]:
         """(ordinal, opened shard, records, members) of each input, for the passes before bytes are
-        compared. That one meets the error of a shard that cannot be read, and reports it: here the
-        shard has no records."""
+        compared. A shard that cannot be read has no records here; the later comparison reports its
+        error."""
         for ordinal, each in enumerate(inputs):
             with self._reader.open(self._bucket, each.name, self._decoding) as shard:
                 try:

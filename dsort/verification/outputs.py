@@ -160,8 +160,8 @@ class OutputReader:
         want_md5: bool,
         max_expansion: float | None,
     ) -> None:
-        """``compared``, ``forms``: for each output, the part of its records that is compared, and
-        the form of its shards. One of each if there is only one output."""
+        """``compared``: for each output, the part of its records that is compared; ``forms``: for
+        each output, the form of its shards."""
         self._compared = compared
         self._forms = forms
         self._groups: dict[str, int] = {}

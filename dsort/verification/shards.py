@@ -83,8 +83,8 @@ def member_digests(
     seen: Callable[[memoryview, int], None] = lambda view, base: None,
 ) -> UInt64s:
     """XXH3-128 of the bytes that each member takes in an output shard: headers, payload and
-    padding; shape ``(n, 2)``. ``names``: a name for each, to be part of its digest. ``seen`` is
-    called with the bytes that were read, and the byte they begin at."""
+    padding; shape ``(n, 2)``. ``names``: a name for each member, which becomes part of its digest.
+    ``seen`` is called with the bytes that were read, and the place of the first of them."""
     count = len(members)
     offsets = np.arange(count + 1, dtype=np.int64)
     no_bytes = np.zeros(0, np.uint8)

@@ -332,8 +332,8 @@ def _shards(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[int | None]) -> dict[str, Any] | None:
-    """How values are spread: the smallest, the median, the largest, and how many there are in each
-    of some equal ranges between. None where they are not known."""
+    """The smallest, the median and the largest of ``values``, and how many of them lie in each of
+    some equal ranges. None where they are not known."""
     known = [int(value) for value in values if value is not None]
     if not known:
         return None

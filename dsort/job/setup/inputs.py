@@ -106,9 +106,9 @@ def resolve_inputs(
 def absent_inputs(
     spec: JobSpec, bucket: Bucket, *, check: Callable[[], None] = lambda: None
 ) -> str:
-    """What a job of ``spec`` would not find; empty if there is at least one input shard, and then
-    the search ends. ``check``: as for ``resolve_inputs``. ``ObjectNotFoundError`` if a bucket does
-    not exist, ``StorageError``."""
+    """The inputs that a job of ``spec`` would not find. The search ends at the first input shard,
+    and the result is then empty. ``check``: as for ``resolve_inputs``. ``ObjectNotFoundError`` if a
+    bucket does not exist, ``StorageError``."""
     looked_for = []
     for source in spec.sources:
         own, absent = bucket_named(bucket, source.name), _SomeNames()
@@ -134,9 +134,9 @@ def first_objects(job: Job) -> list[tuple[Bucket, str]]:
 
 
 def refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
-    """``StorageAccessError`` with the names of inputs that may not be read. Files are checked one
-    by one; in an object store only the first one, for all: a user who may list need not be allowed
-    to read."""
+    """``StorageAccessError`` with the names of inputs that may not be read. Each file is checked.
+    In an object store only the first object is checked, because a user who may list a bucket may or
+    may not be allowed to read it."""
     by_input = groupby(inputs, lambda shard: shard.name.partition("/")[0])
     several = isinstance(bucket, Routed)
     for shards in [[*each] for _, each in by_input] if several else [inputs]:

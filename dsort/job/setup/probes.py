@@ -150,8 +150,8 @@ def sampled_record_bytes(hops: Hops, shards: Sequence[tuple[InputShard, RandomRe
 def _first_records(
     hops: Hops, shard: InputShard, reads: Peeks, headers_max: int
 ) -> tuple[int, int]:
-    """(records, bytes) that the first headers of a shard are of; without the rest of a shard that
-    is cut short."""
+    """(records, bytes) of the members with the first headers of a shard, without a member that is
+    cut off."""
     records, key, end = 0, None, 0
     for hop in islice(header_hops(hops, reads, shard.size_bytes), headers_max):
         if hop.next_at > shard.size_bytes:

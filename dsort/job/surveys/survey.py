@@ -1,5 +1,5 @@
 """One survey of a job: how often it reads all inputs, what it concludes, and what is kept of it.
-The two small ones are here, and the selection of records by their lots, which others are made of.
+Two small surveys are here, and the selection of records by their lots, which other surveys use.
 """
 
 from __future__ import annotations

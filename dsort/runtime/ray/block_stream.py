@@ -58,9 +58,9 @@ class CutError(ConnectionError):
 
 
 def tls_of_ray(*, listens: bool) -> ssl.SSLContext | None:
-    """The TLS settings of one end of a connection, those of this process for Ray's: each end has a
-    certificate, and checks the other's. None: Ray does not use TLS. ``NoBlocksError`` for unusable
-    files."""
+    """The TLS settings of one end of a connection, the same as Ray has in this process: each end
+    has a certificate, and checks the other's. None: Ray does not use TLS. ``NoBlocksError`` for
+    unusable files."""
     if os.environ.get("RAY_USE_TLS", "0") == "0":
         return None
     names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
@@ -134,7 +134,7 @@ def _left_s(end_s: float) -> float:
 
 
 class TicketError(Exception):
-    """A ticket for ranges that do not exist, or that no job would request."""
+    """A ticket for ranges that do not exist, or that no job requests."""
 
 
 class ForgedTicketError(TicketError):

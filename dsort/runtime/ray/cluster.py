@@ -53,14 +53,14 @@ log = logger_of("runtime")
 
 
 class GivenRay:
-    """A Ray that this process was connected to before: it is ready, and stays as it is."""
+    """A Ray to which this process was already connected: it is ready, and is left unchanged."""
 
     is_own: ClassVar[bool] = False
     """Whether it is started here, and ends with the job."""
 
     def wait(self, stop: StopFlag, *, seconds_max: float) -> Exception | None:
-        """Wait until Ray is ready. Return the error that it cannot be used for, ``TimeoutError``,
-        or None. Raises ``JobStoppedError``."""
+        """Wait until Ray is ready. Return the error why Ray cannot be used, ``TimeoutError``, or
+        None. Raises ``JobStoppedError``."""
         return None
 
     def where(self) -> str:
@@ -75,10 +75,10 @@ class RaySession(GivenRay):
     """A Ray that is joined: the time from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``),
     in one thread.
 
-    The kernel ends Ray's processes with the *thread* that started them, so the thread has to exist
-    as long as they do. In the main thread, ``ray.init`` would also replace the handler of SIGTERM.
-    The thread is a daemon, because a cluster that does not answer keeps it for minutes, in code
-    that cannot be interrupted.
+    The kernel ends Ray's processes as soon as the *thread* that started them ends, so this thread
+    lasts as long as they do. In the main thread, ``ray.init`` would also replace the handler of
+    SIGTERM. The thread is a daemon, because it may wait for minutes, in code that cannot be
+    interrupted, for a cluster that does not answer.
     """
 
     def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
@@ -115,8 +115,8 @@ class RaySession(GivenRay):
             self._thread.join(END_SECONDS_MAX)
 
     def _take_sigterm_back(self) -> None:
-        """Undo Ray's handler for SIGTERM, which prints a stack as after a crash, and then calls
-        Python's."""
+        """Remove Ray's handler for SIGTERM, which would print a stack as after a crash, and then
+        call Python's handler."""
         if self._took_sigterm_back or threading.current_thread() is not threading.main_thread():
             return
         handler = signal.getsignal(signal.SIGTERM)
@@ -168,8 +168,8 @@ class OwnRay(RaySession):
 def start_ray(
     init: Callable[..., object], shutdown: Callable[[], object], cpus: int, gpus: int = 0
 ) -> OwnRay:
-    """Begin to start a Ray on this machine, which other machines cannot reach and other users of
-    this one cannot join. ``init`` makes it listen on loopback."""
+    """Begin to start a Ray on this machine. Other machines cannot reach it, and other users of this
+    machine cannot join it. ``init`` makes it listen on loopback."""
     directory = make_ray_directory()
     log.debug("a Ray with %d CPUs is started in %s", cpus, directory)
     try:
@@ -302,8 +302,8 @@ def check_listener(address: str) -> None:
 
 
 def is_only_on_loopback(address: str, here: str) -> bool:
-    """Whether ``address`` is on loopback, and its port is not open at ``here``, the address of this
-    machine that Ray uses in its place."""
+    """Whether ``address`` is on loopback, and its port is closed at ``here``, the address that Ray
+    uses in place of loopback."""
     for host, port in _places(_resolved(address)):
         if host in LOOPBACK:
             try:
@@ -408,10 +408,9 @@ _ONE_OF = re.compile(r"in\((.*)\)")
 
 
 class Needs(Struct, frozen=True):
-    """What a worker needs of its node: ``cpus`` and ``gpus``, and besides:
-
-    ``resources``: custom resources that it takes. ``labels``: a label selector of Ray: a value is
-    ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``.
+    """What a worker needs of its node: ``cpus``, ``gpus``, and custom ``resources``, which it
+    takes. ``labels``: a label selector of Ray: a value is ``x``, ``!x``, ``in(x, y)`` or ``!in(x,
+    y)``.
     """
 
     resources: Mapping[str, float] = field(default_factory=dict)

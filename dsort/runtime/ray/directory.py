@@ -1,5 +1,5 @@
-"""The directory of a Ray that dsort started: private, and recognised as abandoned once its owner
-has died."""
+"""The directory of a Ray that dsort started. It is private, and shows by its owner, if that has
+died, that it is abandoned."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ YOUNG_S = 60
 
 
 class LeftRay(Struct, frozen=True):
-    """A directory whose Ray has no owner any more. ``processes``: how many of its processes still
+    """The directory of a Ray without a living owner. ``processes``: how many of its processes still
     run."""
 
     path: Path
@@ -44,8 +44,8 @@ class LeftRay(Struct, frozen=True):
 
 
 def make_ray_directory(base: Path | None = None) -> Path:
-    """Make a directory in ``base`` (None: the temporary one), or in ``/tmp`` if paths below it
-    would be too long. Its owner is this process."""
+    """Make a directory in ``base`` (None: the temporary directory), or in ``/tmp`` if paths in
+    ``base`` would be too long. Its owner is this process."""
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))  # with mode 0700, whatever the umask
     if len(str(ray_files(path))) > FILES_CHARACTERS_MAX:
         path.rmdir()
@@ -73,8 +73,7 @@ def ray_places() -> list[Path]:
 
 
 def rays_left(base: Path, *, machine: Machine | None = None) -> Iterator[LeftRay]:
-    """Yield the directories in ``base`` that belong to this user, and whose owner is gone. No link
-    is followed."""
+    """Yield this user's directories in ``base`` whose owner has ended. No link is followed."""
     machine = machine or Machine()
     for path in sorted(base.glob(f"{PREFIX}*")):
         try:
@@ -133,7 +132,8 @@ def _is_left(descriptor: int, machine: Machine, *, is_used: bool) -> bool:
 
 
 def _owner(directory: int) -> Holder | None:
-    """The owner that is recorded in a directory (a descriptor); None if there is no valid one."""
+    """The owner that a directory (a descriptor) records; None if it records none, or an invalid
+    one."""
 
     # No link is followed, and a pipe of that name does not block.
     def open_here(name: str, flags: int) -> int:

@@ -1,5 +1,5 @@
-"""The Ray library, as dsort needs it: the errors that mean that no answer will come, and its
-messages in a user's words."""
+"""What dsort needs of the Ray library: the errors after which no answer will come, and its messages
+in a user's words."""
 
 from __future__ import annotations
 

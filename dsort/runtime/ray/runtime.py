@@ -134,11 +134,11 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
 class RayRuntime:
     """Actors on Ray.
 
-    ``address``: of a cluster (``auto``, ``host:port``, ``ray://host:port``); None: the Ray that
-    this process is connected to or, if there is none, one that the job starts, which ends with
-    ``close`` and leaves nothing. Ray is started or joined in the background; an error of that is
-    raised (``WorkerLostError``) where Ray is needed first. ``resources``, ``labels``, ``cpus`` and
-    ``gpus``: what a worker needs of its node (see :class:`~dsort.runtime.ray.runtime.Needs`).
+    ``address``: the address of a cluster (``auto``, ``host:port``, ``ray://host:port``). None: the
+    Ray to which this process is connected; or else a new one, which ``close`` ends without a trace.
+    Ray is started or joined in the background; an error of that is raised (``WorkerLostError``)
+    where Ray is needed first. ``resources``, ``labels``, ``cpus`` and ``gpus``: what a worker needs
+    of its node (see :class:`~dsort.runtime.ray.runtime.Needs`).
     """
 
     name = "ray"
@@ -358,8 +358,8 @@ class RayRuntime:
         )
 
     def _look(self, ask: Callable[[Mapping[str, Any]], Any]) -> tuple[list[str], tuple[str, ...]]:
-        """Return the nodes whose answer is no, and the nodes that were found to be lost. Ray counts
-        a node as alive for up to 40 seconds after it died, and fails what is to run on it."""
+        """Return (the nodes that answer no, the nodes that were found to be lost). For up to 40
+        seconds after a node died, Ray counts it as alive, and whatever is sent there fails."""
         asked = {ask(node): node for node in self._needs.hosts(ray.nodes())}
         blind, gone = [], []
         end_s = time.monotonic() + LOOK_SECONDS_MAX
@@ -457,9 +457,9 @@ def _join(**arguments: Any) -> None:
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Make Ray use 127.0.0.1 as this node's address, and listen only there. Without this, Ray
-    replaces it by the address that other machines can reach. (Ray itself does the same on systems
-    that ask their user about each program that listens.)"""
+    """Make Ray use 127.0.0.1 as this node's address, and listen only there. Without this, Ray would
+    use the address that other machines can reach. (Ray does the same by itself on systems that ask
+    their users about each program that listens.)"""
     constants = ray._private.ray_constants
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:

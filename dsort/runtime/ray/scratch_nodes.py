@@ -1,6 +1,6 @@
-"""The scratch nodes of a job on Ray: on each node with workers, an agent holds the scratch
-directory, and answers requests about the files there from the coordinator and from workers of
-other nodes."""
+"""The scratch nodes of a job on Ray. On each node with workers, an agent holds the scratch
+directory; it answers requests of the coordinator, and of workers on other nodes, from the files
+there."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ class NodeAgent:
         return ""
 
     def close(self, workers: Sequence[int], keep: bool) -> None:
-        """Wait until the ``workers`` of this node (process ids), which are being ended, are gone,
-        and remove the job's scratch unless ``keep``."""
+        """Wait for the end of the ``workers`` (process ids) of this node, which are being killed;
+        then remove the job's scratch unless ``keep``."""
         ending = []
         for pid in workers:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -189,8 +189,8 @@ Launch = Callable[[str, str], Any]
 
 
 class _Agent(Struct, eq=False):
-    """``opened``: reference to the id of its scratch node, or to the error if there is none;
-    ``scratch_node``: that id, "" until it is known."""
+    """``opened``: reference to the id of its scratch node, or to the error that prevented one;
+    ``scratch_node``: this id, "" until it is known."""
 
     actor: Any
     node_slot: str
@@ -213,8 +213,8 @@ class RayScratchNodes:
         return len(self._agents)
 
     def scratch_ref(self, node_id: str) -> Any:
-        """A reference to the id of the scratch node on ``node_id``, or to the error if there is
-        none. Starts the agent if there is none."""
+        """A reference to the id of the scratch node on ``node_id``, or to the error that prevented
+        one. Starts the agent if there is none."""
         if node_id not in self._agents:
             losses = self._losses.get(node_id, 0)
             node_slot = f"{node_id}-{losses}" if losses else node_id
@@ -225,7 +225,7 @@ class RayScratchNodes:
         return self._agents[node_id].opened
 
     def wait(self) -> None:
-        """Wait for all scratch nodes. Raises the error of a node that can have none."""
+        """Wait for all scratch nodes. If a node cannot have one, its error is raised."""
         for agent in list(self._agents.values()):
             try:
                 opened = self._take(agent, agent.opened)
@@ -282,8 +282,8 @@ class RayScratchNodes:
             agent.actor.answer.remote(scratch_node, request)
 
     def lose(self, scratch_node: str) -> None:
-        """Stop using ``scratch_node``, even if it exists: a worker could not reach it, and its
-        content is made again. If its node exists, the node gets another scratch node."""
+        """Stop using ``scratch_node``, even if it exists: a worker could not reach it, so its
+        content has to be made again. If its node exists, the node gets another scratch node."""
         agent = self._find(scratch_node)
         if agent is not None:
             self._forget(agent)

@@ -1,4 +1,4 @@
-"""A program that ends a Ray which dsort started, once the process that started it is gone."""
+"""A program that ends a Ray of dsort once the process that started this Ray is gone."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WRITE_BIT = 0o200
 
 
 def begin_watchdog(directory: Path) -> subprocess.Popen[bytes]:
-    """Start a watchdog that ends all processes with files in ``directory``, and removes it, when
-    this process ends, unless ``end_watchdog`` is called before."""
+    """Start a watchdog. If this process ends before it calls ``end_watchdog``, the watchdog ends
+    all processes with files in ``directory``, and removes ``directory``."""
     return subprocess.Popen(
         # -I -S: no site packages and no variables of the user's, which could keep it from starting.
         [sys.executable, "-I", "-S", __file__, str(directory), str(os.getpid())],
@@ -60,8 +60,8 @@ def holders(directory: Path) -> list[int]:
 
 
 def end_holders(directory: Path, *, spare: int = 0) -> None:
-    """Kill these processes, and those that they start meanwhile, until none is left; except
-    ``spare``."""
+    """Kill these processes and all that they start meanwhile, except ``spare``, until none is
+    left."""
     empty, end_s = 0, time.monotonic() + END_SECONDS_MAX
     while empty < EMPTY_LOOKS and time.monotonic() < end_s:
         found = [pid for pid in holders(directory) if pid != spare]

@@ -49,8 +49,8 @@ log = logger_of("runtime")
 
 
 class _Host(Struct, eq=False):
-    """One actor. ``location``: None, and ``scratch_node``: "", until they are known; ``is_ready``:
-    it has reported that it is ready, and no other worker was lost since."""
+    """One actor. ``location`` and ``scratch_node`` are None and "" until they are known.
+    ``is_ready``: it has reported that it is ready, and no other worker was lost since then."""
 
     actor: Any
     number: int
@@ -130,9 +130,9 @@ class RayWorkers:
         queue.raise_failure()
 
     def _may_do(self, host: _Host, workers_max: int | None) -> bool:
-        """Whether ``host`` is one of the ``workers_max`` that do a kind of task. They stay the
-        same, because processes that they started for it (of user code) last until they do another
-        kind."""
+        """Whether ``host`` is one of the ``workers_max`` that do a kind of task. These workers stay
+        the same, because the processes of user code that they started last until they do another
+        kind of task."""
         if workers_max is None or host in self._chosen:
             return True
         self._chosen = [each for each in self._chosen if each in self._hosts]
@@ -142,7 +142,8 @@ class RayWorkers:
         return True
 
     def warnings(self) -> list[str]:
-        """See :class:`~dsort.runtime.base.Runtime`: one for each node, whichever worker met it."""
+        """See :class:`~dsort.runtime.base.Runtime`: one warning for each node, even if several
+        workers met the problem."""
         new = [each for each in self._warnings if each not in self._warned]
         self._warned.update(new)
         return [
@@ -174,14 +175,14 @@ class RayWorkers:
         self._asked[host.actor.location.remote()] = host
 
     def _answered(self) -> list[tuple[Any, _Host]]:
-        """The first answer and its host; nothing if none comes within a tick."""
+        """The first answer and its host; nothing if no answer comes within a tick."""
         self._stop.raise_if_requested()
         done, _ = ray.wait(list(self._asked), timeout=TICK_S)
         return [(reference, self._asked.pop(reference)) for reference in done]
 
     def _receive(self, reference: Any, host: _Host) -> Sequence[tuple[Task, TaskDone]]:
-        """Receive an answer; nothing if the worker is still starting, if its task failed, or if it
-        died and its task waits again."""
+        """Receive an answer. Return nothing if the worker is still starting, if its task failed, or
+        if it died, so that its task waits again."""
         try:
             done = ray.get(reference)
         except RayError as died:
@@ -218,8 +219,8 @@ class RayWorkers:
         return located(error, str(host)) if len(self._scratch_nodes) > 1 else error
 
     def _replace(self, host: _Host, died: Exception) -> None:
-        """Start a new actor in the place of one that died, unless too many were lost: all current
-        workers of the job may be lost at once with a node."""
+        """Start a new actor in the place of a dead one, unless too many were lost. A lost node may
+        take all current workers of the job with it at once."""
         reason, hint = cause(died)
         log.debug("%s was lost: %s", host, reason)
         try:
@@ -232,8 +233,8 @@ class RayWorkers:
         self.launch()
 
     def _doubt(self, hosts: Iterable[_Host]) -> None:
-        """Check whether idle workers are alive. A worker that died with another, on a lost node,
-        would take a task, and cost the task one of its tries."""
+        """Check whether idle workers are alive. Without this check, a worker that died on the same
+        lost node could get a task, which would lose one of its tries."""
         for host in hosts:
             if host.is_ready and self._queue.is_free(host):
                 self._ask_whether_ready(host)
@@ -247,9 +248,9 @@ class RayWorkers:
 
 
 class Done(Struct, frozen=True):
-    """The answer of a worker to a task, or the error with which it ended.
-    ``unreachable``: (scratch node, reason) of the nodes whose spill came through Ray instead of
-    directly; each once. ``lines``: of the log, since the last answer."""
+    """The answer of a worker to a task, or the error with which it ended. ``unreachable``: (scratch
+    node, reason) for each node whose spill came through Ray, because it could not be reached
+    directly. ``lines``: of the log, since the last answer."""
 
     done: TaskDone | DsortError
     unreachable: tuple[tuple[str, str], ...]
@@ -267,7 +268,8 @@ class WorkerLocation(Struct, frozen=True):
 class RayWorker:
     """A worker that returns its errors, because Ray would wrap raised ones.
 
-    It is made in two steps, because its scratch node is known only once it is on a node.
+    It is made in two steps, because only after the first one it is on a node and knows its scratch
+    node.
     """
 
     def __init__(self, setup: WorkerSetup, number: int, exchange: RayExchange) -> None:
@@ -281,8 +283,7 @@ class RayWorker:
 
     def location(self, address: str, node_id: str) -> WorkerLocation:
         """Its location, which all of its log lines have. The lines come with its answers. They are
-        also in Ray's log of its process, so that those of a worker that gives no answer can be
-        read."""
+        also in Ray's log of the process, where they can be read if the worker gives no answer."""
         lines_to_coordinator(self._setup.log_level, self._lines.append, on_stderr=True)
         about_worker(
             job=self._setup.job_id,

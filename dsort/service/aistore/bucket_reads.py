@@ -121,8 +121,8 @@ def _add_buckets(routes: APIRouter, service: Service) -> None:
     )
     async def list_buckets(request: Request, identity: Caller, provider: Provider = "") -> Response:
         """The buckets that the token may read: directories in the data root, and buckets that the
-        operator has allowed by their whole names. Those of a store that a pattern allows are not
-        asked for."""
+        operator has allowed by their whole names. Buckets of a store that only a pattern allows are
+        not listed."""
         message = await action_message(request, "list")
         root = service.config.run.root.resolve()
         uris = await run_in_threadpool(

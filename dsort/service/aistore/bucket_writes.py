@@ -105,7 +105,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     async def post_bucket(
         request: Request, identity: Submitting, bucket: BucketPath, provider: Provider = ""
     ) -> Response:
-        """Make a bucket: a directory. The token has to be for it as an output."""
+        """Make a bucket: a directory. The token has to allow it as an output."""
         place = bucket_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
         await action_message(request, "create-bck")

@@ -116,7 +116,7 @@ def _add_get(routes: APIRouter, reads: _Reads) -> None:
     ) -> Response:
         """The bytes of an object, or a range of them. With `transform`, the shard that this
         transform makes, byte for byte as `dsort transform` would write it, and always whole. The
-        token has to be for the bucket as an input."""
+        token has to allow the bucket as an input."""
         place = object_place(reads.service, request, identity, provider)
         use = _use(identity, transform, etl_name)
         known = [tag.strip() for tag in (if_none_match or "").split(",")]

@@ -123,8 +123,8 @@ def _add_put(routes: APIRouter, service: Service) -> None:
         part: Annotated[str, Query(max_length=10, include_in_schema=False)] = "",
     ) -> Response:
         """Store the body as an object. An existing object is replaced. The name appears once all
-        bytes are stored. The token has to be for the bucket as an output, and the bucket has to be
-        there. An object that a running job writes or reads is not replaced."""
+        bytes are stored. The bucket has to exist, and the token has to allow it as an output. An
+        object that a running job writes or reads is not replaced."""
         place = object_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
         _refuse_other_writes(request)
@@ -172,8 +172,8 @@ def _add_delete(routes: APIRouter, service: Service) -> None:
         name: NamePath,
         provider: Provider = "",
     ) -> Response:
-        """Remove an object. The token has to be for the bucket as an output. An object
-        that a running job writes or reads is not removed."""
+        """Remove an object. The token has to allow the bucket as an output. An object that a
+        running job writes or reads is not removed."""
         place = object_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
         _refuse_other_writes(request)

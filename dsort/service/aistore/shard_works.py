@@ -1,6 +1,7 @@
-"""What the guest has shards for: ``python -m dsort.service.aistore.shard_works``.
+"""The guest's work on shards, in a process of its own: ``python -m
+dsort.service.aistore.shard_works``.
 
-A shard is transformed, or one of its records is; its files are listed, or one of them is read."""
+It transforms a shard or one record of it, lists its files, or reads one of them."""
 
 from __future__ import annotations
 

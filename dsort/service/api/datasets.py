@@ -150,8 +150,8 @@ def _add_listings(routes: APIRouter, looks: Looks) -> None:
     )
     def list_buckets(identity: Caller) -> BucketList:
         """The buckets that the token may read: directories in the data root, and buckets that the
-        operator has allowed by their whole names. Those of a store that a pattern allows are not
-        asked for."""
+        operator has allowed by their whole names. Buckets of a store that only a pattern allows are
+        not listed."""
         uris = known_buckets(identity, service.config, service.submitter.policy)
         root = service.config.run.root.resolve()
         return validated(BucketList, {"buckets": [name_in_specs(uri, root) for uri in uris]})
@@ -217,7 +217,7 @@ def _add_shards(routes: APIRouter, looks: Looks) -> None:
         seed: Seed = "",
     ) -> ShardPage:
         """The shards of a bucket with their sizes, and with the number of their records where a
-        manifest in the bucket tells it. The token has to be for the bucket as an input."""
+        manifest in the bucket tells it. The token has to allow the bucket as an input."""
         place = looks.bucket(request, identity, b"/v1/shards/")
 
         def find() -> tuple[list[Entry], str]:

@@ -328,8 +328,8 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         summary="See when a schedule would be due",
     )
     async def post_next_times(request: Request, identity: Caller) -> NextTimes:
-        """The next times by `cron` or `every`, `timezone`, `start_at` and `end_at`; no schedule is
-        made, and what else the body says is not looked at."""
+        """The next times by `cron` or `every`, `timezone`, `start_at` and `end_at`. Other fields of
+        the body are ignored, and no schedule is made."""
         body = await request.body()
 
         def look() -> NextTimes:

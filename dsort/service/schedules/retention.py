@@ -429,8 +429,8 @@ def pointer_content(result: Result, manifest: ObjectInfo, output_uri: str) -> by
 def _newest(
     result: Result, results: ScheduleResults, open_bucket: Opener
 ) -> tuple[Result, ObjectInfo | None, str]:
-    """The newest committed result from ``result`` on, its manifest, and the URI of the bucket where
-    that is."""
+    """The newest committed result that is not older than ``result``, its manifest, and the URI of
+    the manifest's bucket."""
     schedule_id = result.after_commit["schedule_id"]
     known = [*results.unfinished(schedule_id), *results.finished(schedule_id)]
     newer = [each for each in known if each.order > result.order]

@@ -113,7 +113,8 @@ ANYONE = Identity("anyone", ADMIN)
 
 
 def matches(buckets: Iterable[str], uri: str) -> bool:
-    """Whether ``uri`` is one of ``buckets``, or begins as one of them with a star does."""
+    """Whether ``uri`` is one of ``buckets``, or begins with the text before the star of one of
+    them."""
     try:
         uri.encode()
     except UnicodeEncodeError:  # a lone surrogate: no bucket has such a name
@@ -397,7 +398,7 @@ def _insert(connection: Connection, made: StoredToken, digest: bytes) -> None:
 
 
 def _stored(rows: Sequence[Row[Any]]) -> tuple[StoredToken, bytes]:
-    """A token of its rows, of which each has one of its buckets."""
+    """The token in ``rows``, each of which has one of its buckets."""
     one = rows[0]
     sides: dict[str, list[str]] = {"input": [], "output": []}
     for row in rows:

@@ -105,8 +105,8 @@ class Receipt(NamedTuple):
         return {"ChecksumCRC32C": self.checksum, "ChecksumType": _OF_WHOLE}
 
     def completion(self, listed: Sequence[str] = ()) -> list[dict[str, object]]:
-        """The parts, as arguments for botocore. ``listed``: their ETags as the store lists them,
-        where the receipt has none. ``StorageError`` if these differ from the receipt."""
+        """The parts, as arguments for botocore. ``listed``: the ETags of the parts in the store's
+        list, for a receipt without ETags. ``StorageError`` if they do not match the receipt."""
         etags = self.etags or listed
         if len(etags) != self.part_count or _digest_of(etags) != self.digest:
             raise StorageError(
