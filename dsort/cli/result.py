@@ -157,6 +157,7 @@ def _place(shard: str, start: int | None, size_bytes: int) -> str:
 
 LINES_AT_ONCE: Final = 100
 BATCH_DEFAULT: Final = 256
+BATCH_MAX: Final = 100_000
 
 
 def export(
@@ -186,6 +187,7 @@ def export(
             "--batch",
             metavar="RECORDS",
             min=1,
+            max=BATCH_MAX,
             help=f"The records of a request of GetBatch.  [default: {BATCH_DEFAULT}]",
         ),
     ] = None,
@@ -202,6 +204,7 @@ def export(
     """
     from dsort.reading.places import shards_of_result
     from dsort.reading.view_records import get_batch_requests, view_of_places, view_records
+    from dsort.results.manifest import parse_manifest
 
     if jsonl == getbatch:
         raise SpecError([SpecProblem("--jsonl", "give either --jsonl or --getbatch")])
@@ -213,6 +216,8 @@ def export(
     settings = user_settings()
     run = RunOptions(root=data_root(root, settings), settings=settings)
     places = list(shards_of_result(found, run))
+    if not places and parse_manifest(found.read()).spec.output == "view":
+        return  # a view of no record
     opened = view_of_places(places, f"the result of job {found.job_id}")
     records = view_records(opened, places)
     if getbatch:

@@ -140,6 +140,19 @@ def test_inputs_outside_aistore_have_no_requests(here: Path, cli: CommandLine) -
     assert not ended.out
 
 
+def test_a_view_of_no_record_has_no_line(here: Path, cli: CommandLine) -> None:
+    steps = {"steps": [{"filter": "key == 'none'"}]}
+    dsort.run({**VIEW, "output_bck": "empty", "transform": steps})
+    ended = cli("view", "export", "empty", "--jsonl")
+    assert (ended.code, ended.out) == (0, "")
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "9" * 30, "x"])
+def test_a_batch_is_of_some_records(here: Path, cli: CommandLine, size: str) -> None:
+    ended = cli("view", "export", "view", "--getbatch", "--batch", size)
+    assert ended.code == SpecError.exit_code
+
+
 @pytest.mark.parametrize("flags", [[], ["--jsonl", "--getbatch"], ["--jsonl", "--batch", "3"]])
 def test_one_kind_of_list_is_asked_for(flags: list[str], here: Path, cli: CommandLine) -> None:
     assert cli("view", "export", "view", *flags).code == SpecError.exit_code
