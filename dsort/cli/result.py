@@ -51,7 +51,7 @@ def verify(
     from dsort import api
 
     if seed is not None and sample is None:
-        raise SpecError([SpecProblem("--seed", "is of --sample")])
+        raise SpecError([SpecProblem("--seed", "works only with --sample")])
     part = None if sample is None else options.sample_part(sample)
     found = find_job(job, bucket=bucket, root=root, finished=True)
     if not found.finished:

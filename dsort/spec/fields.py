@@ -116,7 +116,9 @@ def _sidecar_kinds(value: object) -> object:
     kinds = parse_kinds(items)
     for each in kinds:
         if SIDECARS.find(each) is None:
-            raise FieldError(f'"{each}" is no kind of index', f"known are {', '.join(SIDECARS)}")
+            near = closest(each, SIDECARS)
+            hint = f'did you mean "{near}"?' if near else f"known are {', '.join(SIDECARS)}"
+            raise FieldError(f'"{each}" is no kind of index', hint)
         if kinds.count(each) > 1:
             raise FieldError(f'"{each}" is there more than once')
     return kinds

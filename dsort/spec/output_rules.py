@@ -93,7 +93,7 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
 @rule
 def _listed_checksums_are_made(spec: SpecFields) -> Iterator[SpecProblem]:
     wanting = [each.kind for each in kinds_of(spec.index) if each.needs_sha256]
-    if wanting and spec.checksums != "sha256":
+    if wanting and spec.checksums != "sha256" and spec.output != "view":
         text = f"{joined(wanting)} lists the SHA-256 of each shard"
         yield SpecProblem("index", text, "set checksums: sha256, too")
 
@@ -317,7 +317,8 @@ def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
                 yield SpecProblem("output_shard_size", _SIZE_NEEDED, hint)
             continue
         names = parse_template(target.template.replace(SPLIT_FIELD, "split")).count
-        if not target.ends and (names is None or names > _COUNT_UNSIZED_MAX):
+        is_endless = names is None or names > _COUNT_UNSIZED_MAX
+        if is_endless and not (target.ends or spec.like):
             text, end = "must be set", "give the template an end: {000..099}"
             hint = f"set it for {target.name} or for all, or {end}"
             if not target.name:

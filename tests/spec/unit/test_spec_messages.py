@@ -91,6 +91,16 @@ def test_a_near_miss_is_answered_with_what_was_most_likely_meant() -> None:
     assert (kind.path, by.path) == ("algorithm.kind", "algorithm.by")
     assert "alphanumeric" in kind.hint
     assert kind.hint == by.hint
+    (index,) = caught(index="Croisant", checksums="sha256")
+    assert index.hint == 'did you mean "croissant"?'
+
+
+def test_no_hint_asks_for_a_field_that_another_problem_refuses() -> None:
+    ended = {"output_shard_size": ..., "output_shard_records": ..., "output_shard_count": ...}
+    found = caught(like="other", algorithm={"kind": "none"}, **ended)
+    assert [each.path for each in found] == ["output_format"]
+    found = caught(index="croissant", output="view")
+    assert [each.path for each in found] == ["index"]
 
 
 def test_a_codec_around_tables_is_refused_where_rows_stay_rows() -> None:
