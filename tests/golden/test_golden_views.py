@@ -33,20 +33,20 @@ REFUSED: Final = {
 """The features that a view cannot have."""
 
 
-def _job(name: str) -> GoldenJob:
+def job_of(name: str) -> GoldenJob:
     return JOBS[name] if name in JOBS else feature_job(name)
 
 
-def _is_refused(name: str) -> bool:
+def is_refused(name: str) -> bool:
     try:
-        parse_spec({**_job(name).spec, "output": "view"})
+        parse_spec({**job_of(name).spec, "output": "view"})
     except SpecError:
         return True
     return False
 
 
 def test_a_view_has_all_features_that_need_the_index_alone() -> None:
-    assert {name for name in FEATURES if _is_refused(name)} == REFUSED
+    assert {name for name in FEATURES if is_refused(name)} == REFUSED
 
 
 @pytest.mark.sample(keep=16)
@@ -55,9 +55,9 @@ def test_a_view_has_all_features_that_need_the_index_alone() -> None:
 def test_a_materialized_view_is_what_the_job_would_have_written(
     name: str, workers: int, tmp_path: Path
 ) -> None:
-    if _is_refused(name):
+    if is_refused(name):
         return
-    job, options = _job(name), RunOptions(root=tmp_path, workers=workers)
+    job, options = job_of(name), RunOptions(root=tmp_path, workers=workers)
     job.prepare(tmp_path)
     spec, pinned = {**job.spec, "output": "view", "output_bck": "view"}, PINNED[name]
     if isinstance(pinned, str):

@@ -23,7 +23,6 @@ from dsort.service.jobs.submit import Asked
 from dsort.service.objects import view_looks
 from dsort.service.security.tokens import VIEWER
 from dsort.storage.directory.bucket import LocalBucket
-from tests.golden.jobs import JOBS
 from tests.support.commands import CommandLine
 from tests.support.datasets import Member, Shard, small_dataset, write_shards
 from tests.support.internals import manifest_name
@@ -102,16 +101,6 @@ def test_pages_have_the_records_of_the_view_in_its_order(
     assert [each for page in found for each in page["records"]] == wanted
     assert {page["total"] for page in found} == {len(wanted)}
     assert all(len(page["records"]) == limit for page in found[:-1])
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".msgpack", ".cbor", ".tfrecord", ".mds"])
-def test_records_of_any_container_are_those_of_the_shards(
-    here: ServiceHere, cli: CommandLine, suffix: str
-) -> None:
-    job = JOBS[f"{suffix} shuffle"]
-    job.prepare(here.service.config.run.root)
-    view = written(here, {**job.spec, "output": "view", "output_bck": "view"})
-    assert records(here, view, 5) == exported(here, cli)
 
 
 def test_records_of_several_inputs_have_several_ranges(here: ServiceHere, cli: CommandLine) -> None:
