@@ -18,7 +18,7 @@ from dsort.containers.columnar.ranges import MemorySource, Source, SourceFile, a
 from dsort.containers.columnar.reader import open_table
 from dsort.containers.columnar.schema import bytes_column
 from dsort.containers.columnar.writer import Write, byte_sink
-from dsort.data.arrow_arrays import LENGTH_MAX, arrow_bytes, arrow_numbers
+from dsort.data.arrow_arrays import LENGTH_MAX, arrow_bytes, arrow_numbers, numbers_in
 from dsort.data.columns import BytesColumn, Int32s, Int64s, cut_rows
 from dsort.data.row_bytes import spread
 from dsort.errors import CorruptShardError, InvariantError
@@ -219,9 +219,9 @@ class _ViewFile:
         """The rows of records ``first`` to ``stop``, which are looked for from ``row`` on."""
         for _, batch in self.table.batches_from(row, GROUP_BYTES):
             with arrow_errors(self._name):
-                number = np.asarray(batch.column(0).fill_null(-1), np.int64)
+                number, is_known = numbers_in(batch.column(0))
             self._take(len(number) * _ROW_BYTES_MIN)
-            found = np.flatnonzero((number >= first) & (number < stop))
+            found = np.flatnonzero(is_known & (number >= first) & (number < stop))
             if len(found):
                 yield batch.slice(int(found[0]), int(found[-1]) + 1 - int(found[0]))
             if number.max(initial=-1) >= stop:
@@ -301,17 +301,17 @@ def _rows_of(batch: Any) -> ViewRows:
     record, key, shard, offset, length, literal = batch.columns
     if record.null_count or length.null_count:
         raise ValueError("a number is missing")
-    is_range = np.asarray(shard.is_valid())
-    if not np.array_equal(is_range, np.asarray(offset.is_valid())):
+    shards, is_range = numbers_in(shard)
+    offsets, is_placed = numbers_in(offset)
+    if not np.array_equal(is_range, is_placed):
         raise ValueError("a range is half there")
-    found = np.asarray(shard.fill_null(-1), np.int32)
-    if bool((found[is_range] < 0).any()):
+    if bool((shards[is_range] < 0).any()):
         raise ValueError("a shard has no number")
     return ViewRows(
-        np.asarray(record, np.int64),
-        bytes_column(key.fill_null("")),
-        found,
-        np.asarray(offset.fill_null(0), np.int64),
-        np.asarray(length, np.int64),
-        bytes_column(literal.fill_null(b"")),
+        numbers_in(record)[0],
+        bytes_column(key),
+        np.where(is_range, shards, np.int32(-1)),
+        offsets,
+        numbers_in(length)[0],
+        bytes_column(literal),
     )

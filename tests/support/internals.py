@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 MODULES = {
-    "dsort.data.arrow_arrays": "arrow_bytes arrow_numbers arrow_structs",
+    "dsort.data.arrow_arrays": "arrow_bytes arrow_numbers arrow_structs numbers_in",
     "dsort.data.columns": (
         "are_all_rows Bools BytesColumn CHUNK_BYTES cut_rows equal_ranges Int32s Int64s "
         "numbers_at PackedTexts row_numbers run_sums runs_that_fit stable_argsort "

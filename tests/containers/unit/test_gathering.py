@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from tests.support.internals import (
     Segments,
     are_short,
     gathered,
+    numbers_in,
     side_by_side,
     slices_of_sources,
 )
@@ -122,11 +124,23 @@ def test_features_of_any_size_are_stored_as_protobuf_stores_them() -> None:
         assert example.endswith(head + b"v" * size)
 
 
+@given(st.lists(st.none() | st.integers(-(2**31), 2**31 - 1)), st.integers(0, 9), st.booleans())
+def test_numbers_are_read_wherever_their_array_begins(
+    values: list[int | None], first: int, is_short: bool
+) -> None:
+    array = pa.array(values, pa.int32() if is_short else pa.int64())[first:]
+    numbers, is_known = numbers_in(array)
+    assert is_known.tolist() == [each is not None for each in values[first:]]
+    assert numbers.tolist() == [each or 0 for each in values[first:]]
+    assert numbers.dtype == (np.int32 if is_short else np.int64)
+
+
 def test_pandas_is_not_loaded_for_them() -> None:
     script = (
         "import sys, numpy as np, pyarrow as pa\n"
-        "from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers\n"
-        "arrow_numbers(np.arange(3), np.arange(3) > 1), arrow_bytes([b'', None], pa.string())\n"
+        "from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers, numbers_in\n"
+        "numbers_in(arrow_numbers(np.arange(3), np.arange(3) > 1))\n"
+        "arrow_bytes([b'', None], pa.string())\n"
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False).returncode == 0
