@@ -129,7 +129,9 @@ class RuledWeb:
         otherwise. ``StorageError`` for redirections that are not followed."""
         said: dict[str, str] = {}
         for _ in range(REDIRECTS_MAX + 1):
-            is_home = origin_of(url) == self._home
+            there = origin_of(url)
+            self._check(there)
+            is_home = there == self._home
             raw = self._send(method, url, {**headers, **(self._own if is_home else {})})
             if is_home:
                 said = {**{name.lower(): value for name, value in raw.headers.items()}, **said}
@@ -137,11 +139,9 @@ class RuledWeb:
             if target is None:
                 return Reply(raw, said, "" if is_home else url)
             url = urljoin(url, target)
-            there = origin_of(url)
-            if there != self._home and not leaves:
+            if not leaves and origin_of(url) != self._home:
                 return Reply(raw, said, "")
             _settle(raw)
-            self._check(there)
         raise StorageError(f"the store sends its readers on more than {REDIRECTS_MAX} times")
 
     def _check(self, there: tuple[str, str, int]) -> None:

@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -27,6 +27,7 @@ from msgspec import Struct
 from dsort.errors import ObjectNotFoundError, StorageError, TransientStorageError
 from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
 from dsort.storage.limit import StoreLimits
+from dsort.storage.object_reader import ByteStream
 from dsort.storage.objects import Fetched, KeyPrefix, PreconditionError
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.replies import (
@@ -38,6 +39,7 @@ from dsort.storage.s3.replies import (
     read_listings_quickly,
     whole_seconds_ns,
 )
+from dsort.storage.s3.sent_on import SentOn, place_of
 from dsort.storage.transport import made_once
 
 # --------------------------------------------------------------------------------------------------
@@ -201,6 +203,7 @@ class S3Client:
         self.uri = ref.uri
         self.bucket, _, prefix = ref.path.partition("/")
         self._keys = KeyPrefix(prefix)
+        self._limits = limits
         self._was_seen = False
         with S3Errors(f"open bucket {self.uri}"):
             self._made = make_api(ref, limits)
@@ -279,9 +282,17 @@ class S3Client:
         more = {"IfMatch": pinned.etag} if pinned is not None else {}
         if start or stop is not None:
             more["Range"] = f"bytes={start}-" + ("" if stop is None else str(stop - 1))
+        stream: ByteStream
         with self.doing(f"read {name}"):
-            reply = self.api.get_object(**self.target(name), **more)
-        stream = _Body(reply["Body"], name, self.uri)
+            try:
+                reply = self.api.get_object(**self.target(name), **more)
+                stream = _Body(reply["Body"], name, self.uri)
+            except boto.ClientError as error:
+                place = place_of(error)
+                if not place:
+                    raise
+                head, action = partial(self.head_reply, name), f"read {name} in bucket {self.uri}"
+                reply, stream = self._sent_on.get(place, more.get("Range", ""), head, action)
         try:
             info = _info(name, reply, start)
         except StorageError:
@@ -296,6 +307,10 @@ class S3Client:
                 )
             raise PreconditionError(f"{name} in bucket {self.uri} changed")
         return Fetched(info, stream)
+
+    @cached_property
+    def _sent_on(self) -> SentOn:
+        return SentOn(self.api.meta.endpoint_url, self._limits)
 
     def put(self, name: str, data: bytes) -> None:
         """Store a small object."""

@@ -18,8 +18,8 @@ import botocore.exceptions as boto
 from dsort.errors import InvariantError, ObjectNotFoundError, StorageAccessError
 from dsort.storage.bucket import COPY, ObjectInfo
 from dsort.storage.objects import check_stored
-from dsort.storage.s3.client import S3Client
-from dsort.storage.s3.replies import whole_seconds_ns
+from dsort.storage.s3.client import NOT_OFFERED, S3Client
+from dsort.storage.s3.replies import code_of, whole_seconds_ns
 
 T = TypeVar("T")
 
@@ -94,12 +94,16 @@ class Copies(NamedTuple):
         def copy() -> None:
             with client.doing(action):
                 if size_bytes > COPIED_AT_ONCE_BYTES_MAX:
-                    _copy_in_parts(client, origin, target, found)
-                else:
-                    # Another program may have replaced the object since `_head`.
-                    client.api.copy_object(
-                        **client.target(target), CopySource=origin, CopySourceIfMatch=found["ETag"]
-                    )
+                    try:
+                        _copy_in_parts(client, origin, target, found)
+                        return
+                    except boto.ClientError as error:
+                        if code_of(error) not in NOT_OFFERED:  # a gateway may copy any size at once
+                            raise
+                # Another program may have replaced the object since `_head`.
+                client.api.copy_object(
+                    **client.target(target), CopySource=origin, CopySourceIfMatch=found["ETag"]
+                )
 
         self.ask(action, copy)
         copied = self._head(target)

@@ -1,0 +1,73 @@
+"""Reads of a gateway that sends its readers on to a server of bytes: 302 in reply to GetObject.
+
+botocore takes such a reply for an error. The server of bytes has ETags of its own, so the gateway
+is asked for the facts of the object after it has named the place: an object that was replaced
+before has another ETag then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import botocore.exceptions as boto
+
+from dsort.errors import StorageError, TransientStorageError
+from dsort.storage.limit import StoreLimits
+from dsort.storage.objects import error_of, meaning_of_status
+from dsort.storage.redirects import RuledWeb, WebBody, WebErrors
+
+__all__ = ["SentOn", "place_of"]
+
+_FOUND: Final = 302
+_OK: Final = (200, 206)
+
+
+def place_of(error: boto.ClientError) -> str:
+    """The URL to which the reply ``error`` sends its reader on; "" if it is another error."""
+    facts = error.response.get("ResponseMetadata", {})
+    if facts.get("HTTPStatusCode") != _FOUND:
+        return ""
+    return str(facts.get("HTTPHeaders", {}).get("location", ""))
+
+
+class SentOn:
+    """Reads bytes at the places that the gateway at ``endpoint_url`` names."""
+
+    def __init__(self, endpoint_url: str, limits: StoreLimits) -> None:
+        self._web = RuledWeb(endpoint_url, limits, {})
+
+    def get(
+        self, url: str, wanted: str, head: Callable[[], Mapping[str, Any]], action: str
+    ) -> tuple[dict[str, Any], WebBody]:
+        """(a reply as one of GetObject, its body) from ``url``. ``wanted``: the range as a header,
+        or "". ``head``: requests the facts of the object."""
+        with WebErrors(action):
+            try:
+                reply = self._web.ask("GET", url, {"Range": wanted} if wanted else {})
+            except StorageError as error:
+                raise StorageError(f"cannot {action}: {error}") from None
+        if reply.status not in _OK:
+            reply.close()
+            raise error_of(meaning_of_status(reply.status), action)
+        given, length = (
+            reply.headers.get("Content-Range", ""),
+            reply.headers.get("Content-Length", ""),
+        )
+        try:
+            found = head()
+            whole = given.rpartition("/")[2] or length
+            if whole != str(found["ContentLength"]) or not length.isdecimal():
+                raise TransientStorageError(
+                    f"cannot {action}: the reply is about {whole[:20] or 'no'} bytes, the object "
+                    f"has {found['ContentLength']:,}"
+                )
+        except BaseException:
+            reply.raw.close()
+            raise
+        facts = {
+            **{name: found.get(name) for name in ("LastModified", "ETag")},
+            "ContentLength": int(length),
+            "ContentRange": given,
+        }
+        return facts, WebBody(reply.raw, int(length), action)
