@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.commands import ROOT, CommandLine
 from tests.support.doc_pages import Block, blocks, commands, masked
+from tests.support.hub_server import Hub
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -65,6 +66,30 @@ def test_500_shards_are_shuffled_in_s3(
     last = next(block for block in blocks(TASKS / "s3.md") if "dsort resume" in block.text)
     for command in commands(last.text):
         run(command.replace("s3://train", places["s3://train"]), cli)
+
+
+def test_a_dataset_of_the_hub_is_shuffled_and_read(
+    cli: CommandLine, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("dsort gen-shards 'made/train-{00..07}.tar' --fcount 50 --fsize 20KB --fext jpg,cls", cli)
+    shards = {f"data/{path.name}": path.read_bytes() for path in Path("made").iterdir()}
+    commit = hub.commit("lab/flowers", {"README.md": b"---\n---\n", **shards})
+    for name, value in hub.environment().items():
+        monkeypatch.setenv(name, value)
+    page = TASKS / "hub.md"
+    found, output = until_output(page)
+    own = [each for each in commands(found[0].text) if each.startswith("dsort ")]
+    printed = [run(command, cli) for command in own]
+    assert masked("".join(printed[-2:]).replace(f"{tmp_path}/", "")) == masked(output.text)
+    script = next(block for block in blocks(page) if block.title == "train.py").write(tmp_path)
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "16 ['__key__', '__url__', 'cls', 'jpg']\n"
+    (view,) = (each for each in blocks(page) if "--view" in each.text)
+    for command in commands(view.text):
+        run(re.sub(r"@[0-9a-f]{40}", f"@{commit}", command), cli)
 
 
 def test_the_script_of_the_pytorch_page_resumes_from_its_checkpoint(
