@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final, overload
+from typing import ClassVar, Final, overload
 
 import numpy as np
 import xxhash
@@ -39,7 +39,15 @@ from dsort.sizes import format_bytes
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import ObjectInfo
 
-__all__ = ["Dataset", "IndexCache", "ShardRecord", "default_cache", "read_shards"]
+__all__ = [
+    "BoundedIndexCache",
+    "Dataset",
+    "IndexCache",
+    "NoIndexes",
+    "ShardRecord",
+    "default_cache",
+    "read_shards",
+]
 
 SHARDS_OPEN_MAX: Final = 64
 THREADS: Final = 8
@@ -78,8 +86,9 @@ class Dataset(ClosesOnExit, Sequence[Record]):
             find_shards(where, job_id, options or default_options())
         )
         self.max_expansion = max_expansion
-        kept = default_cache() if cache is None else Path(cache) if cache else None
-        self._cache = IndexCache(kept)
+        self._cache = NoIndexes()
+        if cache != "":
+            self._cache = IndexCache(default_cache() if cache is None else Path(cache))
         self._lock = threading.Lock()
         self._open: OrderedDict[int, Shard] = OrderedDict()
 
@@ -169,17 +178,19 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         """The places of the records of shard number ``at``; None if their content is stored encoded
         in any way. The index is looked up in the cache, or made and kept there."""
         place = self.places[at]
-        info = self._info(place) if self._cache.is_on else None
+        if not self._cache.is_on:
+            return self.shard(at).record_index
+        info = self._info(place)
         known = self.known_index(place, info)
         if known is None:
             known = self.shard(at).record_index
-            if known is not None and info is not None:
+            if known is not None:
                 self.keep_index(place, info, known)
         return known
 
-    def known_index(self, place: ShardPlace, info: ObjectInfo | None) -> RecordIndex | None:
+    def known_index(self, place: ShardPlace, info: ObjectInfo) -> RecordIndex | None:
         """The kept index of the shard that ``info`` describes; None if there is none."""
-        return None if info is None else self._cache.find(place.bucket.uri, info)
+        return self._cache.find(place.bucket.uri, info)
 
     def keep_index(self, place: ShardPlace, info: ObjectInfo, index: RecordIndex) -> None:
         """Keep the index of the shard that ``info`` describes."""
@@ -257,45 +268,52 @@ def default_cache() -> Path:
     return Path(base if base.startswith("/") else Path.home() / ".cache") / "dsort" / "indexes"
 
 
-class IndexCache:
-    """Indexes by shard. ``directory``: None to keep none. ``bytes_max``: the limit for all of them
-    together (None: no limit); beyond it, the least recently used are deleted."""
+class NoIndexes:
+    """The cache of a process that keeps no indexes."""
 
-    def __init__(self, directory: Path | None, *, bytes_max: int | None = None) -> None:
-        self._directory = directory
-        self._bytes_max = bytes_max
-
-    @property
-    def is_on(self) -> bool:
-        """Whether indexes are kept."""
-        return self._directory is not None
+    is_on: ClassVar[bool] = False
+    """Whether indexes are kept."""
 
     def find(self, bucket_uri: str, info: ObjectInfo) -> RecordIndex | None:
         """The index of the shard ``info``; None if none is kept."""
-        path = self._path(bucket_uri, info)
-        if path is None:
+        return None
+
+    def keep(self, bucket_uri: str, info: ObjectInfo, index: RecordIndex) -> None:
+        """Keep the index of the shard ``info``."""
+
+
+class IndexCache(NoIndexes):
+    """Indexes by shard, as files in ``directory``."""
+
+    is_on = True
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._file_bytes_max = INDEX_BYTES_MAX
+
+    def find(self, bucket_uri: str, info: ObjectInfo) -> RecordIndex | None:
+        """The index of the shard ``info``; None if none is kept."""
+        if not info.etag:
             return None
+        path = self._path(bucket_uri, info)
         with contextlib.suppress(OSError, StorageError, ValueError):
             with path.open("rb") as file:
                 size_bytes = os.fstat(file.fileno()).st_size
                 if size_bytes > INDEX_BYTES_MAX:
                     return None
                 data = file.read(size_bytes)  # Python allocates as many bytes as it may read
-            if self._bytes_max is not None:
-                os.utime(path)
+            self._note_use(path)
             return RecordIndex.from_bytes(data, str(path), info.size_bytes)
         return None
 
     def keep(self, bucket_uri: str, info: ObjectInfo, index: RecordIndex) -> None:
-        """Keep the index of the shard ``info``. Its file is complete from the moment it exists."""
-        path = self._path(bucket_uri, info)
-        if path is None:
+        """Keep the index of the shard ``info``, unless nothing shows when the shard changes. Its
+        file is complete from the moment it exists."""
+        estimate = len(index.size) * FILE_BYTES  # the exact size takes that memory
+        if not info.etag or estimate > self._file_bytes_max:
             return
-        most = INDEX_BYTES_MAX if self._bytes_max is None else self._bytes_max // 2
-        if len(index.size) * FILE_BYTES > most:  # an estimate: the exact size takes that memory
-            return
-        data = index.to_bytes()
-        if self._bytes_max is not None and len(data) > self._bytes_max // 2:
+        path, data = self._path(bucket_uri, info), index.to_bytes()
+        if len(data) > self._file_bytes_max:
             return
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -307,13 +325,35 @@ class IndexCache:
             except BaseException:
                 os.unlink(part)  # noqa: PTH108
                 raise
-            self._drop_oldest(path.parents[1])
+            self._drop_oldest()
 
-    def _drop_oldest(self, directory: Path) -> None:
-        if self._bytes_max is None:
-            return
+    def _note_use(self, path: Path) -> None:
+        """Note that the file at ``path`` was used."""
+
+    def _drop_oldest(self) -> None:
+        """Delete files if there are too many."""
+
+    def _path(self, bucket_uri: str, info: ObjectInfo) -> Path:
+        """Where the index of a shard is kept."""
+        text = f"{bucket_uri}\0{info.name}\0{info.size_bytes}\0{info.etag}"
+        name = xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogateescape"))
+        return self._directory / name[:2] / f"{name}.col"
+
+
+class BoundedIndexCache(IndexCache):
+    """The same with at most ``bytes_max`` of files: the least recently used are deleted."""
+
+    def __init__(self, directory: Path, bytes_max: int) -> None:
+        super().__init__(directory)
+        self._bytes_max = bytes_max
+        self._file_bytes_max = min(INDEX_BYTES_MAX, bytes_max // 2)
+
+    def _note_use(self, path: Path) -> None:
+        os.utime(path)
+
+    def _drop_oldest(self) -> None:
         found = []
-        for path in directory.glob("*/*"):
+        for path in self._directory.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):  # another process may delete it meanwhile
                 status = path.stat()
                 found.append((status.st_mtime_ns, max(status.st_size, COUNTED_BYTES_MIN), path))
@@ -323,13 +363,6 @@ class IndexCache:
                 return
             path.unlink(missing_ok=True)
             left -= size
-
-    def _path(self, bucket_uri: str, info: ObjectInfo) -> Path | None:
-        if self._directory is None or not info.etag:
-            return None
-        text = f"{bucket_uri}\0{info.name}\0{info.size_bytes}\0{info.etag}"
-        name = xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogateescape"))
-        return self._directory / name[:2] / f"{name}.col"
 
 
 BUFFER_BYTES: Final = 64 << 20

@@ -93,7 +93,7 @@ class Filter(Step, frozen=True):
 
 def _keys_or_file(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     keys, file = options["keys"], options["file"]
-    if (keys is None) == (file is None):
+    if [keys, file].count(None) != 1:
         found = "has both" if keys is not None else "has neither"
         text = f"needs either keys or file, but {found}"
         yield "", text, "file: a path or URL, one key a line"

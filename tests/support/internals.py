@@ -127,7 +127,9 @@ MODULES = {
         "least_memory_bytes Load Movement MovementSizes NO_MOVEMENT NotMappableError "
         "PARTITIONS_MAX TooLittleMemoryError WAYS WORKER_BYTES workers_that_fit"
     ),
-    "dsort.reading.dataset": "BUFFER_BYTES COUNTED_BYTES_MIN IndexCache read_shards ShardRecord",
+    "dsort.reading.dataset": (
+        "BoundedIndexCache BUFFER_BYTES COUNTED_BYTES_MIN read_shards ShardRecord"
+    ),
     "dsort.reading.record_index": "adjacent_records RecordIndex",
     "dsort.reading.shard": "NoSuchRecordError",
     "dsort.reading.shard_reader": "ShardReader",

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from dsort.bounds import memory_max_bytes
 from dsort.errors import DsortError, InvariantError, TooLargeError
-from dsort.reading.dataset import IndexCache
+from dsort.reading.dataset import BoundedIndexCache
 from dsort.reading.places import ShardPlace
 from dsort.reading.shard import WHOLE_BYTES, Shard
 from dsort.service.objects import shard_looks
@@ -158,7 +158,7 @@ def write_out(directory: Path, pieces: Iterable[bytes | memoryview]) -> None:
 def opened_shard(order: Order) -> Iterator[Shard]:
     """The shard. Its headers are read once; its index is kept until the shard changes."""
     bucket = bucket_of(order)
-    cache = IndexCache(Path(order["indexes"]), bytes_max=INDEXES_BYTES_MAX)
+    cache = BoundedIndexCache(Path(order["indexes"]), INDEXES_BYTES_MAX)
     info = bucket.stat(order["name"])
     known = cache.find(bucket.uri, info) if info.size_bytes >= KEPT_FROM_BYTES else None
     with Shard(ShardPlace(bucket, info.name, info=info), index=known) as shard:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dsort.errors import StorageError
 from dsort.storage.bucket import ObjectInfo
-from tests.support.internals import COUNTED_BYTES_MIN, BytesColumn, IndexCache, RecordIndex
+from tests.support.internals import COUNTED_BYTES_MIN, BoundedIndexCache, BytesColumn, RecordIndex
 
 SIZE_BYTES = 3_000_000
 
@@ -64,7 +64,7 @@ def test_what_is_damaged_is_refused_or_stays_inside_the_shard() -> None:
 
 
 def test_indexes_that_were_not_used_for_longest_go_where_all_have_a_bound(tmp_path: Path) -> None:
-    cache = IndexCache(tmp_path / "kept", bytes_max=3 * COUNTED_BYTES_MIN)
+    cache = BoundedIndexCache(tmp_path / "kept", 3 * COUNTED_BYTES_MIN)
     infos = [ObjectInfo(f"{number}.tar", 10**6, 0, etag=str(number)) for number in range(4)]
     for number, info in enumerate(infos[:3]):
         cache.keep("file:///b", info, index_of(10))
