@@ -3,13 +3,15 @@ and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from msgspec import Struct
 
 from dsort.errors import SpecProblem
-from dsort.order.algorithms import Shuffle
+from dsort.spec.cases import CASES, FACTS
 from dsort.spec.inputs import JobConfig
 from dsort.spec.part import Rules, usable
 from dsort.spec.parts import SpecFields
@@ -31,9 +33,10 @@ class Excludes(Struct, frozen=True):
 
     A field is a path (``ingest.labels``), excluded where the spec sets it to something else than
     its default; or a path and a value (``duplicate_keys: rename``). ``other`` is one as well.
-    Either may be a name in :data:`_CASES`, also of what a field needs and the spec does not have.
+    Either may be a name in :data:`CASES`, also of what a field needs and the spec does not have.
     ``why`` follows the sentence that it cannot be combined; ``text`` is the message in place of
-    both; ``path``: that of the problem, if it is another field's."""
+    both, with names of :data:`FACTS` in braces; ``path``: that of the problem, if it is another
+    field's."""
 
     fields: tuple[str, ...]
     other: str
@@ -44,15 +47,18 @@ class Excludes(Struct, frozen=True):
 
     def problems(self, spec: SpecFields) -> Iterator[SpecProblem]:
         """A problem for each of the fields that ``spec`` has beside the other one."""
-        for field in self.fields if _has(spec, self.other) else ():
+        for field in self.fields:
             yield from usable(self._problems_of(field, spec))
 
     def _problems_of(self, field: str, spec: SpecFields) -> Iterator[SpecProblem]:
-        if _has(spec, field):
+        # What a field is costs less to find out than what it is beside, which may load containers.
+        if _has(spec, field) and _has(spec, self.other):
             path = self.path or field.partition(": ")[0]
             if field == "weights":
                 path = "inputs" if spec.mix is None else "mix"
-            yield SpecProblem(path, self.message(field), self.hint)
+            text = self.message(field)
+            text = re.sub(r"\{(\w+)\}", lambda fact: FACTS[fact[1]](spec), text)
+            yield SpecProblem(path, text, self.hint)
 
     def message(self, field: str) -> str:
         """What is said of one of the fields."""
@@ -62,13 +68,18 @@ class Excludes(Struct, frozen=True):
         return self.text or f"{value} cannot be combined with {self.other}{why}".lstrip()
 
 
-def _has(spec: SpecFields, name: str) -> bool:
-    if name in _CASES:
-        return bool(_CASES[name](spec))
+@cache
+def _place(name: str) -> tuple[str, str, str]:
+    """(part, field in it, value), of a field and perhaps a value."""
     path, _, wanted = name.partition(": ")
     owner, _, field = path.rpartition(".")
-    if field in JobConfig.model_fields:
-        owner = "config"
+    return "config" if field in JobConfig.model_fields else owner, field, wanted
+
+
+def _has(spec: SpecFields, name: str) -> bool:
+    if name in CASES:
+        return bool(CASES[name](spec))
+    owner, field, wanted = _place(name)
     part = getattr(spec, owner) if owner else spec
     if part is None or not part.gives(field):
         return False
@@ -78,67 +89,6 @@ def _has(spec: SpecFields, name: str) -> bool:
     default = type(part).model_fields[field].get_default(call_default_factory=True)
     return bool(value != default)
 
-
-def _leaves_duplicates_out(spec: SpecFields) -> bool:
-    drops = spec.deduplicate is not None or spec.config.duplicate_keys == "drop"
-    return drops and bool(spec.exact or spec.stratify)
-
-
-def _shuffles_by(name: str) -> Callable[[SpecFields], object]:
-    """Whether the spec has the option ``name`` of a shuffle; rules about options refuse it where
-    another algorithm has it."""
-    return lambda spec: spec.algorithm.kind == Shuffle.kind and getattr(spec.algorithm, name)
-
-
-def _shares_of_at_most_a_size(spec: SpecFields) -> bool:
-    return any(
-        target.asked_count is not None and target.count is None and target.is_at_most
-        for target in spec.targets
-    )
-
-
-_CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
-    "algorithm.batches": _shuffles_by("batches"),
-    "algorithm.interleave": _shuffles_by("interleave"),
-    "a key map that must have all keys": lambda spec: (
-        spec.has_key_map and spec.config.ekm_missing_key == "abort"
-    ),
-    "a key map": lambda spec: spec.has_key_map,
-    "amend by append": lambda spec: spec.amend and spec.amend.by == "append",
-    "an external key map": lambda spec: spec.has_key_map and not spec.outputs,
-    "deduplicate by a field": lambda spec: (
-        spec.deduplicate and not isinstance(spec.deduplicate.by, str)
-    ),
-    "deduplicate by content": lambda spec: spec.deduplicate and spec.deduplicate.by == "content",
-    "deduplicate by other than content": lambda spec: (
-        spec.deduplicate and spec.deduplicate.by != "content"
-    ),
-    "deduplicate by key": lambda spec: spec.deduplicate and spec.deduplicate.by == "key",
-    "exact or stratify where duplicates are left out": _leaves_duplicates_out,
-    "fewer than two inputs": lambda spec: len(spec.inputs) < 2,
-    "files without classes": lambda spec: spec.ingest and spec.ingest.layout != "folders",
-    "files without a recipe": lambda spec: spec.ingest and spec.ingest.recipe is None,
-    "folders": lambda spec: spec.ingest and spec.ingest.layout == "folders",
-    "layout: metadata": lambda spec: spec.ingest and spec.ingest.layout == "metadata",
-    "mix of no inputs": lambda spec: not spec.inputs,
-    "mix without a number": lambda spec: (
-        spec.mix and spec.mix.records is None and spec.mix.stop is None
-    ),
-    "no external key map": lambda spec: not spec.has_key_map,
-    "no output bucket": lambda spec: spec.named_output_bck is None,
-    "no overwrite": lambda spec: not spec.overwrite,
-    "no fractions": lambda spec: all(each.fraction is None for each in spec.outputs),
-    "output_bck": lambda spec: spec.output_bck.is_stream,
-    "outputs that have buckets of their own": lambda spec: spec.has_buckets_of_outputs,
-    "recipe": lambda spec: spec.ingest and spec.ingest.recipe is not None,
-    "several outputs": lambda spec: len(spec.outputs) > 1,
-    "streams as inputs": lambda spec: any(each.bucket.is_stream for each in spec.sources),
-    "shares of at most a size": _shares_of_at_most_a_size,
-    "shards that end nowhere": lambda spec: not any(each.ends for each in spec.targets),
-    "standard output": lambda spec: spec.output_bck.is_stream,
-    "weights": lambda spec: spec.weighs_inputs,
-    "weights that make copies": lambda spec: spec.copies_records,
-}
 
 EXCLUDES: Final = (
     # inputs
@@ -220,7 +170,57 @@ EXCLUDES: Final = (
         "leave it out: they are an error then; drop takes the first and loses the others",
     ),
     Excludes(("exact", "stratify"), "join", "it would count the parts of records", _BEHIND),
+    Excludes(
+        ("ingest",),
+        "inputs that are no tars",
+        hint="leave it out; output_extension may be another",
+        text='cannot be combined with ingest: files are read as .tar, not as "{input}"',
+        path="input_extension",
+    ),
+    Excludes(
+        ("weights",),
+        "tables to read",
+        hint="leave out mix, and weight, repeat and records of inputs",
+        text="rows of tables cannot be copied, nor taken in proportion",
+    ),
+    Excludes(
+        ("weights",),
+        "keys that are in records",
+        hint="leave out key_field: then records are numbered",
+        text="copies of {output} records would have the key of their record, which stands in it",
+    ),
     # records
+    Excludes(
+        ("output_shard_size_counts: file",),
+        "tables on the way",
+        text="file is not supported for {carrier} shards: their size is known once they are "
+        "written",
+    ),
+    Excludes(
+        ("duplicate_keys: rename",),
+        "tables on the way",
+        hint="use warn or abort",
+        text="rename is not supported for {carrier} shards: keys are values of a column",
+    ),
+    Excludes(
+        ("strip_final_newline",),
+        "no lines that are made",
+        hint="it is for members that become lines",
+        text="cannot be combined with {input} inputs and {output}",
+    ),
+    Excludes(
+        ("member_defaults",),
+        "no samples that are made",
+        hint="it is for members that become samples: .mds, .bin",
+        text="cannot be combined with {input} inputs and {output}",
+    ),
+    Excludes(
+        ("deduplicate by content",),
+        "tables",
+        hint="by: key does it, or by: {field: ...}; or convert them to .tar first",
+        text="by content is not supported for {table} shards yet",
+        path="deduplicate.by",
+    ),
     Excludes(
         ("deduplicate.extensions",), "deduplicate by other than content", text="need by: content"
     ),
@@ -393,6 +393,44 @@ EXCLUDES: Final = (
         "leave out one of them",
     ),
     Excludes(("output: view",), "outputs that have buckets of their own"),
+    Excludes(
+        ("index of files that list shards",),
+        "outputs that have buckets of their own",
+        hint="leave it out, or have all outputs in one bucket",
+        text="{listing} would list the shards of several buckets",
+        path="index",
+    ),
+    Excludes(
+        ("index of files that need SHA-256",),
+        "shards without SHA-256",
+        hint="set checksums: sha256, too",
+        text="{wanting} lists the SHA-256 of each shard",
+        path="index",
+    ),
+    Excludes(
+        ("standard output alone",),
+        "containers with an index beside shards",
+        hint="use .tar, .zip and .jsonl, or write to a bucket",
+        text="{output} shards need an index beside them",
+        path="output_extension",
+    ),
+    Excludes(
+        ("row_group_rows", "row_group_bytes", "output_compression"),
+        "outputs that are no tables",
+        text="cannot be combined with {output}: its shards have no columns",
+    ),
+    Excludes(
+        ("content_defined_chunks",),
+        "outputs that are no Parquet",
+        hint="write .parquet, or leave it out",
+        text="cannot be combined with {output}: its shards have no pages",
+    ),
+    Excludes(
+        ("strip_final_newline", "member_defaults"),
+        "conversions as shards are written",
+        hint="convert in a job of its own, which counts what it changes",
+        text="cannot be combined with {late}",
+    ),
 )
 
 

@@ -114,12 +114,6 @@ def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
 def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ingest is None:
         return
-    if spec.input_extension != ".tar":
-        text = (
-            "cannot be combined with ingest: "
-            f'files are read as .tar, not as "{spec.input_extension}"'
-        )
-        yield SpecProblem("input_extension", text, "leave it out; output_extension may be another")
     for number, each in enumerate(spec.inputs):
         if each.input_extension is not None:
             text = "cannot be combined with ingest: files have no container"
@@ -284,23 +278,3 @@ def _each_input_has_one_name_and_one_share(spec: SpecFields) -> Iterator[SpecPro
                 "cannot be combined with mix, which says how many records come out",
                 "give the input a weight",
             )
-
-
-@rule
-def _records_can_be_copied(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.weighs_inputs:
-        return
-    path = "mix" if spec.mix is not None else "inputs"
-    if is_columnar(spec.input_extension):
-        text = "rows of tables cannot be copied, nor taken in proportion"
-        yield SpecProblem(path, text, "leave out mix, and weight, repeat and records of inputs")
-        return
-    containers = {container_of(source.extension) for source in spec.sources}
-    container = container_of(carrier_extension(spec))
-    if container in containers and spec.key_field and container.names is None:
-        yield SpecProblem(
-            path,
-            f"copies of {spec.output_extension} records would have the key of their record, which "
-            "stands in it",
-            "leave out key_field: then records are numbered",
-        )

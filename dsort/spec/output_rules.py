@@ -21,6 +21,7 @@ from dsort.sidecars.kinds import kinds_alike, kinds_of
 from dsort.spec.algorithms import (
     joined,
 )
+from dsort.spec.cases import late_reason
 from dsort.spec.input_rules import (
     suffix_problem,
 )
@@ -84,18 +85,6 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
             elif spec.named_output_bck is None:
                 text = "is required: the input bucket can only be read"
                 yield SpecProblem(path, text, hint)
-    listing = [each.kind for each in kinds_of(spec.index) if each.lists_shards]
-    if spec.has_buckets_of_outputs and listing:
-        text = f"{joined(listing)} would list the shards of several buckets"
-        yield SpecProblem("index", text, "leave it out, or have all outputs in one bucket")
-
-
-@rule
-def _listed_checksums_are_made(spec: SpecFields) -> Iterator[SpecProblem]:
-    wanting = [each.kind for each in kinds_of(spec.index) if each.needs_sha256]
-    if wanting and spec.checksums != "sha256" and spec.output != "view":
-        text = f"{joined(wanting)} lists the SHA-256 of each shard"
-        yield SpecProblem("index", text, "set checksums: sha256, too")
 
 
 # --- containers and codecs -----------------------------------------------------------------------
@@ -191,23 +180,8 @@ def _indexes_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _streams_have_nothing_beside_them(spec: SpecFields) -> Iterator[SpecProblem]:
-    if is_stdout(spec.output_bck) and container_of(spec.output_extension).index is not None:
-        others = joined([".tar", ".zip", ".jsonl"])
-        wrong = f"{spec.output_extension} shards need an index beside them"
-        yield SpecProblem("output_extension", wrong, f"use {others}, or write to a bucket")
-
-
-@rule
 def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
     tables = [*dict.fromkeys(t.extension for t in spec.targets if is_columnar(t.extension))]
-    for name in ("row_group_rows", "row_group_bytes", "output_compression"):
-        if getattr(spec, name) is not None and not tables:
-            text = f"cannot be combined with {spec.output_extension}: its shards have no columns"
-            yield SpecProblem(name, text)
-    if spec.content_defined_chunks and ".parquet" not in tables:
-        text = f"cannot be combined with {spec.output_extension}: its shards have no pages"
-        yield SpecProblem("content_defined_chunks", text, "write .parquet, or leave it out")
     if spec.row_group_bytes is not None and not 1 <= spec.row_group_bytes <= 1 << 30:
         yield SpecProblem("row_group_bytes", "is not between 1 and 1GB")
     known = {".parquet": ("lz4", "zstd", "snappy", "gzip", "brotli", "none")}
@@ -346,53 +320,39 @@ def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
         yield SpecProblem("equalize", text + several)
 
 
-def _why(spec: SpecFields) -> str:
-    """The reason why a job converts late, in words that follow "cannot be combined with"."""
-    own = [each.extension for each in late_targets(spec)]
-    if spec.join is not None:
-        return f"join into {joined([*dict.fromkeys(own)])}"
-    return "outputs of several containers"
-
-
 @rule
 def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
     for target in late_targets(spec):
+        why = late_reason(spec)
         if target.counts_file:
-            text = f"file cannot be combined with {_why(spec)}: how long {target.extension} shards "
             path = _path(spec, target, "output_shard_size_counts")
-            yield SpecProblem(path, f"{text}get is known once they are written", "use payload")
+            text = (
+                f"file cannot be combined with {why}: how long {target.extension} shards get is "
+                "known once they are written"
+            )
+            yield SpecProblem(path, text, "use payload")
         container = container_of(target.extension)
         if container.packing is None and not container.is_columnar:
             text = f"{target.extension} shards are made of no other container's"
             yield SpecProblem(_path(spec, target, "output_extension"), text)
         if spec.amend is not None and container.index is not None:
             text = (
-                f"cannot be combined with {_why(spec)}: "
-                f"the index of {target.extension} shards is of one"
+                f"cannot be combined with {why}: the index of {target.extension} shards is of one"
             )
             yield SpecProblem("amend", text, "run the job again, over all inputs")
         if codec_of(target.extension) is None:
             continue
         if container.is_columnar or container.index is not None:
-            text = f"{target.extension} cannot be combined with {_why(spec)}"
+            text = f"{target.extension} cannot be combined with {why}"
             hint = f"use {container.suffixes[0]}, or write it in a job of its own"
             yield SpecProblem(_path(spec, target, "output_extension"), text, hint)
 
 
 @rule
-def _what_conversions_change_is_counted(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not late_targets(spec):
-        return
-    given = {
-        "strip_final_newline": spec.strip_final_newline,
-        "member_defaults": bool(spec.member_defaults),
-    }
-    for name in (name for name, is_given in given.items() if is_given):
-        text = f"cannot be combined with {_why(spec)}"
-        yield SpecProblem(name, text, "convert in a job of its own, which counts what it changes")
+def _late_outputs_have_no_files_for_each_shard(spec: SpecFields) -> Iterator[SpecProblem]:
     kinds = [each.kind for each in kinds_of(spec.index) if each.has_shard_files]
-    if kinds:
-        text = f"{joined(kinds)} cannot be combined with {_why(spec)}"
+    if kinds and late_targets(spec):
+        text = f"{joined(kinds)} cannot be combined with {late_reason(spec)}"
         yield SpecProblem("index", text, "write shards of one container, or leave it out")
 
 

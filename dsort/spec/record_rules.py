@@ -19,6 +19,7 @@ from dsort.order.algorithms import ALGORITHMS, Shuffle
 from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.placement import Batches
 from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
+from dsort.spec.excludes import Excludes
 from dsort.spec.part import Rules, repeated, usable
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import REST, carrier_extension
@@ -28,24 +29,12 @@ rule = Rules()
 
 
 @rule
-def _tables_have_no_members(spec: SpecFields) -> Iterator[SpecProblem]:
-    carrier = carrier_extension(spec)
-    if not is_columnar(carrier):
-        return
-    what = f"{carrier} shards"
-    if is_columnar(spec.input_extension):
-        yield from _steps_on_rows(spec, what)
-    if spec.output_shard_size_counts != "payload":
-        text = f"file is not supported for {what}: their size is known once they are written"
-        yield SpecProblem("output_shard_size_counts", text)
-    if spec.config.duplicate_keys == "rename":
-        text = f"rename is not supported for {what}: keys are values of a column"
-        yield SpecProblem("duplicate_keys", text, "use warn or abort")
-
-
-def _steps_on_rows(spec: SpecFields, what: str) -> Iterator[SpecProblem]:
+def _steps_support_rows(spec: SpecFields) -> Iterator[SpecProblem]:
     """Rows stay rows: a step that does not support rows, or only in part, is refused."""
-    text = f"is not supported from tables to {what} yet"
+    carrier = carrier_extension(spec)
+    if not (is_columnar(carrier) and is_columnar(spec.input_extension)):
+        return
+    text = f"is not supported from tables to {carrier} shards yet"
     for number, step in enumerate(spec.steps):
         path = f"transform.steps[{number}]"
         if step.kind in MAKE_ROWS:
@@ -69,33 +58,6 @@ def _key_columns_stay(spec: SpecFields, path: str, step: Fields) -> Iterator[Spe
 
 
 MAKE_ROWS = ("map", "flat_map")
-
-
-@rule
-def _conversions_make_what_their_fields_are_about(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not (spec.strip_final_newline or spec.member_defaults):
-        return  # containers are loaded only where they are needed
-    made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
-    text = f"cannot be combined with {spec.input_extension} inputs and {spec.output_extension}"
-    if spec.strip_final_newline and (not made.begins_bare or read.begins_bare):
-        yield SpecProblem("strip_final_newline", text, "it is for members that become lines")
-    if spec.member_defaults and (made.schemas is None or made == read):
-        hint = "it is for members that become samples: .mds, .bin"
-        yield SpecProblem("member_defaults", text, hint)
-
-
-@rule
-def _equal_records_can_be_found(spec: SpecFields) -> Iterator[SpecProblem]:
-    wanted = spec.deduplicate
-    if wanted is None:
-        return
-    by = wanted.by
-    extensions = (spec.input_extension, carrier_extension(spec))
-    tables = [each for each in extensions if by == "content" and is_columnar(each)]
-    if tables:
-        text = f"by content is not supported for {tables[0]} shards yet"
-        hint = "by: key does it, or by: {field: ...}; or convert them to .tar first"
-        yield SpecProblem("deduplicate.by", text, hint)
 
 
 @rule
@@ -291,21 +253,35 @@ def _records_have_keys(spec: SpecFields) -> Iterator[SpecProblem]:
         return
 
 
+_ORDERS: Final = (
+    Excludes(
+        ("join",),
+        "an order that is decided before records meet",
+        hint=f"shuffle, alphanumeric, md5, content and none do; or {_BEHIND}",
+        text="{kind} cannot be combined with join: it is decided before records meet",
+        path="algorithm.kind",
+    ),
+    Excludes(
+        ("keep_shards",),
+        "an algorithm",
+        hint="use none, or leave it out",
+        text="{kind} cannot be combined with keep_shards: records stay in their shards",
+        path="algorithm.kind",
+    ),
+    Excludes(
+        ("like",),
+        "an algorithm",
+        hint="leave it out",
+        text="{kind} cannot be combined with like: records come as in the other result",
+        path="algorithm.kind",
+    ),
+)
+
+
 @rule
 def _records_can_be_in_that_order(spec: SpecFields) -> Iterator[SpecProblem]:
-    algorithm = spec.algorithm.type
-    if spec.join is not None and not (algorithm.joins or algorithm.joins_by_places):
-        text = (
-            f"{spec.algorithm.kind} cannot be combined with join: it is decided before records meet"
-        )
-        hint = f"shuffle, alphanumeric, md5, content and none do; or {_BEHIND}"
-        yield SpecProblem("algorithm.kind", text, hint)
-    if spec.keep_shards and spec.algorithm.kind != "none":
-        text = f"{spec.algorithm.kind} cannot be combined with keep_shards: records stay in their "
-        yield SpecProblem("algorithm.kind", f"{text}shards", "use none, or leave it out")
-    if spec.like and spec.algorithm.kind != "none":
-        text = f"{spec.algorithm.kind} cannot be combined with like: records come as in the other "
-        yield SpecProblem("algorithm.kind", f"{text}result", "leave it out")
+    for row in _ORDERS:
+        yield from row.problems(spec)
 
 
 @rule

@@ -4,6 +4,7 @@ canonical form, and a job is resumed by it."""
 from __future__ import annotations
 
 import json
+import re
 
 from dsort.spec.excludes import EXCLUDES
 from dsort.spec.load import parse_spec
@@ -32,4 +33,6 @@ def test_every_exclusion_is_pinned() -> None:
         for field in row.fields:
             path = row.path or field.partition(": ")[0]
             text = json.dumps(f"{path}: {row.message(field)} [{row.hint}]")
-            assert field == "weights" or text in pinned, (field, row.other)
+            # A message names facts of the spec where it has a word in braces.
+            facts = re.sub(r"\\{\w+\\}", ".+", re.escape(text))
+            assert field == "weights" or re.search(facts, pinned), (field, row.other)

@@ -1,0 +1,151 @@
+"""The names in the table of exclusions that are no fields: cases in which a spec is or is not, and
+facts for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dsort.containers.registry import container_of, is_columnar
+from dsort.order.algorithms import Shuffle
+from dsort.sidecars.base import Sidecar
+from dsort.sidecars.kinds import kinds_of
+from dsort.spec.algorithms import joined
+from dsort.spec.parts import SpecFields
+from dsort.spec.target import carrier_extension, late_targets
+from dsort.storage.ref import STREAM
+
+
+def _leaves_duplicates_out(spec: SpecFields) -> bool:
+    drops = spec.deduplicate is not None or spec.config.duplicate_keys == "drop"
+    return drops and bool(spec.exact or spec.stratify)
+
+
+def _shuffles_by(name: str) -> Callable[[SpecFields], object]:
+    """Whether the spec has the option ``name`` of a shuffle; rules about options refuse it where
+    another algorithm has it."""
+    return lambda spec: spec.algorithm.kind == Shuffle.kind and getattr(spec.algorithm, name)
+
+
+def _shares_of_at_most_a_size(spec: SpecFields) -> bool:
+    return any(
+        target.asked_count is not None and target.count is None and target.is_at_most
+        for target in spec.targets
+    )
+
+
+def _sidecars(spec: SpecFields, wanted: Callable[[Sidecar], bool]) -> list[str]:
+    return [each.kind for each in kinds_of(spec.index) if wanted(each)]
+
+
+def _tables(spec: SpecFields) -> list[str]:
+    """The extensions of tables that a job reads, or has on its way."""
+    return [*filter(is_columnar, (spec.input_extension, carrier_extension(spec)))]
+
+
+def late_reason(spec: SpecFields) -> str:
+    """The reason why a job converts late, in words that follow "cannot be combined with"."""
+    own = [each.extension for each in late_targets(spec)]
+    if spec.join is not None:
+        return f"join into {joined([*dict.fromkeys(own)])}"
+    return "outputs of several containers"
+
+
+def _has_keys_inside(spec: SpecFields) -> bool:
+    """Whether copies of records would have the key of their record in them."""
+    container = container_of(carrier_extension(spec))
+    containers = {container_of(source.extension) for source in spec.sources}
+    is_moved = container in containers and not is_columnar(spec.input_extension)
+    return is_moved and bool(spec.key_field) and container.names is None
+
+
+def _makes_lines(spec: SpecFields) -> bool:
+    made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
+    return made.begins_bare and not read.begins_bare
+
+
+def _makes_samples(spec: SpecFields) -> bool:
+    made, read = (container_of(name) for name in (spec.output_extension, spec.input_extension))
+    return made.schemas is not None and made != read
+
+
+def _table_outputs(spec: SpecFields) -> list[str]:
+    return [each.extension for each in spec.targets if is_columnar(each.extension)]
+
+
+CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
+    "algorithm.batches": _shuffles_by("batches"),
+    "algorithm.interleave": _shuffles_by("interleave"),
+    "a key map that must have all keys": lambda spec: (
+        spec.has_key_map and spec.config.ekm_missing_key == "abort"
+    ),
+    "a key map": lambda spec: spec.has_key_map,
+    "an algorithm": lambda spec: spec.algorithm.kind != "none",
+    "an order that is decided before records meet": lambda spec: (
+        not (spec.algorithm.type.joins or spec.algorithm.type.joins_by_places)
+    ),
+    "amend by append": lambda spec: spec.amend and spec.amend.by == "append",
+    "an external key map": lambda spec: spec.has_key_map and not spec.outputs,
+    "containers with an index beside shards": lambda spec: (
+        container_of(spec.output_extension).index is not None
+    ),
+    "conversions as shards are written": late_targets,
+    "deduplicate by a field": lambda spec: (
+        spec.deduplicate and not isinstance(spec.deduplicate.by, str)
+    ),
+    "deduplicate by content": lambda spec: spec.deduplicate and spec.deduplicate.by == "content",
+    "deduplicate by other than content": lambda spec: (
+        spec.deduplicate and spec.deduplicate.by != "content"
+    ),
+    "deduplicate by key": lambda spec: spec.deduplicate and spec.deduplicate.by == "key",
+    "exact or stratify where duplicates are left out": _leaves_duplicates_out,
+    "fewer than two inputs": lambda spec: len(spec.inputs) < 2,
+    "files without classes": lambda spec: spec.ingest and spec.ingest.layout != "folders",
+    "files without a recipe": lambda spec: spec.ingest and spec.ingest.recipe is None,
+    "folders": lambda spec: spec.ingest and spec.ingest.layout == "folders",
+    "layout: metadata": lambda spec: spec.ingest and spec.ingest.layout == "metadata",
+    "index of files that need SHA-256": lambda spec: _sidecars(spec, lambda it: it.needs_sha256),
+    "index of files that list shards": lambda spec: _sidecars(spec, lambda it: it.lists_shards),
+    "inputs that are no tars": lambda spec: spec.input_extension != ".tar",
+    "keys that are in records": _has_keys_inside,
+    "mix of no inputs": lambda spec: not spec.inputs,
+    "mix without a number": lambda spec: (
+        spec.mix and spec.mix.records is None and spec.mix.stop is None
+    ),
+    "no external key map": lambda spec: not spec.has_key_map,
+    "shards without SHA-256": lambda spec: spec.checksums != "sha256" and spec.output != "view",
+    "no lines that are made": lambda spec: not _makes_lines(spec),
+    "no samples that are made": lambda spec: not _makes_samples(spec),
+    "no output bucket": lambda spec: spec.named_output_bck is None,
+    "no overwrite": lambda spec: not spec.overwrite,
+    "no fractions": lambda spec: all(each.fraction is None for each in spec.outputs),
+    "output_bck": lambda spec: spec.output_bck.is_stream,
+    "outputs that have buckets of their own": lambda spec: spec.has_buckets_of_outputs,
+    "outputs that are no tables": lambda spec: not _table_outputs(spec),
+    "outputs that are no Parquet": lambda spec: ".parquet" not in _table_outputs(spec),
+    "recipe": lambda spec: spec.ingest and spec.ingest.recipe is not None,
+    "several outputs": lambda spec: len(spec.outputs) > 1,
+    "standard output alone": lambda spec: spec.output_bck.scheme == STREAM,
+    "streams as inputs": lambda spec: any(each.bucket.is_stream for each in spec.sources),
+    "shares of at most a size": _shares_of_at_most_a_size,
+    "shards that end nowhere": lambda spec: not any(each.ends for each in spec.targets),
+    "standard output": lambda spec: spec.output_bck.is_stream,
+    "tables": _tables,
+    "tables on the way": lambda spec: is_columnar(carrier_extension(spec)),
+    "tables to read": lambda spec: is_columnar(spec.input_extension),
+    "weights": lambda spec: spec.weighs_inputs,
+    "weights that make copies": lambda spec: spec.copies_records,
+}
+"""Whether a spec is in a case, by its name."""
+
+FACTS: Final[Mapping[str, Callable[[SpecFields], str]]] = {
+    "carrier": carrier_extension,
+    "input": lambda spec: spec.input_extension,
+    "kind": lambda spec: spec.algorithm.kind,
+    "late": late_reason,
+    "listing": lambda spec: joined(_sidecars(spec, lambda each: each.lists_shards)),
+    "output": lambda spec: spec.output_extension,
+    "table": lambda spec: _tables(spec)[0],
+    "wanting": lambda spec: joined(_sidecars(spec, lambda each: each.needs_sha256)),
+}
+"""Facts of a spec that messages name."""
