@@ -1,7 +1,7 @@
 /* The records of a view, with the places in input shards that have them, some at a time. */
 import { api } from "./api.js";
-import { noteError, waiting } from "./dialogs.js";
-import { el, figureTable, numberCell, put } from "./dom.js";
+import { noteError } from "./dialogs.js";
+import { el, figureTable, numberCell, put, redraw } from "./dom.js";
 import { bytesText, countText, numberText } from "./format.js";
 import { bucketsOf, resultPath, shardLink } from "./links.js";
 import { problemBox } from "./problems.js";
@@ -21,7 +21,10 @@ class ViewRecords {
   constructor(job, signal) {
     Object.assign(this, { job, signal, first: 0, earlier: [] });
     this.buckets = bucketsOf(job.input_uri);
-    this.element = el("div.view-records", { "aria-live": "polite" }, waiting("Asking …"));
+    this.said = el("p.quiet.num", { role: "status" }, "Asking …");
+    this.body = el("div");
+    const title = el("h3", "In the order of the view");
+    this.element = el("div.view-records", title, this.said, this.body);
   }
 
   async move(to) {
@@ -33,7 +36,8 @@ class ViewRecords {
       if (first === this.first) this.show(page);
     } catch (error) {
       if (this.signal.aborted) return;
-      if (error.problem) put(this.element, problemBox(error.problem));
+      put(this.said);
+      if (error.problem) put(this.body, problemBox(error.problem));
       else noteError(error);
     }
   }
@@ -43,19 +47,21 @@ class ViewRecords {
     const rows = records.map((record) => this.row(record));
     const back = () => this.move({ first: this.earlier.pop() });
     const on = () => this.move({ first: next, earlier: [...this.earlier, first] });
-    const last = numberText(first + records.length);
-    put(
-      this.element,
-      el("h3", "Records, in the order of the view"),
-      figureTable("records of the view", HEADS, rows, "stacked"),
-      (next !== null || this.earlier.length > 0) &&
-        el(
-          "nav.pager",
-          { "aria-label": "more records" },
-          el("button", { type: "button", disabled: !this.earlier.length, onclick: back }, "← Before"),
-          el("span.quiet", `${numberText(first + 1)} to ${last} of ${countText(total, "record")}`),
-          el("button", { type: "button", disabled: next === null, onclick: on }, "Next →"),
-        ),
+    const range = `${numberText(first + 1)} to ${numberText(first + records.length)}`;
+    put(this.said, rows.length ? `${range} of ${countText(total, "record")}` : "None.");
+    redraw(
+      this.body,
+      el(
+        "div",
+        rows.length > 0 && figureTable("records of the view", HEADS, rows, "stacked"),
+        (next !== null || this.earlier.length > 0) &&
+          el(
+            "nav.pager",
+            { "aria-label": "more records" },
+            button("← Before", back, !this.earlier.length),
+            button("Next →", on, next === null),
+          ),
+      ),
     );
   }
 
@@ -90,6 +96,9 @@ class ViewRecords {
     );
   }
 }
+
+const button = (words, onclick, disabled) =>
+  el("button", { type: "button", disabled, onclick }, words);
 
 /** The first range in each shard. */
 function placesOf(ranges) {
