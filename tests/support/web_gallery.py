@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import numpy as np
@@ -32,6 +32,10 @@ from tests.support.engine import plan_local, run_local
 from tests.support.engine import record as record_of
 from tests.support.internals import JobReport
 from tests.support.service_here import config_for
+from tests.support.web_looks import show
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 INPUTS, RECORDS, A_SHARD = 12, 80, 60
 PHASES: Final = ("resolve", "extract", "plan", "create", "commit")
@@ -350,3 +354,8 @@ def _progress(phase: str, seconds: float) -> Iterator[dict[str, Any]]:
             "elapsed_s": round(float(at), 3),
             "bytes_per_s": round(float(rate), 1) if moves and at else None,
         }
+
+
+def show_job(page: Page, place: Gallery, name: str, sign: str = ".tiles") -> Page:
+    """Show the page of a job, by its name in the gallery."""
+    return show(page, f"#/jobs/{place.jobs[name]}", sign)

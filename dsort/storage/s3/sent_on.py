@@ -17,7 +17,6 @@ from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import error_of, meaning_of_status
 from dsort.storage.redirects import RuledWeb, WebBody, WebErrors
 
-
 _FOUND: Final = 302
 _OK: Final = (200, 206)
 

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dsort.web.job_page import html
-from tests.support.chromium import chromium
 from tests.support.service_process import await_that
-from tests.support.web_data import HOSTILE_KEY, write_data
-from tests.support.web_gallery import NIGHTS_S, Gallery, gallery
+from tests.support.web_data import HOSTILE_KEY
+from tests.support.web_gallery import NIGHTS_S, Gallery, show_job
 from tests.support.web_looks import LOOKS, dress, look_at, show
 from tests.support.web_page import WIDE, await_text, careful_context, cut_off, go, signed_in
-from tests.support.workers_here import WorkersHere
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.timeout(120, func_only=True)  # Chromium may have to be installed first
 PHASES = ("resolve", "extract", "plan", "create", "commit")
@@ -66,43 +64,6 @@ PAGES = {
 
 
 PAGE_TERMS = "async (told) => (await import('/web/terms.js')).pageTerms(told)"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsort.opened_job.LocalRuntime", WorkersHere)
-        root = tmp_path_factory.mktemp("states")
-        write_data(root / "photos")
-        with gallery(root) as found:
-            yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def context(place: Gallery, browser: Browser) -> Iterator[BrowserContext]:
-    with careful_context(browser, place.url) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def tab(place: Gallery, context: BrowserContext) -> Page:
-    return go(signed_in(context, place.tokens["alice"]), "#/jobs")
-
-
-@pytest.fixture
-def page(tab: Page) -> Page:
-    """Alice's browser, the same for all tests of this file: wide and light."""
-    return dress(tab, "light")
-
-
-def show_job(page: Page, place: Gallery, name: str, sign: str = ".tiles") -> Page:
-    return show(page, f"#/jobs/{place.jobs[name]}", sign)
 
 
 @pytest.mark.exhaustive
@@ -338,70 +299,6 @@ def test_records_are_found_shown_and_drawn_at_random(place: Gallery, page: Page)
     assert box["height"] < WIDE[1]  # all ten at once
     samples.first.press("Enter")
     await_text(page, ".record h2", "1")
-
-
-def test_a_view_shows_its_size_its_sources_and_its_records(place: Gallery, page: Page) -> None:
-    show_job(page, place, "view", ".view-records [data-position]")
-    job = place.rest("alice", "GET", f"/v1/jobs/{place.jobs['view']}")
-    facts = page.locator(".part-view dl").inner_text()
-    for words in ("960", "of members", "in 16 files", job["input_uri"], "12 shards"):
-        assert words in facts
-    records = place.rest("alice", "GET", f"/v1/results/{place.jobs['view']}/records?from=10")
-    rows = page.locator(".view-records tbody tr")
-    assert rows.count() == 10
-    page.get_by_role("button", name="Next →").press("Enter")
-    page.locator("[data-position='10']").wait_for()
-    await_text(page, ".view-records", "11 to 20 of 960 records")
-    assert page.evaluate("document.activeElement.textContent") == "Next →"
-    first = records["records"][0]
-    shown = rows.first.inner_text()
-    assert first["key"] in shown
-    assert first["ranges"][0]["shard"].rpartition("/")[2] in shown
-    rows.first.get_by_role("link").click()
-    page.locator(".record-list tbody tr").first.wait_for()
-
-
-@pytest.mark.sample(keep=1)
-@pytest.mark.parametrize("look", LOOKS)
-def test_records_of_a_view_are_texts_whatever_their_names(
-    place: Gallery, page: Page, look: str
-) -> None:
-    html, long = "<script>document.title='owned'</script>", "x" * 1024
-    parts = [
-        {"member": f"{html}.{html}", "bytes": 2**53, "shard": f"file:///{long}", "offset": 2**53},
-        *({"member": long, "bytes": 1, "shard": f"s3://{n}/a", "offset": n} for n in range(9)),
-        {"member": "a\nb\u202e.txt", "bytes": 3, "base64": "YWJj"},
-    ]
-    rows = [
-        {"position": 2**53 - 1, "key": key, "ranges": ranges, "ranges_total": 2**53}
-        for key, ranges in ((html, parts), (long, parts[1:]), ("", []))
-    ]
-    answer = {"total": 2**53, "records": rows, "next_position": 3}
-    page.route("**/v1/results/**", lambda route: route.fulfill(json=answer))
-    show(dress(page, look), "#/jobs", "tr[data-job]")
-    show_job(page, place, "view", ".view-records [data-position]")
-    look_at(page, "job-view-hostile", look)
-    assert html in page.locator(".view-records").inner_text()
-    assert page.title() != "owned"
-    page.unroute("**/v1/results/**")
-
-
-def test_a_view_of_no_record_says_so(place: Gallery, page: Page) -> None:
-    none = {"total": 0, "records": [], "next_position": None}
-    page.route("**/v1/results/**", lambda route: route.fulfill(json=none))
-    show(page, "#/jobs", "tr[data-job]")
-    show_job(page, place, "view", ".view-records .quiet")
-    await_text(page, ".view-records", "None.")
-    page.unroute("**/v1/results/**")
-
-
-def test_a_view_that_cannot_be_read_says_why(place: Gallery, page: Page) -> None:
-    page.route(
-        "**/v1/results/**", lambda route: route.continue_(url=route.request.url + "&limit=0")
-    )
-    show(page, "#/jobs", "tr[data-job]")
-    show_job(page, place, "view", ".part-view .problem")
-    page.unroute("**/v1/results/**")
 
 
 def test_buckets_in_use_are_listed_with_their_last_job_and_schedules(
