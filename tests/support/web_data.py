@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import struct
-import tarfile
 import wave
 import zlib
 from pathlib import Path
 from typing import Final
+
+from tests.support.tars import tar_of
 
 RECORDS: Final = 70
 HOSTILE_KEY: Final = "<img src=x onerror=alert(1)>"
@@ -31,7 +32,7 @@ def write_data(bucket: Path) -> None:
                 {"label": number % 5, "caption": f"Picture {number}", "box": [1, 2, 3]}
             ).encode()
             files[f"{key}.wav"] = _wav()
-        (bucket / f"train-{shard}.tar").write_bytes(_tar(files))
+        (bucket / f"train-{shard}.tar").write_bytes(tar_of(files))
     hostile = {
         f"{HOSTILE_KEY}.html": HTML,
         f"{HOSTILE_KEY}.svg": SVG,
@@ -43,17 +44,7 @@ def write_data(bucket: Path) -> None:
         "text.empty": b"",
     }
     (bucket / "odd").mkdir()
-    (bucket / "odd" / "hostile.tar").write_bytes(_tar(hostile))
-
-
-def _tar(files: dict[str, bytes]) -> bytes:
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as tar:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return written.getvalue()
+    (bucket / "odd" / "hostile.tar").write_bytes(tar_of(hostile))
 
 
 def _png(hue: int, width: int, height: int) -> bytes:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import random
 import subprocess
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from dsort.containers.tar.oddities import ODDITIES
 from dsort.errors import CorruptShardError
 from tests.support.tar_builder import END, member
 from tests.support.tar_reading import scan, scan_in_windows
+from tests.support.tars import tar_of
 
 PAGE_BYTES = 4096
 RECORD_BYTES = 10240  # what tarfile and GNU tar pad to
@@ -33,13 +33,7 @@ def payloads(rng: random.Random, records: int) -> list[tuple[str, bytes]]:
 
 
 def by_tarfile(members: list[tuple[str, bytes]], directory: Path) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, payload in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(payload)
-            archive.addfile(info, io.BytesIO(payload))
-    return out.getvalue()
+    return tar_of(members)
 
 
 def by_webdataset(members: list[tuple[str, bytes]], directory: Path) -> bytes:

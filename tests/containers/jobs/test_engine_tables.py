@@ -41,6 +41,7 @@ from tests.support.tables import (
     write_plain,
     write_table,
 )
+from tests.support.tars import tar_of
 
 SHUFFLE = {"kind": "shuffle", "seed": "7"}
 WAYS = (
@@ -332,13 +333,9 @@ def test_a_result_of_tables_is_verified_by_its_rows(tmp_path: Path) -> None:
         assert kind in {problem.kind for problem in report_of.problems}
 
 
-def tar_of(path: Path, members: list[tuple[str, bytes]]) -> None:
+def write_tar(path: Path, members: list[tuple[str, bytes]]) -> None:
     path.parent.mkdir(exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
+    path.write_bytes(tar_of(members))
 
 
 def members_in(directory: Path) -> list[tuple[str, bytes]]:
@@ -361,7 +358,7 @@ def some_tars(directory: Path, odd: dict[str, bytes]) -> list[tuple[str, bytes]]
             contents |= {name: value for name, value in odd.items() if at == 0}
             kept = [name for name in contents if (at + len(name)) % 5 or at == 0]
             members += [(f"{key}.{name}", contents[name]) for name in kept]
-        tar_of(directory / f"in-{shard}.tar", members)
+        write_tar(directory / f"in-{shard}.tar", members)
         everything += members
     return everything
 
@@ -426,7 +423,7 @@ def test_members_that_the_first_input_has_no_column_for_are_named(tmp_path: Path
     some_tars(tmp_path / "in", {})
     spec = spec_of(output_extension=".parquet")
     for name, content in (("x.cls", b"cat"), ("x.txt", b"\xff"), ("x.new", b""), ("x", b"")):
-        tar_of(tmp_path / "in" / "in-2.tar", [(name, content)])
+        write_tar(tmp_path / "in" / "in-2.tar", [(name, content)])
         with raises(ConversionError, f"{name} of shard in-2.tar"):
             run_inline(spec, tmp_path, WAYS[1])
 
@@ -486,7 +483,7 @@ def test_hugging_face_sees_images_and_classes_in_what_was_a_tar(
         file = io.BytesIO()
         Image.new("RGB", (4, 4), (number, 0, 0)).save(file, "PNG")
         members += [(f"{number}.png", file.getvalue()), (f"{number}.cls", str(number).encode())]
-    tar_of(tmp_path / "in" / "in-0.tar", members)
+    write_tar(tmp_path / "in" / "in-0.tar", members)
     run_inline(spec_of(output_extension=".parquet", algorithm=SHUFFLE), tmp_path, WAYS[1])
     loaded = datasets.load_dataset(
         str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache")

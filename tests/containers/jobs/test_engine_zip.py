@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import tarfile
 import zipfile
@@ -20,6 +19,7 @@ from tests.support.engine import count_of, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import read_shards
 from tests.support.refusals import raises
+from tests.support.tars import tar_of
 from tests.support.zips import Record, read_zips, zip_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -76,16 +76,6 @@ def test_zips_are_sorted_by_what_a_member_says_compressed_or_not(
     labels = [int(payload) for name, payload in read_zips(outputs(tmp_path)) if ".cls" in name]
     assert labels == sorted(labels)
     assert len(labels) == 21
-
-
-def tar_of(members: list[Record]) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for name, payload in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(payload)
-            archive.addfile(info, io.BytesIO(payload))
-    return file.getvalue()
 
 
 def test_tars_become_zips_and_tars_again_with_the_same_members(tmp_path: Path) -> None:

@@ -21,23 +21,16 @@ import xxhash
 
 from dsort.service.aistore.transforms import TransformStore
 from tests.support.service_here import service_here
+from tests.support.tars import tar_of
 
 Answer = Callable[[httpx.Response], bool]
 PACKED = {"Accept": "application/msgpack", "Content-Type": "application/json"}
 XXHASH = xxhash.xxh64(b"content").hexdigest()
 
 
-def shard() -> bytes:
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for number in range(2):
-            info = tarfile.TarInfo(f"9f86d081884c7d659a2f-{number}.test")
-            info.size = 1024
-            tar.addfile(info, io.BytesIO(bytes([number]) * 1024))
-    return written.getvalue()
-
-
-SHARD = shard()
+SHARD = tar_of(
+    (f"9f86d081884c7d659a2f-{number}.test", bytes([number]) * 1024) for number in range(2)
+)
 FIRST = "9f86d081884c7d659a2f-0.test"
 
 

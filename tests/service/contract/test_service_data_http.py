@@ -9,7 +9,6 @@ import io
 import json
 import os
 import struct
-import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from dsort.service.security.tokens import SUBMITTER, VIEWER
 from dsort.service.service import Service
 from tests.support.engine import run_local
 from tests.support.service_here import SPEC, ServiceHere, config_for, service_here
+from tests.support.tars import tar_of
 from tests.support.workers_here import WorkersHere
 
 HTML = b"<script>document.title='owned'</script>"
@@ -45,16 +45,6 @@ RECORDS = {
     "0004.wav": b"RIFF\x24\0\0\0WAVEfmt ",
     "ü\n5.txt": "grün".encode() * 10_000,
 }
-
-
-def tar_of(files: dict[str, bytes]) -> bytes:
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as tar:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return written.getvalue()
 
 
 def bomb() -> bytes:

@@ -3,10 +3,8 @@ writes what is the other's."""
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
-import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 from dsort.service.security.tokens import ADMIN, SUBMITTER
 from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
+from tests.support.tars import tar_of
 
 LOOSE = {"input_bck": "ann/in", "output_bck": "ann/out", "output_format": "x-%d"}
 SHARDS = {**LOOSE, "output_shard_size": "1KB"}
@@ -35,7 +34,8 @@ class Tenants:
             self.tokens[name] = tokens.add(name, SUBMITTER, own, own)
             for bucket in ("in", "out", "lists"):
                 (self.root / name / bucket).mkdir(parents=True)
-            write_shard(self.root / name / "in" / "a.tar", {"a.txt": name.encode()})
+            shard = tar_of({"a.txt": name.encode()})
+            (self.root / name / "in" / "a.tar").write_bytes(shard)
             (self.root / name / "lists" / "keys.txt").write_text("a\n")
             (self.root / name / "lists" / "table.csv").write_text("key,secret\na,of " + name)
 
@@ -62,14 +62,6 @@ class Tenants:
         """All that is in the directory of ``who``."""
         files = (path for path in sorted((self.root / who).rglob("*")) if path.is_file())
         return {str(path): path.read_bytes() for path in files}
-
-
-def write_shard(path: Path, members: Mapping[str, bytes]) -> None:
-    with tarfile.open(path, "w") as tar:
-        for name, payload in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(payload)
-            tar.addfile(member, io.BytesIO(payload))
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@ key maps and names, each refused by what it really is."""
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from dsort.storage.open import open_bucket, open_pair
 from dsort.storage.ref import BucketRef
 from dsort.storage.routed import BucketPlace
 from tests.support.refusals import raises
+from tests.support.tars import tar_of
 
 PLAIN = {"input_bck": "in", "output_bck": "out", "output_format": "x-%d", "output_shard_size": 1}
 
@@ -360,7 +359,7 @@ def test_the_engine_is_held_to_the_policy(root: Path) -> None:
     """A job whose policy is set touches nothing that links lead to, however it comes upon it."""
     for name in ("in/linked.tar", "in/away"):
         (root / name).rename(root / "out" / Path(name).name)
-    shard(root / "in" / "b.tar")
+    (root / "in" / "b.tar").write_bytes(tar_of({"a.txt": b"x"}))
     for name in ("a.tar", "near"):
         (root / "in" / name).unlink()
     policy = SpecPolicy(root=root, denied=(root / "state",)).fetch_policy()
@@ -461,11 +460,3 @@ def test_workers_open_the_buckets_of_a_job_under_its_policy(root: Path) -> None:
     for bucket, name in ((inputs, "linked.tar"), (inputs, "near/x"), (outputs, "back/a.tar")):
         with pytest.raises(StorageAccessError):
             bucket.stat(name)
-
-
-def shard(path: Path) -> None:
-    """A shard with one record, ``a``."""
-    with tarfile.open(path, "w") as tar:
-        member = tarfile.TarInfo("a.txt")
-        member.size = 1
-        tar.addfile(member, io.BytesIO(b"x"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 import threading
 import tracemalloc
 import zipfile
@@ -16,15 +14,12 @@ from tests.support.container_kinds import KINDS, some_records
 from tests.support.internals import NoSuchRecordError
 from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
+from tests.support.tars import tar_of
 
 
 def tar(path: Path, members: list[tuple[str, bytes]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as archive:
-        for name, payload in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(payload)
-            archive.addfile(info, io.BytesIO(payload))
+    path.write_bytes(tar_of(members))
     return path
 
 

@@ -4,7 +4,6 @@ system."""
 
 from __future__ import annotations
 
-import io
 import platform
 import random
 import tarfile
@@ -36,6 +35,7 @@ from tests.support.internals import (
     range_queue,
 )
 from tests.support.refusals import raises
+from tests.support.tars import tar_of
 
 SIZE = 50_000
 RANGE = 12_000
@@ -260,16 +260,6 @@ def test_ranges_are_not_tried_again_once_another_has_failed(stored: FetchedObjec
 PAGE = 4096
 
 
-def tar_of(members: list[tuple[str, bytes]]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for name, payload in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(payload)
-            tar.addfile(info, io.BytesIO(payload))
-    return out.getvalue()
-
-
 @pytest.fixture(params=["disk", "memory"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A directory on a disk, and one in memory, where older kernels know no direct reads."""
@@ -405,7 +395,7 @@ def test_more_reads_than_the_queue_has_room_for_all_come(
 def test_headers_are_found_past_payload_until_something_is_no_header(tmp_path: Path) -> None:
     members = [("a.jpg", bytes(70_000)), ("a.json", b"{}"), ("n" * 150 + ".txt", bytes(600))]
     path = tmp_path / "a.tar"
-    path.write_bytes(tar_of(members))
+    path.write_bytes(tar_of(members, tarfile.GNU_FORMAT))
     with reads_of(path) as reads:
         hops = list(header_hops(TAR.hops, reads, path.stat().st_size))
     names = [hop.name for hop in hops if hop.name]
