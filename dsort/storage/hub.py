@@ -158,7 +158,7 @@ class HubClient:
         is_commit = re.fullmatch(_COMMIT, self._revision) is not None
         self._commit = commit or (self._revision if is_commit else "")
         self._lock = threading.Lock()
-        self._moved: dict[str, tuple[str, float]] = {}
+        self._moved: dict[ObjectInfo, tuple[str, float]] = {}
 
     # --- the dataset ------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class HubClient:
                 action = f"find revision {self._revision} of bucket {self.uri}"
                 revision = quote(self._revision, safe="")
                 url = f"{self._home}/api/datasets/{self._repo}/revision/{revision}"
-                reply = self._asked("GET", f"{url}?expand%5B%5D=sha", action)
+                reply = self._asked("GET", f"{url}?expand=sha", action)
                 commit: str = _parsed(reply, _Revision, action).sha
                 if not re.fullmatch(_COMMIT, commit):
                     raise StorageError(f"cannot {action}: the Hub names no commit")
@@ -258,30 +258,30 @@ class HubClient:
         wanted: dict[str, str] = {}
         if start or stop is not None:
             wanted["Range"] = f"bytes={start}-" + ("" if stop is None else str(stop - 1))
-        if pinned is not None and (moved_to := self._moved_to(name)):
+        if pinned is not None and (moved_to := self._moved_to(pinned)):
             try:
                 reply = self._asked("GET", moved_to, action, wanted)
             except StorageError:
-                self._moved.pop(name, None)  # its signature may have expired
+                self._moved.pop(pinned, None)  # its signature may have expired
             else:
                 return self._fetched(pinned, reply, start, stop, action)
         reply = self._asked("GET", self._url(name), action, wanted)
         try:
-            info = self._info(name, reply, pinned)
+            info = self._info(name, reply)
         except StorageError:
             reply.raw.close()
             raise
         if reply.moved_to:
             if len(self._moved) >= _MOVED_MAX:
                 self._moved.clear()
-            self._moved[name] = (reply.moved_to, time.monotonic() + _MOVED_S)
+            self._moved[info] = (reply.moved_to, time.monotonic() + _MOVED_S)
         if pinned is not None and (info.size_bytes, info.etag) != (pinned.size_bytes, pinned.etag):
             reply.raw.close()
             raise PreconditionError(f"{name} in bucket {self.uri} changed")
         return self._fetched(info, reply, start, stop, action)
 
-    def _moved_to(self, name: str) -> str:
-        url, until_s = self._moved.get(name, ("", 0.0))
+    def _moved_to(self, info: ObjectInfo) -> str:
+        url, until_s = self._moved.get(info, ("", 0.0))
         return url if time.monotonic() < until_s else ""
 
     def _fetched(
@@ -300,7 +300,7 @@ class HubClient:
         path = quote(self._keys.key(name))
         return f"{self._home}/datasets/{self._repo}/resolve/{self.commit()}/{path}"
 
-    def _info(self, name: str, reply: Reply, pinned: ObjectInfo | None = None) -> ObjectInfo:
+    def _info(self, name: str, reply: Reply) -> ObjectInfo:
         """The facts of a file in the reply about it."""
         said, what = reply.said, f"object {name} in bucket {self.uri}"
         commit = said.get("x-repo-commit", self.commit())

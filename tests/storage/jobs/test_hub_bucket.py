@@ -172,6 +172,15 @@ def test_a_file_that_changed_is_no_longer_the_one_that_was_listed(hub: Hub, comm
     bucket_of(hub).pinned(same).read_into(memoryview(bytearray(5)), 0)
 
 
+def test_a_known_address_is_not_used_for_another_content(hub: Hub, commit: str) -> None:
+    before = bucket_of(hub).stat("train/a-8.tar")
+    hub.commit(REPO, {**FILES, "train/a-8.tar": b"y" * before.size_bytes})
+    bucket = bucket_of(hub)
+    assert bucket.read("train/a-8.tar") == b"y" * before.size_bytes
+    with pytest.raises(ChangedInputError):
+        bucket.pinned(before).read_into(memoryview(bytearray(5)), 0)
+
+
 # --- the token ------------------------------------------------------------------------------------
 
 
