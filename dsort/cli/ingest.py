@@ -15,7 +15,7 @@ from dsort.cli.find import bucket_uri
 from dsort.cli.made_spec import MadeJob, OutputShards, Seed, run_made_spec, shuffle_with
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import is_remote
-from dsort.errors import DsortError, SpecError, SpecProblem
+from dsort.errors import DsortError, ObjectNotFoundError, SpecError, SpecProblem
 
 __all__ = ["ingest"]
 
@@ -145,18 +145,30 @@ def ingest(
         "ingest": files.fields(local=not is_remote(context)),
         "algorithm": {"kind": "alphanumeric"} if sort else shuffle_with(seed),
     }
-    with _hinting_at_options():
+    with _hinting_at_options(sources):
         run_made_spec(context, fields, how, random_seed=seed is None and not sort)
 
 
 @contextmanager
-def _hinting_at_options() -> Iterator[None]:
-    """Make hints name the options of the command, and not the fields of a spec."""
+def _hinting_at_options(sources: list[str]) -> Iterator[None]:
+    """Make hints name the options of the command, and not the fields of a spec. ``sources``: those
+    of the command line, for the hint about a tree that is not there."""
     try:
         yield
     except DsortError as error:
         error.hint = _FIELD.sub(r"--\1 \2", error.hint)
+        for each in sources if isinstance(error, ObjectNotFoundError) else ():
+            if "," in each and Path(each).name in error.message:
+                error.hint = f"a comma does not part trees: write {' '.join(_apart(each))}"
         raise
+
+
+def _apart(source: str) -> list[str]:
+    """The trees that ``source`` names, if a comma parts trees. ``a/b,c``: ``a/b`` and ``a/c``."""
+    first, *others = source.split(",")
+    folder = first.rpartition("/")[0]
+    inside = f"{folder}/" if folder else ""
+    return [first, *(each if "/" in each else f"{inside}{each}" for each in others)]
 
 
 def _location(text: str) -> str:

@@ -16,6 +16,7 @@ from dsort.errors import (
     DuplicateError,
     InputError,
     MissingShardError,
+    ObjectNotFoundError,
     SpecError,
     StorageAccessError,
 )
@@ -409,3 +410,24 @@ def test_a_sort_by_names_reads_each_file_once(
     assert contents_out(tmp_path) == files
     assert set(read.values()) == {times}
     assert verified(tmp_path, report.job_id) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "apart"),
+    [
+        ("photos/train,val", "photos/train photos/val"),
+        ("./photos/train,photos/val", "./photos/train photos/val"),
+        ("train,val,test", "train val test"),
+    ],
+)
+def test_trees_with_a_comma_between_them_are_answered_with_the_right_form(
+    cli: CommandLine, source: str, apart: str
+) -> None:
+    ended = cli("ingest", source, "out")
+    assert ended.code == ObjectNotFoundError.exit_code
+    assert f"write {apart}\n" in ended.err
+
+
+def test_a_comma_in_the_name_of_a_tree_is_a_part_of_it(cli: CommandLine, tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a,b/1.txt": b"one"})
+    assert cli("ingest", "a,b", "out", "--workers", 1).code == 0
