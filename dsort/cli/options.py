@@ -225,7 +225,7 @@ BucketUri = Annotated[
     Argument(
         metavar="BUCKET",
         help="A directory under the data root, or a URI: file:///dir, s3://bucket/prefix, gs://, "
-        "az://, ais://.",
+        "az://, ais://, hf://.",
     ),
 ]
 JobOrManifest = Annotated[

@@ -19,7 +19,7 @@ from dsort.storage.s3.bucket import S3Bucket
 from tests.support.bucket_suite import BucketSuite
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.object_stores import MIB, SMALL, TOKEN, upload
-from tests.support.s3_gateway import Gateway, s3_gateway
+from tests.support.s3_gateway import KEY, SECRET, Gateway, s3_gateway
 from tests.support.seaweedfs import S3Server
 
 
@@ -190,15 +190,43 @@ def test_a_job_reads_and_writes_them(
     assert refused <= {"HeadObject", "GetObject"}  # objects that are not there
 
 
-def test_commands_take_a_bucket_that_settings_reach(
-    cli: Any, gateway: Gateway, tmp_path: Path
-) -> None:
-    bucket = f"s3://{gateway.new_bucket()}"
-    (tmp_path / "dsort.toml").write_text(
-        f'[stores."{bucket}"]\nendpoint_url = "{gateway.endpoint_url}"\nregion = "us-east-1"\n'
-    )
+def makes_and_lists(cli: Any, bucket: str) -> None:
     made = cli("gen-shards", f"{bucket}/raw/a-{{0..1}}.tar", "--fcount", 3, "--progress", "none")
     assert (made.code, made.err) == (0, "")
     assert [line.split()[0] for line in cli("ls", bucket).out.splitlines()] == [
         "NAME", "raw/a-0.tar", "raw/a-1.tar",
     ]  # fmt: skip
+
+
+def test_the_settings_of_a_bucket_reach_it(
+    cli: Any, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    bucket = f"s3://{gateway.new_bucket()}"
+    (tmp_path / "dsort.toml").write_text(
+        f'[stores."{bucket}"]\nendpoint_url = "{gateway.endpoint_url}"\nregion = "us-east-1"\n'
+    )
+    makes_and_lists(cli, bucket)
+    assert gateway.requests()
+
+
+def test_the_profile_that_the_hub_documents_reaches_it(
+    cli: Any, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in gateway.environment():
+        monkeypatch.delenv(name)
+    (tmp_path / "config").write_text(
+        f"[profile hf]\nregion = us-east-1\nendpoint_url = {gateway.endpoint_url}\n"
+        "s3 =\n    addressing_style = path\n    multipart_threshold = 2GB\n"
+        "    multipart_chunksize = 2GB\n"
+        "request_checksum_calculation = when_required\n"
+        "response_checksum_validation = when_required\n"
+    )
+    (tmp_path / "credentials").write_text(
+        f"[hf]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    (tmp_path / "dsort.toml").write_text('[stores.s3]\nprofile = "hf"\n')
+    makes_and_lists(cli, f"s3://{gateway.new_bucket()}")
+    assert gateway.requests()
