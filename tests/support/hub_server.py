@@ -188,6 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
+            if len(body) > LARGE_BYTES and self.is_due("cut"):
+                body, self.close_connection = body[: len(body) // 2], True
             with contextlib.suppress(OSError):
                 self.wfile.write(body)
 
@@ -310,9 +312,9 @@ class _Api(_Handler):
 
 
 class _Data(_Handler):
-    """The server of bytes, which lets in those with a signed address alone. ``faults``: ``expired``
-    (for a number of requests), ``no_ranges``, ``on_to`` (a URL), and by how many bytes a range is
-    wrong: ``longer_by``, ``shorter_by``, ``total_off``."""
+    """The server of bytes, which lets in those with a signed address alone. ``faults`` for a number
+    of requests: ``expired``, ``cut``. Others: ``no_ranges``, ``on_to`` (a URL), and by how many
+    bytes a range is wrong: ``longer_by``, ``shorter_by``, ``total_off``."""
 
     def answer(self, path: str) -> None:
         self.note("data")

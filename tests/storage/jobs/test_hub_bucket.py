@@ -294,6 +294,15 @@ def test_a_hub_that_fails_is_asked_again(hub: Hub, commit: str) -> None:
     assert len(clock.slept) == 3
 
 
+def test_a_read_that_breaks_off_is_continued_where_it_stopped(hub: Hub, commit: str) -> None:
+    clock = FakeClock()
+    hub.misbehave(cut=2)
+    assert patient(hub, clock).read("train/a-8.tar") == FILES["train/a-8.tar"]
+    assert len(clock.slept) == 2
+    starts = [int(each["range"][6:].partition("-")[0] or 0) for each in hub.requests("data")]
+    assert starts == sorted(set(starts))
+
+
 def test_a_hub_that_is_gone_is_transient() -> None:
     gone = HubBucket(BucketRef("hf", f"datasets/{REPO}", "http://127.0.0.1:9"), ONCE)
     with pytest.raises(StorageError, match=r"tried once .* connection"):
