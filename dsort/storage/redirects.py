@@ -11,13 +11,14 @@ import contextlib
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 import urllib3.exceptions
 from msgspec import Struct
 from urllib3.response import BaseHTTPResponse
+from urllib3.util import make_headers, parse_url
 
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.bucket import Meaning
@@ -176,9 +177,16 @@ class RuledWeb:
         pool = self._pools.get(proxy)
         if pool is None:
             more: dict[str, Any] = {"maxsize": self._limits.requests_in_flight_max}
-            pool = urllib3.ProxyManager(proxy, **more) if proxy else urllib3.PoolManager(**more)
+            pool = _proxied(proxy, **more) if proxy else urllib3.PoolManager(**more)
             self._pools[proxy] = pool
         return pool
+
+
+def _proxied(proxy: str, **more: Any) -> urllib3.PoolManager:
+    """The connections by ``proxy``, which may have a user and a password."""
+    auth = parse_url(proxy).auth
+    headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, **more)
 
 
 def _settle(raw: BaseHTTPResponse) -> None:

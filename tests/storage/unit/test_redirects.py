@@ -4,6 +4,7 @@ without the headers that are for the first server."""
 from __future__ import annotations
 
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.requests.append((self.path, self.headers.get("Authorization", "")))
         self.server.connections.add(self.client_address)
+        self.server.logins.append(self.headers.get("Proxy-Authorization", ""))
         target = self.server.targets.get(self.path)
         body = b"x" * self.server.body_bytes if target else self.server.url.encode()
         self.send_response(302 if target else 200)
@@ -51,6 +53,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.targets: dict[str, str] = {}
         self.requests: list[tuple[str, str]] = []
+        self.logins: list[str] = []
         self.connections: set[tuple[str, int]] = set()
         self.body_bytes = 5
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -173,6 +176,9 @@ def test_the_proxy_of_the_environment_is_used(
     monkeypatch.setenv("no_proxy", "")
     web_of(home).ask("GET", f"{home.url}/a", {}).close()
     assert proxy.requests == [(f"{home.url}/a", "Bearer secret")]
+    monkeypatch.setenv("http_proxy", proxy.url.replace("://", "://me:p%40ss@"))
+    web_of(home).ask("GET", f"{home.url}/a", {}).close()
+    assert proxy.logins == ["", f"Basic {b64encode(b'me:p@ss').decode()}"]
 
 
 def test_a_connection_that_fails_may_succeed_later() -> None:
