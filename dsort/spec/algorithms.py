@@ -7,7 +7,7 @@ algorithm: ``record_rules``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NotRequired, get_args
 
@@ -24,10 +24,10 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from dsort.option_fields import Option, OptionError, OptionGroup
+from dsort.option_fields import Option, OptionGroup
 from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, Keys, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.spec.part import LATE, FieldError, Late, Part, describe
+from dsort.spec.part import LATE, Late, Part, of_option
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _field(option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
         annotation = Annotated[group_model(group), LATE] | None
     if option.check is not None:
         validator = BeforeValidator if option.before else AfterValidator
-        annotation = Annotated[annotation, validator(_checked(option))]
+        annotation = Annotated[annotation, validator(of_option(option.checked))]
     if option.json_schema is not None:
         annotation = Annotated[annotation, WithJsonSchema(dict(option.json_schema))]
     made = Field(
@@ -252,19 +252,6 @@ def _field(option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
         strict=False if option.is_sequence else None,
     )
     return annotation, made
-
-
-def _checked(option: Option) -> Callable[[Any], Any]:
-    """``option.checked``, with its errors converted to errors of fields."""
-
-    def validate(value: Any) -> Any:
-        try:
-            return option.checked(value)
-        except OptionError as error:
-            given = f", not {describe(value)}" if error.names_value else ""
-            raise FieldError(f"{error}{given}", error.hint) from None
-
-    return validate
 
 
 def joined(names: Iterable[str]) -> str:

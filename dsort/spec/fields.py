@@ -32,19 +32,15 @@ from dsort.naming.names import (
 )
 from dsort.naming.patterns import FileLocation, glob_regex
 from dsort.naming.templates import SPLIT_FIELD, parse_template
-from dsort.option_fields import OptionError
 from dsort.sidecars.kinds import BUILT_IN, SIDECARS, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
-from dsort.spec.part import FieldError, describe
+from dsort.spec.part import FieldError, describe, of_option
 from dsort.spec.target import MultipleOf
 from dsort.storage.ref import BucketRef
 from dsort.transforms.fields import check_extension
 
 _INT_MAX: Final = 2**63 - 1
-_INPUT_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
-_COMMAND: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-_SPLIT: Final = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*"
 _URL: Final = r"[A-Za-z][A-Za-z0-9+.-]*://"
 _NULL: Final = {"type": "null"}  # null means "not given"
 
@@ -53,6 +49,17 @@ class BucketReading(Protocol):
     """The settings for reading the buckets of a spec during validation (pydantic's context)."""
 
     ais_is_there: bool
+
+
+def named(pattern: str, what: str, hint: str) -> AfterValidator:
+    """Refuses a text that does not match ``pattern``, which is no ``what``."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise FieldError(f"{describe(text)} is no {what}", hint)
+        return text
+
+    return AfterValidator(check)
 
 
 def _bucket(value: object, info: ValidationInfo) -> BucketRef:
@@ -124,22 +131,6 @@ def _sidecar_kinds(value: object) -> object:
     return kinds
 
 
-def _split_name(text: str) -> str:
-    if text and not re.fullmatch(_SPLIT, text):
-        raise FieldError(
-            f"{describe(text)} is no name of a split", "letters, digits, '_' and '.': train, val_1"
-        )
-    return text
-
-
-def _extension(text: str) -> str:
-    try:
-        check_extension(text)
-    except OptionError as error:
-        raise FieldError(str(error), error.hint) from None
-    return text
-
-
 def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:
     # Pydantic's own min_length counts only valid items: a list of invalid ones would count as
     # empty.
@@ -177,15 +168,6 @@ def _key_map_location(text: FileLocation) -> FileLocation:
     return text
 
 
-def _input_name(text: str) -> str:
-    if not re.fullmatch(_INPUT_NAME, text):
-        raise FieldError(
-            f"{describe(text)} is no name of an input",
-            "letters, digits, - and _, up to 64, as in web or code-2",
-        )
-    return text
-
-
 def _webhook_url(text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -196,16 +178,6 @@ def _webhook_url(text: str) -> str:
         raise FieldError("is no URL of a web server", 'e.g. "https://hooks.example.com/dsort"')
     if "@" in parts.netloc:
         raise FieldError("must have no user and password", "use a URL that needs none")
-    return text
-
-
-def _command_name(text: str) -> str:
-    if not re.fullmatch(_COMMAND, text):
-        raise FieldError(
-            f"{describe(text)} is no name of a command",
-            "commands are defined under [commands] in the settings of who runs the job; "
-            "a spec only names them",
-        )
     return text
 
 
@@ -248,11 +220,25 @@ SizeBytes = Annotated[
 ]
 MemoryAmount = Annotated[str, BeforeValidator(_quantity)]
 ArchiveExtension = Annotated[str, AfterValidator(_archive_extension)]
-InputName = Annotated[str, AfterValidator(_input_name)]
+InputName = Annotated[
+    str,
+    named(
+        r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}",
+        "name of an input",
+        "letters, digits, - and _, up to 64, as in web or code-2",
+    ),
+]
 InputText = Annotated[str, AfterValidator(_input_text)]
 OutputFormat = Annotated[str, AfterValidator(_output_format)]
 OutputTemplate = Annotated[str, AfterValidator(_output_template)]
-SplitName = Annotated[str, AfterValidator(_split_name)]
+SplitName = Annotated[
+    str,
+    named(
+        r"([A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*)?",
+        "name of a split",
+        "letters, digits, '_' and '.': train, val_1",
+    ),
+]
 ObjectNames = Annotated[
     tuple[Annotated[str, AfterValidator(_object_name)], ...],
     Strict(False),
@@ -265,7 +251,15 @@ LocalFile = Annotated[FileLocation, BeforeValidator(_anchored)]
 """A file that is relative to the file of the spec, if the spec has one."""
 KeyMapLocation = Annotated[LocalFile, AfterValidator(_key_map_location)]
 WebhookUrl = Annotated[str, Field(max_length=2000), AfterValidator(_webhook_url)]
-CommandName = Annotated[str, AfterValidator(_command_name)]
+CommandName = Annotated[
+    str,
+    named(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+        "name of a command",
+        "commands are defined under [commands] in the settings of who runs the job; "
+        "a spec only names them",
+    ),
+]
 Keys = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     Strict(False),
@@ -276,7 +270,7 @@ Count = Annotated[int, Field(ge=1, le=_INT_MAX)]
 Weight = Annotated[float, Field(gt=0, le=1000, strict=False)]
 Times = Annotated[int, Field(ge=1, le=1000)]
 Limit = Annotated[int, Field(ge=0, le=_INT_MAX)]
-Extension = Annotated[str, AfterValidator(_extension)]
+Extension = Annotated[str, AfterValidator(of_option(lambda text: check_extension(text) or text))]
 Expansion = Annotated[int, Field(ge=1, le=1_000_000)]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from dsort.option_fields import OptionError
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
@@ -18,8 +16,9 @@ from dsort.spec.fields import (
     SizeBytes,
     SplitName,
     WebhookUrl,
+    named,
 )
-from dsort.spec.part import FieldError, Part, describe
+from dsort.spec.part import FieldError, Part, describe, of_option
 from dsort.spec.target import REST
 from dsort.transforms.payload import parse_seconds
 
@@ -96,13 +95,7 @@ class Output(Part):
     output_shard_count: ShardCount = Field(default=None, description="As at the top level.")
 
 
-_JOB_ID: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"
-
-
-def _job_id(text: str) -> str:
-    if not re.fullmatch(_JOB_ID.removesuffix("$"), text):
-        raise FieldError(f"{describe(text)} is no id of a job", "as in 20260131-235959-4f2a9c")
-    return text
+_JOB_ID: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 
 
 class Amend(Part):
@@ -110,8 +103,8 @@ class Amend(Part):
     whole result. Readers that use manifests see the old result or the new one, and nothing
     between."""
 
-    job: Annotated[str, AfterValidator(_job_id)] = Field(
-        json_schema_extra={"pattern": _JOB_ID},
+    job: Annotated[str, named(_JOB_ID, "id of a job", "as in 20260131-235959-4f2a9c")] = Field(
+        json_schema_extra={"pattern": f"^{_JOB_ID}$"},
         description="The id of the job, which nothing has amended yet.",
         examples=["20260131-235959-4f2a9c"],
     )
@@ -127,12 +120,8 @@ WORDS_MAX: Final = 1000
 
 
 def _seconds(value: Any) -> Any:
-    if not isinstance(value, (int, float, str)) or isinstance(value, bool):
-        return value
-    try:
-        return parse_seconds(value)
-    except OptionError as error:
-        raise FieldError(str(error), error.hint) from None
+    is_given = isinstance(value, (int, float, str)) and not isinstance(value, bool)
+    return parse_seconds(value) if is_given else value
 
 
 def _are_words(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,7 +132,7 @@ def _are_words(words: tuple[str, ...]) -> tuple[str, ...]:
 
 Seconds = Annotated[
     float,
-    BeforeValidator(_seconds),
+    BeforeValidator(of_option(_seconds)),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]}),
 ]
 Words = Annotated[tuple[str, ...], AfterValidator(_are_words)]

@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from dsort.errors import SpecProblem
 from dsort.naming.names import closest, shortened
+from dsort.option_fields import OptionError
 from dsort.storage.registry import EXAMPLES
 
 if TYPE_CHECKING:
@@ -160,6 +161,19 @@ class FieldError(ValueError):
         error = cls("; ".join(map(str, problems)), "; ".join(hints))
         error.problems = tuple(problems)
         return error
+
+
+def of_option(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``check``, which raises ``OptionError``, as a check of a field."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return check(value)
+        except OptionError as error:
+            given = f", not {describe(value)}" if error.names_value else ""
+            raise FieldError(f"{error}{given}", error.hint) from None
+
+    return validate
 
 
 def describe(value: object) -> str:
