@@ -27,6 +27,13 @@ def here(tmp_path: Path, database_url: str) -> Iterator[ServiceHere]:
 
 
 @pytest.fixture
+def asking(tmp_path: Path) -> Iterator[ServiceHere]:
+    """A service that asks for tokens."""
+    with service_here(tmp_path, no_auth=False) as opened:
+        yield opened
+
+
+@pytest.fixture
 def clock() -> FakeClock:
     return FakeClock(at("2026-11-20 00:00") + 0.1234567)  # changed_at has a fraction
 

@@ -74,6 +74,13 @@ class ServiceHere:
         view: dict[str, Any] = answer.json()
         return view
 
+    def headers(self, name: str, role: str, **buckets: list[str]) -> dict[str, str]:
+        """The headers of a new token, for the buckets of ``SPEC`` unless others are given."""
+        root = self.service.config.run.root
+        own = {"input_buckets": [f"{root}/images"], "output_buckets": [f"{root}/shuffled"]}
+        text = self.service.tokens.add(name, role, **{**own, **buckets})
+        return {"Authorization": f"Bearer {text}"}
+
 
 def config_for(
     directory: Path, *, root: Path | None = None, settings: Settings | None = None, **more: Any

@@ -32,6 +32,7 @@ from tests.support.databases import on_both_databases
 from tests.support.job_rows import job_row
 from tests.support.postgres import PostgresServer
 from tests.support.refusals import raises
+from tests.support.service_here import ServiceHere
 from tests.support.service_process import await_that
 
 WAIT_S = 120
@@ -321,3 +322,9 @@ def test_a_connection_that_breaks_is_an_error_of_the_database_and_is_replaced(
                 connection.execute(names)
         with opened.reading() as connection:
             assert connection.execute(names).scalars().all()
+
+
+def test_the_embedded_database_is_for_its_user_alone(here: ServiceHere, tmp_path: Path) -> None:
+    found = list(tmp_path.glob("service.db*"))
+    assert found
+    assert all(path.stat().st_mode & 0o077 == 0 for path in found)

@@ -148,6 +148,8 @@ def test_pages_of_others_cannot_use_a_service_without_tokens(here: ServiceHere) 
     rebound = here.client.get("/v1/jobs", headers={"Host": "evil.example"})
     own = here.client.get("/v1/jobs", headers={"Origin": "http://localhost"})
     assert (refused.status_code, rebound.status_code, own.status_code) == (403, 403, 200)
+    for invalid in ("http://[", "http://[x]", "http://\u2100/".encode()):
+        assert here.client.get("/healthz", headers={"Origin": invalid}).status_code == 403
 
 
 def test_a_missing_route_or_job_is_a_problem_document(here: ServiceHere) -> None:

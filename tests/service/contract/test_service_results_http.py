@@ -1,11 +1,12 @@
 """The routes of results: a job's work is reported as long as anything of it is there: by its
-manifest, by what the database knows once that is removed, and from any event on. Admins see what
-is stored and may go."""
+manifest, by what the database knows once that is removed, and from any event on. Documents of
+others' making do no harm, and admins see what is stored and may go."""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,20 +15,30 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from sqlalchemy import update
 
+from dsort.errors import JobConflictError
+from dsort.options import RunOptions
 from dsort.service.api import results as events
 from dsort.service.api.jobs import JOB
 from dsort.service.api.results import _progress_and_warnings, _words
+from dsort.service.database.tables import jobs
+from dsort.service.hosting.job_main import JobAttempt
 from dsort.service.jobs.queue import Ending, Limits, ProgressUpdate, claim_next, finish
 from dsort.service.jobs.rows import EventRow
 from dsort.service.schedules.retention import ScheduleResults
+from dsort.service.security import limits
 from dsort.spec.load import parse_spec
+from dsort.stop_flag import StopFlag
 from tests.support.internals import (
     ManifestView,
     RunReportView,
     example_of,
     manifest_name,
+    report_name,
 )
+from tests.support.manifests import manifest_bytes
 from tests.support.schedule_results import make_result
 from tests.support.service_here import SPEC, ServiceHere, service_here
 from tests.support.service_process import await_that
@@ -259,3 +270,134 @@ def test_a_job_that_waits_has_a_page_and_a_log(here: ServiceHere) -> None:
     page = get(here, f"{job_id}/page")
     assert (page["job"]["state"], page["phases"], page["timeline"]) == ("queued", [], [])
     assert here.client.get(f"/v1/jobs/{job_id}/log").text.split()[1:] == ["state", "queued"]
+
+
+# --- documents in buckets, which others write ----------------------------------------------------
+
+
+@pytest.fixture
+def job(here: ServiceHere) -> str:
+    """A job that has finished, whose manifest and report are whatever a test writes."""
+    return ended_as(here, here.submit()["job_id"])
+
+
+def ended_as(here: ServiceHere, job_id: str, state: str = "finished") -> str:
+    with here.service.database.writing() as connection:
+        connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(state=state))
+    return job_id
+
+
+def place(here: ServiceHere, name: str) -> Path:
+    """Where an object of the output bucket is."""
+    path = here.service.config.run.root / "shuffled" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def ask(here: ServiceHere, job_id: str, what: str) -> tuple[int, str]:
+    answer = here.client.get(f"/v1/jobs/{job_id}/{what}")
+    return answer.status_code, answer.text
+
+
+@pytest.mark.parametrize("what", ["manifest", "report", "page"])
+@pytest.mark.parametrize("elsewhere", ["of-others/secret", "data/other-team/secret"])
+@pytest.mark.parametrize("linked", ["the file", "its directory"])
+@pytest.mark.sample(keep=6)
+def test_a_link_in_a_bucket_shows_nothing_from_elsewhere(
+    here: ServiceHere, tmp_path: Path, job: str, what: str, elsewhere: str, linked: str
+) -> None:
+    name = report_name(job) if what == "report" else manifest_name(job)
+    secret = tmp_path / elsewhere / Path(name).name
+    secret.parent.mkdir(parents=True)
+    secret.write_text('{"manifest": "top secret"}')
+    document = place(here, name)
+    if linked == "the file":
+        document.symlink_to(secret)
+    else:
+        document.parent.rmdir()
+        document.parent.symlink_to(secret.parent)
+    status, text = ask(here, job, what)
+    assert status == 502, text
+    assert "leads out" in text
+    assert "top secret" not in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b'{"manifest": 1',
+        b"[]",
+        b'{"inputs": [{"bytes": 1e999, "records": 1}], "outputs": [], "totals": {"records": 0, '
+        b'"file_bytes": 0}, "phase_seconds": {"create": NaN}, "reactions": []}',
+        b'{"inputs": [], "outputs": [], "totals": {"records": 0, "file_bytes": 0}, '
+        b'"phase_seconds": {}, "reactions": [], "mixing": {"counts": [[99999999999999999999]]}}',
+    ],
+)
+def test_an_invalid_manifest_is_reported_as_one(
+    here: ServiceHere, job: str, content: bytes
+) -> None:
+    place(here, manifest_name(job)).write_bytes(content)
+    status, text = ask(here, job, "page")
+    assert status == 502, text
+    assert "manifest" in text
+
+
+@pytest.mark.parametrize("what", ["manifest", "page"])
+def test_a_document_without_end_is_not_read(here: ServiceHere, job: str, what: str) -> None:
+    with place(here, manifest_name(job)).open("wb") as file:
+        file.truncate(1 << 40)
+    status, text = ask(here, job, what)
+    assert status == 502, text
+    assert "too large" in text
+
+
+def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
+    job_id = here.submit()["job_id"]
+    row = here.service.store.get(job_id)
+    assert row is not None
+    other = here.submit({**SPEC, "output_format": "mine-%04d"})
+    spec = here.service.store.get(other["job_id"])
+    assert spec is not None
+    content = manifest_bytes(job_id=job_id, spec=spec.spec, inputs=[], outputs=[])
+    place(here, manifest_name(job_id)).write_bytes(content)
+    options = RunOptions(root=here.service.config.run.root)
+    with StopFlag() as stop:
+        doing = JobAttempt.of(replace(row, attempt=2), options, lambda event: None, stop)
+        with pytest.raises(JobConflictError, match="another job"):
+            doing.run()
+
+
+def test_an_invalid_number_of_an_event_is_ignored(here: ServiceHere, job: str) -> None:
+    answer = here.client.get(f"/v1/jobs/{job}/events", headers={"Last-Event-ID": "9" * 5000})
+    assert answer.status_code == 200
+    assert "event: end" in answer.text
+
+
+def test_a_stream_ends_with_its_token(asking: ServiceHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LOOK_S", 0.05)
+    ann = asking.headers("ann", "submitter")
+    job_id = asking.client.post("/v1/jobs", json=SPEC, headers=ann).json()["job_id"]
+    removed = threading.Timer(0.3, asking.service.tokens.remove, ["ann"])
+    removed.start()
+    answer = asking.client.get(f"/v1/jobs/{job_id}/events", headers=ann)
+    removed.join()
+    assert "event: state" in answer.text
+    assert "event: end" not in answer.text
+
+
+def test_the_streams_of_a_client_are_limited(
+    here: ServiceHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = ended_as(here, here.submit()["job_id"])
+    monkeypatch.setattr(limits, "STREAMS_MAX", 1)
+    for _ in range(2):  # one after the other
+        assert here.client.get(f"/v1/jobs/{job_id}/events").status_code == 200
+    with here.service.limits.stream("anyone"):
+        answer = here.client.get(f"/v1/jobs/{job_id}/events")
+        assert answer.status_code == 429, answer.text
+        assert answer.headers["Retry-After"]
+    with here.service.limits.stream("another"):
+        assert here.client.get(f"/v1/jobs/{job_id}/events").status_code == 200

@@ -32,7 +32,7 @@ from tests.support.commands import ROOT
 from tests.support.datasets import Member, Shard, files_of, read_shard, small_dataset, write_shards
 from tests.support.fake_clock import FakeClock
 from tests.support.schedules import Nights, at, spec
-from tests.support.service_here import ServiceHere, service_here
+from tests.support.service_here import SPEC, ServiceHere, service_here
 
 NIGHTLY = {
     "name": "nightly",
@@ -280,3 +280,15 @@ def test_nightly_views_go_with_retention_and_hold_the_shards_into_which_they_poi
     assert {each.name for each in (tmp_path / "views").iterdir()} == {
         *(".dsort", "2026-11-22", "latest.json")
     }
+
+
+def test_the_schedule_of_one_who_may_only_look_by_now_makes_no_jobs(asking: ServiceHere) -> None:
+    ann = asking.headers("ann", "submitter")
+    definition = {"name": "nightly", "every": "1d", "paused": True, "spec": SPEC}
+    assert asking.client.post("/v1/schedules", json=definition, headers=ann).status_code == 201
+    asking.service.tokens.remove("ann")
+    asking.headers("ann", "viewer")
+    root = asking.headers("root", "admin", input_buckets=["*"], output_buckets=["*"])
+    answer = asking.client.post("/v1/schedules/nightly/run-now", headers=root)
+    assert answer.status_code == 403, answer.text
+    assert "viewer" in answer.json()["detail"]

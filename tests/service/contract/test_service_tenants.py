@@ -429,3 +429,19 @@ def test_every_output_is_in_a_bucket_that_is_allowed_and_schedules_have_one(
     body = {"name": "n", "every": "1d", "spec": outputs_of("one", "two")}
     refused = here.client.post("/v1/schedules", json=body, headers=token)
     assert (refused.status_code, refused.json()["type"]) == (400, "urn:dsort:problem:spec")
+
+
+def test_a_job_goes_on_only_while_its_key_map_is_for_the_token(asking: ServiceHere) -> None:
+    spec = {key: SPEC[key] for key in SPEC if key != "output_format"} | {"ekm_file": "keys/a.json"}
+    root = asking.service.config.run.root
+    seen = [f"{root}/images", f"{root}/keys"]
+    ann = asking.headers("ann", "submitter", input_buckets=seen)
+    answer = asking.client.post("/v1/jobs", json=spec, headers=ann)
+    assert answer.status_code == 201, answer.text
+    job_id = asking.service.store.ask_stop(answer.json()["job_id"]).job_id
+    asking.service.tokens.remove("ann")
+    ann = asking.headers("ann", "submitter")
+    for what in ("resume", "retry"):
+        answer = asking.client.post(f"/v1/jobs/{job_id}/{what}", headers=ann)
+        assert answer.status_code == 403, answer.text
+        assert "keys/a.json" in answer.json()["detail"]

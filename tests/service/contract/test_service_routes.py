@@ -1,17 +1,28 @@
-"""The law of access: every route answers every caller as the table says, be what it is about in
-buckets that the caller may use or not; what may not be seen is in no list; and nothing is let in
-that is no token in its header."""
+"""Laws of all routes. Of access: every route answers every caller as the table says, be what it is
+about in buckets that the caller may use or not; what may not be seen is in no list; and nothing is
+let in that is no token in its header. Of the OpenAPI document: requests made from it, and mutations
+of them, are answered as it says, and every body, answer and parameter is described."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+import hypothesis
+import jsonschema_rs
 import pytest
+import schemathesis
+import yaml
 from fastapi import FastAPI
 from httpx import Response
+from hypothesis import strategies as st
+from schemathesis import checks
+from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.specs.openapi import checks as openapi_checks
 
 from dsort.service.aistore.transforms import TransformStore
 from dsort.service.jobs.submit import Asked
@@ -332,3 +343,156 @@ def test_a_body_that_is_too_large_is_refused_before_anything_is_made_of_it(matri
         assert answer.status_code == 413
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["type"] == "urn:dsort:problem:too_large"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", ["/v1/jobs/x/stop", "/v1/tokens"])
+def test_strangers_cannot_have_much_kept_for_them(tmp_path: Path, path: str) -> None:
+    # Of these routes the body is read before the token is checked.
+    with service_here(tmp_path, no_auth=False) as here:
+        for body in (b'"' + b"x" * 200_000, iter([b'"', b"x" * 200_000])):
+            headers = {"Content-Type": "application/json"}
+            answer = here.client.post(path, content=body, headers=headers)
+            assert answer.status_code == 413, answer.text
+        assert here.client.post("/v1/jobs", content=b"x" * 200_000).status_code == 401
+
+
+def test_an_unknown_token_and_a_wrong_secret_get_the_same_answer(asking: ServiceHere) -> None:
+    text = asking.headers("ann", "viewer")["Authorization"]
+    answers = [
+        asking.client.get("/v1/whoami", headers={"Authorization": each})
+        for each in (f"{text[:-48]}{'0' * 48}", f"Bearer dsort_{'0' * 12}_{'0' * 48}")
+    ]
+    assert [each.status_code for each in answers] == [401, 401]
+    assert answers[0].text == answers[1].text
+
+
+# --- the OpenAPI document -------------------------------------------------------------------------
+
+HEADERS = {"Host": "localhost"}
+
+
+CHECKS = [
+    checks.not_a_server_error,
+    openapi_checks.status_code_conformance,
+    openapi_checks.content_type_conformance,
+    openapi_checks.response_schema_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def without_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceHere]:
+    with service_here(tmp_path_factory.mktemp("openapi")) as service:
+        yield service
+
+
+def test_every_answer_is_a_documented_one(
+    without_tokens: ServiceHere, rounds: Callable[[int, int], int]
+) -> None:
+    schema = schemathesis.openapi.from_asgi(
+        "/openapi.json", without_tokens.client.app, headers=HEADERS
+    )
+    job_id = without_tokens.submit()["job_id"]
+    wrong = [complaint(found.ok(), job_id, rounds(3, 12)) for found in schema.get_all_operations()]
+    assert not any(wrong), "\n\n".join(filter(None, wrong))
+
+
+def complaint(operation: schemathesis.APIOperation, job_id: str, examples: int) -> str:
+    """What is wrong with the answers of an operation to so many requests; ``job_id``: a job that
+    there is."""
+    # That it is not ready is no failure of a service that was not started.
+    passed = CHECKS[1:] if operation.path == "/readyz" else CHECKS
+
+    @hypothesis.given(case=operation.as_strategy(), real=st.booleans())
+    @hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    def answers_as_documented(case: schemathesis.Case, real: bool) -> None:
+        # The stream of a job that waits has no end.
+        if real and "job_id" in (case.path_parameters or {}) and "/events" not in operation.path:
+            case.path_parameters["job_id"] = job_id
+        case.call_and_validate(headers=HEADERS, checks=passed)
+
+    try:
+        answers_as_documented()
+    except (Failure, FailureGroup) as bad:
+        return f"{operation.label}: {bad}"
+    return ""
+
+
+def test_every_operation_says_what_it_is_for_and_how_it_fails(without_tokens: ServiceHere) -> None:
+    document = without_tokens.client.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            name = f"{method} {path}"
+            assert operation.get("summary"), name
+            assert operation.get("tags"), name
+            if path.startswith("/v1/"):
+                assert {"401", "429"} <= set(operation["responses"]), name
+                assert "503" in operation["responses"], name  # when the database is away
+
+
+def test_every_parameter_says_what_it_is(without_tokens: ServiceHere) -> None:
+    document = without_tokens.client.get("/openapi.json").json()
+    silent = [
+        f"{name}: {parameter['name']}"
+        for name, operation in operations_of(document)
+        for parameter in operation.get("parameters", ())
+        if not parameter.get("description")
+    ]
+    assert silent == []
+
+
+def test_every_body_and_answer_has_examples_that_are_right(without_tokens: ServiceHere) -> None:
+    document = without_tokens.client.get("/openapi.json").json()
+    wrong, seen = [], set()
+    for name, operation in operations_of(document):
+        contents = [("body", operation.get("requestBody", {}).get("content", {}))]
+        good = {status: each for status, each in operation["responses"].items() if status < "300"}
+        contents += [(status, each.get("content", {})) for status, each in good.items()]
+        for what, content in contents:
+            for media_type, media in content.items():
+                seen.add(media_type)
+                wrong += [
+                    f"{name}, {what}, {media_type}: {complaint}"
+                    for complaint in mistakes(document, media_type, media)
+                ]
+    assert not wrong, "\n".join(wrong)
+    documents = {"application/json", "application/yaml", "text/plain", "text/event-stream"}
+    assert seen == documents | {"application/octet-stream"}
+
+
+def operations_of(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(its method and path, an operation) of all."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            yield f"{method} {path}", operation
+
+
+def mistakes(document: dict[str, Any], media_type: str, media: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the examples of a content."""
+    schema = media.get("schema") or media["itemSchema"]
+    check = jsonschema_rs.validator_for({**schema, "components": document["components"]})
+    given = [each["value"] for each in media.get("examples", {}).values()]
+    given += [media["example"]] if "example" in media else []
+    if not given:
+        yield "there is no example"
+    for example in given:
+        for value in values_of(example, media_type):
+            yield from (f"{error}" for error in check.iter_errors(value))
+
+
+def values_of(example: Any, media_type: str) -> list[Any]:
+    """What the schema speaks of: of a stream, each of its events."""
+    if media_type == "application/yaml":
+        return [yaml.safe_load(example)]
+    if media_type != "text/event-stream":
+        return [example]
+    blocks = example.removesuffix("\n\n").split("\n\n")
+    events = [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
+    assert all(isinstance(json.loads(event["data"]), dict) for event in events)
+    return events
