@@ -49,12 +49,12 @@ def report_error(error: DsortError, *, as_json: bool, debug: bool) -> int:
             if problem.hint:
                 output.inform(f"    hint: {problem.hint}")
     else:
-        output.inform(f"error: {_short(error, debug)}")
+        output.inform(_indented(f"error: {_short(error, debug)}"))
     hints = [error.hint] if error.hint else []
     if isinstance(error, InvariantError):
         hints.append(BUG_HINT)
     for hint in hints:
-        output.inform(f"hint: {hint}")
+        output.inform(_indented(f"hint: {hint}"))
     code = exit_code(error)
     if as_json:
         details = [
@@ -93,6 +93,11 @@ def report_bug(
     output.inform(f"hint: {BUG_HINT}")
     if "--json" in sys.argv:
         _write_error(kind.__name__, InvariantError.exit_code, message, BUG_HINT, [])
+
+
+def _indented(text: str) -> str:
+    """Lines of a message may be those of a name in a bucket: none of them begins as ours do."""
+    return text.replace("\n", "\n  ")
 
 
 def _short(error: DsortError, debug: bool) -> str:

@@ -255,3 +255,13 @@ def test_inspect_says_how_a_shard_ends(cli: CommandLine, tmp_path: Path) -> None
         (tmp_path / f"{name}.tar").write_bytes(data)
         summary = json.loads(cli("inspect", f"{name}.tar", "--json").out)
         assert kind in [each["kind"] for each in summary["oddities"]]
+
+
+def test_a_name_with_a_line_break_makes_no_line_of_its_own(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a\nerror: b\nhint: c.tar").write_bytes(b"no tar" * 500)
+    ended = cli("inspect", "images/a\nerror: b\nhint: c.tar")
+    lines = [line for line in ended.err.splitlines() if line.startswith(("error: ", "hint: "))]
+    assert [line.partition(":")[0] for line in lines] == ["error", "hint"]
