@@ -95,7 +95,7 @@ def shards_of(manifest: Manifest) -> Manifest:
         except ValueError as error:
             text = f"job {manifest.job_id} is no view: {error}"
             raise InputError(text, hint="look at its manifest") from None
-        if name == each.name or size is None or size < 0:
+        if name == each.name or size is None or size < 0 or each.records < 0:
             raise InputError(f"{each.name} is no file of a view", hint="look at its manifest")
         outputs.append(replace(each, name=name, file_bytes=size, decoded_bytes=None, xxh3=""))
     spec = manifest.spec.model_copy(update={"output": "shards"})

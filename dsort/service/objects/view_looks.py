@@ -112,8 +112,6 @@ class _View(ViewBucket):
         self._shards = [*zip(shards_of(manifest).outputs, manifest.outputs, strict=True)]
         self._cut: dict[str, Extents] = {}
         self.total = sum(shard.records for shard, _ in self._shards)
-        if any(shard.records < 0 for shard, _ in self._shards):
-            raise InputError(f"the view of job {manifest.job_id} has negative numbers", hint=_HINT)
         for each in manifest.inputs:
             try:
                 check_object_name(each.name)

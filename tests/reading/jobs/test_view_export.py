@@ -140,6 +140,15 @@ def test_inputs_outside_aistore_have_no_requests(here: Path, cli: CommandLine) -
     assert not ended.out
 
 
+def test_a_view_with_fewer_records_than_none_is_refused(here: Path, cli: CommandLine) -> None:
+    (path,) = (here / "view").glob(".dsort/*/manifest.json")
+    manifest = json.loads(path.read_bytes())
+    manifest["outputs"][0]["records"] = -3
+    path.write_text(json.dumps(manifest))
+    ended = cli("view", "export", "view", "--jsonl")
+    assert (ended.code, ended.out) == (InputError.exit_code, "")
+
+
 def test_a_view_of_no_record_has_no_line(here: Path, cli: CommandLine) -> None:
     steps = {"steps": [{"filter": "key == 'none'"}]}
     dsort.run({**VIEW, "output_bck": "empty", "transform": steps})
