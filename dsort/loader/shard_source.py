@@ -98,7 +98,6 @@ class ShardSource(ClosesOnExit):
         self._index: RecordIndex | None = None
         self._forward: ForwardTar | None = None
         self._shard: Shard | None = None
-        self._is_open = False
         self._room = Room()
         self._turn = threading.Condition()
         self._tickets = self._served = 0  # tickets before ``_served`` have ended
@@ -153,12 +152,10 @@ class ShardSource(ClosesOnExit):
             if each is not None:
                 each.close()
         self._file = self._direct = self._shard = self._forward = self._index = None
-        self._is_open = False
 
     def _samples(self, rows: Int64s) -> Iterator[list[Sample]]:
-        if not self._is_open:
+        if self._file is None and self._shard is None:
             self._open()
-            self._is_open = True
             with self._turn:  # with an index, waiting threads may be able to read at once
                 self._turn.notify_all()
         if self._forward is not None and self._index is None:
