@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dsort.containers.columnar.arrow import pa, pc
 from dsort.containers.columnar.page_bounds import arrow_errors, refuse_larger
 from dsort.containers.columnar.parquet_types import without_types
 from dsort.containers.columnar.ranges import (
@@ -127,9 +128,6 @@ def _slices(shard: str, batch: Any, bytes_max: int) -> Iterator[Any]:
 
 def _decoded_bytes(batch: Any) -> int:
     """The maximum size of a batch once its dictionaries and views are decoded."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     size_bytes = batch_bytes(batch)
     for column in batch.columns:
         if pa.types.is_dictionary(column.type):
@@ -148,8 +146,6 @@ def _decoded_bytes(batch: Any) -> int:
 
 class ArrowFile(_Arrow):
     def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
-        import pyarrow as pa
-
         super().__init__(shard, source, inflated_max)
         self._end = source.size_bytes - ARROW_END_BYTES
         footer_bytes = int.from_bytes(source.read(max(self._end, 0), 4), "little", signed=True)
@@ -166,8 +162,6 @@ class ArrowFile(_Arrow):
     def _refuse_second(self, source: Source) -> None:
         """``ValueError`` for two files one after the other: readers see the rows of one. The footer
         follows the end mark of the batches; a file without an end mark is not refused."""
-        import pyarrow as pa
-
         last = max((stop for _, stop in self._places), default=0)
         if 0 <= self._end - last < ARROW_PADDING_BYTES:
             return
@@ -196,8 +190,6 @@ class ArrowStream(_Arrow):
     """A stream. Without the end-of-stream mark, the shard may have been cut off."""
 
     def __init__(self, shard: str, source: Source, inflated_max: float) -> None:
-        import pyarrow as pa
-
         super().__init__(shard, source, inflated_max)
         self.schema = without_types(pa.ipc.open_stream(self._opened()).schema)
 
@@ -205,13 +197,9 @@ class ArrowStream(_Arrow):
         return arrow_file(self._source, MessageFile(self._source, self._check))
 
     def _messages(self, whole: memoryview) -> Iterator[Any]:
-        import pyarrow as pa
-
         return iter(pa.ipc.MessageReader.open_stream(pa.py_buffer(whole)))
 
     def _stored(self, first: int = 0) -> Iterator[Any]:
-        import pyarrow as pa
-
         file = self._opened()
         yield from islice(pa.ipc.open_stream(file), first, None)
         end = file.tell()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.plain_chunks import LENGTH_PREFIX, ChunkPages, PlainColumn
 from dsort.containers.columnar.schema import array_of
 from dsort.containers.columnar.values import (
@@ -213,8 +214,6 @@ def _opened(
     shard: Callable[[int], memoryview],
     number: int,
 ) -> tuple[int, LightRows]:
-    import pyarrow as pa
-
     if len(block) < HEADER.size:
         raise ValueError("it is shorter than its header")
     mask, staying, prefixed, message_bytes = HEADER.unpack_from(block)

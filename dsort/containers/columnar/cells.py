@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.page_bounds import refuse_larger
 from dsort.containers.columnar.ranges import MemorySource
 from dsort.containers.columnar.reader import TableShard, open_table, plain_batches
@@ -48,8 +49,6 @@ def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
     """The record keys of a batch: from the column ``key_field``, from ``KEY_COLUMN`` if that is "",
     or else positions of rows. The first row of the batch is row ``first`` of its shard.
     ``InputError`` for a row without a key."""
-    import pyarrow as pa
-
     if not key_field and KEY_COLUMN in batch.schema.names:
         key_field = KEY_COLUMN
     if not key_field:
@@ -105,8 +104,6 @@ def cell_contents(name: str, column: Any) -> Iterator[bytes | None]:
 
 
 def _contents(column: Any) -> Iterator[bytes | None]:
-    import pyarrow as pa
-
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         yield from _contents(column.storage)
@@ -253,8 +250,6 @@ def row_hashes(batch: Any) -> UInt64s:
 
 
 def _hashes(array: Any) -> UInt64s:
-    import pyarrow as pa
-
     if isinstance(array.type, pa.BaseExtensionType):
         return _hashes(array.storage)
     if pa.types.is_null(array.type):
@@ -267,8 +262,6 @@ def _hashes(array: Any) -> UInt64s:
 
 def _value_hashes(array: Any) -> UInt64s:
     """The result of :func:`_hashes`, undefined for nulls."""
-    import pyarrow as pa
-
     kind, count = array.type, len(array)
     if pa.types.is_struct(kind):
         total = np.ones(count, np.uint64)
@@ -305,8 +298,6 @@ def _of_lists(items: UInt64s, offsets: Int64s) -> UInt64s:
 
 def _of_fixed(array: Any) -> UInt64s:
     """The hashes of values of one width: numbers, times, decimals, binaries of a fixed size."""
-    import pyarrow as pa
-
     count = len(array)
     if pa.types.is_boolean(array.type):
         stop = array.offset + count

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dsort.containers.columnar.arrow import pa
 from dsort.data.arrow_arrays import arrow_bytes, arrow_numbers, arrow_structs
 from dsort.errors import ConversionError, InputError
 from dsort.naming.names import KEY_COLUMN, is_utf8, readable, shortened
@@ -26,8 +27,6 @@ from dsort.naming.names import KEY_COLUMN, is_utf8, readable, shortened
 def changed_schema(schema: Any, dropped: Sequence[str], columns: Mapping[str, str]) -> Any:
     """``schema`` without some columns, and with others that are new or replace a column of the same
     name; their types are by name. Metadata about columns is left out."""
-    import pyarrow as pa
-
     fields = {field.name: field for field in schema if field.name not in dropped}
     for name, kind in columns.items():
         fields[name] = pa.field(name, _type_named(kind))
@@ -35,8 +34,6 @@ def changed_schema(schema: Any, dropped: Sequence[str], columns: Mapping[str, st
 
 
 def _type_named(text: str) -> Any:
-    import pyarrow as pa
-
     if text.startswith("list<"):
         return pa.list_(_type_named(text[5:-1]))
     return pa.type_for_alias(text)
@@ -56,8 +53,6 @@ def cell_decoders(schema: Any) -> dict[str, str]:
 
 
 def _has_bytes_within(kind: Any) -> bool:
-    import pyarrow as pa
-
     if not pa.types.is_nested(kind):
         return False
     within = [kind.field(at).type for at in range(kind.num_fields)]
@@ -65,8 +60,6 @@ def _has_bytes_within(kind: Any) -> bool:
 
 
 def _decoder(kind: Any) -> str:
-    import pyarrow as pa
-
     types = pa.types
     if types.is_boolean(kind):
         return "bool"
@@ -83,16 +76,12 @@ def _decoder(kind: Any) -> str:
 
 def is_struct_of_bytes(kind: Any) -> bool:
     """Whether a column has files: ``struct<bytes, path>``, as in Hugging Face's libraries."""
-    import pyarrow as pa
-
     return pa.types.is_struct(kind) and [each.name for each in kind] == ["bytes", "path"]
 
 
 def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
     """The ``content`` of the cell ``name`` as a value for a column of type ``kind``.
     ``ConversionError`` if it is not such a value."""
-    import pyarrow as pa
-
     decoder = _decoder(kind)
     try:
         if decoder == "bytes":
@@ -119,8 +108,6 @@ def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
 def typed_array(shard: str, name: str, values: Sequence[Any], kind: Any) -> Any:
     """The results of ``typed_value`` for all rows, some of them None, as one array.
     ``ConversionError``."""
-    import pyarrow as pa
-
     try:
         return pa.array(values, kind)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
@@ -183,8 +170,6 @@ class ColumnKinds:
 def schema_of_kinds(kinds: Mapping[str, str]) -> Any:
     """The schema of rows with these columns, and the metadata that Hugging Face's libraries
     read."""
-    import pyarrow as pa
-
     media = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     types = {"image": media, "sound": media, "int64": pa.int64(), "string": pa.string()}
     features: dict[str, object] = {KEY_COLUMN: {"dtype": "string", "_type": "Value"}}
@@ -205,8 +190,6 @@ def batch_of_records(
 ) -> Any:
     """Records as a record batch. ``members``: of each record, (extension with its dot, content).
     ``ConversionError`` names a member without a place in the schema."""
-    import pyarrow as pa
-
     columns: dict[str, list[Any]] = {name: [None] * len(keys) for name in schema.names}
     for row, key in enumerate(keys):
         if KEY_COLUMN in columns:
@@ -242,8 +225,6 @@ def row_contents(
 
 
 def _value(shard: str, key: bytes, extension: bytes, content: bytes, kind: Any) -> Any:
-    import pyarrow as pa
-
     if is_struct_of_bytes(kind):
         return content, readable(key.rpartition(b"/")[2] + extension).encode()
     if pa.types.is_int64(kind):
@@ -259,8 +240,6 @@ def _value(shard: str, key: bytes, extension: bytes, content: bytes, kind: Any) 
 
 def _array(shard: str, name: str, values: list[Any], kind: Any) -> Any:
     """The results of ``_value`` for all rows, some of them None, as one array."""
-    import pyarrow as pa
-
     is_known = np.array([value is not None for value in values], np.bool_)
     if is_struct_of_bytes(kind):
         parts = [[value and value[at] for value in values] for at in range(kind.num_fields)]

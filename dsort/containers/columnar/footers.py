@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from dsort.containers.columnar.arrow import pa, pc
 from dsort.containers.columnar.schema import list_values
 from dsort.containers.columnar.thrift import (
     BINARY,
@@ -244,8 +245,6 @@ def refuse_wrapped(opened: Callable[..., Any], path: str, groups: Sequence[int],
 
 def _timestamps(array: Any) -> Iterator[Any]:
     """The timestamps within a column, at any depth of nesting."""
-    import pyarrow as pa
-
     if pa.types.is_timestamp(array.type):
         yield array
     elif pa.types.is_struct(array.type):
@@ -257,9 +256,6 @@ def _timestamps(array: Any) -> Iterator[Any]:
 
 def _differ(fine: Any, coarse: Any) -> bool:
     """Whether two arrays of timestamps are more than a rounded second apart."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     seconds = [pc.divide(each.cast(pa.int64()), _UNITS[each.type.unit]) for each in (fine, coarse)]
     apart = pc.max(pc.abs(pc.subtract(*seconds))).as_py()
     return apart is not None and apart > 1

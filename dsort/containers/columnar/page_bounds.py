@@ -14,6 +14,7 @@ from typing import Any
 from isal import isal_zlib
 from msgspec import Struct
 
+from dsort.containers.columnar.arrow import pa, pc
 from dsort.containers.columnar.footers import Chunk
 from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 from dsort.errors import CorruptShardError, UnsupportedShardError
@@ -221,9 +222,6 @@ def decoded_columns(
 def _longest(opened: Opened, number: int, path: str, bytes_max: int) -> int:
     """The length of the longest value in the dictionary of a column. If pyarrow does not return the
     dictionary, as when the first value is null, it is the upper limit ``bytes_max``."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     batch = next(_as_dictionary(opened, number, path, 1), None)
     leaf = _leaf(batch.column(0)) if batch is not None else None
     if leaf is None or not pa.types.is_dictionary(leaf.type) or not len(leaf.dictionary):
@@ -241,8 +239,6 @@ def _as_dictionary(opened: Opened, number: int, path: str, rows: int | None = No
 def _leaf(array: Any) -> Any:
     """The values inside the lists and structs of one column; maps are read as lists and structs,
     too."""
-    import pyarrow as pa
-
     while pa.types.is_nested(array.type):
         array = array.field(0) if pa.types.is_struct(array.type) else array.values
     return array
@@ -250,9 +246,6 @@ def _leaf(array: Any) -> Any:
 
 def _exact(opened: Opened, number: int, path: str) -> int:
     """The size of all decoded values of a column, including those outside a dictionary."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     total = 0
     for batch in _as_dictionary(opened, number, path):
         leaf = _leaf(batch.column(0))
@@ -282,8 +275,6 @@ UNREAD_MAGICS = {
 def arrow_errors(shard: str) -> Iterator[None]:
     """The body reads bytes of ``shard``. Its errors become ``CorruptShardError`` if bytes are
     invalid, and ``UnsupportedShardError`` if it cannot read their content."""
-    import pyarrow as pa
-
     try:
         yield
     except NotImplementedError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.thrift import I32, LIST, STRUCT, ThriftStruct, read_struct, written
 from dsort.errors import InputError
 from dsort.naming.names import shortened
@@ -39,8 +40,6 @@ _INTERVAL = 21
 def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
     """The Arrow schema of a file. Its fields also get the annotations of the Parquet ``elements``
     for types that Arrow lacks. ``ValueError`` if the elements do not match its columns."""
-    import pyarrow as pa
-
     found: list[list[ThriftStruct]] = [[] for _ in schema]
     for way, element in _ways(elements):
         if way[0] >= len(found):
@@ -101,8 +100,6 @@ def _logical(element: ThriftStruct) -> tuple[int, ThriftStruct]:
 
 def without_types(schema: Any) -> Any:
     """The schema without the metadata that :func:`with_types_of` adds."""
-    import pyarrow as pa
-
     if not has_types(schema):
         return schema
     fields = []

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
+from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.schema import nulls_of
 from dsort.containers.columnar.thrift import (
     BINARY,
@@ -123,8 +124,6 @@ class ChunkPages:
         self._column = column
         self._codec: Any = None
         if column.codec != "none":
-            import pyarrow as pa
-
             self._codec = pa.Codec(column.codec)
         self._pages: list[_Page] = []
         self._parts: list[Any] = []  # of the open page

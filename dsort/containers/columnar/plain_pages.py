@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.footers import Chunk
 from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, is_intact
 from dsort.containers.columnar.thrift import ThriftStruct, read_struct
@@ -411,8 +412,6 @@ def _inflate(codec: str, data: memoryview, size_bytes: int) -> memoryview:
     """``data`` inflated to ``size_bytes``. ``OSError`` or ``ValueError`` if its inflated length
     differs. The C library's memory stays in the process (``dsort.workers.worker``); with Arrow's
     own, each memory page would be cleared every time."""
-    import pyarrow as pa
-
     # The first bytes of snappy data say how long it is inflated.
     if codec == "snappy" and varint(data, 0, HEAD_BYTES_MAX)[0] != size_bytes:
         raise ValueError("a page is not as long as its header says")
@@ -425,8 +424,6 @@ _CODECS: dict[str, Any] = {}
 
 
 def _codec(name: str) -> Any:
-    import pyarrow as pa
-
     if name not in _CODECS:
         _CODECS[name] = pa.Codec(name)
     return _CODECS[name]

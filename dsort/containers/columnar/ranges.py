@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
+from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.page_bounds import HEADER_BYTES_MAX, Headers
 from dsort.containers.columnar.thrift import ThriftStruct, read_struct
 
@@ -91,8 +92,6 @@ def message_places(footer: memoryview) -> list[tuple[int, int]]:
 
 def file_messages(shard: memoryview, places: Iterable[tuple[int, int]]) -> Iterator[Any]:
     """The messages of an Arrow file that lie in ``places``. ``ValueError`` for invalid ones."""
-    import pyarrow as pa
-
     for start, stop in places:
         try:
             yield pa.ipc.read_message(pa.py_buffer(shard[start:stop]))
@@ -247,8 +246,6 @@ class SourceFile:
 def arrow_file(source: Source, file: SourceFile) -> Any:
     """A shard in the form in which pyarrow reads it. ``file``: reads its bytes if they are not in
     memory."""
-    import pyarrow as pa
-
     whole = source.whole()
     if whole is not None:
         return pa.BufferReader(pa.py_buffer(whole))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any, Protocol
 
+from dsort.containers.columnar.arrow import pq
 from dsort.containers.columnar.arrow_ipc import STREAM_MARK, ArrowFile, ArrowStream
 from dsort.containers.columnar.footers import (
     Chunk,
@@ -172,8 +173,6 @@ class _Parquet:
 
     def _opened(self, **options: Any) -> Any:
         """The shard as pyarrow opens it."""
-        import pyarrow.parquet as pq
-
         buffer_bytes = 0 if self._whole is not None else READ_AHEAD_BYTES
         file = arrow_file(self._source, self._bytes)
         options |= {"buffer_size": buffer_bytes, "page_checksum_verification": True}

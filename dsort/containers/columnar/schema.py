@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.parquet_types import check_same_types
 from dsort.data.columns import BytesColumn, Int64s
 from dsort.errors import InputError
@@ -24,8 +25,6 @@ def plain_schema(shard: str, schema: Any) -> Any:
     types. Dictionaries and views refer to values elsewhere, out of reach once rows are separated.
     So they are decoded when rows are read, and made again when rows are written. ``InputError`` for
     a type that cannot be processed."""
-    import pyarrow as pa
-
     if not len(schema):
         raise InputError(f"shard {shard} has no columns", hint="leave it out")
     if len(set(schema.names)) != len(schema.names):
@@ -45,8 +44,6 @@ def plain_schema(shard: str, schema: Any) -> Any:
 
 def _plain_type(kind: Any) -> Any:
     """The type with which a column of ``kind`` is processed; None if there is none."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(kind):
         return None if pa.types.is_nested(kind.value_type) else _plain_type(kind.value_type)
     views = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
@@ -56,8 +53,6 @@ def _plain_type(kind: Any) -> Any:
 def _is_out_of_place(kind: Any) -> bool:
     """Whether a type that should be plain contains a dictionary, a view, a union or a run-length
     code."""
-    import pyarrow as pa
-
     if isinstance(kind, pa.BaseExtensionType):
         return _is_out_of_place(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_union(kind) or "view" in str(kind).split("<")[0]:
@@ -70,8 +65,6 @@ def _is_out_of_place(kind: Any) -> bool:
 def decoded(batch: Any, plain: Any) -> Any:
     """A record batch as it was read, converted to the types of the schema ``plain``; columns are
     matched by name."""
-    import pyarrow as pa
-
     columns = []
     for field in plain:
         column = batch.column(batch.schema.get_field_index(field.name))
@@ -88,8 +81,6 @@ def decoded(batch: Any, plain: Any) -> Any:
 def _cast(array: Any, kind: Any) -> Any:
     """``array`` as ``kind``, with the same values. pyarrow does not cast dictionaries from views or
     to views, so only the values of a dictionary are cast."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(array.type):
         wanted = kind.value_type if pa.types.is_dictionary(kind) else kind
         if array.type.value_type != wanted:
@@ -100,8 +91,6 @@ def _cast(array: Any, kind: Any) -> Any:
 
 def encoded(batch: Any, schema: Any) -> Any:
     """A record batch of plain types, converted to the types and the metadata of ``schema``."""
-    import pyarrow as pa
-
     columns = []
     for column, field in zip(batch.columns, schema, strict=True):
         if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
@@ -113,8 +102,6 @@ def encoded(batch: Any, schema: Any) -> Any:
 def for_parquet(schema: Any) -> Any:
     """``schema`` with dictionaries that pyarrow can write to Parquet: texts or binaries instead of
     views, and no dictionaries of nulls."""
-    import pyarrow as pa
-
     fields = []
     for field in schema:
         kind = field.type
@@ -163,8 +150,6 @@ def _means_the_same(kind: Any, wanted: Any) -> bool:
 
 def _layout_apart(kind: Any) -> Any:
     """A type without dictionaries, views and the width of offsets: its values only."""
-    import pyarrow as pa
-
     plain = _plain_type(kind)
     narrow = {"large_string": pa.string(), "large_binary": pa.binary()}
     return kind if plain is None else narrow.get(str(plain), plain)
@@ -176,8 +161,6 @@ def _text(field: Any) -> str:
 
 def is_media(kind: Any) -> bool:
     """Whether a column holds files, like Hugging Face's images and sounds."""
-    import pyarrow as pa
-
     if not pa.types.is_struct(kind):
         return False
     names = {kind.field(at).name for at in range(kind.num_fields)}
@@ -191,8 +174,6 @@ def schema_bytes(schema: Any) -> bytes:
 
 def schema_of(data: bytes) -> Any:
     """The schema from the bytes that :func:`schema_bytes` made."""
-    import pyarrow as pa
-
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 
@@ -208,8 +189,6 @@ def with_columns(schema: Any, columns: Sequence[tuple[str, int]]) -> Any:
     texts). Hugging Face's features follow the columns, or are removed if they are longer than
     ``FEATURES_BYTES_MAX``; pandas' metadata about its columns is removed. ``InputError`` for
     columns that are not possible."""
-    import pyarrow as pa
-
     names = [name for name, _ in columns]
     again = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if not names or again is not None:
@@ -256,8 +235,6 @@ def batch_bytes(batch: Any) -> int:
 
 def _listed_nulls(array: Any, depth: int) -> int:
     """How many nulls are in the lists of an array of any type."""
-    import pyarrow as pa
-
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return _listed_nulls(array.storage, depth)
@@ -286,8 +263,6 @@ def row_bytes(batch: Any) -> Int64s:
 
 
 def _value_bytes(array: Any) -> Int64s:
-    import pyarrow as pa
-
     kind, count = array.type, len(array)
     if isinstance(kind, pa.BaseExtensionType):
         return _value_bytes(array.storage)
@@ -317,8 +292,6 @@ def _value_bytes(array: Any) -> Int64s:
 
 def list_values(array: Any) -> Any:
     """The values of all lists; for maps, their entries."""
-    import pyarrow as pa
-
     if not pa.types.is_map(array.type):
         return array.values
     return pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
@@ -326,8 +299,6 @@ def list_values(array: Any) -> Any:
 
 def is_varying(kind: Any) -> bool:
     """Whether values are texts or binaries of any length."""
-    import pyarrow as pa
-
     tests = ("is_string", "is_large_string", "is_binary", "is_large_binary")
     return any(getattr(pa.types, test)(kind) for test in tests)
 
@@ -339,15 +310,11 @@ def is_view(kind: Any) -> bool:
 
 def is_binary(kind: Any) -> bool:
     """Whether values are binaries of any length."""
-    import pyarrow as pa
-
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def value_offsets(array: Any) -> Int64s:
     """The offsets of an array of texts or lists, shape ``(n + 1,)``."""
-    import pyarrow as pa
-
     is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     is_large = is_large or pa.types.is_large_list(array.type)
     kind = np.dtype(np.int64 if is_large else np.int32)
@@ -361,8 +328,6 @@ def value_offsets(array: Any) -> Int64s:
 def nulls_of(array: Any) -> NDArray[np.bool_]:
     """Which values of an array are null, shape ``(n,)``. pyarrow's own function loads pandas if it
     is installed, which costs each worker 0.3 s."""
-    import pyarrow as pa
-
     count = len(array)
     if pa.types.is_null(array.type) or not array.null_count:
         return np.full(count, pa.types.is_null(array.type))
@@ -375,8 +340,6 @@ def nulls_of(array: Any) -> NDArray[np.bool_]:
 def array_of(values: NDArray[Any], nulls: NDArray[np.bool_] | None = None) -> Any:
     """An array of 64-bit integers, null as in ``nulls``; a view of ``values``. pyarrow's own
     function loads pandas, as above."""
-    import pyarrow as pa
-
     validity = None
     if nulls is not None and nulls.any():
         validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.plain_pages import PlacedValues
 from dsort.containers.columnar.schema import (
     array_of,
@@ -153,8 +154,6 @@ def leaves_of(schema: Any) -> tuple[Leaf, ...]:
 
 
 def _leaves(schema: Any) -> Iterator[Leaf]:
-    import pyarrow as pa
-
     for at, field in enumerate(schema):
         if is_varying(field.type):
             yield Leaf(at, -1, field.type)
@@ -188,8 +187,6 @@ def chosen_leaves(leaves: Sequence[Leaf], mask: int) -> list[Leaf]:
 
 def light_schema(schema: Any, leaves: Sequence[Leaf]) -> Any:
     """The schema of batches without the values of ``leaves``."""
-    import pyarrow as pa
-
     fields = list(schema)
     for leaf in leaves:
         field = fields[leaf.column]
@@ -216,8 +213,6 @@ def light_batch(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
 def whole_batch(light: Any, values: Sequence[tuple[Leaf, memoryview]], schema: Any) -> Any:
     """The batch of ``schema``, with all values again. ``values``: for each leaf that is away, the
     bytes of its values in all rows, joined."""
-    import pyarrow as pa
-
     arrays = {}
     for leaf, data in values:
         lengths = leaf.of(light)
@@ -235,8 +230,6 @@ def whole_batch(light: Any, values: Sequence[tuple[Leaf, memoryview]], schema: A
 
 def _with(batch: Any, arrays: dict[tuple[int, int], Any], schema: Any) -> Any:
     """The batch with other arrays for some leaves."""
-    import pyarrow as pa
-
     columns = list(batch.columns)
     for at in {column for column, _ in arrays}:
         if (at, -1) in arrays:
@@ -297,8 +290,6 @@ def stored_values(
 
 def joined(batches: Sequence[Any], schema: Any) -> Any:
     """Record batches as one, without gaps."""
-    import pyarrow as pa
-
     if len(batches) == 1:
         return batches[0]
     columns = [
@@ -368,8 +359,6 @@ class PlacedLeaf(Struct, frozen=True):
 def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRows:
     """Rows of the schema ``plain``. ``batch`` has the columns that are not in ``placed``, and is
     None if all are. ``ValueError`` if they contradict each other."""
-    import pyarrow as pa
-
     leaves = tuple(each.leaf for each in placed)
     light = light_schema(plain, leaves)
     by_leaf = {(each.leaf.column, each.leaf.child): each for each in placed}
@@ -404,8 +393,6 @@ def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRo
 
 def _struct(found: Any, children: dict[int, PlacedLeaf], kind: Any) -> Any:
     """A column of structs. ``found``: the column with the other fields; None if there are none."""
-    import pyarrow as pa
-
     nulls = [each.nulls_of_column() for each in children.values()]
     if found is not None:
         nulls.append(nulls_of(found))

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from dsort.containers.base import ContainerOptions
+from dsort.containers.columnar.arrow import pa, pc, pq
 from dsort.containers.columnar.blocks import GroupRows, RowGroup
 from dsort.containers.columnar.parquet_types import (
     has_types,
@@ -90,8 +91,6 @@ def open_writer(
 
 def check_types(suffix: str, schema: Any) -> None:
     """``InputError`` for a column with a type that no shard with the suffix ``suffix`` can have."""
-    import pyarrow as pa
-
     if suffix != ".parquet":
         refuse_types(schema, suffix)
         return
@@ -220,8 +219,6 @@ class _Sink:
 
 def byte_sink(write: Write) -> Any:
     """The stream to which pyarrow writes, and which passes its bytes to ``write`` in order."""
-    import pyarrow as pa
-
     return pa.BufferedOutputStream(pa.PythonFile(_Sink(write), mode="w"), GATHERED_BYTES)
 
 
@@ -233,9 +230,6 @@ class _ParquetWriter:
     def __init__(
         self, schema: Any, options: ContainerOptions, write: Write, long: Collection[str]
     ) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         schema = for_parquet(schema)
         described = _Described.of(schema)
         has_own_types, schema = has_types(schema), without_types(schema)
@@ -341,8 +335,6 @@ def _plain_columns(schema: Any, codec: str, long: Collection[str]) -> list[Plain
 
 def _without(schema: Any, leaves: Sequence[Leaf]) -> Any:
     """The schema of a file without these columns and fields of structs."""
-    import pyarrow as pa
-
     fields = []
     for at, field in enumerate(schema):
         gone = {leaf.child for leaf in leaves if leaf.column == at}
@@ -358,8 +350,6 @@ def _without(schema: Any, leaves: Sequence[Leaf]) -> Any:
 
 def _without_leaves(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
     """The batch for a file without ``leaves``."""
-    import pyarrow as pa
-
     whole = {leaf.column for leaf in leaves if leaf.child < 0}
     parts = {leaf.column for leaf in leaves} - whole
     columns: list[Any] = []
@@ -387,9 +377,6 @@ class _Described(Struct, frozen=True):
 
     @classmethod
     def of(cls, schema: Any) -> _Described:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         buffer = pa.BufferOutputStream()
         pq.ParquetWriter(
             buffer, without_types(schema)
@@ -425,8 +412,6 @@ class _ArrowWriter:
         *,
         is_stream: bool,
     ) -> None:
-        import pyarrow as pa
-
         codec = options.compression if options.compression not in ("", "none") else None
         wanted = pa.ipc.IpcWriteOptions(
             compression=codec, use_threads=False, emit_dictionary_deltas=not is_stream
@@ -451,9 +436,6 @@ class _ArrowWriter:
     def _with_known(self, batch: Any, known: dict[str, Any]) -> Any:
         """The batch with its dictionary columns encoded with the values known so far, and with new
         values."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         columns = list(batch.columns)
         for at, field in enumerate(self._schema):
             if not pa.types.is_dictionary(field.type):
