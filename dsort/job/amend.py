@@ -1,6 +1,6 @@
 """Jobs that amend a result: they add shards to it, or write some of its shards again without some
-records. The manifest of such a job lists the whole result, so the result is either as before the
-job or as after it."""
+records. The manifest of such a job lists the whole result. So readers see the result either as it
+was before the job, or as it is after it."""
 
 from __future__ import annotations
 
@@ -245,7 +245,8 @@ def result_sidecars(
 
 
 def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
-    """``InputError`` if the names ``shards`` would move the files that list the whole result."""
+    """``InputError`` if, with the new names ``shards``, the files that list the whole result would
+    lie elsewhere."""
     base = job.found.base
     known = {each.name for each in base.sidecars}
     for each in sidecars_written(job, shards):
@@ -295,7 +296,7 @@ def refuse_other_sidecars(job: Job) -> None:
 
 
 def _kept_up(spec: JobSpec, *, splits: bool) -> dict[str, object]:
-    """The settings that all jobs of a result must have alike."""
+    """The settings that must be equal in all jobs of a result."""
     found: dict[str, object] = {"index": sorted(spec.index), "lineage": spec.lineage}
     found["checksums"] = spec.checksums
     own = {target.place: target.bucket.uri for target in spec.targets if target.bucket}
@@ -349,7 +350,7 @@ _LEFT_OUT_WITH: Final = "left out with "
 
 
 def forget_removed(bucket: Bucket, job_id: str) -> None:
-    """Remove all that still names the records that job ``job_id`` has removed from a result."""
+    """Remove all files that still name the records that job ``job_id`` removed from a result."""
     now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
     history = now.history
     if not history.amends or not is_removal(now):
@@ -429,8 +430,8 @@ def _reject(line: bytes) -> Mapping[str, Any]:
 
 
 def _without_others(line: bytes, reject: Mapping[str, Any]) -> bytes:
-    """A line of rejects. If its record was left out together with another one, the name of that one
-    is removed."""
+    """A line of rejects. If its record was left out together with another record, the name of the
+    other record is removed."""
     if not str(reject.get("error")).startswith(_LEFT_OUT_WITH):
         return line
     return json.dumps({**reject, "error": f"{_LEFT_OUT_WITH}another record"}).encode() + b"\n"

@@ -267,14 +267,14 @@ def _containers(job: Job, plan: Plan) -> list[Container]:
 
 
 def names_stored(job: Job) -> list[str]:
-    """All names under which something is stored, or was to be stored."""
+    """All names under which the job has stored objects, or meant to."""
     own = (index_name, reactions_name, rejects_name, manifest_name)
     beside = (*(name(job.job_id) for name in own), *lineage_names(job.job_id))
     return [*_numbered_names(job), *beside]
 
 
 def _numbered_names(job: Job) -> list[str]:
-    """The names of what is staged by number: output shards, files of directories, sidecars."""
+    """The names of the staged objects, by number: output shards, files of directories, sidecars."""
     containers = containers_named(job.spec, job.outcome.planned_names)
     beside = directory_file_names(containers, job.outcome.planned_names)
     sidecars = [each.name for each in sidecars_written(job, job.outcome.planned_names)]
@@ -282,9 +282,9 @@ def _numbered_names(job: Job) -> list[str]:
 
 
 def rollback(job: Job) -> PutBack:
-    """Remove what is staged, and what has its name already, in this attempt or an earlier one:
-    without a manifest it is not a result. Objects that it replaced are put back. Only for the owner
-    of the job: else the names may stand for objects that others have published."""
+    """Remove the objects that this attempt or an earlier one has staged or named: without a
+    manifest they are no result. Objects that it replaced are put back. Only the owner of the job
+    may call it, because otherwise the names may mean objects that another job published."""
     bucket = job.buckets.outputs
     if job.outcome.naming:
         # The manifest may exist although writing it failed; it must not list objects that are gone.

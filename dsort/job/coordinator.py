@@ -1,7 +1,8 @@
 """The coordinator takes one job from its spec to its manifest, phase by phase.
 
-Pure modules decide what to do, and the runtime does it. A finished job leaves its whole result, a
-failed job only a report, and a job that was stopped from outside what ``dsort resume`` needs.
+Pure modules decide what to do, and the runtime does it. A finished job leaves its whole result, and
+a failed job only a report. A job that was stopped from outside leaves all that ``dsort resume``
+needs.
 """
 
 from __future__ import annotations

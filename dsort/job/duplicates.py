@@ -117,8 +117,8 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
 
 
 def _key_search(job: Job) -> _Search:
-    """The search for records whose key occurred before: in an earlier record, or in the result that
-    the job adds to."""
+    """The search for records whose key occurs in an earlier record, or in the result to which the
+    job adds records."""
     return replace(_BY_KEY, known=known_keys(job) if job.appends else ())
 
 
@@ -129,8 +129,8 @@ def _equal_search(job: Job) -> _Search:
 
 
 def _refuse_known(job: Job, extraction: Extraction) -> None:
-    """``DuplicateError`` if records have keys of the result that the job adds to. Their new keys
-    would depend on the keys that the result happens to have now."""
+    """``DuplicateError`` if records have keys of the result to which the job adds them. They are
+    not renamed, because new names would depend on the keys that the result happens to have now."""
     search = replace(_key_search(job), name="known")
     found = _find_duplicates(job, extraction, search) if search.known else []
     if count := sum(part.count for part in found):
@@ -144,8 +144,8 @@ def _refuse_known(job: Job, extraction: Extraction) -> None:
 def _left_out(
     job: Job, search: _Search, kind: str, found: Sequence[DuplicatesDone], before: Dropped
 ) -> Dropped:
-    """``before``, and the records ``found`` after it: counted as ``kind``, and left out if the
-    search wrote their positions."""
+    """``before``, with the records that were ``found`` after it. These are counted as ``kind``, and
+    left out if the search wrote their positions."""
     count = sum(part.count for part in found)
     if not count:
         return before
@@ -187,9 +187,10 @@ def rename_duplicates(job: Job, survey: Extraction) -> Tally:
 
 
 class _Search(Struct, frozen=True):
-    """One search for equal records. ``name``: of the files that it writes; ``recorded``: the kind
-    under which names are logged, "" if they are not; ``without``: the file of records that are left
-    out already, or ""; ``known``: where the keys are of the result that the job adds to."""
+    """One search for equal records. ``name``: the name of the files that it writes; ``recorded``:
+    the kind under which names of records are logged ("": they are not); ``without``: the file of
+    records that are already left out, or ""; ``known``: the places of the keys of the result to
+    which the job adds records."""
 
     name: str
     by_content: bool = False
@@ -249,9 +250,9 @@ def _keys_are_positions(job: Job, extraction: Extraction) -> bool:
 
 
 def _parts(job: Job, size_bytes: int) -> int:
-    """The number of ranges of hashes: each fits in a worker's buffer, all workers have one, and
-    none is large, so that memory does not grow with the data. But every range opens every index
-    file."""
+    """The number of ranges of hashes. There is at least one for each worker, and a range fits in a
+    worker's buffer and has a limit, so that memory does not grow with the data. But every range
+    opens every index file."""
     needed = -(-size_bytes // max(job.found.movement.buffer_bytes, 1))
     wanted = max(job.found.movement.workers, -(-size_bytes // PART_BYTES))
     return max(needed, min(wanted, OPENED_FILES_MAX // max(len(job.inputs), 1)), 1)

@@ -209,7 +209,7 @@ class Extraction(Struct, eq=False):
         )
 
     def _fetched(self, following: int) -> int:
-        """``following`` if it is to be fetched during the extraction, else -1. Only shards of
+        """``following`` if it has to be fetched during the extraction, else -1. Only shards of
         object stores are fetched, where workers take turns."""
         job = self.job
         gives_turns = job.runtime.name in ("local", "ray") and not job.extractors_max
@@ -259,8 +259,8 @@ class Extraction(Struct, eq=False):
             )
 
     def _check_same(self, facts: ShardExtracted) -> None:
-        """``InvariantError`` if a shard that is extracted again has other records: the order of the
-        partitions is already made of the first ones."""
+        """``InvariantError`` if a shard has other records when it is extracted again: the
+        partitions are already ordered with the first ones."""
         before = self._before.pop(facts.shard, facts)
         was, now = (
             (each.records, each.members, each.payload_bytes, each.stored_bytes)
@@ -288,7 +288,7 @@ class Extraction(Struct, eq=False):
         return ShardLocations(tuple(self._scratch_nodes), node_of, file_of, since)
 
     def flow(self) -> RecordFlow:
-        """How many records were read, and how many each cause dropped or added. To be called before
+        """How many records were read, and how many each cause dropped or added. Call it before
         ``tally``, which removes the counts."""
         flow, names = RecordFlow(), [place.name for place in self.job.buckets.input_places]
         for shard, facts in sorted(self.done.items()):
@@ -391,8 +391,8 @@ TASKS_A_WORKER = 8
 
 
 def can_run(job: Job) -> bool:
-    """Whether a job's input shards may be extracted in runs: runs have no steps, and none of the
-    operators that need each shard by itself."""
+    """Whether a job's input shards may be extracted in runs: the job has no steps, and no operator
+    that needs each shard by itself."""
     from dsort.workers.operators.all_operators import allow_runs
 
     pipeline = job.pipeline

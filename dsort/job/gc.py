@@ -113,9 +113,9 @@ def find_garbage(
     ray_bases: Sequence[Path] = (),
     machine: Machine = HERE,
 ) -> list[Garbage]:
-    """All that dead jobs left in ``bucket``, and in ``dsort-*`` under ``scratch_bases`` for it; the
-    unfinished uploads in the bucket that belong to no running job; and the remains under
-    ``ray_bases`` of Rays that jobs had for themselves. Of any age."""
+    """Everything that dead jobs left: in ``bucket``, in their ``dsort-*`` directories under
+    ``scratch_bases``, and under ``ray_bases`` if a job had started a Ray; and unfinished uploads in
+    the bucket that belong to no running job. Of any age."""
     search = _Search(bucket, machine, list_job_directories(bucket))
     return [
         *search.jobs(),
@@ -163,8 +163,8 @@ def tidy_finished(
     opened: Opened | None = None,
 ) -> list[Garbage]:
     """Remove what is left of a job that died after its manifest was written; returns what was
-    removed. Nothing is removed while the coordinator is alive: it is about to do the same.
-    ``opened``: as for ``remove_garbage``."""
+    removed. Nothing is removed while the coordinator is alive, because it will remove the same
+    things. ``opened``: as for ``remove_garbage``."""
     search = _Search(bucket, machine, list_job_directories(bucket, job_id))
     if not any(each.has_manifest and each.objects for each in search.directories):
         left = []
@@ -422,8 +422,8 @@ def _scratch_owner(path: Path, output_uri: str) -> str:
 
 
 def _own_bytes(path: Path) -> bytes:
-    """The content of a small file of this user; ``ValueError`` for any other file: every user may
-    make directories in the temporary directory, and pipes in them."""
+    """The content of a small file of this user. ``ValueError`` for any other file, because every
+    user may make directories, with pipes in them, in the temporary directory."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         status = os.fstat(fd)

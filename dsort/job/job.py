@@ -322,9 +322,9 @@ class Fact(Struct, Generic[Value], frozen=True):
         return value
 
     def before(self, job: Job) -> tuple[Value] | tuple[()]:
-        """The value that an earlier attempt kept, whose files are given to all nodes; () if there
-        is none, or a file is missing. ``StorageError`` if it is damaged: others may have written
-        it."""
+        """The value that an earlier attempt kept, after its files were given to all nodes; () if
+        there is no value, or a file of it is missing. ``StorageError`` if it is damaged: others may
+        have written it."""
         data = job.attempt.retained(self.name)
         if not data:
             return ()
@@ -345,8 +345,8 @@ class Fact(Struct, Generic[Value], frozen=True):
         return (value,)
 
     def _check(self, name: str, data: bytes, digest: str, what: str) -> None:
-        """``StorageError`` for a file that workers could not use, or that is not the kept one:
-        shards that are extracted now would not fit those that were extracted with the kept file."""
+        """``StorageError`` for a file that workers cannot use, or that has changed: shards that are
+        extracted now would not fit the shards that were extracted with the kept file."""
         if digest != xxhash.xxh3_128_hexdigest(data):
             raise StorageError(
                 f"{what} was changed since the job wrote it",
@@ -365,7 +365,7 @@ def parse_kept(data: bytes, what: str, kind: type[Stored]) -> Stored:
 
 @contextlib.contextmanager
 def refuse_damage_in(what: str) -> Iterator[None]:
-    """The body parses ``what``, which others may have written; its errors become
+    """For a body that parses ``what``, which others may have written: its errors become
     ``StorageError``."""
     try:
         yield

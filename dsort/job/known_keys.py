@@ -21,8 +21,8 @@ RECORDS_A_FILE: Final = 1 << 18
 
 
 def compares_known_keys(job: Job) -> bool:
-    """Whether the keys of the job's records are compared with those of the result that they are
-    added to. The keys of joined records, and keys that are only numbers, are not."""
+    """Whether the keys of the job's records are compared with the keys of the result to which they
+    are added. Keys of joined records, and keys that are only numbers, are never compared."""
     pipeline = job.pipeline
     if pipeline.join:
         return False

@@ -116,8 +116,9 @@ class Ordering(Struct, eq=False):
         return [replace(facts, node=self.node_of(facts.partition)) for facts in self.in_order()]
 
     def spend(self, partitions: tuple[int, ...]) -> None:
-        """Mark partitions whose records are all written. Their spill is removed once the journal
-        lists the written shards: before, a resumed job would have to write them again."""
+        """Mark partitions whose records are all written. Their spill is removed only once the
+        journal lists the written shards, because until then a resumed job would have to write them
+        again."""
         self._spent.update(partitions)
         if self.extraction.stage.spill:
             self._unfreed.update(partitions)
@@ -186,9 +187,9 @@ def cut_partitions(
 
 
 class _Cut:
-    """The cut of all partitions, one after the other. If a node is lost, the cuts made so far stay:
-    a partition that is ordered again has the same order, and cutting takes longer than anything
-    else here."""
+    """The cut of all partitions, one after the other. If a node is lost, the cuts so far stay
+    valid, because a partition that is ordered again has the same order. Cutting takes longer than
+    anything else here."""
 
     def __init__(self, job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes) -> None:
         self.pieces = Pieces()
@@ -256,7 +257,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes) -> C
 
 
 def equal_total(records: int, count: int, name: str) -> int:
-    """How many of ``records`` can be shared out so that all of ``count`` shards have equally many.
+    """The largest number, at most ``records``, that can be shared out equally to ``count`` shards.
     ``InputError`` if each would have none. ``name``: of the output, "" of the only one."""
     if records and records < count:
         whose = f"output {name}" if name else "the result"
@@ -281,8 +282,8 @@ def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:
 
 
 class Equalized(Struct, frozen=True):
-    """``pieces``: of all output shards, in their order. ``left_out``: how many records are in none
-    of them; ``lines``: the names of these records, for ``reactions.jsonl``."""
+    """``pieces``: of all output shards, in their order. ``left_out``: how many records are in no
+    output shard; ``lines``: their names, for ``reactions.jsonl``."""
 
     pieces: list[Piece]
     left_out: int
@@ -409,8 +410,8 @@ def _measuring(ordering: Ordering, runs: Sequence[OutputShard]) -> Iterator[Meas
 def pieces_of(
     shard: OutputShard, output: int, *, token: str = "", name: str = "", shard_bytes: int = -1
 ) -> list[OutputPiece]:
-    """The pieces of an output shard as workers write them. A shard without records has one, of no
-    partition."""
+    """The pieces of an output shard as workers write them. A shard without records has one piece,
+    which belongs to no partition."""
     parts = shard.pieces or (Piece(shard.group, shard.number, -1, 0, 0, shard.head_bytes, 0, 0, 0),)
     return [
         OutputPiece(

@@ -40,9 +40,9 @@ def _numbers(template: ShardTemplate) -> re.Pattern[str]:
 class OutputNames(Struct, frozen=True):
     """The templates of a job's outputs, one a group, each with its own counter.
 
-    ``totals``: how many names each template makes, for ``{total}``; empty until the outputs are
-    planned, unless the spec has the number of shards. ``places``: the part of names that stands for
-    the bucket of a group (see ``storage.routed``), if any group is in another bucket.
+    ``totals``: for ``{total}``, how many names each template makes. Without a number of shards in
+    the spec, it is empty until the outputs are planned. ``places``: the part of names that stands
+    for the bucket of a group (see ``storage.routed``), if any group is in another bucket.
     ``extensions``: of each group, if they differ. ``suffix``: of all names, behind the
     extension."""
 
@@ -96,7 +96,7 @@ class OutputNames(Struct, frozen=True):
         return placed_at(self.place(group), self._inside(group, number))
 
     def place(self, group: int) -> str:
-        """The bucket of a group, as it stands in names: "" for the main one."""
+        """The bucket of a group, in the form that names have; "" for the main bucket."""
         return self.places[group] if self.places else ""
 
     def prefix(self, group: int) -> str:
@@ -136,7 +136,8 @@ class OutputNames(Struct, frozen=True):
 
     def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
         """The names among ``names`` that a template makes, from the number in ``first`` on (by
-        group). From 0 on for templates with several counters, and for names with another total."""
+        group). For templates with several counters, and for names with another total, it counts
+        from 0."""
         found = set()
         several: dict[str, list[str]] = {}
         for group, template in enumerate(self.templates):
@@ -211,8 +212,8 @@ class OutputNames(Struct, frozen=True):
 
 
 def kept_name(name: str, extension: str) -> str:
-    """The name of the output shard of the input shard ``name``, if outputs are ``extension``
-    shards: the same, unless its suffix would not match the content."""
+    """The name of the output shard for the input shard ``name``, if outputs are ``extension``
+    shards. Only a suffix that would not match the content is changed."""
     suffix = archive_extension(name) or ""
     if not suffix:
         return f"{name}{extension}"
@@ -223,8 +224,8 @@ def kept_name(name: str, extension: str) -> str:
 
 
 class KeptNames(OutputNames, frozen=True):
-    """One group, whose shard number ``n`` has the name of input ``n``. Its only template stands for
-    all names: it has their common prefix and their number."""
+    """A single group, in which shard ``n`` has the name of input ``n``. Its only template stands
+    for all names: it has their common prefix and their number."""
 
     listed: tuple[str, ...] = ()
     numbers: dict[str, int] = field(default_factory=dict)

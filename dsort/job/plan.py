@@ -266,7 +266,7 @@ def _names(job: Job, outputs: OutputShards) -> PackedTexts:
 
 
 def _check_nothing_lost(dropped: Dropped, extraction: Extraction, ordering: Ordering) -> None:
-    """Check that every extracted record is in the plan, except the records that the spec drops."""
+    """Check that every extracted record is in the plan, unless the spec drops it."""
     extracted, ordered = extraction.done.values(), ordering.in_order()
     records = sum(facts.records for facts in extracted)
     kept = sum(facts.records for facts in ordered)
@@ -312,8 +312,8 @@ def _refuse_missing(job: Job, extraction: Extraction) -> None:
 
 
 def _mismatch(extraction: Extraction, what: str) -> DsortError:
-    """The error for counts that differ: ``StorageError`` if some facts come from an earlier
-    attempt, whose files may have been changed since; else ``InvariantError``."""
+    """The error for counts that differ. It is a ``StorageError`` if some facts come from an earlier
+    attempt, because its files may have changed since then; else an ``InvariantError``."""
     if not extraction.resumed:
         return InvariantError(what)
     return StorageError(
@@ -393,8 +393,8 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
 
 
 def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
-    """By output, the schema of records that are converted as they are written: of all extensions
-    that their members have. "" for other outputs; empty if there is no such schema."""
+    """For each output whose records are converted while they are written, their schema, from all
+    extensions of their members; "" for other outputs. Empty if no output has such a schema."""
     wanted = [form.container.schemas if form.is_late else None for form in job.pipeline.outputs]
     if not any(wanted):
         return ()

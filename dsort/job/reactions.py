@@ -61,7 +61,7 @@ def _store(job: Job, what: str, name: str, own: Sequence[bytes], places: Sequenc
 
 
 def append_reactions(job: Job, lines: Sequence[bytes]) -> None:
-    """Append ``lines`` to those that are stored. Does nothing in a dry run."""
+    """Append ``lines`` to the stored lines. Does nothing in a dry run."""
     if not job.attempt.has_begun or not lines:
         return
     bucket, name = job.buckets.outputs, reactions_name(job.job_id)
@@ -109,8 +109,8 @@ def _blocks(job: Job, own: Sequence[bytes], places: Sequence[Place]) -> Iterator
 
 
 def _own_lines(named: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> Iterator[bytes]:
-    """Yield the lines of names that were found before any shard was read, in blocks. One line a
-    kind counts the names that resolve did not keep."""
+    """Yield the lines of names that were found before any shard was read, in blocks. For each kind,
+    one line has the number of further names, which resolve did not keep."""
     for kind in sorted(named):
         names = named[kind]
         for at in range(0, len(names), LINES_AT_ONCE):

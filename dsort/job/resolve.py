@@ -206,7 +206,7 @@ def _name_outputs(job: Job) -> None:
 
 
 def _known_outputs(job: Job, names: Sequence[str]) -> dict[str, KnownOutput]:
-    """What manifests in the input buckets record of the inputs ``names``, by name."""
+    """By name, what the manifests in input buckets tell about the inputs ``names``."""
     source = job.buckets.identities[0]
     inside: dict[int, dict[str, str]] = {}
     buckets: dict[int, Bucket] = {}
@@ -349,7 +349,7 @@ def list_files_again(job: Job) -> None:
 
 
 def classes_of(job: Job) -> Mapping[str, int]:
-    """The number of each class of the job's files, and of those of a result that it amends."""
+    """The numbers of the classes of the job's files, and of the result that it amends."""
     base = job.found.base
     if isinstance(job.buckets.inputs, FilesBucket):
         found = job.buckets.inputs.listing.classes

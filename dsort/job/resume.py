@@ -50,7 +50,8 @@ log = logger_of("job")
 def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     """The state of a job that died, or of an aborted job, by its report ``report``.
 
-    ``JobConflictError`` if there is too little left, or if a dsort with another format wrote it.
+    ``JobConflictError`` if too little of it is left, or if it was written by a dsort with another
+    format.
     """
     try:
         known = read_journal(bucket, job_id)

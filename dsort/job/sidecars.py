@@ -152,8 +152,8 @@ def stage_sidecars(
 
 
 def _at_once(do: Callable[[Thing], Result], things: Sequence[Thing]) -> Iterator[Result]:
-    """The results of ``do`` for each thing, in order. Some run at a time: thousands of things would
-    else wait for a disk or a network as often."""
+    """The results of ``do`` for each thing, in order. Several run at a time, because otherwise each
+    of thousands of things would wait for a disk or a network."""
     if not things:
         return
     with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
@@ -162,8 +162,8 @@ def _at_once(do: Callable[[Thing], Result], things: Sequence[Thing]) -> Iterator
 
 
 def noted_sidecars(bucket: Bucket, job_id: str) -> list[Staged]:
-    """The sidecars that an attempt has staged, if it came so far. ``StorageError`` if their list is
-    damaged."""
+    """The sidecars that an earlier attempt has staged; empty if it did not get that far.
+    ``StorageError`` if their list is damaged."""
     place = shared_name(job_id, SIDECARS_FILE)
     try:
         data = read_small(bucket, place, bytes_max=NOTED_BYTES_MAX)
@@ -208,8 +208,8 @@ def _samples(
     whole: Sequence[ManifestOutput],
     known: KnownSamples,
 ) -> Iterator[Iterator[EnergonSample]]:
-    """The samples of each shard of the result, in output order: of ``outputs``, as workers stored
-    them; of others, from the database of the result that is amended."""
+    """The samples of each shard of the result, in output order. Workers stored the samples of
+    ``outputs``; those of other shards are in the database of the result that is amended."""
     ordinals = {shard.name: ordinal for ordinal, shard in enumerate(outputs)}
 
     def stored(shard: ManifestOutput) -> list[bytes]:
@@ -346,8 +346,8 @@ def _file(output: ManifestOutput, directory: str) -> OutputFile:
 def _with_files(
     containers: Sequence[Container], outputs: Sequence[str]
 ) -> dict[str, tuple[ShardIndex, list[int]]]:
-    """By directory, sorted: the index of its shards, and the positions of these shards in
-    ``outputs``. Only for containers that have an index."""
+    """For each directory, sorted: the index of its shards, and their positions in ``outputs``. Only
+    for containers that have an index."""
     found: dict[str, tuple[ShardIndex, list[int]]] = {}
     for place, (container, name) in enumerate(zip(containers, outputs, strict=True)):
         if index := container.index:
@@ -356,8 +356,8 @@ def _with_files(
 
 
 def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
-    """``NamesTakenError`` if such a file, one of ``names``, would replace the file of the inputs in
-    the same directory, without which these cannot be read."""
+    """``NamesTakenError`` if such a file, one of ``names``, would replace the one of inputs in the
+    same directory, which cannot be read without it."""
     if not job.pipeline.reading.container.index:
         return  # the inputs have no such files
     source, target = job.buckets.identities

@@ -1,8 +1,8 @@
 """Objects of the output bucket that have names of a new result, or that an older one leaves behind.
 
-Names that are taken are refused as soon as they can be known. If a result replaces one of more
-shards, the last shards of the older result stay, and a reader of all that fits the template reads
-old and new shards together: they are reported, and removed with ``remove_stale``."""
+Names that are taken are refused as soon as they can be known. If a result replaces one with more
+shards, the last old shards stay, and a reader of all objects that fit the template would read them,
+too. So they are reported, and removed with ``remove_stale``."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ def _of_replaced(
     """What remains of the results that a job replaces by writing ``written``, by name.
 
     A name belongs to the newest manifest that lists it. The result of that manifest counts as
-    replaced if the manifest also lists a name that is written. ``job_id``: of the job, if it has a
-    manifest; the job replaced no result that is newer. ``own``: the buckets of outputs; what a
-    manifest lists in other buckets does not concern this job.
+    replaced if the manifest also lists a name that is written. ``job_id``: the id of the job, if it
+    has a manifest; results that are newer than the job were not replaced by it. ``own``: the
+    buckets of outputs; objects that a manifest lists in other buckets do not matter to this job.
     """
     newest = dict.fromkeys(written, _NOT_REPLACED)
     is_older = not job_id
@@ -210,8 +210,8 @@ def _objects(names: list[str]) -> str:
 
 
 def _manifests(bucket: Bucket) -> Iterator[ObjectInfo]:
-    """The newest manifests in the bucket, newest first. Ends before one too large to be read,
-    because it may list names of older ones, too."""
+    """The newest manifests in the bucket, newest first. It ends before a manifest that is too large
+    to be read, because that may also list names of older manifests."""
     newest = sorted(manifests_in(bucket), key=lambda info: (info.mtime_ns, info.name), reverse=True)
     for info in newest_first(bucket, newest[:MANIFESTS_READ_MAX]):
         if info.size_bytes > MANIFEST_BYTES_MAX:
@@ -252,8 +252,9 @@ TAKEN_HINT: Final = (
 
 
 def refuse_taken_early(job: Job, *, dry: bool) -> None:
-    """``NamesTakenError`` if objects have names that the outputs get, or may get if their number is
-    not known yet. Nothing if the job may replace them; a warning in a dry run."""
+    """``NamesTakenError`` if objects have names that the outputs will get, or may get while the
+    number of outputs is unknown. A job that may replace them gets no error, and a dry run only a
+    warning."""
     sidecars = early_sidecar_names(job)
     if not dry and not job.options.force:
         _refuse_viewed(job)
@@ -295,7 +296,7 @@ def _refuse_viewed(job: Job) -> None:
 
 
 def _is_behind(job: Job, name: str, counts: Sequence[int]) -> bool:
-    """Whether a template makes ``name`` only for more shards than there will be."""
+    """Whether a template reaches ``name`` only with more shards than the result will have."""
     number_of = job.outcome.names.number_of
     numbers = [(number_of(group, name), count) for group, count in enumerate(counts)]
     made = [number >= count for number, count in numbers if number >= 0]
@@ -320,8 +321,8 @@ def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> Non
 
 
 def refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
-    """Refuse names of the planned outputs, and of the files beside them, if these are taken, or if
-    they would move files of the result. ``overwrite``: objects may be replaced."""
+    """Refuse the names of the planned outputs and of the files beside them if they are taken, or if
+    files of the result would then lie elsewhere. ``overwrite``: objects may be replaced."""
     source, target = job.buckets.identities
     replaces = overwrite or job.attempt.was_committing
     beside = directory_file_names(containers_named(job.spec, plan.names), plan.names)

@@ -1,5 +1,5 @@
-"""A job that does not come to its end: what it did is removed. If it is stopped from outside, its
-work is kept for ``dsort resume``, as after a kill, and the error reports how much that is and which
+"""Removes the work of a job that does not come to its end. If it is stopped from outside, its work
+is kept for ``dsort resume``, as after a kill, and the error reports how much that is and which
 commands resume or discard it.
 """
 
@@ -32,9 +32,9 @@ log = logger_of("job")
 
 
 def abort(job: Job, error: BaseException) -> None:
-    """Remove everything of the job but a report of how far it came, from which it can be started
-    again. A job that was stopped from outside keeps what it has done. A job that another process
-    has taken over is left alone."""
+    """Remove everything of the job except its report, from which it can be started again. A job
+    that was stopped from outside keeps what it has done. A job that another process has taken over
+    is left alone."""
     job.stop.heed()
     log.debug("the job did not come to its end: %s", one_sentence(str(error)))
     lease, has_begun = job.attempt.lease, job.attempt.has_begun
@@ -152,8 +152,8 @@ def suspend(job: Job, error: BaseException) -> None:
 
 
 def resume_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
-    """The command that resumes a job, with the options that are needed to find the job and to run
-    it as before."""
+    """The command that resumes a job, with all options that it needs to find the job and to run it
+    as before."""
     words = ["dsort", "resume", job_id]
     if options.fetch:
         return shlex.join(words)  # a service finds its jobs by itself
@@ -188,8 +188,8 @@ def _place(uri: str) -> str:
 
 
 def _names_taken_back(job: Job) -> str:
-    """Take back the names of output shards, if the shards survive that. Return a text about it for
-    the user."""
+    """Take back the names of output shards, where shards can exist without them. Return a text
+    about it for the user."""
     if not job.outcome.naming:
         return ""
     named = (bucket_named(job.buckets.outputs, place.name) for place in job.buckets.output_places)

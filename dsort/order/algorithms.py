@@ -218,8 +218,8 @@ _OF_NOTHING: Final = hashlib.md5(b"", usedforsecurity=False).digest()
 
 
 class Md5(Algorithm, frozen=True):
-    """By the MD5 digest of the record key. By name, as in AIStore: in the order of the names,
-    except that a name that begins with another name mostly comes before it."""
+    """By the MD5 digest of the record key. By name, as in AIStore: in the order of the names; but
+    of two names, one of which begins with the other, the longer usually comes first."""
 
     kind: ClassVar[str] = "md5"
     summary: ClassVar[str] = "by the MD5 digest of the record key"
@@ -283,8 +283,8 @@ def _shuffle_is_last(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str
 
 
 class Keys(Algorithm, frozen=True):
-    """By several sort keys, each of which is an algorithm: records that tie by one are ordered by
-    the next. With ``shuffle`` as the last one, records that tie by all others are shuffled."""
+    """By several sort keys, each an algorithm: if records tie by one key, the next one orders them.
+    With ``shuffle`` as the last one, records that tie by all others are shuffled."""
 
     kind: ClassVar[str] = "keys"
     summary: ClassVar[str] = "by several sort keys"

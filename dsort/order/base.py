@@ -89,8 +89,8 @@ class Record(Protocol):
 
 
 class SortValue(Struct, frozen=True):
-    """The value that a record is sorted by, for comparison in Python: records of a lower rank come
-    first, then by value (None: equal to all others)."""
+    """The value by which a record is sorted, for comparison in Python: first by rank, in ascending
+    order, then by value (None: equal to all others)."""
 
     rank: int
     value: Any

@@ -1,4 +1,5 @@
-"""Numbers of records in their classes: how many records of the class come before, and the total.
+"""Numbers records within their classes: how many records of its class come before a record, and how
+many there are in all.
 
 A *class* is a set of records with something in common: a label, or nothing at all. The counts that
 a survey makes of each shard become one table for all shards; a worker gets the rows of its shard.
@@ -24,9 +25,9 @@ Class = tuple[int, bytes]
 
 
 class ClassCounts(Struct, frozen=True, eq=False):
-    """How many records of each class a shard has; columns of shape ``(n,)``. Over all shards:
-    ``first``: how many records of the class come before the shard's, and ``total``: how many there
-    are."""
+    """How many records of each class a shard has; columns of shape ``(n,)``. Over all shards,
+    ``first``: how many records of the class are in earlier shards; ``total``: how many the class
+    has."""
 
     group: Int32s
     name: BytesColumn
@@ -99,8 +100,8 @@ class ClassCounter:
 
 
 def classes_of_all(counts: Sequence[Sequence[tuple[Class, int]]]) -> tuple[Int64s, ClassCounts]:
-    """Return (where each shard's rows begin, and the end; the rows). ``counts``: the classes of all
-    shards, in input order."""
+    """Return (begin of each shard's rows, and the end of the last; the rows). ``counts``: the
+    classes of all shards, in input order."""
     totals: dict[Class, int] = {}
     keys: list[Class] = []
     own: list[int] = []

@@ -218,8 +218,8 @@ class Content(Algorithm, frozen=True):
         return values
 
     def _tokens(self, contents: Sequence[bytes | None]) -> Sequence[bytes | None]:
-        """For each JSON content, the text of the field as it is written, if a search finds it
-        without decoding the whole content; else None."""
+        """For each JSON content, the text of the field as it is written; None where a search cannot
+        find it without decoding the whole content."""
         if self.json_field is None:
             return [None] * len(contents)
         import numpy as np
@@ -324,7 +324,7 @@ def _batches(
 
 
 def _of_token(token: bytes, kind: str, field: str | None, *, strip: bool) -> int | float | bytes:
-    """The key in ``token``, which is a number, or a string with its quotes."""
+    """The key in ``token``, a number or a quoted string."""
     from dsort.data.json_pointer import JsonNumber
 
     text = token.decode("utf-8", "surrogateescape")

@@ -71,13 +71,13 @@ NOT_MEASURED: Final = EncodedSizes(np.zeros(0, np.int64), np.zeros(0, np.int64))
 class CutRule(Struct, frozen=True):
     """When an output shard closes: at ``size_bytes`` or ``records``, whichever comes first.
 
-    ``size_bytes``: once its payload has so many bytes; with ``counts_file``, headers and padding
-    count, too, or the encoded size if that is measured; with ``shards_max``, the last shard stays
-    open for records without payload. ``at_most``: before the size would be exceeded
-    (``counts_file``: by the whole file); a larger record has a shard by itself. ``records``: at
-    that many records; the last shard of a group may have fewer. ``count``: that many shards in
-    total, whose numbers of records differ by at most one (needs ``records_total``, and no other
-    limit).
+    ``size_bytes``: once its payload has so many bytes. With ``counts_file``, headers and padding
+    count, too; if encoded sizes were measured, these count. With ``shards_max``, the last shard
+    stays open for records without payload. ``at_most``: before it would exceed the size (with
+    ``counts_file``, the size of the whole file); a larger record has a shard of its own.
+    ``records``: at that many records; the last shard of a group may have fewer. ``count``: that
+    many shards in total, whose numbers of records differ by at most one (needs ``records_total``,
+    and no other limit).
 
     ``inputs``: the number of input shards. Output shard ``n`` has the records of input ``n`` and
     may be empty; records come in the order of the inputs.
@@ -86,7 +86,8 @@ class CutRule(Struct, frozen=True):
 
     ``header_bytes``: bytes that are counted for each member, besides its payload.
 
-    ``is_plain``: sizes measured for other outputs do not apply, as no codec is around these shards.
+    ``is_plain``: these shards have no codec, so the sizes that were measured for other outputs do
+    not apply.
 
     ``of_outputs``: the rules of several outputs, by group, if each has a separate rule.
     """
@@ -271,8 +272,8 @@ class _Running(Struct, frozen=True):
 def _close_at(
     rule: CutRule, state: OpenShard, running: _Running, row: int, stop: int
 ) -> tuple[int, bool]:
-    """(the row behind the last row for the open shard, or ``row`` if the shard gets none; whether
-    the shard closes there)."""
+    """(the row after the last one for the open shard, or ``row`` if it gets none; whether the shard
+    closes there)."""
     until, closes = stop, False
     if rule.size_bytes is not None:
         until, closes = _full_at(rule, rule.size_bytes, state, running, row, stop)

@@ -96,8 +96,8 @@ def join_rows(rule: JoinRule, order: Int64s, keys: BytesColumn, input_of: Int32s
 def _unmatched(
     rule: JoinRule, inputs: Int32s, record_of: Int64s, records: int
 ) -> tuple[Bools, list[tuple[int, Bools]]]:
-    """Return (whether each record is left out; for each input that must lack no record and lacks
-    some, its number and which of the other records it lacks)."""
+    """Return (whether each record is left out; (number, missing) of each input that must have all
+    records and does not). ``missing``: which of the records that are not left out it lacks."""
     left_out = np.zeros(records, np.bool_)
     errors: list[tuple[int, Bools]] = []
     for number, nonmatch in enumerate(rule.nonmatch):
@@ -188,10 +188,10 @@ class JoinRule(Struct, frozen=True):
     """How records are joined; false if they are not. ``inputs``: their names, in order;
     ``nonmatch``: for each input, the reaction to a record that has no piece in it: ``error``,
     ``skip`` (the record is left out) or ``none`` (the record is joined without it).
-    ``drops_later``: if several records of one input have one key, the first is used, and that is no
-    error. ``conflict``: whose member stays if several inputs have a member with the same extension:
-    ``first``, ``last``, or ``error``. ``is_ordered_first``: a pass orders the records first,
-    because only joined records have the values by which they are ordered."""
+    ``drops_later``: several records of one input may have one key; the first of them is used.
+    ``conflict``: whose member stays if several inputs have a member with the same extension:
+    ``first``, ``last``, or ``error``. ``is_ordered_first``: an earlier pass finds the order,
+    because only joined records have the values that decide it."""
 
     inputs: tuple[str, ...] = ()
     nonmatch: tuple[str, ...] = ()
@@ -336,8 +336,8 @@ def words_as_bytes(words: UInt64s) -> BytesColumn:
 
 
 def find_duplicates(keys: BytesColumn, key_hash: UInt64s, *, keep_last: bool = False) -> Duplicates:
-    """The records, in input order, whose key an earlier one has (``keep_last``: a later one).
-    Exact: records with equal hashes are compared by their keys."""
+    """The records, in input order, that have the key of an earlier record (``keep_last``: of a
+    later one). Exact: records with equal hashes are compared by their keys."""
     if keep_last:
         back = np.arange(len(key_hash))[::-1]
         found = find_duplicates(keys.take(back), key_hash[back])
@@ -385,7 +385,7 @@ def new_keys(keys: list[bytes], nth: Int64s, taken: UInt64s) -> list[bytes]:
     """A free key ``key-1``, ``key-2``, … for each duplicate, in the order given.
 
     ``taken``: the hashes of all keys of the job, sorted, salted for strays as in the index. A
-    number is skipped if a record or a stray has the key with it.
+    number is skipped if its key already belongs to a record or a stray.
     """
     given: set[bytes] = set()
     fresh = []

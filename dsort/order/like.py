@@ -1,4 +1,4 @@
-"""The order of another result: records come in the places that their keys have there (``like``)."""
+"""The order of another result (``like``): each record gets the place of its key there."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ def member_and_field(text: str, json_field: str | None) -> tuple[str, str | None
 
 
 def checked_field(text: str) -> str:
-    """``text``, if it names a member and its field, or is an expression; else ``OptionError``."""
+    """``text`` itself; ``OptionError`` unless it names a member and its field, or is an
+    expression."""
     if is_expression(text):
         return checked_expression(text)
     if not all(text.removeprefix(".").split(".")) or "/" in text.partition(".")[0]:
@@ -96,8 +97,8 @@ def checked_field(text: str) -> str:
 
 
 class Named(Content, frozen=True):
-    """Content by a bare name (``json_field`` is None): of a record that is nothing but JSON, the
-    field of that name."""
+    """Content by a bare name (``json_field`` is None). In a record that consists of JSON only, it
+    is the field of that name."""
 
     @property
     def _of_json(self) -> Content | None:

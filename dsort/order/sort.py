@@ -224,8 +224,8 @@ class Partitioning(Struct, frozen=True, eq=False):
     The number of a record's partition is the number of splitters that do not come after it. Without
     splitters, the sort keys are hashes, which are split evenly by their top bits.
 
-    ``weights``: for several outputs, which are one after the other in the order: the share of all
-    records that each output may have, and about the share of partitions that it gets. The sum is 1.
+    ``weights``: for several outputs, which follow one another in the order, the share of all
+    records that each may have; it gets about this share of the partitions. The sum is 1.
     """
 
     count: int

@@ -164,7 +164,8 @@ def _bytes(text: str) -> bytes:
 
 
 def _fact(record: Record, leaf: Leaf) -> Any:
-    """What an expression reads of a record: a fact of the index, or the content of a member."""
+    """One thing that an expression reads of a record: a fact of the index, or the content of a
+    member."""
     from dsort.expressions.reading import parsed
 
     if leaf.kind == "key":

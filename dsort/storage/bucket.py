@@ -1,8 +1,8 @@
 """The one interface between dsort and storage: a :class:`Bucket`.
 
 An implementation is a directory, an object store, or memory (for tests). It handles names and
-bytes, never shards or records. All of its errors are ``StorageError`` and subclasses, into which it
-translates those of libraries; ``InvariantError`` for misuse.
+bytes, never shards or records. All its errors are ``StorageError`` and subclasses: it translates
+the errors of libraries. Misuse is an ``InvariantError``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Buffer = bytes | bytearray | memoryview
 class ObjectInfo(Struct, frozen=True):
     """One stored object. ``etag`` changes whenever the content does. For files it consists of
     mtime, size, inode and ctime. So it changes for a written file even if the file gets its old
-    mtime back. It also changes for new modes, owners and hard links, because ctime does not
-    distinguish these from writes."""
+    mtime back. It also changes with modes, owners and hard links, because these change ctime just
+    as writes do."""
 
     name: str
     size_bytes: int
@@ -83,7 +83,7 @@ class RandomReads(Closes, Protocol):
 
     @property
     def direct_fd(self) -> int:
-        """The descriptor of the same file, open for direct reads; -1 if there is none."""
+        """A descriptor of the same file for direct reads; -1 if there is none."""
 
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
         """Fill ``buffer`` from byte ``offset``, up to the end of the object, and keep no copy of
@@ -95,7 +95,7 @@ class RandomReads(Closes, Protocol):
         of bytes read."""
 
     def announce(self, offset: int, size_bytes: int) -> None:
-        """A hint that ``peek`` is going to read these bytes: they may be read meanwhile."""
+        """A hint that ``peek`` will read these bytes soon, so that they may be read in advance."""
 
 
 class ReadObject(Closes, Protocol):
@@ -215,8 +215,8 @@ class Bucket(Protocol):
 
     def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
         """Open the staged object ``token`` (a relative name under INTERNAL_PREFIX), and make it if
-        it does not exist. ``name``: the name that it will be published as, which object stores
-        need. ``size_bytes``: its final length, if known, to reserve room and to choose the size of
+        it does not exist. ``name``: the name under which it will be published; object stores need
+        it. ``size_bytes``: its final length, if known, to reserve room and to choose the size of
         parts."""
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
@@ -226,8 +226,8 @@ class Bucket(Protocol):
         cut after ``make_durable``."""
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The tokens of staged objects that are whole and can still be published, or were published
-        under their names. ``tokens``: (name, receipt) by token."""
+        """The tokens of staged objects that are whole, whether they still wait to be published or
+        already have their names. ``tokens``: (name, receipt) by token."""
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The tokens of staged objects that have their names by now. ``tokens`` as in
@@ -235,12 +235,12 @@ class Bucket(Protocol):
 
     def keep_aside(self, name: str, token: str) -> str:
         """Keep the object ``name`` as ``token``, even if ``name`` is published over later. Returns
-        the receipt that ``put_back`` needs; "" if there is no such object. ``name`` stays where a
-        store or a file system supports that. A repeated call keeps the object that ``name`` has
-        then."""
+        the receipt that ``put_back`` needs; "" if there is no such object. The object also keeps
+        ``name``, if the store or the file system supports that. A repeated call keeps the object
+        that ``name`` has then."""
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
-        """Give ``name`` the object that was kept as ``token``, in place of its present one. A
+        """Put the object that was kept as ``token`` in the place of the present object ``name``. A
         repeated call is no error while ``token`` exists; without it, ``name`` stays as it is."""
 
     def make_durable(self) -> None:
@@ -248,9 +248,9 @@ class Bucket(Protocol):
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
         """Remove all staged objects and other internal objects under ``token_prefixes``, one prefix
-        after the other, and the directories that this leaves empty. The prefixes have to begin with
-        INTERNAL_PREFIX. ``names``: the names that staged objects were to be published as;
-        unfinished uploads to them are aborted."""
+        after the other, and directories that become empty. The prefixes have to begin with
+        INTERNAL_PREFIX. ``names``: the names for which staged objects were meant; unfinished
+        uploads to them are aborted."""
 
     def free_bytes(self) -> int | None:
         """The room left in bytes, or None where there is no such limit."""

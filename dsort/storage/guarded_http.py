@@ -1,8 +1,8 @@
 """HTTP for URLs in a spec: key maps to fetch, webhooks to call.
 
 For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` sets
-which servers may be reached. It is checked against the server that is really connected to, not
-against its name: the address of the socket, each hop of a redirection.
+which servers may be reached. It is checked for the address of the socket, at each hop of a
+redirection, and not for the name of the server.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class RefusedConnectionError(Exception):
 def web_opener(
     policy: FetchPolicy | None, *, redirects: bool = True, seconds_max: float | None = None
 ) -> urllib.request.OpenerDirector:
-    """An opener for HTTP and HTTPS only: that of the standard library follows redirections to ftp,
-    too.
+    """An opener for HTTP and HTTPS only; the opener of the standard library would also follow
+    redirections to ftp.
 
-    Without a ``policy``, the proxies of the environment are used; with one, no proxies, and
-    ``RefusedConnectionError`` for all that it forbids. ``redirects``: whether redirections are
-    followed. ``seconds_max``: under a policy, a connection is cut after this time, even if bytes
-    still arrive.
+    Without a ``policy``, it uses the proxies of the environment. With one, it uses no proxies, and
+    raises ``RefusedConnectionError`` for all that the policy forbids. ``redirects``: whether
+    redirections are followed. ``seconds_max``: under a policy, a connection is cut after this time,
+    even if bytes still arrive.
     """
     handlers: list[urllib.request.BaseHandler] = (
         [

@@ -20,11 +20,12 @@ request."""
 class StoreLimits(Struct, frozen=True):
     """Limits of one process (one worker, or the coordinator).
 
-    ``part_bytes``: the part size of a multipart upload. ``part_bytes_max``, if larger, replaces it
-    where there would be over 64 parts; parts are as large as needed where there would be over
-    10,000. ``parts_in_flight_max``: the number of part buffers of each size, so uploads take
-    ``upload_bytes`` of memory. ``range_bytes``: a larger object is fetched in parallel ranges of
-    this size. ``bandwidth_max_bytes_per_s``: of reads and writes together; None: no limit.
+    ``part_bytes``: the part size of a multipart upload. Objects of more than 64 such parts get
+    parts of ``part_bytes_max`` instead, if that is larger; no object gets more than 10,000 parts,
+    so very large ones get larger parts. ``parts_in_flight_max``: the number of part buffers of each
+    size, so uploads take ``upload_bytes`` of memory. ``range_bytes``: a larger object is fetched in
+    parallel ranges of this size. ``bandwidth_max_bytes_per_s``: of reads and writes together; None:
+    no limit.
     """
 
     requests_in_flight_max: int = 16

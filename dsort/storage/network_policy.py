@@ -103,17 +103,17 @@ class FetchPolicy(Struct, frozen=True):
     :meth:`to_json`.
 
     ``roots``: directories (absolute, symbolic links resolved). Files of buckets, and texts that a
-    spec names (key maps, lists, tables), must be below one of them. ``patterns``: the same with
+    spec names (key maps, lists, tables), must be below a root. ``patterns``: the same with
     wildcards. ``denied``: exceptions from these, which may not be used. ``own``: the job's own
-    files, which may be used even under ``denied`` ones. ``hosts``: web servers that texts may be
-    on, as ``host``, ``host:port`` or ``host:*`` with wildcards in the host; without a port, the
-    usual one of the scheme. ``allow_private``: whether loopback, private and shared addresses are
-    allowed; link-local, multicast, unspecified and reserved ones are always refused. ``bytes_max``:
-    the size of a text.
+    files, which may be used even below ``denied`` directories. ``hosts``: web servers from which
+    texts may come: ``host``, ``host:port`` or ``host:*``, with wildcards in the host; without a
+    port, the usual port of the scheme. ``allow_private``: whether loopback, private and shared
+    addresses are allowed; link-local, multicast, unspecified and reserved ones are always refused.
+    ``bytes_max``: the size of a text.
 
-    ``base``: the directory that relative paths of texts start from; "": the first root. For one job
-    (:meth:`of_job`), ``files``: the only files that may be read as texts; ``output_roots``: the
-    directories under which it may write, while ``roots`` are for reading. None: ``roots`` apply.
+    ``base``: the directory to which paths of texts are relative; "": the first root. For one job
+    (:meth:`of_job`), ``files`` are the only files that may be read as texts, and ``output_roots``
+    the directories below which it may write; ``roots`` are then for reading. None: ``roots`` apply.
     """
 
     roots: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ class FetchPolicy(Struct, frozen=True):
         return False
 
     def refusal_of_address(self, address: str) -> str:
-        """Why ``address`` may not be connected to; "" if it may."""
+        """Why no connection to ``address`` is allowed; "" if it is."""
         kind = address_kind(address)
         if not kind or (self.allow_private and kind in _OURS):
             return ""

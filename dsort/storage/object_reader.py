@@ -23,7 +23,7 @@ class ByteStream(Protocol):
         ``TransientStorageError`` if the connection breaks."""
 
     def close(self) -> None:
-        """Release it, without waiting for bytes that were not read yet."""
+        """Release the object without waiting for unread bytes."""
 
 
 class PinnedObject(ClosesOnExit):

@@ -52,8 +52,8 @@ _READS_MAX = 4
 
 
 class PreconditionError(StorageError):
-    """A request was made under a condition (``If-Match``, ``If-None-Match``, a range) that does not
-    hold. Backends catch this error; it never leaves them."""
+    """The condition of a request (``If-Match``, ``If-None-Match``, a range) does not hold. Backends
+    catch this error; it never leaves them."""
 
 
 PRECONDITION_FAILED = Meaning(PreconditionError, "it is not what it was expected to be")
@@ -152,7 +152,7 @@ class ObjectClient(Protocol):
 
     def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
         """Bytes ``start:stop`` (``stop`` None: to the end). ``PreconditionError`` if the store
-        notices that the object is no longer the ``pinned`` one."""
+        finds another object than the ``pinned`` one."""
 
     def put(self, name: str, data: bytes) -> None: ...
 
@@ -213,7 +213,7 @@ class ObjectBucket:
         return self.transport.call(f"{action} in bucket {self.uri}", request)
 
     def exists(self) -> bool:
-        """Whether there is a bucket of that name that may be listed."""
+        """Whether a bucket of that name exists and may be listed."""
         return self.transport.call(f"look for bucket {self.uri}", self._objects.exists)
 
     def create(self) -> None:
@@ -448,7 +448,7 @@ def check_stored(stored: ObjectInfo, size_bytes: int, uri: str) -> None:
 
 
 def common_prefix(names: Collection[str]) -> str:
-    """The longest common prefix of ``names``, of which there is at least one."""
+    """The longest common prefix of one or more ``names``."""
     first, last = min(names), max(names)
     for at, letter in enumerate(first):
         if at >= len(last) or last[at] != letter:

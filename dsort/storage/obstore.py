@@ -185,7 +185,8 @@ class ObstoreClient:
         return True
 
     def create(self) -> None:
-        """``ObjectNotFoundError`` if it does not exist: making it takes more than a name."""
+        """``ObjectNotFoundError`` if it does not exist; dsort makes none, because that needs more
+        than a name."""
         if not self.exists():
             raise ObjectNotFoundError(
                 f"there is no bucket {self.uri}", hint=_MAKE_HINTS.get(self._scheme, "make it")
@@ -299,8 +300,8 @@ class ObstoreClient:
 
 
 def open_store(ref: BucketRef, limits: StoreLimits) -> ObjectStore:
-    """obstore's store for ``ref``. obstore searches for credentials where the tools of Google and
-    Microsoft do; ``StorageAccessError`` if it already finds none here."""
+    """obstore's store for ``ref``. obstore searches for credentials in the same places as the tools
+    of Google and Microsoft; ``StorageAccessError`` if it finds none."""
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=min(10.0, limits.request_seconds_max)),
         "read_timeout": timedelta(seconds=min(60.0, limits.request_seconds_max)),
@@ -391,9 +392,9 @@ class ObstoreBucket(ObjectBucket):
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Copy a staged object to ``name``, inside the store, and remove it.
 
-        Without ``overwrite``, an existing ``name`` is a ``StorageError``. But an object with the
-        size of the staged one, which is not older, counts as made by an earlier call that did not
-        finish.
+        Without ``overwrite``, an existing ``name`` is a ``StorageError``. But an object that is not
+        older than the staged one and has its size counts as the copy of an earlier, unfinished
+        call.
         """
         checked_token(token)
         checked(name)

@@ -37,9 +37,9 @@ def open_bucket(
     A bare name such as ``images`` or ``images/train`` is a directory under ``root``, the data root,
     and ``.`` is ``root`` itself. A bucket of an object store is reached by the facts in its
     ``BucketRef`` (the caller has to resolve settings), with retries and within ``limits``.
-    ``limiter``: the limits that the buckets of this process share, if they do. ``policy``: where
-    the files of a directory may really be. ``pause``: waits for a number of seconds before a
-    request is tried again. ``SpecError`` if ``where`` names no bucket.
+    ``limiter``: the limits that the buckets of this process share, if any. ``policy``: where the
+    files of a directory may really be. ``pause``: waits for a number of seconds before a request is
+    tried again. ``SpecError`` if ``where`` names no bucket.
     """
     ref = where if isinstance(where, BucketRef) else parse_address(where)
     if ref.is_directory:
@@ -80,8 +80,9 @@ def open_pair(
     root: Path,
     policy: FetchPolicy | None,
 ) -> tuple[Bucket, Bucket]:
-    """(bucket that is read, bucket that is written). They share one bandwidth, the smallest limit
-    of all ``sources`` and ``targets``, if there is one. ``policy``: that of the job."""
+    """(bucket that is read, bucket that is written). They share one bandwidth: the smallest limit
+    of all ``sources`` and ``targets``, or none if these have no limit. ``policy``: that of the
+    job."""
     places = [*sources, *targets]
     rates = [each.limits.bandwidth_max_bytes_per_s for each in places]
     rate = min((each for each in rates if each is not None), default=None)
@@ -106,7 +107,7 @@ def open_both(
     open_input: Callable[[BucketPlace], Bucket],
     open_output: Callable[[BucketPlace], Bucket],
 ) -> tuple[Bucket, Bucket]:
-    """(bucket that is read, bucket that is written), opened together (see ``opened_together``), by
-    ``open_input`` and ``open_output``."""
+    """(bucket to read, bucket to write), which ``open_input`` and ``open_output`` open together
+    (see ``opened_together``)."""
     with opened_together():
         return open_inputs(sources, open_input), open_outputs(targets, open_output)

@@ -51,8 +51,7 @@ def free_processes(
 
 @contextlib.contextmanager
 def explain_limits() -> Iterator[None]:
-    """A context that replaces the errors for missing memory and threads by errors with an
-    explanation and a hint."""
+    """A context in which errors for missing memory and threads get an explanation and a hint."""
     try:
         yield
     except MemoryError:

@@ -61,7 +61,7 @@ class BucketRef(Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the URI is all of it: it has no endpoint, region or profile."""
+        """Whether the URI says everything: there is no endpoint, region or profile."""
         return not (self.endpoint_url or self.region or self.profile)
 
     @property
@@ -71,8 +71,8 @@ class BucketRef(Struct, frozen=True):
 
     @property
     def is_stream(self) -> bool:
-        """Whether it can be read, or written, only once: standard input or output, or the output of
-        a program, instead of a bucket."""
+        """Whether it is no bucket, but can be read or written only once: standard input or output,
+        or the output of a program."""
         return self.scheme in (STREAM, PIPE)
 
     def __str__(self) -> str:
@@ -122,8 +122,8 @@ def shown(text: str) -> str:
 
 
 def has_user(authority: str, rest: str) -> bool:
-    """Whether ``rest``, from its ``authority`` on, begins with ``user:password@``. A password may
-    contain a slash."""
+    """Whether ``rest``, which begins with its ``authority``, has a ``user:password@`` there. A
+    password may contain a slash."""
     if "@" in authority:
         return True
     is_port = authority.endswith("]") or authority.rpartition(":")[2].isdecimal()

@@ -257,7 +257,7 @@ def provider_of(scheme: str) -> str:
 
 def scheme_of(provider: str) -> str | None:
     """The usual scheme of the buckets of ``provider``, which may also be a scheme; None if it is
-    unknown. It is None for the provider of web servers, too, which have two schemes."""
+    unknown. It is also None for the provider of web servers, because these have two schemes."""
     if provider not in STORES and provider not in {each.provider for each in stores()}:
         STORES.load_installed()
     for scheme, store in STORES.items():
@@ -335,7 +335,7 @@ def _known() -> list[str]:
 
 
 def _usual(written: str) -> str:
-    """The scheme that ``written``, a scheme or an alias, stands for, in lower case."""
+    """The scheme in lower case for ``written``, which is a scheme or an alias."""
     lower = written.lower()
     if store_of(lower) is not None:
         return lower

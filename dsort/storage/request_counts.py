@@ -30,8 +30,8 @@ with 36 bytes for each part of 16 MiB, those of a petabyte would take 2 GB."""
 
 
 def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) -> Counter[str]:
-    """The requests for reading objects of ``sizes`` once, shape ``(n,)``: an object that fits in
-    the buffer is read in parallel ranges, a larger one by one request, in order."""
+    """The requests for reading objects of ``sizes`` once, shape ``(n,)``. An object that fits in
+    the buffer is read in parallel ranges, a larger object in order, by a single request."""
     ranges = -(-sizes // limits.range_bytes)
     ranges = np.where(sizes > buffer_bytes, 1, np.maximum(ranges, 1))
     return Counter(get=int(ranges.sum()))
@@ -54,9 +54,9 @@ def requests_of_uploads(sizes: Int64s, limits: StoreLimits) -> Counter[str]:
 
 
 def requests_of_doubts(count: int) -> Counter[str]:
-    """The most requests that ``count`` objects take in addition, if the store may not support
-    ``If-None-Match`` and may not check whole objects: two lookups for each object, before and after
-    its upload is completed, and one probe of the store."""
+    """The most requests that ``count`` objects add if the store may lack ``If-None-Match`` and
+    checks of whole objects: two lookups for each object, before and after its upload is completed,
+    and one probe of the store."""
     looks = Counter(head=2 * count)
     if count > PROBED_AFTER:
         looks.update(_PROBE)

@@ -28,8 +28,8 @@ Tokens = Mapping[str, tuple[str, str]]
 
 
 class BucketPlace(Struct, frozen=True):
-    """The place of one of several buckets. ``name``: "" for a bucket that is the only one, and for
-    the main bucket of outputs."""
+    """The place of one of several buckets. ``name``: "" for an only bucket, and for the main bucket
+    of outputs."""
 
     name: str
     ref: BucketRef
@@ -46,14 +46,14 @@ def parted(name: str) -> tuple[str, str]:
 
 
 def input_of(name: str, inputs: Iterable[str]) -> str:
-    """The input to which the shard ``name`` belongs, one of ``inputs``; "" if there is one input
+    """The input, among ``inputs``, to which the shard ``name`` belongs; "" for a single input
     without a name."""
     return parted(name)[0] if any(inputs) else ""
 
 
 def place_of(name: str) -> tuple[str, str]:
-    """For a name among outputs: (output whose bucket has the object, "" for the main bucket; name
-    of the object there)."""
+    """For a name among outputs: (output that has the bucket of the object, "" for the main bucket;
+    name of the object there)."""
     place, apart, inside = name.partition(APART)
     return (place, inside) if apart else ("", name)
 
@@ -94,7 +94,8 @@ def routed_outputs(main: Bucket, others: Mapping[str, Bucket]) -> Routed:
 
 
 def bucket_named(bucket: Bucket, name: str) -> Bucket:
-    """The bucket ``name`` of several; ``bucket`` itself if it is the only one, whose name is ""."""
+    """The bucket ``name`` among several; ``bucket`` itself if it is the only one, with the name
+    ""."""
     if isinstance(bucket, Routed):
         return bucket.buckets[name]
     assert not name
@@ -116,8 +117,8 @@ class Routed:
         split: Callable[[str], tuple[str, str]],
         apart: str,
     ) -> None:
-        """``split`` divides a name into (bucket, object in it); ``apart`` is the text between the
-        two."""
+        """``split`` divides a name into (bucket, object in it); in the name, ``apart`` is between
+        the two."""
         self.buckets = dict(buckets)
         self.main = self.buckets.get("")
         self._split = split
@@ -133,8 +134,8 @@ class Routed:
         return {name: bucket for name, bucket in self.buckets.items() if name}
 
     def route(self, name: str) -> tuple[Bucket, str]:
-        """For a name: (bucket, name of the object in it). ``ObjectNotFoundError`` for any other
-        bucket: a manifest that another program wrote may name one."""
+        """For a name: (bucket, name of the object in it). ``ObjectNotFoundError`` for an unknown
+        bucket, which a manifest of another program may name."""
         at, inside = self._split(name)
         if at not in self.buckets:
             whose = "none of the inputs" if self.main is None else "the bucket of no output"
@@ -216,7 +217,8 @@ class Routed:
         bucket.delete(inside)
 
     def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        """Staged objects, and kept objects that are replaced, are in the bucket of their name."""
+        """Staged objects, and replaced objects that are kept, are in the bucket to which their name
+        belongs."""
         bucket, inside = self._route_to_write(name)
         return bucket.stage(token, name=inside, size_bytes=size_bytes)
 

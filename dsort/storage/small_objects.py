@@ -18,9 +18,9 @@ BLOCK_BYTES = 8 << 20
 
 
 def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
-    """The content of an object. ``StorageError`` if it has more than ``bytes_max`` bytes, before
-    any of them is read, because a file may claim to have terabytes. ``ObjectNotFoundError`` if it
-    does not exist."""
+    """The content of an object. ``StorageError`` if it has more than ``bytes_max`` bytes; then none
+    of them is read, because a file may claim to have terabytes. ``ObjectNotFoundError`` if it does
+    not exist."""
     with bucket.open(name) as opened:
         size_bytes = opened.info.size_bytes
         if size_bytes > bytes_max:

@@ -244,7 +244,7 @@ def _candidates(
 ) -> Iterator[tuple[str, ObjectInfo]]:
     """(name, info) of everything that one input names; the info of a missing object is ``MISSING``.
 
-    ``passed_over``: collects the names that would fit, but have another extension."""
+    ``passed_over``: collects names that would fit, apart from their extension."""
     wanted, names = source.format, listed_names(source, source.extension)
     if names is not None:
         rest = iter(names)
@@ -292,8 +292,8 @@ class _SomeNames(Struct):
 
 
 def _refuse_unsized(bucket: Bucket, name: str) -> None:
-    """``InputError`` for a file that has content although its size is 0: no size shows whether all
-    of it was read."""
+    """``InputError`` for a file with content although its size is 0, because then nothing shows
+    whether all of it was read."""
     if not bucket.local_path(name):
         return
     try:

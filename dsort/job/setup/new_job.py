@@ -67,8 +67,7 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
 
 
 def load_formats(spec: JobSpec) -> list[object]:
-    """The codecs of the job, which are loaded by getting them; its containers are loaded with what
-    they need."""
+    """The codecs of the job. The call loads them, and the job's containers with their libraries."""
     extensions = (spec.input_extension, *(target.extension for target in spec.targets))
     for extension in extensions:
         container_of(extension).load()

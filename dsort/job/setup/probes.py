@@ -1,7 +1,8 @@
 """Probes of the inputs: whether to read by range, and estimates of decoded sizes and of tables.
 
-Disks differ in how fast they read out of order; encoded shards do not say their decoded size
-reliably; a million short lines need a larger table than their bytes. Some megabytes are read."""
+Disks differ in their speed of reading out of order, encoded shards do not reliably tell their
+decoded size, and the table of a million short lines is larger than the lines. Some megabytes are
+read."""
 
 from __future__ import annotations
 
@@ -163,7 +164,7 @@ def _first_records(
 
 
 def _answers_quickly(shards: Sequence[tuple[InputShard, RandomReads]], record_bytes: int) -> bool:
-    """Whether the disk reads ranges in any order about as fast as it reads in sequence."""
+    """Whether the disk reads ranges out of order about as fast as in sequence."""
     size = -(-min(record_bytes, SEQUENTIAL_BYTES) // PAGE) * PAGE
     places = [(reads, shard.size_bytes // PAGE * PAGE) for shard, reads in shards]
     places = [(reads, length) for reads, length in places if length >= SEQUENTIAL_BYTES]

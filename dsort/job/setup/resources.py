@@ -42,9 +42,9 @@ _CGROUP_MOUNT = PurePosixPath("/sys/fs/cgroup")
 class MemoryLimits(Struct, frozen=True):
     """Memory in bytes; ``available_bytes`` <= ``limit_bytes`` <= ``total_bytes``.
 
-    ``total_bytes``: of the machine. ``limit_bytes``: the part of it that control groups leave to
-    this process and to the other processes in its groups. ``available_bytes``: how much of that is
-    available now without swapping; page cache counts as available, because the kernel can drop it.
+    ``total_bytes``: of the machine. ``limit_bytes``: the part of it that control groups allow for
+    all processes in the groups of this process. ``available_bytes``: how much of that is available
+    now without swapping; page cache counts as available, because the kernel can drop it.
     """
 
     total_bytes: int
@@ -237,8 +237,9 @@ def cores() -> int:
 
 
 def workers_here(wanted: int | None) -> int:
-    """How many workers to start on this machine: ``wanted``, or one per core, but no more than the
-    limit of processes allows. At least one: if none can be started, the start reports that."""
+    """How many workers to start on this machine: ``wanted``, or one per core, and at most as many
+    as the limit on processes allows. The result is at least one; if not even one worker can start,
+    the start reports that."""
     room = (free_processes() - OWN_THREADS) // WORKER_THREADS
     return max(min(wanted or cores(), room), 1)
 
@@ -280,8 +281,8 @@ def with_part_sizes(limits: StoreLimits, memory_bytes: int, *, workers_a_node: i
     """``limits`` with part sizes that fit: the parts of a node take an eighth of its memory, and a
     sixteenth of that is for their buffers (``part_room``).
 
-    Large shards get large parts if memory is plenty, because stores charge per request; if it is
-    scarce, all parts are smaller, down to the least that S3 takes.
+    If memory is plenty, large shards get large parts, because stores charge per request. If it is
+    scarce, all parts are smaller, down to the minimum of S3.
     """
     a_worker = memory_bytes // (workers_a_node * UPLOAD_SHARE)
     large = replace(limits, part_bytes_max=PART_BYTES_MAX)

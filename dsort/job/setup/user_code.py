@@ -1,6 +1,6 @@
-"""The code of payload steps outside of workers: it is described in a process of its own before the
-job begins, and run on some records to learn their form, or to compare them. Also its CPUs and
-GPUs."""
+"""The code of payload steps outside of workers. Before the job begins, a process of its own
+describes it; it also runs on some records, to learn their form or to compare them. Also its CPUs
+and GPUs."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class CodeAgain:
         input_name: str = "",
         firsts: Sequence[int] = (),
     ) -> Transformed:
-        """What the steps leave of the records of a bare table, as another table. ``TransformError``
-        if the job would end."""
+        """The records of a bare table after the steps, as another table. ``TransformError`` if the
+        job would end."""
         left = self._transformer.run(
             self._steps,
             shard,

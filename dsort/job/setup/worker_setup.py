@@ -69,7 +69,7 @@ log = logger_of("job")
 
 
 def movement_for(job: Job) -> Movement:
-    """How the job moves payload. ``SpecError`` if it cannot with the memory that it may use."""
+    """How the job moves payload. ``SpecError`` if the memory that it may use does not suffice."""
     mappable = all(bucket.local_path(name) for bucket, name in first_objects(job))
     uploads = _upload_bytes(job)
     decoded = decoded_bytes(job)
@@ -136,7 +136,7 @@ def movement_for(job: Job) -> Movement:
 
 
 def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:
-    """``chosen``, with the fields set that depend on more than the job's sizes."""
+    """``chosen``, completed with the fields that depend on more than sizes."""
     scratch_bytes = chosen.sizes.scratch_bytes
     room_bytes = chosen.sizes.memory_bytes * job.runtime.nodes()
     return replace(
@@ -322,8 +322,8 @@ def output_limits(job: Job, ref: BucketRef, *, workers: int = 1) -> StoreLimits:
 
 
 def scratch_place(job: Job, *, dry: bool) -> Path:
-    """The directory for scratch; on a cluster, each node has a directory of its own in it. Never in
-    a bucket that was named by a client on the network."""
+    """The directory for scratch; on a cluster, each node has a directory of its own in it. A bucket
+    that a client on the network named never gets scratch."""
     base = job.options.scratch
     if not base and not dry and not job.options.fetch and job.runtime.nodes() == 1:
         beside = job.buckets.outputs.local_path("x")
@@ -352,8 +352,8 @@ def check_free_space(job: Job, total_bytes: int, *, dry: bool) -> None:
 
 
 def bytes_to_move(job: Job, total_bytes: int) -> int:
-    """About how many bytes the output records have, for inputs of ``total_bytes``: at least so
-    many, and just so many if only a pass over the inputs would show it."""
+    """About how many bytes the output records have, for inputs of ``total_bytes``. It is at least
+    ``total_bytes``, and exactly that if only a pass over the inputs would show more."""
     there, mix = sum(shard.size_bytes for shard in job.inputs), job.pipeline.mix
     if not mix or mix.is_counted or not there:
         return total_bytes
@@ -376,8 +376,8 @@ def check_output_space(job: Job, total_bytes: int) -> None:
 
 
 def _need_for_outputs(job: Job, needed: int, *, beside: int) -> None:
-    """``StorageFullError`` unless each bucket has room for its share of ``needed``, as far as it is
-    known, and the main bucket for ``beside`` bytes more."""
+    """``StorageFullError`` if a bucket has no room for its share of ``needed``, as far as its free
+    space is known. The main bucket needs ``beside`` bytes more."""
     division = job.pipeline.division
     shares = {place.name: 0.0 for place in job.buckets.output_places} if division else {"": 1.0}
     if division.fractions:

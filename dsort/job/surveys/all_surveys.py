@@ -11,10 +11,10 @@ from dsort.job.surveys.survey import EqualRecords, Positions, Survey
 
 
 def surveys_of(job: Job) -> Iterator[Survey[Any]]:
-    """The surveys that a job needs; others are not loaded. Each reads the records as the surveys
-    before it leave them: ``positions`` counts all that come to a step, a join and equal records
-    drop records before a mix weighs inputs, exact outputs count the copies of a mix, and partitions
-    are chosen for the records that are output."""
+    """The surveys that a job needs; others are not loaded. Each survey sees the records that the
+    surveys before it leave: ``positions`` counts the records that come to a step; a join and equal
+    records drop some before a mix weighs inputs; exact outputs count the copies of a mix;
+    partitions are chosen for the records that are output."""
     pipeline = job.pipeline
     if any(step.needs_positions for step in pipeline.steps):
         yield Positions(job)

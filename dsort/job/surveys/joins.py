@@ -1,5 +1,5 @@
-"""Finds what a join leaves out, if that has to be known before records are extracted, and counts or
-refuses what the orderers found as they joined records."""
+"""Finds the records and members that a join leaves out, if that has to be known before extraction;
+counts or refuses the findings of orderers about joined records."""
 
 from __future__ import annotations
 
@@ -101,8 +101,9 @@ def _places(job: Job, ordered: Iterable[OrderDone]) -> bytes:
 
 
 def settle_join(job: Job, extraction: Extraction, ordered: Iterable[OrderDone]) -> Tally:
-    """The counts of what was left out; stores the names. ``ordered``: the facts of each partition,
-    in order. ``JoinError`` or ``DuplicateError`` if records cannot be joined as in the spec."""
+    """The counts of the records and members that were left out; stores their names. ``ordered``:
+    the facts of each partition, in order. ``JoinError`` or ``DuplicateError`` if records cannot be
+    joined as in the spec."""
     known = list(ordered)
     tally = Tally()
     for found in _summed(known):

@@ -1,5 +1,5 @@
-"""Finds, in one pass, what partitions depend on: the sort keys at which they begin, new keys of
-duplicates, and the numbers of records in the classes that decide the order."""
+"""Finds, in one pass, everything that partitions depend on: the sort keys at which they begin, new
+keys of duplicates, and the numbers of records in classes that decide the order."""
 
 from __future__ import annotations
 

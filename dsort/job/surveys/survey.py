@@ -1,5 +1,5 @@
-"""One survey of a job: how often it reads all inputs, what it concludes, and what is kept of it.
-Two small surveys are here, and the selection of records by their lots, which other surveys use.
+"""One survey of a job: how often it reads all inputs, its conclusions, and how they are kept. Two
+small surveys are here, and the selection of records by their lots, which other surveys use.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ _Records = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 class Positions(Survey[InputPositions]):
     """The positions of the records that come to each step that needs them. The number of the first
-    record of a shard is the count of the records in the shards before it. Several steps need
-    several passes only if one of them depends on the records that an earlier one leaves.
+    record of a shard is the count of the records in the shards before it. Several steps need more
+    than one pass only if a step depends on the records that an earlier step leaves.
     """
 
     def passes_needed(self) -> int:
@@ -155,8 +155,8 @@ class Selection(Struct):
     def _narrowed(
         self, open_: Int64s, wanted: Int64s, tied: UInt64s, number_bits: int
     ) -> tuple[UInt64s, Int64s]:
-        """For each border (the smallest number with ``wanted`` lots below it, how many of the
-        records with that number are still wanted). If ``tied`` has lots, only records with these
+        """For each border: (the smallest number with ``wanted`` lots below it, how many more
+        records with exactly that number are wanted). If ``tied`` has lots, only records with these
         lots count, and their positions take the place of lots."""
         low, rest = np.zeros(len(open_), np.uint64), wanted.copy()
         left, shift = np.arange(len(open_)), number_bits

@@ -51,8 +51,8 @@ class LocalBucket:
     """The files under one directory (see :class:`~dsort.storage.bucket.Bucket`).
 
     Names are paths relative to it. Links are followed when files are read and listed, never when
-    they are removed. Instances may be pickled and used in several processes at once; but only the
-    instance that published an object can make its name durable.
+    they are removed. Instances may be pickled and used in several processes at once. But an
+    object's name can be made durable only by the instance that published it.
     """
 
     seals_on_finish = False
@@ -96,8 +96,8 @@ class LocalBucket:
                     yield info
 
     def list_all(self, prefix: str = "") -> Iterator[tuple[bytes, os.stat_result | None]]:
-        """(name, status) of the files that ``list`` yields, and (name, None) of other entries that
-        are no files; see ``files.list_all``."""
+        """(name, status) of the files that ``list`` yields, and (name, None) of entries that are no
+        files; see ``files.list_all``."""
         encoded = encoded_prefix(prefix)
         with self._doing(f"list {prefix}*"):
             for name, status in list_all(os.fsencode(self._root), encoded, self._entered):
@@ -168,8 +168,8 @@ class LocalBucket:
     @contextlib.contextmanager
     def _held(self, path: Path | str) -> Iterator[str]:
         """``path`` for a call that changes the file of that name. Under a policy, the path begins
-        at its directory, which is open and allowed: replacing the directory by a link meanwhile has
-        no effect. Whether the last part of ``path`` is followed depends on the call."""
+        at its directory, which is open and allowed. A link that replaces the directory meanwhile
+        has no effect. Whether the last part of ``path`` is followed depends on the call."""
         if self._policy is None:
             yield str(path)
             return
@@ -371,8 +371,8 @@ class LocalBucket:
             remove_below(root, parts, last)
 
     def free_bytes(self) -> int:
-        """The bytes that are left for this user on the file system that holds, or will hold, the
-        directory."""
+        """The bytes that this user may still write to the file system on which the directory is, or
+        will be."""
         path = self._root
         with self._doing("find the room left"):
             while not path.is_dir():
@@ -419,7 +419,8 @@ class LocalBucket:
         )
 
     def _entered(self, name: bytes) -> None:
-        """Refuse a link to a directory outside of the policy, before its content is listed."""
+        """Refuse a link to a directory that the policy does not allow, before the content is
+        listed."""
         if self._policy is None:
             return
         path = self._root / os.fsdecode(name)
@@ -428,8 +429,9 @@ class LocalBucket:
             raise self._refused(path)
 
     def _is_ours(self, path: Path) -> bool:
-        """Whether a listed file belongs to the bucket: files that the policy denies do not. Files
-        that are elsewhere raise an error, because leaving them out could go unnoticed."""
+        """Whether a listed file belongs to the bucket, which is false for files that the policy
+        denies. Files that are elsewhere raise an error, because leaving them out could go
+        unnoticed."""
         if self._policy is not None and self._policy.denies_path(self._real_path(path)):
             return False
         self._check(path)
@@ -467,7 +469,7 @@ class LocalBucket:
     def _make_directories(self, directory: Path) -> set[Path]:
         """Make ``directory`` and the missing directories above it, up to that of the bucket.
 
-        Returns the directories whose entries change by this, or by a new file in ``directory``.
+        Returns the directories that get new entries by this, or by a new file in ``directory``.
         """
         if not self._root.is_dir():
             raise ObjectNotFoundError(f"there is no bucket {self.uri}", hint="make the directory")

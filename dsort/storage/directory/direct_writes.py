@@ -1,8 +1,8 @@
 """Writes of one file from its first byte to its last, past the page cache.
 
-Pages cost more than the write of bytes that are written once. ``O_DIRECT`` requires whole blocks of
-the file and whole sectors of memory, which headers and payloads of a tar are; bytes that do not
-fill the last block are kept for the next write.
+For bytes that are written only once, cached pages cost more than the write itself. ``O_DIRECT``
+requires whole blocks of the file and whole sectors of memory. Headers and payloads of a tar are
+whole sectors; bytes that do not fill the last block wait for the next write.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class DirectWrites(ClosesOnExit):
         return len(slices)
 
     def fill_block(self) -> bool:
-        """Fill up the last block with zeros, and write it. False if it was refused; then ``kept``
-        is a whole block."""
+        """Fill up the last block with zeros, and write it. Return False if it was refused; then
+        ``kept`` is a whole block."""
         self._keep(memoryview(bytes(ALIGNMENT_BYTES - self._kept_bytes)))
         return self._write_some(())
 
@@ -106,8 +106,8 @@ def _parted(slices: Sequence[memoryview], rest: int) -> tuple[list[memoryview], 
 
 
 def direct_writes(staged: object) -> DirectWrites | None:
-    """Direct writes of a staged file; None where they are not supported, and for other objects than
-    files."""
+    """Direct writes of a staged file; None where they are not supported, and for objects that are
+    no files."""
     if isinstance(staged, LocalStagedObject):
         with contextlib.suppress(OSError):
             return DirectWrites(staged.open_again(os.O_WRONLY | os.O_DIRECT))

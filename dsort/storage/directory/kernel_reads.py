@@ -2,7 +2,7 @@
 
 ``io_submit`` hands a run of reads to the kernel, and ``io_getevents`` waits for some of them. A
 read costs half as much as in a thread, because no thread has to be woken for it. The files have to
-be open with ``O_DIRECT``: reads of others would block ``io_submit``.
+be open with ``O_DIRECT``, because reads of other files would block ``io_submit``.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class KernelReads(ClosesOnExit):
         return begun
 
     def ended(self, least: int) -> list[tuple[int, int]]:
-        """(ticket, bytes read or a negative error number) of reads that ended: at least ``least``
-        of them, unless fewer are in flight or a signal arrives."""
+        """(ticket, bytes read or a negative error number) of reads that have ended. It waits for at
+        least ``least`` of them, unless fewer are in flight or a signal arrives."""
         least = min(least, self.in_flight)
         if not least:
             return []

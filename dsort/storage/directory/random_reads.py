@@ -1,8 +1,8 @@
 """Reads of ranges of one file in any order, by several threads at once.
 
-For ``O_DIRECT``, the file is opened once more through ``/proc/self/fd``: so it is the same file,
-even if its name belongs to another file by now. File systems without direct reads (some of FUSE,
-older tmpfs) are read through the page cache, with the hint to keep nothing.
+For ``O_DIRECT``, the file is opened once more through ``/proc/self/fd``, so that it is the same
+file even if another file has its name now. File systems without direct reads (some of FUSE, older
+tmpfs) are read through the page cache, with the hint to keep nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ larger blocks."""
 
 
 class LocalRandomReads(ClosesOnExit):
-    """A file that is open once more (see :class:`~dsort.storage.bucket.RandomReads`)."""
+    """A second descriptor of an open file (see :class:`~dsort.storage.bucket.RandomReads`)."""
 
     def __init__(self, fd: int, name: str, bucket: str) -> None:
         """``fd``: the file, open for reading. It is not closed here."""

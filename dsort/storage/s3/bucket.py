@@ -62,9 +62,9 @@ class CompletionCondition:
         return self._is_heeded or False
 
     def is_heeded(self, token: str) -> bool:
-        """Whether a completion under the condition certainly fails if an object of that name
-        exists. ``token``: that of the object to be published; the name of the probe begins with
-        it."""
+        """Whether this store is known to refuse a conditional completion if an object already has
+        the name. ``token``: the token of the object to publish, with which the name of the probe
+        begins."""
         if self._is_heeded is not None:
             return self._is_heeded
         # Another thread probes: until the result is known, names are checked by requests.
@@ -168,8 +168,8 @@ class S3Bucket(ObjectBucket):
         )
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
-        """Complete the upload of ``receipt``. ``StorageError`` if ``name`` exists, unless
-        ``overwrite``; that is checked first where the store may not support ``If-None-Match``."""
+        """Complete the upload of ``receipt``. Without ``overwrite``, ``StorageError`` if ``name``
+        exists. This is checked in advance if the store may lack ``If-None-Match``."""
         checked_token(token)
         checked(name)
         if not receipt:
@@ -199,8 +199,8 @@ class S3Bucket(ObjectBucket):
         return waiting | published
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The tokens of uploads that became objects. An upload that the store lists as unfinished
-        has not, even if an object with the same content has its name."""
+        """The tokens of uploads that became objects. An upload that the store still lists as
+        unfinished has no name, even if an object with the same content has it."""
         return self._parted(tokens)[1]
 
     def keep_aside(self, name: str, token: str) -> str:
@@ -232,9 +232,9 @@ class S3Bucket(ObjectBucket):
         }
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
-        """Remove dsort's own objects under ``token_prefixes``, and abort unfinished uploads to
-        names under these and to ``names``. One listing covers both where their prefixes are
-        close."""
+        """Remove dsort's own objects under ``token_prefixes``; abort unfinished uploads to names
+        under these prefixes, and to ``names``. If their prefixes are close, one listing covers
+        both."""
         self._delete_internal(token_prefixes)
         wanted = {checked(name) for name in names}
         listed = {common_prefix(token_prefixes)}
@@ -353,8 +353,8 @@ class S3Bucket(ObjectBucket):
     def _is_result(self, upload: Receipt) -> bool:
         """Whether the object ``upload.name`` is the result of ``upload``, which no longer exists.
 
-        Its ETag decides. Where ETags are no MD5s, its size, its number of parts and its time
-        decide, which another upload to the same name could have, too.
+        Its ETag decides. Where ETags are no MD5s, size, number of parts and time decide, although
+        another upload to the same name could have the same.
         """
         find = partial(self._client.head_reply, upload.name)
         try:

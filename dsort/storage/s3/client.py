@@ -1,8 +1,8 @@
 """The requests of a bucket in S3, made by botocore: :class:`S3Client`.
 
-botocore, not obstore, transfers the bytes of objects: it takes half of the processor time to read
-1 GiB into a buffer, lists buckets with odd keys (``a//b``, a control character), and has uploads
-that another process can complete.
+It is botocore and not obstore, because it takes half of the processor time to read 1 GiB into a
+buffer, lists buckets with odd keys (``a//b``, a control character), and has uploads that another
+process can complete.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _INHERITED_SECONDS_MAX = 60.0
 
 
 class S3Api(Struct, frozen=True, eq=False, weakref=True):
-    """A client of botocore, its region, and whether parts are to be sent with checksums
+    """A client of botocore, its region, and whether parts get checksums
     (``AWS_REQUEST_CHECKSUM_CALCULATION``)."""
 
     client: Any
@@ -69,9 +69,9 @@ class _Inherited:
     """The clients of this process, by the settings with which they reach their buckets, for its
     forks.
 
-    Only forks of a process with a single thread use them: an operation of another thread at the
-    moment of the fork would stay half-done in the fork for ever. Forks use them only at their
-    beginning, because credentials change.
+    Only forks of a process with a single thread use them, because whatever another thread does at
+    the moment of a fork stays half-done in the fork. Forks use them only at their beginning,
+    because credentials change.
     """
 
     def __init__(self) -> None:
@@ -107,9 +107,9 @@ _inherited = _Inherited()
 
 
 def make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
-    """A client for the bucket ``ref``. A new client searches for credentials. No new one is made if
-    a bucket that is opened together with this one has a client, or if this process is a new fork
-    and its parent has one. Raises botocore's errors."""
+    """A client for the bucket ``ref``. A new client searches for credentials. A bucket that is
+    opened together with others uses their client, if they have one; a new fork uses the client of
+    its parent. Raises botocore's errors."""
     return _inherited.api(ref, limits)
 
 
@@ -230,8 +230,8 @@ class S3Client:
         return self._keys.key(name)
 
     def exists(self) -> bool:
-        """Whether the bucket exists. ``StorageAccessError`` if the credentials do not allow to find
-        out."""
+        """Whether the bucket exists. ``StorageAccessError`` if the credentials forbid the
+        request."""
         try:
             with S3Errors(f"look for bucket {self.uri}"):
                 self.api.head_bucket(Bucket=self.bucket)
@@ -318,8 +318,8 @@ class S3Client:
             self.api.put_object(**self.target(name), Body=data)
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """Store a small object; False if it exists already. It is requested first, because some
-        stores ignore the condition, and some refuse it."""
+        """Store a small object; False if it exists already. The object is requested first, because
+        some stores ignore the condition, and some refuse it."""
         try:
             self.head(name)
         except ObjectNotFoundError:
@@ -343,8 +343,8 @@ class S3Client:
 
     @cached_property
     def _refuses_what_holds(self) -> bool:
-        """Whether ``If-Match`` fails even where it holds, as in radosgw 16. Probed once, with an
-        object of its own: the store may report changes of other objects late."""
+        """Whether ``If-Match`` fails even where it holds, as in radosgw 16. This is probed once,
+        with an object of dsort's own, because the store may report changes of others late."""
         name = f"{INTERNAL_PREFIX}condition-{secrets.token_hex(8)}"
         self.put(name, b"before")
         try:

@@ -1,7 +1,7 @@
 """Keeps an object of an S3 store while another one is published under its name.
 
-If the bucket keeps versions, the old version stays anyway, and only its id is needed. Else the
-store copies the object, without transferring it to this machine.
+If the bucket keeps versions, the old version stays there anyway, and only its id is recorded. Else
+the store copies the object, without transferring it to this machine.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Copies(NamedTuple):
         return self.ask(f"find {name}", partial(self.client.head_reply, name, version))
 
     def _is_readable(self, name: str, version: str) -> bool:
-        """Whether the credentials allow to read that version, which is a separate permission."""
+        """Whether the credentials may read that version; stores have a separate permission for
+        versions."""
         try:
             self._head(name, version)
         except (StorageAccessError, ObjectNotFoundError):

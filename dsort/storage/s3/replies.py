@@ -1,5 +1,5 @@
-"""Checks whether a reply is one of an S3 store: a proxy may answer in its place, with status 200
-and an error, a page for people, or only a part of the reply.
+"""Checks that a reply comes from an S3 store. A proxy may answer in its place, with status 200 and
+an error, a page for people, or only a part of the reply.
 
 Each reply is checked before botocore parses it. botocore treats missing elements as empty: no
 unfinished uploads, no objects that could not be removed.
@@ -201,7 +201,7 @@ _READ_ELSEWHERE = ("GetObject", "ListObjectsV2")
 
 
 def check_replies(client: Any) -> None:
-    """Let all replies to ``client`` (a botocore client) be checked: a request with any other reply
+    """Have all replies to ``client`` (a botocore client) checked; a reply that is not an S3 store's
     raises ``TransientStorageError``."""
     client.meta.events.register("before-parse.s3", _check)
 
@@ -235,7 +235,7 @@ def field_of(reply: Mapping[str, Any], field: str, what: str) -> Any:
 
 
 def seconds_of_date(headers: Mapping[str, str]) -> int:
-    """The time of a reply, in seconds since 1970; 0 if it has none that can be read."""
+    """The time of a reply, in seconds since 1970; 0 if it has no readable time."""
     try:
         return int(parsedate_to_datetime(headers["date"]).timestamp())
     except (KeyError, ValueError, TypeError, OverflowError):

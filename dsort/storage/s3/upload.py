@@ -51,9 +51,9 @@ class Receipt(NamedTuple):
     ETags, or none if there are more than ``ETAGS_KEPT_MAX``. ``began_s``: the time when the upload
     began, by the store's clock, in seconds since 1970.
 
-    ``checksum``: the CRC32C of the whole object in base64, if the store checks that; it is combined
-    from those of the parts. ``checksums``: otherwise the CRC32C of the parts, four bytes each, all
-    together in base64, because not all stores list them; "" if none were sent.
+    ``checksum``: the CRC32C of the whole object in base64, combined from the CRC32Cs of the parts,
+    if the store checks whole objects. ``checksums``: otherwise the CRC32Cs of the parts, four bytes
+    each, joined and in base64, because not all stores list them; "" if none were sent.
     """
 
     name: str
@@ -174,8 +174,8 @@ class PartBuffers:
     """The part buffers of a bucket, ``count`` of them for parts of ``part_bytes`` each. They are
     made when first needed and then reused: fresh memory costs more than the copy.
 
-    ``take`` waits for a buffer that is being uploaded. If none is being uploaded, all are being
-    filled, by uploads that would wait for each other, and one more is made.
+    ``take`` waits for a buffer that is being uploaded. If no buffer is being uploaded, uploads are
+    filling all of them and would wait for each other; then one more buffer is made.
     """
 
     def __init__(self, part_bytes: int, count: int) -> None:
@@ -377,7 +377,7 @@ class S3StagedObject(StagedInStore):
 
     def _begin(self) -> tuple[str, int]:
         """Begin the upload: (its id, the time by the store's clock). Requests that the store checks
-        the parts and the whole object. A store that supports less is asked for less."""
+        the parts and the whole object. It leaves out checks that the store does not support."""
         client = self._client
         begin, target = client.api.create_multipart_upload, client.target(self._name)
         of_parts = {"ChecksumAlgorithm": "CRC32C"}
