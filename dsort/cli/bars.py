@@ -69,8 +69,8 @@ class Bars:
                 self._console.print(Text(text), soft_wrap=True)
 
     def break_off(self, text: bytes) -> None:
-        """Write a line of a signal handler below the bars, and leave the bars unchanged: another
-        drawing would appear below it, as a second one."""
+        """Write a line of a signal handler below the bars, and draw no bars after that, because
+        they would appear once more below the line."""
         if not self._is_broken_off:
             text = b"\n" + text  # the cursor is behind the last bar
         self._is_broken_off = True

@@ -1,5 +1,5 @@
-"""The completion of the command line by a shell: the script of a shell, the answers to the script,
-and the lines in start-up files that load the script."""
+"""Completion of the command line in a shell: the script for each shell, the answers to the script,
+and the lines in start-up files that load it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def find_job(
 
 
 def known_jobs(bucket: str | None, root: Path) -> list[FoundJob]:
-    """The jobs in ``bucket``; if it is None, those in the data root and the directories in it."""
+    """The jobs in ``bucket``; if it is None, the jobs in the data root and in its directories."""
     return _finder(root).known(bucket)
 
 

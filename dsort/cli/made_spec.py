@@ -1,4 +1,4 @@
-"""The job of a verb that makes a spec from its options: the shards that it reads and writes, its
+"""For verbs that make a spec from their options: the shards that the job reads and writes, its
 seed, and where it runs."""
 
 from __future__ import annotations

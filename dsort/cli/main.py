@@ -333,8 +333,8 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
 
 
 def _hint_at_start(made: click.Command, option: str) -> str:
-    """A hint for a user whose verb makes a spec and lacks the option, which verbs that read a spec
-    have."""
+    """A hint for an option that only verbs with a spec have, typed at a verb that makes the spec
+    itself."""
     makes_a_spec = any("--print-spec" in each.opts for each in made.params)
     if not makes_a_spec or option not in ("--move", "--ray-labels", "--ray-resources"):
         return ""
@@ -342,8 +342,8 @@ def _hint_at_start(made: click.Command, option: str) -> str:
 
 
 def _speaks_with_a_service(made: click.Command) -> bool:
-    """Whether ``dsort-client`` has all that a command needs: the command is a list of verbs, or a
-    verb with the option ``--server``."""
+    """Whether ``dsort-client`` can run a command: it is a list of verbs, or a verb with the option
+    ``--server``."""
     return isinstance(made, click.Group) or "server" in {each.name for each in made.params}
 
 

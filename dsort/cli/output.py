@@ -55,8 +55,8 @@ _COMMAND = re.compile(r"`[^`]*`")
 
 def prepare_streams() -> None:
     """Make stdout and stderr write names that are not UTF-8 with their original bytes, and escape
-    characters that cannot be encoded. The output of streams that were closed when the process began
-    is discarded."""
+    characters that cannot be encoded. Output to streams that were already closed when the process
+    began is discarded."""
     codecs.register_error(_ANY_TEXT, _bytes_or_escapes)
     _open_closed_descriptors()
     sys.stdin = sys.stdin or os.fdopen(0, "r", encoding="utf-8")
@@ -77,8 +77,8 @@ def _bytes_or_escapes(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def _open_closed_descriptors() -> None:
-    """Open the descriptors of closed standard streams. Otherwise the next opened file, an output
-    shard perhaps, would get one of these numbers, and the messages that are written to it."""
+    """Open the descriptors of closed standard streams. Otherwise the next opened file, perhaps an
+    output shard, would get the number of such a stream, and its messages."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -87,7 +87,8 @@ class Command(click.Command):
     """Lists its arguments before its options."""
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Nothing: ``format_options`` lists them, also with versions of click that do not."""
+        """Nothing, because ``format_options`` lists the subcommands itself, with every version of
+        click."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See ``click.Command``."""

@@ -1,7 +1,7 @@
-"""The process of a command, which belongs to the command alone, or to a program that calls
-``main``; and a child process for a command that uses Ray. When the Ray node of this machine is
-lost, Ray ends the process that uses it, with code 1 and messages of its own, and no code in that
-process can prevent it. So a parent waits for the child, and reports the loss.
+"""The process of a command, which may belong to a program that calls ``main``; and a child process
+for a command that uses Ray. When the Ray node of this machine is lost, Ray ends the process that
+uses it, with code 1 and messages of its own, and no code in that process can prevent it. So a
+parent waits for the child, and reports the loss.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def is_own_process() -> bool:
 
 @contextlib.contextmanager
 def without_plugins() -> Iterator[None]:
-    """Build pydantic's models in this context without looking for its plugins in all installed
-    packages, which takes a sixth of the time of a small job. The variable for that is removed
-    afterwards: child processes do not get it, and models of a user's code, which are built later,
-    get their plugins."""
+    """In this context, pydantic builds models without a search for its plugins in all installed
+    packages, which would take a sixth of the time of a small job. The variable for this is removed
+    afterwards, so child processes do not get it, and models of a user's code still have their
+    plugins."""
     if not _is_own or PLUGINS in os.environ:
         yield
         return

@@ -260,8 +260,8 @@ def write_report(
     show_all: bool = False,
     beside_shard: bool = False,
 ) -> None:
-    """Put on stdout what a job did, here or at a service, or what it would do. ``beside_shard``: on
-    stderr, because the shard is on stdout."""
+    """Put the report of a job or of a plan on stdout, whether it ran here or at a service.
+    ``beside_shard``: on stderr, because the shard is on stdout."""
     if beside_shard and report.plan is None:
         output.inform(json.dumps(report.to_dict()) if as_json else summary.job(report))
     elif as_json:

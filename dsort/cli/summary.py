@@ -62,7 +62,7 @@ SKIPPED: Final[Mapping[str, str]] = {
 
 
 def job(report: JobReport, *, show_all: bool = False) -> str:
-    """What a job did and where its result is, or what it would do."""
+    """The work of a job and the place of its result; for a plan, the work that the job would do."""
     if report.plan is not None:
         head = output.fields([("plan", "nothing was written"), *figures(report)])
         return "\n\n".join(part for part in (head, planned_shards(report, show_all)) if part)

@@ -135,10 +135,10 @@ class DsortClient(_Part, ClosesOnExit):
     ``url``: like ``http://127.0.0.1:8080``; default ``DSORT_SERVER``. ``token``: default
     ``DSORT_TOKEN``, else the content of the file that ``token_file`` or ``DSORT_TOKEN_FILE`` names;
     ``verify``: whether the service's certificate is checked, or the file (default
-    ``DSORT_CA_FILE``) of the authorities to trust. All errors are ``DsortError``: the service's
-    problems as the library itself would have raised them, and ``ServiceError`` if the connection to
-    it fails. ``on_wait`` is called with a text when the client has to wait. Requests that do
-    no harm when repeated are sent again, as ``patience`` allows.
+    ``DSORT_CA_FILE``) of the authorities to trust. All errors are ``DsortError``. A problem at the
+    service becomes the error that the library itself would raise; a failed connection is a
+    ``ServiceError``. ``on_wait`` is called with a text when the client has to wait. Requests that
+    may safely be repeated are sent again, as ``patience`` allows.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class DsortClient(_Part, ClosesOnExit):
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> tuple[Job, ...]:
         """The jobs, in this order, once all of them have ended; like ``wait``, with one time limit
-        for all. The events of one job come after those of the job before it, even if it was
+        for all. The events of a job come after the events of the job before it, even if it was
         quicker."""
         deadline_s = None if timeout_s is None else self._transport.clock() + timeout_s
         ended = []

@@ -80,8 +80,8 @@ _KINDS: Mapping[str, type[Event] | type[StateChanged] | type[LogText] | type[Job
 
 class JobEvent(Struct, frozen=True):
     """One event. ``number``: grows from event to event; pass it as ``events(after=...)`` to get the
-    following events. ``value``: of the class for its ``kind``; the data as received if only a newer
-    service knows the kind."""
+    following events. ``value``: an object of the class for its ``kind``, or the data as received
+    for a kind that only a newer service knows."""
 
     number: int
     kind: str  # state | started | phase | progress | warning | log | end

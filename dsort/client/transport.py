@@ -52,10 +52,10 @@ log = logger_of("client")
 class Patience(Struct, frozen=True):
     """How long a client waits for a service that does not answer at once.
 
-    ``attempts``: of a request that may be sent twice; ``delay_s``: the longest pause before the
-    second attempt, which doubles for each further one; ``wait_max_s``: the longest total wait, over
-    all attempts, that a service may request (``Retry-After``); ``reconnect_max_s``: for how long a
-    stream of events that broke off is requested again, for example while the service restarts.
+    ``attempts``: how often a repeatable request is sent; ``delay_s``: the longest pause before the
+    second attempt, doubled for each further one; ``wait_max_s``: the longest wait in all that a
+    service may request (``Retry-After``); ``reconnect_max_s``: for how long the client tries to
+    continue a broken stream of events, for example while the service restarts.
     """
 
     attempts: int = 4
@@ -89,8 +89,8 @@ def checked_url(text: str) -> str:
 
 
 class Connection:
-    """The address of a service, and the meaning of its answers and failures: the base of both
-    transports, so that both return the same values and raise the same errors."""
+    """The base of both transports: it has the address of a service, and interprets answers and
+    failures, so both return the same values and raise the same errors."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class Connection:
 
 class _Tries:
     """The tries of one request. Calls that are not ``repeatable`` are sent again only if the
-    service cannot have received them, or has answered so."""
+    service cannot have received them, or answers that it did not act on them."""
 
     def __init__(self, connection: Connection, call: Call[Any]) -> None:
         self._connection, self._repeatable = connection, call.repeatable

@@ -241,7 +241,7 @@ _Result = Annotated[JobReport | None, SkipValidation, BeforeValidator(_result)]
 
 
 class Job(JobOut, _Value):
-    """A job of a service. ``spec`` and ``result`` are only there where one job was asked for."""
+    """A job of a service. Only answers about a single job have ``spec`` and ``result``."""
 
     shown = ("job_id", "state", "description", "input_uri", "output_uri", "error")
 
@@ -269,7 +269,7 @@ class Job(JobOut, _Value):
         return (self.ended_at - self.started_at).total_seconds()
 
     def raise_if_failed(self) -> None:
-        """Raise the error that ended the job, if there is one, as the engine raised it there."""
+        """If an error ended the job, raise it, as the engine raised it at the service."""
         if self.error is not None:
             raise self.error
         if self.state == "stopped":
@@ -294,8 +294,8 @@ class ScheduleRun(RunView, _Value):
 
 
 class Schedule(ScheduleView, _Value):
-    """A schedule. ``document`` has all of its definition, in the words of the service; ``warnings``
-    are only there where it is made or changed."""
+    """A schedule. ``document`` has the whole definition as the service sends it; only answers that
+    make or change a schedule have ``warnings``."""
 
     shown = ("name", "cron", "every", "timezone", "paused")
 
@@ -310,7 +310,8 @@ class Schedule(ScheduleView, _Value):
 
 
 class Identity(Me, _Value):
-    """Who a service takes us for, and the patterns of the buckets that we may use there."""
+    """The identity of the caller at a service, and the patterns of buckets that it may use
+    there."""
 
     shown = ("name", "role")
 

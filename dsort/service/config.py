@@ -1,5 +1,5 @@
-"""The configuration with which ``dsort serve`` was started, one frozen value that the whole service
-reads; and the policy that it sets for specs that come over the network."""
+"""The configuration of ``dsort serve``, a frozen value that the whole service reads; and its policy
+for specs that come over the network."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     service, and ``run.fetch`` and ``run.overwrite`` stay None. ``allow``: other places that jobs
     may read and write, as patterns of URIs: ``s3://team-*``, ``file:///data/*``; ``*`` is any text.
     ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
-    ``webhook_allow_hosts``: hosts that webhooks may be on, likewise. ``reactions``: fields of
-    ``Config``, by their names there, for specs that do not set them.
+    ``webhook_allow_hosts``: hosts that webhooks may be on, likewise. ``reactions``: for specs that
+    do not set them, fields of a spec's ``Config`` by name.
     """
 
     run: RunOptions
@@ -80,8 +80,8 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     @property
     def scratch_dir(self) -> Path | None:
         """The directory for the scratch of jobs: never beside their outputs, because others may
-        write to an output bucket. None: in the temporary directory, on a cluster that is not
-        ours."""
+        write to an output bucket. None: the temporary directory of each node, on a cluster that is
+        not ours."""
         if self.run.scratch is not None or self.run.ray_address is not None:
             return self.run.scratch
         return scratch_dir_of(self.state_dir)
@@ -138,7 +138,7 @@ class SpecPolicy(Struct, frozen=True, kw_only=True):
     wildcard in the bucket does not reach beyond it; hosts have no wildcards. All places below an
     allowed place are allowed, too. ``ekm_allow_hosts``, ``ekm_allow_private``: where external key
     maps may come from; see :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``:
-    directories under the allowed ones that no spec may use (where the service keeps its state).
+    directories below allowed ones that no spec may use, because the service keeps its state there.
     ``settings``: how stores are reached.
     """
 

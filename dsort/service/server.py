@@ -37,8 +37,8 @@ HEAD_S_MAX = 30.0
 
 class HeadTimer(H11Protocol):
     """uvicorn's HTTP/1.1, which limits the head of a request to 64 KiB, and closes connections that
-    are idle after an answer. Here the head of a request must also be whole ``HEAD_S_MAX`` seconds
-    after the connection was made, or after the first byte that follows an answer."""
+    are idle after an answer. Here the head of a request also has to arrive within ``HEAD_S_MAX``
+    seconds, counted from the connection, or from the first byte after an answer."""
 
     _closing: asyncio.TimerHandle | None = None
 
@@ -178,8 +178,8 @@ def _refuse_without_tokens(
 
 @contextlib.contextmanager
 def _sigterm_like_ctrl_c() -> Iterator[None]:
-    """Make SIGTERM raise ``KeyboardInterrupt``: uvicorn raises the signal again once it has ended,
-    which by default would end this process before the service is closed."""
+    """Make SIGTERM raise ``KeyboardInterrupt``. Once uvicorn has ended, it raises the signal again,
+    which would otherwise end this process before the service is closed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -189,8 +189,8 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(state_dir: Path) -> Iterator[None]:
-    """Ensure that no other service uses this state directory: two of one name would take each
-    other's jobs."""
+    """Ensure that no other service uses this state directory, because two services of one name
+    would take each other's jobs."""
     with (state_dir / "lock").open("w", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -64,7 +64,7 @@ NO_GUEST: Final = Guest()
 
 class Service(ClosesOnExit):
     """All parts of one replica. ``start`` begins to run jobs and to watch the clock; ``close`` ends
-    that, and leaves running jobs running."""
+    both, but not the jobs that run."""
 
     def __init__(self, config: ServiceConfig, guest: Guest = NO_GUEST) -> None:
         with contextlib.ExitStack() as stack:
@@ -121,5 +121,5 @@ class Service(ClosesOnExit):
             self.metrics.on_event(event.job_id, event.kind, event.data)
 
     def identity_of(self, owner: str) -> Identity | None:
-        """What the owner of a schedule may do now; None if its token no longer exists."""
+        """The present rights of the owner of a schedule; None if the token no longer exists."""
         return ANYONE if self.config.no_auth else self.tokens.find(owner)

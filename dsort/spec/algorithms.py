@@ -1,4 +1,4 @@
-"""The models of what algorithms and steps state of their options (``dsort.option_fields``): one of
+"""Makes models from the options of algorithms and steps (``dsort.option_fields``): one model for
 the options of all algorithms, and a type for each step.
 
 They are made again when an algorithm or a step has been added. Which options belong to which
@@ -153,8 +153,8 @@ _NOT_NAMED: Final = " (the spec names none; to shuffle: algorithm: {kind: shuffl
 
 
 def known_options() -> dict[str, Option]:
-    """All options by name, in the order of the model. Algorithms with an option of the same name
-    share it: the option of the first algorithm is used."""
+    """All options by name, in the order of the model. Algorithms may share an option of the same
+    name; then the option of the first of them is used."""
     found: dict[str, Option] = {}
     for algorithm in ALGORITHMS.values():
         for name, option in algorithm.stated().items():
@@ -261,13 +261,13 @@ def joined(names: Iterable[str]) -> str:
 
 
 def type_of_options(step: type[Step]) -> Any:
-    """The type of what a spec gives for a step: an object of options, or the value of one."""
+    """The type of a step in a spec: an object of options, or the value of its only option."""
     return step.stated()[step.bare].type if step.bare else options_model(step)
 
 
 def options_model(of: type[OptionGroup]) -> Any:
-    """The type of an object of options, of which those are kept that a spec gives. The steps that
-    have their options from one class share it."""
+    """The type of an object of options; it keeps only options that the spec has. Steps with options
+    from one class share it."""
     return _typed_dict_of([of, *(each for each in of.__mro__ if _states(each, of))][-1])
 
 

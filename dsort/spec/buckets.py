@@ -127,10 +127,10 @@ BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
 def parse_bucket(value: object, *, ais_is_there: bool = False) -> BucketRef:
     """The bucket in ``value`` (a text, or an object with ``name`` and more).
 
-    An object of provider ``ais`` is a directory under the data root, so that AIStore's specs can be
-    tried out, unless ``ais_is_there``, or it has an ``endpoint_url``: then it is a bucket of
-    AIStore. ``FieldError`` (a ``ValueError`` with hints) lists everything that is wrong with it.
-    Its messages do not repeat values of fields that might hold a secret.
+    An object of provider ``ais`` is a bucket of AIStore if ``ais_is_there``, or if it has an
+    ``endpoint_url``. Otherwise it is a directory under the data root, so that AIStore's specs can
+    be tried out. ``FieldError`` (a ``ValueError`` with hints) lists everything that is wrong with
+    it. Its messages do not repeat values of fields that might hold a secret.
     """
     if isinstance(value, BucketRef):
         return value

@@ -71,8 +71,8 @@ class Translation(Struct):
 
 
 def translate(mapping: Mapping[str, Any], config_fields: Collection[str] = ()) -> Translation:
-    """``mapping`` with today's names, and without fields that are not given (null and empty texts,
-    as AIStore's clients send for those). ``mapping`` itself is not changed.
+    """``mapping`` with today's names. Null and empty texts, which AIStore's clients send for fields
+    that are not given, are removed. ``mapping`` itself is not changed.
 
     ``config_fields``: fields that may be at the top level or, as in AIStore, in ``Config``. The
     model has them in ``Config``.
@@ -119,7 +119,7 @@ def _tiny_sizes(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_no_bucket(value: object) -> bool:
-    """Whether ``value`` is a bucket without a name, which AIStore's clients send for no bucket."""
+    """Whether ``value`` is a bucket without a name, by which AIStore's clients mean no bucket."""
     if not isinstance(value, Mapping):
         return False
     given = _without_empty(value)

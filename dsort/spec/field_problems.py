@@ -1,5 +1,5 @@
-"""The problems of a spec that pydantic's models refuse, with hints: what an unknown field was meant
-to be, and which rules between its other fields it breaks."""
+"""The problems of a spec that pydantic's models refuse, with hints: the field that an unknown one
+probably means, and violated rules between other fields."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dsort.transforms.steps import STEPS
 
 
 def load_installed() -> bool:
-    """Load the algorithms and the steps of installed packages, once in a process, and return
-    whether there are new ones: a spec that was refused may name them."""
+    """Load the algorithms and steps of installed packages, once in a process, because a refused
+    spec may name them; return whether there are new ones."""
     return any([ALGORITHMS.load_installed(), STEPS.load_installed()])
 
 
@@ -128,7 +128,7 @@ def _touch(one: str, other: str) -> bool:
 
 
 def _fields() -> dict[str, list[str]]:
-    """The names of the fields of each part of a spec, by its path; items of a list have that of the
+    """By path, the names of the fields of each part of a spec; items of a list have the path of the
     list."""
     found = _fields_of(JobSpec, "")
     found[""] += JobConfig.model_fields
@@ -201,7 +201,8 @@ def _meant_by_unknown(errors: Sequence[ErrorDetails]) -> set[str]:
 
 
 def _hint_of_unknown(path: str) -> str:
-    """What to write in place of the unknown field at ``path``; "" if nothing is near."""
+    """A hint with the field that the unknown field at ``path`` probably means; "" if no name is
+    similar."""
     if path == "algorithm.by":  # the word of the builder's ``sort``
         return SORT_HINT
     meant = _meant(path)

@@ -1,5 +1,5 @@
-"""The types of a spec's fields: which values each accepts, what these become, and its JSON Schema;
-and a search for buckets and files in a spec by these types."""
+"""The types of a spec's fields, each with the values that it accepts, their converted form, and its
+JSON Schema; and a search for buckets and files in a spec by these types."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
 
 
 def named_extension(spec: SpecFields) -> str | None:
-    """The extension that all inputs set, else that of the first name or pattern with a known
-    suffix."""
+    """The extension that is set for all inputs, or else the one of the first name or pattern with a
+    known suffix."""
     said = {each.input_extension for each in spec.inputs}
     suffixes = [archive_extension(name) for _, name in input_names(spec)]
     return next(filter(None, [*(said if len(said) == 1 else ()), *suffixes]), None)

@@ -41,7 +41,7 @@ _BY = (
 
 
 class InputJoin(Part):
-    """How one of several inputs is joined with the others, where that is not as for all."""
+    """How a single input is joined, if not in the same way as the others."""
 
     by: str | None = Field(
         default=None,

@@ -53,10 +53,10 @@ def load_spec(
 
     Files named ``.json`` are JSON, ``.yaml`` and ``.yml`` are YAML; anything else is JSON if it
     begins with ``{`` or ``[``, and YAML otherwise. A relative ``ekm_file`` in a spec file is
-    relative to that file. ``overrides``: fields by today's names that replace the spec's (the
-    buckets of a command line). ``ais_is_there``: an endpoint of AIStore is configured, so that
-    buckets of provider ``ais`` are AIStore's; else they are directories. ``transforms``: finds the
-    transforms that the spec names. ``SpecError`` with every problem at once.
+    relative to that file. ``overrides``: fields, by today's names, that replace those in the spec,
+    such as the buckets of a command line. ``ais_is_there``: an endpoint of AIStore is configured,
+    so that buckets of provider ``ais`` are AIStore's; else they are directories. ``transforms``:
+    finds the transforms that the spec names. ``SpecError`` with every problem at once.
     """
     fields, directory = read_fields(source, stdin=stdin)
     return _parse(fields, overrides or {}, directory, ais_is_there, transforms=transforms)
@@ -218,8 +218,8 @@ def _parse(
 
 
 def _shape_problems(value: object, place: tuple[int | str, ...]) -> Iterator[SpecProblem]:
-    """Problems that no later step could handle: names that are not texts, texts that UTF-8 cannot
-    encode, and values that are nested too deeply."""
+    """Problems that later steps could not handle: names that are not texts, texts that UTF-8 cannot
+    encode, and too deeply nested values."""
     if len(place) > _DEPTH_MAX:
         yield SpecProblem(path_of(place), "nested too deeply")
     elif isinstance(value, str) and not _is_utf8(value):

@@ -228,7 +228,7 @@ class JobSpec(SpecFields, defer_build=False):
 
     @property
     def input_uri(self) -> str:
-        """The source of the job, in words: the bucket's URI, or those of several."""
+        """The source of the job, in words: the URIs of its buckets."""
         return ", ".join(dict.fromkeys(source.bucket.uri for source in self.sources))
 
     @property

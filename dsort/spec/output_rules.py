@@ -58,7 +58,7 @@ def _places(spec: SpecFields) -> Iterator[tuple[str, SpecFields | Output]]:
 
 
 def _path(spec: SpecFields, target: Target, name: str) -> str:
-    """The path of the field ``name`` of an output: its own field, or that of the top level."""
+    """The path of the field ``name`` for an output: in the output itself, or at the top level."""
     own = dict(_places(spec))[target.path]
     return f"{target.path}{name}" if getattr(own, name) is not None else name
 
@@ -214,7 +214,7 @@ def _outputs_have_names(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def _unnamed(spec: SpecFields) -> Iterator[Output]:
-    """The outputs that have the template of the top level."""
+    """The outputs that use the template at the top level."""
     return (each for each in spec.outputs if each.output_format is None)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class UnusableError(Exception):
-    """A rule reads a field that is already known to be wrong."""
+    """Raised when a rule reads a field that is already known to be wrong."""
 
 
 class Part(BaseModel):

@@ -65,7 +65,8 @@ OUTPUTS_MAX: Final = 100
 
 
 class SpecFields(Part):
-    """The fields of a spec, each right by itself. What holds between them: ``rules``."""
+    """The fields of a spec, each of which is valid by itself. What holds between them:
+    ``rules``."""
 
     input_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
@@ -514,7 +515,7 @@ class SpecFields(Part):
 
     @property
     def is_placed_as_aistore(self) -> bool:
-        """Whether shards of a key map have the names and sizes that they have in AIStore."""
+        """Whether shards of a key map get the same names and sizes as in AIStore."""
         return self.has_key_map and self.compatibility == "aistore"
 
     @property

@@ -1,5 +1,5 @@
 """Rules about records: steps, duplicates, key maps, the division among several outputs, joins, and
-the order of records, with that of AIStore."""
+the order of records, also as in AIStore."""
 
 from __future__ import annotations
 
@@ -356,7 +356,7 @@ def _batches_are_whole(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 def as_aistore_orders(spec: SpecFields, algorithm: Algorithm) -> Algorithm:
-    """``algorithm`` as AIStore would run it, if ``spec`` wants that."""
+    """``algorithm``, in the variant of AIStore if ``spec`` asks for it."""
     if spec.compatibility != "aistore" or spec.join is not None or not _have_members(spec):
         return algorithm
     given = algorithm.model_fields_set

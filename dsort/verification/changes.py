@@ -76,8 +76,8 @@ def inputs_are_comparable(
 
 
 def classes_to_go_on(manifest: Manifest) -> dict[bytes, int] | None:
-    """The number of each class, if the part was added to a result that had set these numbers; None
-    if the files of the part decide them."""
+    """The number of each class, if the part was added to a result with numbered classes; None if
+    the files of the part decide the numbers."""
     if not (_goes_on(manifest.spec) and manifest.classes):
         return None
     return {name.encode(*_NAMES): number for name, number in manifest.classes.items()}

@@ -32,8 +32,9 @@ def match_records(inputs: InputTable, digests: UInt64s, order: Int64s, group: In
     record, or -1. No input row appears twice.
 
     Several records may be equal to the last byte. Of equal input records, the records of the same
-    output (``group``) are taken first. Equal output rows, in output order, get equal input rows in
-    the ``order`` in which the job should write them. If some assignment is in order, this one is.
+    output (``group``) are taken first. Equal output rows, in output order, are matched with equal
+    input rows, in the ``order`` in which the job should write these. If any assignment is in order,
+    this one is in order.
     """
     rows = order[inputs.expected[order]]
     source = np.full(len(digests), -1, np.int64)
@@ -69,8 +70,8 @@ def _partners(there: UInt64s, here: UInt64s) -> Int64s:
 
 
 def _folded(columns: UInt64s) -> UInt64s:
-    """One number for each row: its first column, mixed with the columns behind the digest (which
-    is the first two)."""
+    """One number for each row: the first column mixed with all columns after the digest, which has
+    the first two columns."""
     words = columns[:, 0].copy()
     for column in range(2, columns.shape[1]):
         words ^= mix(columns[:, column])
@@ -83,8 +84,8 @@ def occurrences(ordered: UInt64s) -> Int64s:
 
 
 class Leftovers(Struct, frozen=True, eq=False):
-    """Records without a partner. All but ``missing`` and ``changed_from`` are output rows, each in
-    one of the arrays."""
+    """Records without a partner. ``missing`` and ``changed_from`` are input rows; all other arrays
+    have output rows, each row in one array."""
 
     missing: Int64s  # input rows: no unmatched output record is left for their key
     changed: Int64s  # the input record with that key has other bytes
@@ -259,8 +260,8 @@ class Comparison(Struct, frozen=True):
         self.named.tell(wrong, "misplaced_record", text)
 
     def _check_order(self, source: Int64s, order: Int64s) -> None:
-        """Check that records are in the order of the inputs, or of the shuffle. Records with equal
-        sort keys have to be in the order of the inputs in either case."""
+        """Check that records are in the order of the inputs, or of the shuffle. In both cases,
+        records with equal sort keys have to be in the order of the inputs."""
         rows = np.flatnonzero(source >= 0)
         before, after = rows[:-1], rows[1:]
         same_group = self.outputs.group[before] == self.outputs.group[after]
@@ -339,7 +340,7 @@ class _NamedRows:
 
 
 class NamedOutputs(_NamedRows):
-    """The records of the outputs, named where something is wrong with them."""
+    """Names records of the outputs that have a problem."""
 
     def __init__(self, outputs: OutputTable, reader: OutputReader, findings: Findings) -> None:
         names = [shard.name for shard in outputs.facts]
@@ -373,7 +374,8 @@ def _detail(records: ShardRecords, record: int) -> _Detail:
 
 
 def _difference(here: _Detail, there: _Detail) -> str:
-    """The difference between an output record and the input record that it should be, in words."""
+    """In words, the difference between an output record and the input record to which it should be
+    equal."""
     names_here, names_there = ([name for name, _ in each.members] for each in (here, there))
     if names_here == names_there:
         pairs = zip(here.members, there.members, strict=True)
@@ -410,8 +412,9 @@ def without_last(
 
 
 def without_unmatched(inputs: InputTable, outputs: OutputTable, source: Int64s) -> InputTable:
-    """``inputs`` without records that equal shards leave out: of each output, as many unmatched
-    ones as equal shards would lack. ``source``: the input row of each output row, or -1."""
+    """``inputs`` without the records that equal shards leave out: from each output, as many
+    unmatched records as equal shards would lack. ``source``: the input row of each output row, or
+    -1."""
     used = np.zeros(len(inputs), np.bool_)
     used[source[source >= 0]] = True
     expected = inputs.expected.copy()

@@ -122,7 +122,7 @@ class Findings:
         self.count += count
 
     def warn(self, kind: str, text: str) -> None:
-        """Add a warning: something to know that is no fault of the result."""
+        """Add a warning about something that is no fault of the result."""
         self.warnings.append(text)
         self._on_event(JobWarning(self._job_id, kind, text))
 

@@ -111,8 +111,9 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
 
 
 def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
-    """The rows to leave out: a ``counting`` row, if an earlier one (with ``keep_last``, a later
-    one) has the same number in ``same``. 0 equals nothing, not even another 0."""
+    """The rows to leave out: ``counting`` rows with the same number in ``same`` as an earlier
+    counting row (with ``keep_last``, a later one). The number 0 equals nothing, not even another
+    0."""
     rows = np.flatnonzero(counting & (same != 0))
     if keep_last:
         rows = rows[::-1]
@@ -192,10 +193,10 @@ class RecordRows(Struct, frozen=True, eq=False):
 
 
 class Pieces(RecordRows, frozen=True, eq=False):
-    """Rows that are joined records, of pieces (records of inputs): row ``i`` consists of the pieces
-    ``numbers[j]`` for ``j`` from ``offsets[i]`` to ``offsets[i + 1] - 1``, in the order of the
-    inputs. Pieces are numbered in input order; ``first_rows`` counts pieces. ``expected``: which
-    joined records have to be in the result, shape ``(n,)``."""
+    """Rows that are joined records, made of pieces, which are records of inputs. Row ``i`` has the
+    pieces ``numbers[offsets[i]:offsets[i + 1]]``, in the order of the inputs. Pieces are numbered
+    in input order; ``first_rows`` counts pieces. ``expected``: which joined records have to be in
+    the result, shape ``(n,)``."""
 
     numbers: Int64s
     offsets: Int64s
@@ -272,8 +273,8 @@ def members_that_stay(conflict: str, record: Int64s, extensions: UInt64s) -> Boo
 def copies_asked_for(
     spec: JobSpec, records: Mapping[str, tuple[UInt64s, Bools]]
 ) -> dict[str, Int64s]:
-    """For each shard (by name): how often each of its records is written. ``records``: the hashes
-    of the keys of the records of each shard, and which of them are weighed, in input order; the
+    """For each shard (by name): how often each of its records is written. ``records``: for each
+    shard, in input order, the hashes of its records' keys, and which records are weighed; the
     others are not written. ``MixError`` if the inputs have too few records."""
     found = _copies_of_all(spec, {name: own[left] for name, (own, left) in records.items()})
     for name, (_, left) in records.items():
@@ -342,9 +343,9 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
 
 
 def dealt_out(total: int, weights: Sequence[Fraction]) -> list[int]:
-    """``total`` divided into whole parts in proportion to ``weights``. Each part is rounded down;
-    the rest is given, one each, to the parts that lost most by that, to the first of equal
-    ones."""
+    """``total`` divided into whole parts in proportion to ``weights``. Each part is rounded down.
+    The rest goes, one each, to the parts that lost most by rounding; among equal parts, to the
+    first ones."""
     exact = [total * weight / sum(weights) for weight in weights]
     parts = [int(each) for each in exact]
     lost = [each % 1 for each in exact]
@@ -356,9 +357,9 @@ def dealt_out(total: int, weights: Sequence[Fraction]) -> list[int]:
 
 
 def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> list[list[int]]:
-    """The parts of each of several ``totals``, so that their sums are the parts of the sum of all
-    totals. Each part is rounded down. The rest of a total goes to the parts that miss most. If
-    parts miss the same, it goes to the one that rounding down reduced most."""
+    """The parts of each of several ``totals``. Summed over the totals, they are the parts of the
+    sum of all totals. Each part is rounded down. The rest of a total goes to the parts that miss
+    most. If parts miss the same amount, it goes to the one that lost most by rounding down."""
     wanted = dealt_out(sum(totals), weights)
     shares = [weight / sum(weights) for weight in weights]
     parts = [[int(total * share) for share in shares] for total in totals]

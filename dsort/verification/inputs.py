@@ -1,6 +1,7 @@
 """The input side of a verification: which records the inputs give, by the reactions of the spec.
 
-Worked out from the shards alone. Decisions of the job are not read, so that a wrong one shows.
+Worked out from the shards alone. It does not read the job's decisions, so that wrong ones are
+found.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ _NO_MEMBERS = MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), _NONE, _NON
 
 
 class _Part(Struct, frozen=True, eq=False):
-    """The records of one shard, shape ``(n,)``; see ``InputTable``. Where records are pieces of
-    joined ones: ``of_members``, the digests of their members, and ``extensions``, the hashes of
-    the extensions of these."""
+    """The records of one shard, shape ``(n,)``; see ``InputTable``. If records are pieces of joined
+    records, ``of_members`` are the digests of their members, and ``extensions`` the hashes of the
+    members' extensions."""
 
     key_hash: UInt64s
     digests: UInt64s
@@ -101,9 +102,9 @@ class InputReader:
         max_expansion: float | None,
         known: UInt64s,
     ) -> None:
-        """``compared``: what is compared of the records of each output. ``code``: the runner of the
-        steps, where some of them run code; ``rows``: makes the rows of these steps again.
-        ``known``: the hashes of the keys of the result to which the records were added."""
+        """``compared``: for each output, the part of its records that is compared. ``code``: the
+        runner of the steps, where some of them run code; ``rows``: makes the rows of these steps
+        again. ``known``: the hashes of the keys of the result to which the records were added."""
         self._rows = rows
         self._spec = spec
         self._known = known
@@ -200,9 +201,9 @@ class InputReader:
     def _formed(
         self, ordinal: int, shard: ShardBytes, compared: ComparedBytes
     ) -> tuple[FormedRecords, MemberTable]:
-        """(records, members) of an opened shard, none if it is corrupt and to be skipped.
-        ``compared``: what is compared of them. ``ShardEndError`` if the shard may not be whole and
-        the spec says to abort."""
+        """(records, members) of an opened shard; none if the shard is corrupt and the spec skips
+        such shards. ``compared``: what is compared of them. ``ShardEndError`` if the shard may not
+        be whole and the spec says to abort."""
         try:
             members = shard.members()
         except CorruptShardError:
@@ -236,7 +237,7 @@ class InputReader:
         self, ordinal: int, shard: ShardBytes, members: MemberTable, records: FormedRecords
     ) -> RecordTable:
         """The records after the steps of the job. In the first pass, shards are read in their
-        order, from which the numbers of their records follow."""
+        order, because the numbers of their records follow from it."""
         table = self._records_of(shard, members, records)
         firsts = self._firsts.get(ordinal, self._reached)
         if self._code is not None:
@@ -390,8 +391,8 @@ class InputReader:
     # -- weights ---------------------------------------------------------------------------------
 
     def _choose_copies(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
-        """Set how often each record is written, by the spec. Only records with a place in an
-        output, and that ``deduplicate`` leaves, are written."""
+        """Set how often each record is written, by the spec. Only records that have an output, and
+        that ``deduplicate`` does not leave out, are written."""
         hashes, placed = [_NO_HASHES], [np.zeros(0, np.bool_)]
         for ordinal, shard, records, members in self._each(inputs):
             self._note_contents(ordinal, shard, records, members)

@@ -1,8 +1,8 @@
-"""Checks the order of the outputs, and the ends of shards: no sort key is smaller than the one
-before, shuffled records are in place, and every shard ends where the spec says.
+"""Checks the order of the outputs and the ends of shards: no sort key is smaller than the one
+before it, shuffled records are in their places, and every shard ends where the spec says.
 
-All is plain and slow on purpose (a microsecond a record), without the words and partitions that a
-job sorts with.
+All code is plain and slow on purpose (a microsecond a record), without the words and partitions by
+which a job sorts.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def records_read(shard: ShardBytes, records: ShardRecords, pipeline: Pipeline) -
 
 
 class OrderSeen(Struct, frozen=True, eq=False):
-    """``ties``: records with the sort key of the record before; ``backwards``: rows of records with
-    a smaller sort key than the record before."""
+    """``ties``: which records have the same sort key as the record before; ``backwards``: rows of
+    records with a smaller one than the record before."""
 
     ties: Bools
     backwards: list[int]
@@ -124,7 +124,8 @@ class HashPlaces(Struct, frozen=True):
 
 
 class PlaceFacts(HashPlaces, frozen=True):
-    """The places of records by the facts that the placement reads of each, shard by shard."""
+    """The places of records, computed from the facts that the placement reads of each record, shard
+    by shard."""
 
     placement: Placement
     _names: dict[bytes, int] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""The output side of a verification: reads the output shards, and compares them with the manifest,
-and their names with the spec.
+"""The output side of a verification: reads the output shards, compares them with the manifest, and
+compares their names with the spec.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def check_output_names(
     names: Sequence[str],
     findings: Findings,
 ) -> None:
-    """Check the output of each shard in the manifest, where there are several, called ``names``."""
+    """If there are several outputs, called ``names``, check that the manifest gives each shard its
+    right output."""
     for shard, place in zip(outputs, places, strict=True):
         wanted = names[place.group] if names else None
         if shard.output != wanted:
@@ -183,9 +184,9 @@ class OutputReader:
         may_merge: bool,
         on_shard: Callable[[int, ManifestOutput, MemberTable], None],
     ) -> OutputTable:
-        """Read the ``drawn`` output shards; of the others, check that they are there. ``on_shard``
-        is called for each that can be read. ``may_merge``: records of one key may be side by side
-        and look like one, so that fewer records than in the manifest are no problem."""
+        """Read the ``drawn`` output shards, and check that the others exist. ``on_shard`` is called
+        for each that can be read. ``may_merge``: neighbours with one key look like a single record,
+        so fewer records than in the manifest are no problem."""
         self._check_undrawn([shard for shard in outputs if shard.name not in drawn])
         facts: list[ShardFacts] = []
         parts: list[tuple[UInt64s, UInt64s, Bools]] = []  # key hashes, digests, ties
@@ -278,8 +279,8 @@ class OutputReader:
     def _shard(
         self, listed: ManifestOutput, place: Place, watch: OrderWatch, md5: dict[str, str]
     ) -> tuple[ShardRecords, Bools, MemberTable] | None:
-        """(records, whether each ties with the one before, members as stored) of one shard; None if
-        it cannot be read."""
+        """(records, whether each ties with the record before, members as stored) of one shard; None
+        for an unreadable shard."""
         name = listed.name
         try:
             container = self._forms[self._output_of(name)].container

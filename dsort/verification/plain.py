@@ -1,7 +1,7 @@
-"""What a job does to the members of a shard, done again one record at a time.
+"""Repeats a job's changes of the members of a shard, one record at a time.
 
-``workers`` does the same by columns, for all records at once. Its code is not used here, so that a
-mistake there shows.
+``workers`` does the same by columns, for all records at once. That code is not used here, so that
+its mistakes are found.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dsort.transforms.rekey import JoinKey, Rekey
 
 
 def with_names(shard: ShardBytes, members: MemberTable, names: Mapping[int, bytes]) -> MemberTable:
-    """``members`` with the same payloads, some (by row) under other ``names`` and with new
+    """``members`` with the same payloads, but some of them, by row, with new ``names`` and
     headers."""
     if not names:
         return members
@@ -69,8 +69,8 @@ def with_new_keys(
     records: FormedRecords,
     new_keys: Mapping[int, bytes],
 ) -> tuple[MemberTable, FormedRecords]:
-    """The members and records of one input shard as they have to be stored after its records (by
-    ordinal) got their ``new_keys``."""
+    """The members and records of one input shard in the form that they must have in outputs;
+    ``new_keys`` are by the ordinal of the record."""
     if not new_keys:
         return members, records
     keys = records.keys.tolist()
@@ -90,8 +90,8 @@ def with_new_keys(
 
 
 def with_safe_names(shard: ShardBytes, members: MemberTable) -> MemberTable:
-    """``members`` with safe names and links: none leads out of the directory that it is unpacked
-    in."""
+    """``members`` with safe names and links, which stay inside the directory where they are
+    unpacked."""
     container = shard.container
     if members.own.record_of is not None and container is not BARE:
         return members  # their names are not stored in shards
@@ -238,8 +238,8 @@ def without_final_newlines(shard: ShardBytes, members: MemberTable) -> MemberTab
 def with_member_defaults(
     members: MemberTable, records: FormedRecords, defaults: Sequence[tuple[str, bytes]]
 ) -> tuple[MemberTable, FormedRecords]:
-    """A bare table with one more member, behind all others, for each of ``defaults`` (extension,
-    payload) that a record lacks; and the records with these members."""
+    """A bare table, and its records, with the members of ``defaults`` (extension, payload) that a
+    record lacks, added behind all others."""
     names, keys, offsets = members.names.tolist(), records.keys.tolist(), records.member_offsets
     rows, key_bytes = records.member_rows.tolist(), records.key_bytes.tolist()
     lacking: list[tuple[int, bytes, bytes]] = []
@@ -269,7 +269,7 @@ def with_member_defaults(
 
 
 class RowsAsTheyAre(Struct, frozen=True):
-    """Stands for ``RowsAgain`` where steps make no rows from rows."""
+    """The substitute for ``RowsAgain`` if no step makes rows from rows."""
 
     def cells(
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords
@@ -290,8 +290,8 @@ class RowsAgain(RowsAsTheyAre, frozen=True):
     def of(
         cls, steps: Sequence[Step], key_field: str, bucket: Bucket, shard: str, code: CodeAgain
     ) -> RowsAgain:
-        """For the rows that ``steps`` make of rows with the columns of ``shard``. From now on
-        ``code`` receives rows as values. Raises ``InputError`` and its subclasses."""
+        """An object for the rows that ``steps`` make of rows with the columns of ``shard``. From
+        now on ``code`` receives rows as values. Raises ``InputError`` and its subclasses."""
         read = table_schema(bucket, shard)
         code.read_rows(cell_decoders(plain_schema(shard, read)))
         made = schema_of(made_schema(steps, key_field, schema_bytes(read)))

@@ -37,14 +37,14 @@ class Sample(Struct, frozen=True):
         return self.part < 1
 
     def drawn(self, shards: Collection[str]) -> frozenset[str]:
-        """The shards to read, at least one if there is any."""
+        """The shards to read: at least one, unless the result has none."""
         ranked = sorted(shards, key=lambda name: xxhash.xxh3_64_digest(_text(self.seed, name)))
         return frozenset(ranked[: math.ceil(self.part * len(shards))])
 
 
 class SampleReport(Struct, frozen=True):
-    """The share of a result that was read: ``shards`` of its output shards. ``not_checked``: what
-    the report therefore does not cover."""
+    """The share of a result that was read: ``shards`` of its output shards. ``not_checked``: the
+    checks that the report therefore lacks."""
 
     part: float
     seed: str

@@ -124,14 +124,14 @@ def joined_digests(digests: UInt64s, offsets: Int64s) -> UInt64s:
 
 
 class ComparedBytes(Struct, frozen=True):
-    """What has to be the same in an input record and its output record.
+    """The things that must be equal in an input record and its output record.
 
-    ``converted``: names and payloads only, because headers differ; else all stored bytes.
-    ``keyed``: also the key; a record that is only numbered gets another key where it moves.
-    ``stripped``: payloads without a line feed at their end. ``defaults``: the payloads of members
-    that records lack, which a conversion adds. ``mixed``: some records are converted, others are
-    not. ``apart``: the extension of a member that is not compared. In rows, that is the column of
-    keys, which are compared as keys."""
+    ``converted``: only names and payloads must be equal, because headers differ; otherwise all
+    stored bytes must be. ``keyed``: the key must be equal, too; a record that is only numbered gets
+    another key when it moves. ``stripped``: payloads without a line feed at their end.
+    ``defaults``: the payloads of members that records lack, which a conversion adds. ``mixed``:
+    some records are converted, others are not. ``apart``: the extension of a member that is not
+    compared. In rows, this is the column of keys, because keys are compared separately."""
 
     converted: bool = False
     keyed: bool = True
@@ -144,8 +144,8 @@ class ComparedBytes(Struct, frozen=True):
     def of(
         pipeline: Pipeline, form: OutputForm, key_field: str = "", *, rows_have_keys: bool = False
     ) -> ComparedBytes:
-        """What a job keeps of the records of an output. ``rows_have_keys``: where rows stay rows,
-        whether they hold their keys."""
+        """What an output must keep of its records. ``rows_have_keys``: if rows stay rows, whether
+        they have their keys."""
         inputs, there = pipeline.reading.containers, form.container
         containers = [each.container for each in pipeline.outputs]
         converts = form.is_late or any(each != there for each in inputs)
@@ -248,7 +248,7 @@ RecordSizes = Mapping[int, frozenset[tuple[int, int]]]
 
 
 class KnownRecords(Protocol):
-    """The facts of the inputs about the records to look for."""
+    """The facts of the inputs by which records are found."""
 
     @property
     def repeated(self) -> UInt64s:
@@ -288,7 +288,7 @@ class ShardRecords(Struct, frozen=True, eq=False):
 
 
 def output_key_bytes(members: MemberTable) -> tuple[Int64s, Bools]:
-    """For each name in an output shard: (the length of its key, whether it is a stray, a name
+    """For each name in an output shard: (length of its key, whether it is a stray, that is, a name
     without extension)."""
     if members.own.key_bytes is not None:
         return members.own.key_bytes, np.zeros(len(members), np.bool_)
@@ -382,8 +382,8 @@ def _cut_as_known(
 def _known_cuts(
     starts: Bools, digests: UInt64s, sizes: RecordSizes, compared: ComparedBytes
 ) -> list[int]:
-    """Where the records of one run begin. A record of the inputs that fits is taken first (the
-    longest one); else a record reaches to the next cut in ``starts``."""
+    """Where the records of one run begin. The longest record of the inputs that fits is cut off
+    first; if none fits, the record ends at the next cut in ``starts``."""
     longest_first = sorted(sizes, reverse=True)
     other_cuts = _bounds(starts).tolist()
     cuts, at = [], 0

@@ -1,4 +1,4 @@
-"""Compares the sidecars of a result with what the output shards hold now."""
+"""Compares the sidecars of a result with the present content of the output shards."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ READ_BYTES: Final = 8 << 20
 
 
 class SidecarCheck:
-    """Checks the sidecars of a result, shard by shard and then the rest. ``manifest``: that of the
-    part of the result whose shards are checked; ``whole``: that of the whole result."""
+    """Checks the sidecars of a result, shard by shard and then the rest. ``manifest``: the manifest
+    of the part of the result whose shards are checked; ``whole``: the manifest of the whole
+    result."""
 
     def __init__(
         self, manifest: Manifest, whole: Manifest, bucket: Bucket, findings: Findings
@@ -230,8 +231,8 @@ _PARTS: Final = (
 
 
 class SampleCheck:
-    """Compares a database of Energon, which is not trusted, with shards of a result. The shard of
-    ordinal 0 has the number ``first`` in it."""
+    """Compares a database of Energon, which is not trusted, with shards of a result. In it, the
+    shard with the ordinal 0 has the number ``first``."""
 
     def __init__(
         self, database: sqlite3.Connection, name: str, first: int, findings: Findings

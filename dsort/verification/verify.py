@@ -1,8 +1,8 @@
 """``dsort verify``: reads a result and its inputs again, and reports the differences.
 
-Everything is worked out anew from the bytes and the spec in the manifest; nothing that the job
-planned or indexed is used. Both sides become columns of digests, which are compared. An input that
-was written again (another etag) is compared all the same, with a warning.
+Everything is computed anew, from the bytes and from the spec in the manifest, and nothing is taken
+from the job's plan or index. Both sides become columns of digests, which are compared. An input
+that was written again, and has another etag, is still compared, with a warning.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def verify_result(
 ) -> VerifyReport:
     """Verify the result that ``manifest`` (its bytes) describes.
 
-    ``output_uri``: where the result is now, if not where the spec says. The others: see
-    ``api.verify``. Of ``options`` only ``root`` and ``settings`` matter. Problems are in the
+    ``output_uri``: the place of the result, if it is no longer the place in the spec. The others:
+    see ``api.verify``. Of ``options`` only ``root`` and ``settings`` matter. Problems are in the
     report. Raises ``InputError`` (this is no manifest, the key map cannot be read),
     ``TransformError`` (code cannot be loaded), ``StorageError`` and ``JobStoppedError``.
     """
@@ -120,7 +120,8 @@ def verify_result(
 def _report_of_replaced(
     manifest: Manifest, outputs: Bucket, replaced: Sequence[Replacement]
 ) -> VerifyReport:
-    """The report about a result whose shards a later job replaced: they are not compared."""
+    """The report about a result whose shards were replaced by a later job; they are not
+    compared."""
     problems = (VerifyProblem("replaced", each.names[0], "", each.words) for each in replaced)
     return VerifyReport(
         job_id=manifest.job_id,
@@ -359,7 +360,7 @@ class _Verification:
     # -- inputs ----------------------------------------------------------------------------------
 
     def _compared(self) -> list[ComparedBytes]:
-        """What is compared of the records of each output."""
+        """For each output, the part of its records that is compared."""
         spec, has_keys = self._manifest.spec, False
         if self.pipeline.reads_rows and self.pipeline.writes_rows:
             names = [shard.name for shard in self._manifest.inputs]
@@ -395,8 +396,8 @@ class _Verification:
         )
 
     def _check_input_names(self) -> None:
-        """Check that the inputs are the shards that the spec names, in its order. Shards may have
-        been added since, so the check is as strict as that allows."""
+        """Check that the inputs are the shards that the spec names, in its order. The check allows
+        for shards that were added after the job."""
         spec = self._manifest.spec
         if spec.reads_streams:
             return

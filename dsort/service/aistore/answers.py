@@ -203,7 +203,7 @@ def job_info(
     has no result yet. ``named``: names by kind of reaction, if the result has only samples (see
     ``kinds_to_name``).
 
-    ``aborted``: the job failed or was stopped. ``archived``: it has ended, and its metrics are
+    ``aborted``: the job failed or was stopped. ``archived``: the job has ended, and its metrics are
     final. The durations of its three phases have the names of AIStore's JSON. Parts of the row that
     cannot be read are left out.
     """
@@ -318,8 +318,8 @@ class _Facts:
 
     @property
     def extracted(self) -> Json:
-        """Input shards, their members, and the payload of those. A job with a survey reads its
-        inputs twice, and counts both passes until there is a result."""
+        """Input shards, their members, and the payload of the members. A job with a survey reads
+        its inputs twice, and counts both passes until there is a result."""
         counted = self._counted("extract")
         if "input_shards" not in self.result:
             return counted
@@ -418,8 +418,8 @@ def _no_times() -> Json:
 
 
 def kinds_to_name(result: Mapping[str, Any]) -> dict[str, int]:
-    """The number of names that AIStore's warnings need for a kind of reaction, for each kind whose
-    names are not all in the result."""
+    """For each kind of reaction whose names are not all in the result, how many names AIStore's
+    warnings need."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}
     needed = {
         kind: min(counted[kind]["count"], _WARNINGS_MAX)
@@ -434,7 +434,7 @@ def _counted_there(warnings: Iterable[str]) -> list[str]:
 
 
 def _one_each(result: Mapping[str, Any], named: Mapping[str, Sequence[str]]) -> list[str]:
-    """The warnings of a result. Where AIStore has a warning for each item, so has the answer,
+    """The warnings of a result. If AIStore has a warning for each item, the answer has them, too,
     because AIStore's users count them. ``named``: the names of a kind, if they are known; else only
     the first items have names."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}

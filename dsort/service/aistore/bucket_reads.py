@@ -249,7 +249,7 @@ async def _expanded(
     page: ListingPage,
 ) -> ListingPage:
     """The page, with the files in each archive added behind the archive. It ends sooner if there
-    are many, or reading them takes long."""
+    are many files, or if reading them takes long."""
     found = ListingPage(page.listing, [], page.after)
     ends_at = time.monotonic() + _EXPANDING_S_MAX
     for number, entry in enumerate(page.entries):

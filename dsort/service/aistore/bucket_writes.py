@@ -292,8 +292,8 @@ def refuse_in_use(
     """``ConflictError`` if a running job may write one of ``names`` in the bucket ``uri``, or reads
     its bucket and the object exists. A new object in a bucket that is read does no harm.
 
-    The job would notice the change and fail: with this check the writer gets an error, and the job
-    continues. A job that begins meanwhile notices the change itself."""
+    Without this check, the job would notice the change and fail; with it, the writer gets an error,
+    and the job continues. A job that begins meanwhile notices the change itself."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
     with database.reading() as connection:
         rows = connection.execute(query).all()

@@ -59,9 +59,10 @@ def own_job(service: Service, identity: Identity, uuid: str) -> JobRow:
 
 
 def refuse_absent(service: Service, new: JobRow) -> None:
-    """``NotFoundError`` for an input bucket whose directory does not exist. AIStore reports that at
-    once; here a job usually fails when it runs, because its inputs may be made until then. Buckets
-    of an object store are not checked: that would take a request to the store for each job."""
+    """``NotFoundError`` for an input bucket whose directory does not exist. AIStore reports this at
+    once. Other jobs of this service fail only when they run, because their inputs may be made until
+    then. Buckets of an object store are not checked: that would take a request to the store for
+    each job."""
     for uri in split_uris(new.input_uri):
         ref = parse_bucket(uri)
         if ref.scheme == "file" and not Path(ref.path).is_dir():
@@ -107,7 +108,7 @@ def all_jobs(service: Service, wanted: JobFilter) -> Iterator[JobRow]:
 
 
 def stop_job(service: Service, request: Request, identity: Identity, uuid: str) -> None:
-    """Stop the job. A job that has ended stays unchanged, which is no error."""
+    """Stop the job. If it has ended, it stays unchanged; that is no error."""
     row = own_job(service, identity, uuid)
     service.store.ask_stop(row.job_id, "aborted by an AIStore client")
     note(request, identity.name, "job.stop", row.job_id)

@@ -69,8 +69,8 @@ class ObjectRoute(APIRoute):
 
 
 async def _drain(request: Request) -> None:
-    """Read the rest of a body, if it is short and comes soon: a client that still sends does not
-    read the answer. ``RuntimeError``: the body was read before."""
+    """Read the rest of a body, if it is short and comes soon, because a client that still sends
+    does not read the answer. ``RuntimeError``: the body was read before."""
     count = 0
     with suppress(ClientDisconnect, RuntimeError, TimeoutError):
         async with asyncio.timeout(limits.REST_S_MAX):
@@ -97,7 +97,7 @@ def bucket_place(
     service: Service, request: Request, identity: Identity, provider: str, *, writes: bool = False
 ) -> ObjectPlace:
     """The bucket that a request names. Errors as for ``places.bucket_of_path``; also for a place
-    that requests must not write to or list."""
+    that requests must not write or list."""
     asking = _asking(service, request, identity, provider, writes)
     place = bucket_of_path(sent_path(request).removeprefix(_BUCKETS), asking)
     if writes:

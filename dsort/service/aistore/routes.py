@@ -233,7 +233,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         summary="Abort a dSort job as AIStore does",
     )
     def abort_sort(request: Request, identity: Submitting, uuid: Annotated[str, _UUID]) -> Response:
-        """Stop the job. A job that has ended stays as it is, which is no error."""
+        """Stop the job. If it has ended, it stays as it is; that is no error."""
         stop_job(service, request, identity, uuid)
         return Response(status_code=200)
 
@@ -264,8 +264,8 @@ def _warnings(service: Service, row: JobRow) -> list[str]:
 
 
 def _pattern(text: str) -> re2._Regexp[str] | None:
-    """``text`` as a pattern for RE2, whose time is proportional to the searched text, whatever the
-    pattern. None if it is empty; ``SpecError``."""
+    """``text`` as a pattern for RE2, whose time grows only in proportion to the searched text. None
+    if it is empty; ``SpecError``."""
     if not text:
         return None
     if len(text) > _REGEX_CHARACTERS_MAX:
@@ -310,7 +310,8 @@ def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
         ],
         part: Annotated[str, Query(max_length=10, include_in_schema=False)] = "",
     ) -> Response:
-        """Hold the key map for the job whose spec names its URL, started soon by the same token."""
+        """Hold the key map for a job that the same token starts soon, with the URL of the key map
+        in its spec."""
         if request.url.scheme == "https" and part != _WHOLE_BODY:
             # Over TLS the SDK sends no body before it has received a redirect.
             there = request.url.include_query_params(part=_WHOLE_BODY)

@@ -55,8 +55,8 @@ async def listed_members(service: Service, place: ObjectPlace, gone: Gone) -> li
 async def read_member(
     service: Service, place: ObjectPlace, path: str | None, gone: Gone
 ) -> tuple[MadeFile, ExitStack]:
-    """(the file ``path`` in a shard, or for None the list of its files; the object to close once it
-    is sent). Errors as for ``listed_members``."""
+    """(the file ``path`` in a shard, or the list of its files for None; the object to close after
+    sending). Errors as for ``listed_members``."""
     if not has_members(place.name):
         raise SpecError([SpecProblem("name", "is not that of a tar or a zip")])
     order = {"look": "list"} if path is None else {"look": "member", "member": path}
@@ -106,9 +106,9 @@ class InlineTransforms:
     async def run(
         self, inline: InlineSpec, place: ObjectPlace, size_bytes: int, gone: Gone
     ) -> tuple[MadeFile, ExitStack]:
-        """(the transformed shard, the object to close once it is sent). The shard is complete
-        before its first byte is sent, so that no client gets one that ends too soon.
-        ``ShardProblemError``, ``DsortError`` if it could not be made."""
+        """(the transformed shard, the object to close after sending). The shard is complete before
+        its first byte is sent, so no client gets a shard that ends too soon. ``ShardProblemError``,
+        ``DsortError`` if it could not be made."""
         if size_bytes > INLINE_BYTES_MAX:
             raise TooLargeError(
                 f"the shard has {format_bytes(size_bytes)}, over {format_bytes(INLINE_BYTES_MAX)}",

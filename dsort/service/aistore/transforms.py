@@ -200,8 +200,8 @@ class TransformStore:
         *,
         also: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
-        """Remove a version, or all if ``version`` is None: no job that begins from now on can use
-        it. ``NotFoundError``. ``also`` is called in the same transaction."""
+        """Remove a version (all versions if ``version`` is None), so that jobs that begin from now
+        on cannot use it. ``NotFoundError``. ``also`` is called in the same transaction."""
         columns = transforms.c
         change = update(transforms).where(columns.name == name, columns.removed_at.is_(None))
         if version is not None:
@@ -357,8 +357,8 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
         summary="Remove a transform",
     )
     def remove_transform(caller: Admin, request: Request, use: Use) -> Response:
-        """All of its versions, or the one that is named. Jobs that began with it go on; their
-        numbers are not given again. For admins."""
+        """All of its versions, or the one that is named. Jobs that began with it continue. Numbers
+        of removed versions are never used again. For admins."""
         name, version = parse_use(use)
         TransformStore(service.database).remove(
             name,

@@ -116,8 +116,8 @@ def _add_specs(routes: APIRouter, service: Service) -> None:
         summary="Check a spec",
     )
     async def validate_spec(request: Request, identity: Caller) -> ValidationView:
-        """Whether a spec could be submitted here: with all problems at once, or with every default
-        written out. Looks at no data."""
+        """Whether a spec could be submitted here. The answer has all problems at once, or the spec
+        with every default written out. Looks at no data."""
         body = await request.body()
 
         def check() -> ValidationView:
@@ -193,7 +193,8 @@ def _add_audit(routes: APIRouter, service: Service) -> None:
             Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before."),
         ] = None,
     ) -> AuditPage:
-        """Who submitted, stopped, removed, ... what, when, and from where. For admins."""
+        """Who submitted, stopped or removed things, which things, when, and from which address. For
+        admins."""
         rows = service.audit.list(limit=limit + 1, before=None if cursor is None else int(cursor))
         following = str(rows[limit - 1].number) if len(rows) > limit else None
         entries = [asdict(row) for row in rows[:limit]]

@@ -160,7 +160,7 @@ def _json(document: dict[str, Any], *, headers: dict[str, str] | None = None) ->
 
 
 def _openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """The OpenAPI document: with the schema of specs, and without FastAPI's own error format,
+    """The OpenAPI document, with the schema of specs. FastAPI's own error format is left out,
     because all errors here are problem documents."""
 
     def document() -> dict[str, Any]:
@@ -277,8 +277,8 @@ log = logger_of("service")
 
 
 def tell_database_errors(app: FastAPI) -> None:
-    """Make ``app`` answer 503 while the database is unavailable, and 400 to text that the database
-    does not accept: PostgreSQL has no NUL."""
+    """Make ``app`` answer 503 while the database is unavailable, and 400 for text that the database
+    does not accept, such as NUL in PostgreSQL."""
 
     @app.exception_handler(SQLAlchemyError)
     def tell(request: Request, error: SQLAlchemyError) -> Response:
@@ -304,8 +304,8 @@ def is_bad_text(error: SQLAlchemyError) -> bool:
 
 
 def is_database_away(error: SQLAlchemyError) -> bool:
-    """Whether the transaction may succeed in another try: after no connection, no free one, a lock
-    that took too long, or a transaction that broke in the middle."""
+    """Whether another try of the transaction may succeed: there was no connection, or no free one,
+    a lock took too long, or the transaction broke in the middle."""
     if isinstance(error, PoolTimeoutError | PendingRollbackError):
         return True
     if not isinstance(error, DBAPIError):

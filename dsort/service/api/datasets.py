@@ -125,7 +125,7 @@ class Looks:
         await run_in_threadpool(note, request, place.client, action, target, **more)
 
     async def answer(self, request: Request, place: ObjectPlace, order: dict[str, Any]) -> Response:
-        """What the process writes about a shard or a bucket, as a JSON response."""
+        """The answer of the process about a shard or a bucket, as a JSON response."""
         headers = {"Content-Type": "application/json"}
         if place.name:
             info = await self.stat(place)
@@ -289,8 +289,8 @@ def _add_samples(routes: APIRouter, looks: Looks) -> None:
         ] = 0,
         seed: Seed = "",
     ) -> Response:
-        """Records of a shard with what is to be seen of their members: small pictures whole, the
-        beginning of texts and of everything else. At most 6 MiB."""
+        """Records of a shard with previews of their members: small pictures whole, of texts and
+        everything else the beginning. At most 6 MiB."""
         place = looks.shard(request, identity, b"/v1/samples/")
         if bool(number) == bool(random):
             raise SpecError([SpecProblem("number", "either this, or random, says which records")])
@@ -322,8 +322,8 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
         ] = None,
         if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
     ) -> Response:
-        """The bytes of one member, up to 64 MiB, of a shard of any container; or a range of them,
-        of which up to 4 MiB are sent."""
+        """The bytes of one member of at most 64 MiB, in a shard of any container; or a range of
+        them, of which up to 4 MiB are sent."""
         place = looks.shard(request, identity, b"/v1/members/")
         numbers = {"number": number, "member": member}
         await looks.note(request, "data.read", place, **numbers)

@@ -43,7 +43,7 @@ JOBS_REMEMBERED_MAX = 10_000
 
 
 class _Counted(Struct):
-    """What was already counted of the current phase of a job."""
+    """The part of a job's current phase that is already counted."""
 
     phase: str
     bytes: int = 0
@@ -337,9 +337,9 @@ def router(service: Service) -> APIRouter:
     )
     def metrics(caller: Identity = Depends(who)) -> Response:
         """For Prometheus: jobs by state, time in the queue, bytes and records by phase, seconds of
-        phases, retries, warnings, requests. For each job that runs here and that the token may see:
-        the same, with progress and rate, while it runs. Needs a token, unless the service was
-        started with `--metrics-open`."""
+        phases, retries, warnings, requests. For each running job of this replica that the token may
+        see: the same, with progress and rate. Needs a token, unless the service was started with
+        `--metrics-open`."""
         return Response(service.metrics.text(caller), media_type=TEXT_FORMAT)
 
     return routes

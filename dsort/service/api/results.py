@@ -134,7 +134,7 @@ def _of_jobs(service: Service) -> APIRouter:
         summary="The report of a job",
     )
     def job_report(row: SeenJob) -> Response:
-        """What a finished job did, or how far one came that failed."""
+        """The work of a finished job, or of a failed job up to its failure."""
         if row.result is not None:
             return JsonAnswer(dict(row.result))
         return Response(_document(service, row, report_name), media_type="application/json")

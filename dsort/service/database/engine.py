@@ -147,8 +147,8 @@ def open_database(
     silence_s_max: float = SILENCE_S_MAX,
 ) -> Database:
     """Connect, and bring the tables up to date (two replicas may do so at once). Without
-    ``migrate`` nothing is sent to the database before its first transaction. ``silence_s_max``: the
-    seconds for which a server may send nothing before the connection is given up.
+    ``migrate`` nothing is sent to the database before its first transaction. ``silence_s_max``: a
+    connection is given up after so many seconds in which the server sends nothing.
 
     ``StorageError`` if the database cannot be reached; ``SpecError`` for an invalid URL.
     """
@@ -216,8 +216,8 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _write_ahead(cursor: Any) -> None:
-    """Switch the database to write-ahead logging. If two connections request that for a new file at
-    once, SQLite refuses one without waiting, because they would wait for each other."""
+    """Switch the database to write-ahead logging. If two connections request this for a new file at
+    the same time, they would wait for each other, so SQLite refuses one of them at once."""
     failures = Failures(BUSY)
     while True:
         try:

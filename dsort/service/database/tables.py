@@ -38,9 +38,9 @@ from dsort.storage.registry import parse_address
 class AnyText(TypeDecorator[str]):
     """A column of text of at most ``length`` characters; None: of any length.
 
-    Any text can be stored, so that the end of every job can be: a file name in an error may hold
-    bytes that are not UTF-8, and PostgreSQL has no NUL. Both are stored as escapes. Requests with
-    such text are refused earlier."""
+    Any text can be stored, because otherwise the end of a job might not be: an error may hold a
+    file name that is not UTF-8, or a NUL, which PostgreSQL lacks. Both are stored as escapes.
+    Requests with such text are refused earlier."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = String
     cache_ok = True

@@ -126,8 +126,8 @@ class Dispatcher(TurnThread):
         self._over.set()
 
     def close(self) -> None:
-        """End the dispatcher. Jobs run on, or are handed over, as the operator has configured it;
-        then ``handed_over`` is their number. Our own Ray ends if no jobs run."""
+        """End the dispatcher. As the operator has configured, jobs run on or are handed over;
+        ``handed_over`` is the number of the latter. Our own Ray ends if no jobs run."""
         super().close()
         if self._hands_over:
             self.handed_over = self._hand_over()
@@ -323,8 +323,9 @@ class Dispatcher(TurnThread):
             self._job_environment = replace(self._job_environment, run=run, environment=joining)
 
     def _begin(self, row: JobRow) -> bool:
-        """Start a process for the attempt. If that fails (no memory, a full disk) the job goes back
-        into the queue: it is not the cause, and another replica may be able to run it."""
+        """Start a process for the attempt. If that fails (no memory, a full disk), the job goes
+        back into the queue, because it is not the cause, and another replica may be able to run
+        it."""
         self._note_hosted(row)
         try:
             process = JobProcess.begin(row, self._job_environment)

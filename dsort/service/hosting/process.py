@@ -182,8 +182,8 @@ def offer_to_oom_killer() -> None:
 
 
 def oom_kills() -> int | None:
-    """The number of processes that the kernel has killed on this machine because memory, the
-    machine's or a control group's, ran out; None if the kernel does not report it."""
+    """How many processes the kernel has killed on this machine because the memory of the machine or
+    of a control group ran out; None if the kernel does not tell."""
     with contextlib.suppress(OSError):
         found = re.search(r"(?m)^oom_kill (\d+)$", _VMSTAT.read_text(encoding="ascii"))
         return int(found[1]) if found else None
@@ -255,11 +255,12 @@ class ExitReason(Struct, frozen=True):
 
 
 class Watch:
-    """Finds the dead among the attempts that this service has not started.
+    """Finds dead attempts among those that this service has not started.
 
     Attempts of this replica, which an earlier service started, are judged by their processes;
     attempts of other replicas by their heartbeats alone. The time without a heartbeat is measured
-    here, from when the previous one was first seen: clocks of two machines are not compared.
+    here, from the moment when the last one was first seen, so that clocks of two machines are not
+    compared.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a job process writes to the database while it runs: events, figures, and heartbeats.
 
-The job never waits for the database, and never fails because the database is unavailable. Until it
-is back, events are held here, and of progress only the newest.
+The job never waits for the database, and never fails because the database is unavailable. Until the
+database is back, events are held here, but only the newest progress.
 """
 
 from __future__ import annotations

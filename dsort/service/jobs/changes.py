@@ -41,8 +41,8 @@ def change(
     change, if the job is no longer in the state and the attempt of ``job``.
 
     ``columns``: new values beside the state; with ``attempt`` if another one begins. ``events``:
-    what the attempt has reported. A new state, and a new attempt, are an event, at ``now_s`` for
-    ``reason``; if the job ends, the notices that call its hooks are added.
+    what the attempt has reported. A new state or a new attempt is also stored as an event, at
+    ``now_s``, with ``reason``. If the job ends, the notices that call its hooks are added.
     """
     after, attempt = transition(job, event), columns.get("attempt", job.attempt)
     changed = connection.execute(

@@ -358,7 +358,7 @@ def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
 
 
 def _held(connection: Connection, job_id: str, attempt: int) -> _Row | None:
-    """The running job of the attempt, which nothing else changes before the transaction ends."""
+    """The running job of the attempt, locked against other changes until the transaction ends."""
     query = select(jobs.c.job_id, jobs.c.kind, jobs.c.deaths, jobs.c.stop_asked_at).where(
         jobs.c.job_id == job_id, jobs.c.attempt == attempt, jobs.c.state == RUNNING
     )
@@ -386,8 +386,9 @@ _lock = threading.Lock()
 
 
 def conflict_of(ours: Claims | None, theirs: Claims | None) -> str | None:
-    """A template of ``ours`` that may make the same name as a template of ``theirs``; None if no
-    template may. Texts that are not templates cause no conflict here: the engine refuses them."""
+    """The first template of ``ours`` that could make a name which a template of ``theirs`` could
+    also make; None if there is no such template. Texts that are not templates cause no conflict
+    here: the engine refuses them."""
     if not ours or not theirs:
         return None
     pair = _pair(ours, theirs)

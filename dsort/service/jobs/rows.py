@@ -62,8 +62,8 @@ def rfc3339(at_s: float | None) -> str | None:
 
 
 def progress_view(progress: Mapping[str, Any] | None, kind: str) -> dict[str, Any] | None:
-    """Progress of a job of ``kind``, with the completed share of the whole job (0 to 1), and the
-    seconds that this phase still takes; None where they cannot be estimated."""
+    """Progress of a job of ``kind``, with the completed share of the whole job (0 to 1) and the
+    seconds left in this phase; None where no estimate is possible."""
     if progress is None:
         return None
     done, total = progress["bytes_done"], progress["bytes_total"]
@@ -115,8 +115,8 @@ def validated(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
 
 
 def as_model(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
-    """The ``kind`` that ``view``, made of values of rows, describes. A field whose value the model
-    does not allow (a newer service wrote it) gets its default, and ``unreadable`` names it."""
+    """A ``kind`` made from ``view``, which has values of rows. A field whose value the model does
+    not allow (a newer service wrote it) gets its default, and ``unreadable`` names it."""
     try:
         return kind.model_validate(view)
     except ValidationError as error:

@@ -142,12 +142,12 @@ class JobStore:
         on_insert: OnInsert | None = None,
     ) -> tuple[JobRow, bool]:
         """Put a job into the queue: (its row, whether it is new). If the idempotency key is known,
-        the job that was made with it, and False; ``ConflictError`` if that job was submitted with
+        it returns the job that was made with it, and False; ``ConflictError`` if that job came from
         another request.
 
         ``before`` raises if the job must be refused. It runs outside of the transaction, because it
         may take long. ``on_insert`` runs inside, and writes what belongs to the job.
-        ``TooManyRequestsError``: the owner has the most jobs in the queue that are allowed.
+        ``TooManyRequestsError`` if the owner already has as many jobs in the queue as allowed.
         """
         for left in reversed(range(TRIES_MAX)):
             known = self._known(new)
@@ -208,7 +208,7 @@ class JobStore:
         return found[0] if found else None
 
     def list(self, wanted: JobFilter, *, limit: int = 50, before: int | None = None) -> JobPageOf:
-        """The newest ``limit`` jobs that fit and have a number below ``before``."""
+        """The newest jobs that fit, at most ``limit``, with numbers below ``before``."""
         query = select(*_SMALL).order_by(jobs.c.number.desc()).limit(limit + 1)
         for condition in _conditions(wanted):
             query = query.where(condition)
@@ -221,7 +221,7 @@ class JobStore:
 
     def position(self, row: JobRow) -> int | None:
         """The place of one job in the queue, from 1; None if the job does not wait, or is far
-        behind. Each submission asks this: it counts, where a list numbers the whole queue."""
+        behind. Each submission needs this, so it only counts; a list numbers the whole queue."""
         if row.state != QUEUED:
             return None
         with self._database.reading() as connection:
@@ -344,7 +344,7 @@ def spec_hooks(hooks: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _locked(connection: Connection, job_id: str) -> JobRow:
-    """The job, which nothing else changes before the transaction ends."""
+    """The job, locked against other changes until the transaction ends."""
     connection.execute(select(jobs.c.number).where(jobs.c.job_id == job_id).with_for_update())
     return _one(connection, job_id)
 
@@ -395,8 +395,8 @@ def fair_order(running_owners: Iterable[str]) -> Sequence[ColumnElement[int]]:
 
 
 def note_turn(connection: Connection, owner: str) -> None:
-    """Record that a job of ``owner`` has begun. Only for a caller that alone decides which jobs
-    begin."""
+    """Record that a job of ``owner`` has begun. The caller must be the only one that decides which
+    jobs begin."""
     turn = select(func.coalesce(func.max(turns.c.turn), 0) + 1).scalar_subquery()
     changed = connection.execute(update(turns).where(turns.c.owner == owner).values(turn=turn))
     if not changed.rowcount:

@@ -1,4 +1,5 @@
-"""From the spec that a client sends to a job in the queue: parse, check, allow, insert."""
+"""Makes a job in the queue from a client's spec: parses it, checks it, finds out whether it is
+allowed, and inserts the job."""
 
 from __future__ import annotations
 
@@ -178,8 +179,8 @@ def allow(identity: Identity, new: JobRow) -> None:
 
 
 def _forbidden_files(identity: Identity, uris: Iterable[str]) -> list[str]:
-    """Descriptions of the files that this identity may not read: its token allows neither the file,
-    nor a directory above it, as a bucket to read."""
+    """Descriptions of the files that this identity may not read, because its token allows neither
+    the file nor a directory above it as an input."""
     return [
         f"file {uri}"
         for uri in uris

@@ -93,8 +93,8 @@ class ObjectPlace(Struct, frozen=True):
 
     @property
     def shown_bucket(self) -> str:
-        """The bucket for a message, in the terms of the caller: clients read from the text what is
-        missing."""
+        """The bucket in the caller's own words, for a message, because clients read from the text
+        which thing is missing."""
         provider = self.asking.provider
         return f"{provider}://{self.asked}" if provider else self.uri
 
@@ -164,8 +164,8 @@ def _text(part: bytes, field: str) -> str:
 
 
 def sent_path(request: HTTPConnection) -> bytes:
-    """The path of a request as it was sent. The path that the web server decoded is not used,
-    because encoded slashes look like others in it."""
+    """The path of a request as it was sent. The path as the web server decodes it is not used,
+    because there encoded slashes look like other slashes."""
     path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     return path.partition(b"?")[0]
 
@@ -335,7 +335,7 @@ def _entry(info: ObjectInfo) -> Entry:
 
 
 def _behind(names: Iterator[ObjectInfo], after: str) -> Iterator[ObjectInfo]:
-    """Those of ``names``, which are in byte order, that come after ``after``."""
+    """The ``names``, in byte order, that come after ``after``."""
     last = after.encode("utf-8", "surrogateescape")
     return (each for each in names if each.name.encode("utf-8", "surrogateescape") > last)
 
@@ -367,8 +367,8 @@ def listed_shards(
 def random_shards(
     bucket: Bucket, count: int, seed: str, clock: Callable[[], float] = time.monotonic
 ) -> list[Entry]:
-    """``count`` of the shards at random, each with equal probability, in the order of their names;
-    chosen from those that are listed in ten seconds."""
+    """``count`` random shards, each with equal probability, in the order of their names. They are
+    chosen from the shards that can be listed in ten seconds."""
     draw, ends_at, seen = random.Random(seed), clock() + LIST_S_MAX, 0
     kept: list[ObjectInfo] = []
     for info in bucket.list(""):

@@ -145,7 +145,7 @@ class MadeFile(Struct):
 
 class Turns:
     """The turns of clients: a few processes run at once. Waiting clients get turns one after the
-    other, and no client has all of them: one is always left for another client. At most
+    other. No client has all processes at once: one is always left for another client. At most
     ``WAITING_MAX`` requests of one client wait, each at most ``WAIT_S_MAX`` seconds. For one event
     loop."""
 
@@ -247,8 +247,8 @@ class ShardProcesses(ClosesOnExit):
         *,
         seconds_max: float = LOOK_S_MAX,
     ) -> tuple[MadeFile, ExitStack]:
-        """(the text of the process about the shard or the bucket at the place, the object to close
-        once it is sent). ``ShardProblemError``, ``DsortError``."""
+        """(the answer of the process about the shard or the bucket at the place, the object to
+        close after sending). ``ShardProblemError``, ``DsortError``."""
         if place.name:
             refuse_other_objects(place.name)
         fetch = place.policy().to_json()
@@ -372,7 +372,8 @@ def refuse_other_objects(name: str) -> None:
 
 class MemberPart(Struct, frozen=True):
     """Bytes ``start`` to ``stop`` of a member of ``size_bytes``; they begin at byte ``at`` of
-    ``made``. ``status``: 200 all of it, 206 a range, 416 it has none of the range."""
+    ``made``. ``status``: 200 for the whole member, 206 for a range of it, 416 for a range outside
+    of it."""
 
     made: MadeFile
     at: int

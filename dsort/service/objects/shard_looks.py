@@ -66,8 +66,8 @@ def shown(shard: Shard, order: Order) -> Iterator[bytes]:
 
 
 def payload(shard: Shard, order: Order) -> Iterator[bytes]:
-    """One member of a record: a line that describes what follows, and all of its bytes, or those
-    that the header ``Range`` requests, ``RANGE_BYTES_MAX`` of them at most."""
+    """One member of a record: a line that describes the bytes, and then all bytes of the member, or
+    at most ``RANGE_BYTES_MAX`` of those that the header ``Range`` requests."""
     record, member = record_of(shard, int(order["number"])), int(order["member"])
     if member >= len(record.sizes):
         raise NotFoundError(
@@ -114,7 +114,7 @@ def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:
 
 
 def garbage(bucket: Bucket, order: Order) -> Iterator[bytes]:
-    """What dead jobs left in a bucket, and in scratch for it."""
+    """The remains of dead jobs in a bucket, and in scratch for it."""
     bases = [Path(order["scratch"])] if order["scratch"] else []
     old_s = float(order["older_than_s"])
     found = [
@@ -263,7 +263,7 @@ class Preview(Struct, frozen=True):
 
 
 def preview_of(name: str, head: bytes, size_bytes: int) -> Preview:
-    """The preview of the member ``name`` of ``size_bytes``, whose first bytes are ``head``."""
+    """The preview of the member ``name`` of ``size_bytes``; ``head`` are its first bytes."""
     image = _image(head)
     if image is not None:
         media_type, width, height = image
@@ -358,7 +358,7 @@ def _jpeg(head: bytes) -> tuple[str, int, int] | None:
 
 
 def _avif(head: bytes) -> tuple[str, int, int] | None:
-    """The largest of the sizes in the file: those of the picture, its parts and its thumbnail."""
+    """The largest size in the file, which has sizes of the picture, its parts and its thumbnail."""
     sizes, at = [], head.find(b"ispe")
     while at >= 0 and at + 16 <= len(head):
         sizes.append((_big(head, at + 8, 4), _big(head, at + 12, 4)))

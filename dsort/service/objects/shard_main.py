@@ -59,7 +59,7 @@ They are not meant for the code that it runs."""
 
 
 def main(works: Mapping[str, Work]) -> int:
-    """Make a fork for each order, in which one of ``works`` carries it out. This ends when the
+    """For each order, make a fork that carries it out with one of ``works``. This ends when the
     service closes the socket that is our standard input."""
     control = socket.socket(fileno=os.dup(0))
     # Output that users' code prints must not get into the answer.
@@ -115,8 +115,8 @@ def _done(works: Mapping[str, Work], directory: Path, answer: int, *, parent: in
 
 
 def limit_memory() -> None:
-    """Limit the memory of this process to its present size, and the bound for a reader of shards on
-    top."""
+    """Limit the memory of this process to its present size plus the bound for a reader of
+    shards."""
     found = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.M)
     assert found is not None
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

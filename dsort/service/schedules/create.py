@@ -59,7 +59,7 @@ class JobMaker:
 
     def uris(self, definition: ScheduleDefinition, identity: Identity) -> tuple[str, str]:
         """(input, output): the part of the buckets' URIs that all runs share. ``ForbiddenError`` if
-        ``identity`` may not use these buckets (those of one run), or the priority."""
+        ``identity`` may not use the priority, or these buckets, which are those of one run."""
         spec = definition.spec
         self._allowed(render(spec, SAMPLE), identity, priority=definition.priority)
         shared = self._allowed(render(with_shared_buckets(spec), SAMPLE), identity)
@@ -147,8 +147,8 @@ def parse_definition(
     mapping: object, *, check: Callable[[Mapping[str, Any]], LoadedSpec] = parse_spec
 ) -> LoadedDefinition:
     """The definition in ``mapping`` (as from JSON). Its spec is rendered for a sample run and given
-    to ``check``. ``SpecError`` lists every problem at once, those of the spec under ``spec.``; any
-    other error of ``check`` is passed on."""
+    to ``check``. ``SpecError`` lists every problem at once; problems of the spec have paths under
+    ``spec.``. Other errors of ``check`` are passed on."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
     definition, problems = _fields(mapping)
@@ -172,8 +172,8 @@ def parse_definition(
 
 
 def parse_timing(mapping: object) -> ScheduleDefinition:
-    """The definition, of the fields of ``mapping`` that decide when it is due; other fields are
-    ignored. ``SpecError`` lists every problem at once."""
+    """A definition with only the fields of ``mapping`` that decide when it is due. ``SpecError``
+    lists every problem at once."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
     timing = {name: mapping[name] for name in TIMING if mapping.get(name) is not None}
@@ -217,7 +217,7 @@ def _when(mapping: Mapping[str, Any], definition: ScheduleDefinition | None) -> 
 
 
 def _path_of(path: str, definition: ScheduleDefinition | None) -> str:
-    """The path in the schedule of a problem at ``path`` of the spec."""
+    """Where a problem at ``path`` of the spec is in the schedule."""
     if definition is not None and path.partition(".")[0] in definition.hooks:
         return path
     return f"spec.{path}" if path else "spec"

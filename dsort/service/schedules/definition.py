@@ -253,9 +253,9 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     """One row of ``tables.schedules``. Times are seconds since 1970.
 
     ``input_uri`` and ``output_uri``: the part of the bucket URIs that all runs share.
-    ``next_due_at``: the first due time that has not been handled; while the schedule is paused, the
-    first one missed. ``unreadable``: why the stored definition is invalid; ``definition`` then
-    holds only the name.
+    ``next_due_at``: the first due time that has not been handled; while the schedule is paused,
+    this is the first one that it missed. ``unreadable``: why the stored definition is invalid;
+    ``definition`` then holds only the name.
     """
 
     schedule_id: str

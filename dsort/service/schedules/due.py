@@ -98,8 +98,8 @@ def run_id_of(due_s: float) -> str:
 
 
 def _times(definition: ScheduleDefinition, anchor_s: int, after_s: int) -> Iterator[float]:
-    """The due times after ``after_s``, in order; the first ones may be before it, where the local
-    clock shows a time twice."""
+    """The due times after ``after_s``, in order; where the local clock shows a time twice, the
+    first ones may be before ``after_s``."""
     zone = definition.zone
     if definition.cron is not None:
         # In numbers, so that CronSim treats all expressions alike where the clock is changed.
@@ -162,8 +162,8 @@ _TEXT_MAX = 500
 
 
 def cron_in_numbers(text: str) -> str:
-    """The cron expression ``text`` in numbers alone, for CronSim; a field of days that begins with
-    ``*`` still does, because cron then joins the two fields of days by "and". ``ValueError`` names
+    """The cron expression ``text`` with numbers only, for CronSim. A field of days that begins with
+    ``*`` keeps it, because it makes cron join the two fields of days by "and". ``ValueError`` names
     the field that is wrong, and the mistake."""
     # CronSim reports a mistake only as "Bad minute", and accepts what crontab(5) does not have: a
     # sixth field, L, #.

@@ -48,8 +48,8 @@ log = logger_of("service")
 
 class Turn(Struct, frozen=True):
     """The step to take for a schedule that is due: make the job of ``due_s`` (None: make no job),
-    then set the next due time ``next_due_at``. ``passed``: the reason why earlier due times than
-    ``due_s`` are left out; "" if none are."""
+    then set the next due time ``next_due_at``. ``passed``: why due times before ``due_s`` are left
+    out; "" if none is left out."""
 
     due_s: float | None
     next_due_at: float | None
@@ -101,8 +101,7 @@ class ScheduleKeeper(TurnThread):
         store.on_change = self.wake
 
     def due(self) -> tuple[Sequence[str], float | None]:
-        """(the ids of the schedules that are due, the time at which the next of the others will be
-        due)."""
+        """(ids of the schedules that are due, time when the next other schedule will be due)."""
         table, now_s = schedules, self._store.now_s()
         query = (
             select(table.c.schedule_id, table.c.next_due_at)
@@ -148,9 +147,9 @@ class ScheduleKeeper(TurnThread):
 
     def run_now(self, asked: ScheduleRow) -> RunRow:
         """Make a job now, whatever its due times, even if the schedule is paused. ``overlap``
-        applies: ``ConflictError`` if an earlier job has not ended and ``overlap`` is to skip.
-        ``NotFoundError`` if there is no such schedule; also raises any error that prevents the job
-        from being made."""
+        applies: with ``skip``, ``ConflictError`` if an earlier job has not ended. ``NotFoundError``
+        if there is no such schedule; also raises any error that prevents the job from being
+        made."""
         for _ in range(_TRIES_MAX):
             row, now_s = self._row(asked.schedule_id), self._store.now_s()
             if row is None:
@@ -232,8 +231,8 @@ class ScheduleKeeper(TurnThread):
         return made
 
     def _free_moment(self, row: ScheduleRow, now_s: float) -> float:
-        """The first whole second from now on that is neither a due time nor the moment of another
-        run; it becomes the run's id."""
+        """The first whole second, from now on, that is no due time and belongs to no other run; the
+        id of the run is made from it."""
         table, moment_s = schedule_runs, float(math.floor(now_s))
         query = select(table.c.due_at).where(
             table.c.schedule_id == row.schedule_id, table.c.due_at >= moment_s
@@ -339,7 +338,8 @@ class ScheduleKeeper(TurnThread):
 
 
 def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_s: float) -> None:
-    """Send a notice of a run that became no job: the failure would not be visible otherwise."""
+    """Send a notice about a run that became no job, because this failure would otherwise be
+    invisible."""
     document = {
         "event": "run.refused",
         "schedule": row.name,

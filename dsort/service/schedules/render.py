@@ -50,8 +50,8 @@ def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
     in the wrong place. Placeholders may stand in buckets, names of inputs and outputs, the seed,
     the description and the place of a key map.
 
-    A shuffle without a seed gets the run's id as its seed: the order differs from run to run, and
-    is the same whenever that run is made again.
+    A shuffle without a seed gets the run's id as its seed. So the order differs from run to run,
+    and stays the same if a run is made again.
     """
     problems: list[SpecProblem] = []
     texts = {name: str(value) for name, value in asdict(values).items()}
@@ -132,8 +132,8 @@ def _filled(text: str, steps: Steps, texts: Mapping[str, str], problems: list[Sp
 
 
 def _own(steps: Steps) -> Steps:
-    """The path ``steps``. If its first two steps lead to one of several inputs or outputs, they are
-    left out: fields there have the names of the top level."""
+    """The path ``steps``. The first two steps are left out if they lead to one of several inputs or
+    outputs, because fields there have the same names as at the top level."""
     return steps[2:] if steps[0] in ("inputs", "outputs") and len(steps) > 2 else steps
 
 

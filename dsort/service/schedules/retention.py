@@ -52,7 +52,8 @@ class Result(Struct, frozen=True):
 
     @property
     def sources(self) -> dict[str, BucketRef]:
-        """The buckets that the job reads, by the names of the inputs ("" if there is only one)."""
+        """The buckets that the job reads, by the name of the input; a single input has the name
+        ""."""
         inputs = self.spec.get("inputs")
         if not inputs:
             return {"": parse_bucket(self.spec["input_bck"])}
@@ -111,9 +112,9 @@ class ScheduleResults:
 
     @contextlib.contextmanager
     def hold(self, result: Result, others: Iterable[Result]) -> Iterator[None]:
-        """Within the context no job begins that would write names that ``others`` have made: a user
-        may resume one of them. ``JobConflictError`` if one of them runs, or if another process has
-        taken over the job of ``result``."""
+        """Within the context, no job begins that would write the names of ``others``, although a
+        user might resume one of these. ``JobConflictError`` if one of them runs, or if another
+        process has taken over the job of ``result``."""
         if result.state != "running":
             yield
             return
@@ -186,11 +187,11 @@ def apply_retention(
     keeps. Return texts about objects that could not be removed, with the reasons; no error is
     raised for them.
 
-    Only objects that a manifest lists as outputs are removed. Some objects are never removed: names
-    that the job does not make by its spec, because a stranger who can write to a bucket could write
-    a manifest; inputs of the same result, or of a result that is kept; objects of a newer result of
-    the schedule; and objects that differ from the manifest, or were written after it. The manifest
-    is removed last: after an interruption the next attempt finds the rest by it.
+    Only objects that a manifest lists as outputs are removed. Some objects are never removed:
+    objects with names that the job's spec does not make, because strangers with write access could
+    write a manifest; inputs of the same result, or of a result that is kept; objects of a newer
+    result of the schedule; and objects that differ from the manifest, or were written after it. The
+    manifest is removed last: after an interruption the next attempt finds the rest by it.
     """
     keep = result.after_commit["retain"]
     schedule_id = result.after_commit["schedule_id"]
@@ -245,7 +246,7 @@ def _remove_old(
 def _held(
     kept: Sequence[_Stored], old: Sequence[_Stored], results: ScheduleResults, open_bucket: Opener
 ) -> dict[str, str]:
-    """The ``old`` results into which views point: by job id, the view in words."""
+    """By job id, the ``old`` results into which views point, each with its view in words."""
     oldest_first = [*reversed(old), *reversed(kept)]  # an object belongs to the newest result
     owners = {place: each.result.job_id for each in oldest_first for place in each.outputs}
     buckets = [each.bucket for each in old]

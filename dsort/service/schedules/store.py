@@ -46,8 +46,8 @@ class ScheduleStore:
         self._clock = clock
 
     def read(self, mapping: object, identity: Identity | None = None) -> LoadedDefinition:
-        """The definition in ``mapping``, its spec checked like that of a job of ``identity``.
-        ``SpecError`` with all problems, ``ForbiddenError``."""
+        """The definition in ``mapping``; its spec is checked like the spec of a job of
+        ``identity``. ``SpecError`` with all problems, ``ForbiddenError``."""
         return parse_definition(
             mapping, check=lambda spec: self.maker.submitter.check(spec, identity)
         )
@@ -87,8 +87,8 @@ class ScheduleStore:
 
     def change(self, name: str, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
         """Give a schedule another definition; history, epochs and owner stay, and the owner must be
-        allowed to use the buckets. If the due times change, new ones before this moment are left
-        out."""
+        allowed to use the buckets. If the due times change, new due times before this moment are
+        left out."""
         if definition.name != name:
             raise SpecError([SpecProblem("name", f'must be "{name}", as in the address')])
         before = self.get(name)
@@ -116,8 +116,7 @@ class ScheduleStore:
         return self._change(name, lambda row, now_s: replace(row, paused=True))
 
     def resume(self, name: str) -> ScheduleRow:
-        """Resume a paused schedule. Its ``catch_up`` decides which of the missed due times are made
-        up for."""
+        """Resume a paused schedule. Its ``catch_up`` decides which missed due times get a job."""
 
         def resumed(row: ScheduleRow, now_s: float) -> ScheduleRow:
             next_due_at = row.next_due_at
@@ -199,8 +198,8 @@ class ScheduleStore:
 
 
 def _runs_with_jobs() -> Select[Any]:
-    """The query for runs, each with the state of its job: that a job was submitted does not show
-    how it ended."""
+    """The query for runs, each with the present state of its job: a run records only that its job
+    was submitted."""
     jobs_state = (jobs.c.state.label("job_state"), jobs.c.error.label("job_error"))
     joined = schedule_runs.outerjoin(jobs, jobs.c.job_id == schedule_runs.c.job_id)
     return select(schedule_runs, *jobs_state).select_from(joined)

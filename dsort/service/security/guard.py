@@ -1,5 +1,5 @@
-"""Checks that a spec from the network names only places that the operator allows
-(:class:`~dsort.service.config.SpecPolicy`): buckets, directories behind links, servers, files.
+"""Checks that all places in a spec from the network (buckets, directories behind links, servers,
+files) are allowed by the operator (:class:`~dsort.service.config.SpecPolicy`).
 
 The parser has checked the syntax before. A place can change between this check and the job, so the
 job checks it again, by ``SpecPolicy.fetch_policy()``.
@@ -56,10 +56,10 @@ _OUTSIDE: Final = "is not under a directory that this service may use"
 
 
 class SpecPlaces(Struct, frozen=True):
-    """The places that a checked spec names, in the form that tokens' patterns and claims use:
-    canonical URIs, directories with links resolved. ``input_uri``, ``output_uri``: see
-    ``tables.joined_uris``; the main one of the outputs is the first. ``output_uris``: by place (see
-    ``storage.routed``). ``file_uris``: files of this machine that are read as texts."""
+    """The places in a checked spec, in the form of tokens' patterns and of claims: canonical URIs,
+    directories with links resolved. ``input_uri``, ``output_uri``: see ``tables.joined_uris``; the
+    main one of the outputs is the first. ``output_uris``: by place (see ``storage.routed``).
+    ``file_uris``: files of this machine that are read as texts."""
 
     input_uri: str
     output_uri: str
@@ -106,8 +106,8 @@ def _checking(policy: SpecPolicy, fetch: FetchPolicy | None = None) -> Iterator[
 def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
     """The places that ``spec`` names, if all are allowed.
 
-    ``SpecError`` lists everything that no spec from the network may contain, else
-    ``ForbiddenError`` everything that this service does not allow.
+    ``SpecError`` lists everything that no spec from the network may contain. If there is no such
+    thing, ``ForbiddenError`` lists everything that this service does not allow.
     """
     with _checking(policy) as check:
         inputs = [
@@ -173,8 +173,8 @@ def check_files(spec: JobSpec, policy: SpecPolicy) -> tuple[str, ...]:
 
 
 def check_bucket(ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy | None = None) -> str:
-    """The canonical URI of a bucket that a request names, if it may be used. ``fetch``: the
-    policy's, for callers that check many buckets. ``SpecError``, ``ForbiddenError``."""
+    """The canonical URI of a bucket that a request names, if it may be used. ``fetch``: the fetch
+    policy, passed in by callers that check many buckets. ``SpecError``, ``ForbiddenError``."""
     with _checking(policy, fetch) as check:
         return _checked_bucket("bucket", ref, check)
 
@@ -343,8 +343,8 @@ def _check_name(path: str, name: str, rule: Callable[[str], None], check: _Check
 
 
 def _check_links(spec: JobSpec, fetch: FetchPolicy, check: _Check) -> None:
-    """Adds a problem for each directory inside a bucket that the spec names and that leads out of
-    the bucket. The job checks the directories that a listing finds. ``fetch``: of the job."""
+    """Adds a problem for each directory that the spec names inside a bucket and that leads out of
+    this bucket. The job checks the directories that a listing finds. ``fetch``: of the job."""
     writes = fetch.for_outputs()
     sides = [
         *(

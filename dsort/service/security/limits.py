@@ -1,4 +1,4 @@
-"""Limits of one client: requests a minute, streams at once, the bytes of a body.
+"""Limits for each client: requests a minute, streams at once, bytes of a body.
 
 A proxy in front limits the time that a body takes; ``server`` limits connections, and the time
 until the head of a request is there.
@@ -32,11 +32,11 @@ REST_S_MAX = 10.0
 
 
 class Rate:
-    """A number of requests a minute for each client. They may come at once; further ones have to
-    come evenly.
+    """A number of requests a minute for each client. These requests may come at once; further ones
+    have to come evenly spaced.
 
-    It stores the moment at which each client will have paid for its requests (the generic cell rate
-    algorithm), and forgets clients that have paid.
+    By the generic cell rate algorithm, each request costs some time. The limiter stores the moment
+    when a client will have paid for its requests, and forgets clients that have paid.
     """
 
     def __init__(self, per_minute_max: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -232,9 +232,8 @@ class _CountedRequest:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _drop_rest(self) -> None:
-        """Read and drop the rest of the body. A connection that is closed with unread bytes is
-        reset: a client that is still sending would get a broken pipe, and may never read the
-        answer."""
+        """Read and drop the rest of the body. If a connection is closed with unread bytes, it is
+        reset: a client that is still sending gets a broken pipe, and may never read the answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REST_S_MAX):
                 while not self._is_whole:

@@ -75,9 +75,9 @@ class Identity(Struct, frozen=True):
     A *viewer* reads; a *submitter* also submits jobs and schedules and changes its own; an *admin*
     does everything to all of them, and manages tokens. Every identity sees only jobs whose two
     buckets are its own: the input's URI is one of ``input_buckets``, the output's one of
-    ``output_buckets``. One of these is a URI, or with a star at its end all URIs that begin so:
-    ``s3://team-a/*`` is not the bucket ``s3://team-a`` itself. The URI of a directory is
-    ``file://`` and its path with all links resolved.
+    ``output_buckets``. Each of these is a URI, or a text with a star at its end, which stands for
+    all URIs that begin with it: ``s3://team-a/*`` does not include the bucket ``s3://team-a``
+    itself. The URI of a directory is ``file://`` and its path with all links resolved.
     """
 
     name: str
@@ -90,12 +90,13 @@ class Identity(Struct, frozen=True):
         return ROLES.index(self.role) >= ROLES.index(role)
 
     def may_read(self, uri: str) -> bool:
-        """Whether the bucket may be an input; of several (``joined_uris``) each must match."""
+        """Whether the bucket may be an input; with several buckets (``joined_uris``), whether all
+        may."""
         return all(matches(self.input_buckets, each) for each in split_uris(uri))
 
     def may_write(self, uri: str) -> bool:
-        """Whether the bucket may be an output; of several (``joined_uris``) each must
-        match."""
+        """Whether the bucket may be an output; with several buckets (``joined_uris``), whether all
+        may."""
         return all(matches(self.output_buckets, each) for each in split_uris(uri))
 
     def may_see(self, thing: HasBuckets) -> bool:
@@ -298,8 +299,8 @@ class TokenStore:
         return found[0][0]
 
     def verify(self, text: str) -> Identity | None:
-        """The identity of a token's holder; None if the text does not have the form of a token, or
-        the token is unknown, was removed or has expired."""
+        """The identity of a token's holder. None if the text is no token, or if the token is
+        unknown, was removed or has expired."""
         parts = _TOKEN.fullmatch(text)
         if parts is None:
             return None
@@ -315,7 +316,8 @@ class TokenStore:
         return stored.identity
 
     def find(self, name: str) -> Identity | None:
-        """What the owner ``name`` may do now; None if its token was removed or has expired."""
+        """The present rights of the owner ``name``; None if its token was removed or has
+        expired."""
         found = self._read(tokens.c.name == name, self._alive())
         return found[0][0].identity if found else None
 
