@@ -14,8 +14,8 @@ from dsort.errors import InvariantError, SpecError
 from dsort.options import default_options
 from dsort.settings import load_settings
 from dsort.spec.buckets import parse_bucket
-from dsort.spec.hints import FieldError
 from dsort.spec.load import parse_spec
+from dsort.spec.part import FieldError
 from dsort.storage import registry
 from dsort.storage.bucket import Bucket
 from dsort.storage.limit import StoreLimits
