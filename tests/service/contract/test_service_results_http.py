@@ -366,7 +366,7 @@ def test_a_manifest_of_another_spec_is_no_result(here: ServiceHere) -> None:
     options = RunOptions(root=here.service.config.run.root)
     with StopFlag() as stop:
         doing = JobAttempt.of(replace(row, attempt=2), options, lambda event: None, stop)
-        with pytest.raises(JobConflictError, match="another job"):
+        with pytest.raises(JobConflictError):
             doing.run()
 
 
