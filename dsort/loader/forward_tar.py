@@ -111,13 +111,14 @@ class _Window:
         """The bytes in memory from byte ``at`` on, and their end. If byte ``at`` is not in memory:
         None, and the next byte that is, or ``stop`` if that comes first. Removes holes before
         ``at``."""
+        nothing = self.view[:0]
         if not self.start <= at < self.stop:
-            return None, min(stop, self.start) if at < self.start else stop
+            return nothing, min(stop, self.start) if at < self.start else stop
         while self.holes and self.holes[0][1] <= at:
             self.holes.popleft()
         hole = self.holes[0] if self.holes else (self.stop, self.stop)
         if hole[0] <= at:
-            return None, min(stop, hole[1])
+            return nothing, min(stop, hole[1])
         end = min(stop, self.stop, hole[0])
         return self.view[at - self.start : end - self.start], end
 
@@ -327,7 +328,7 @@ class ForwardTar:
         ``PASSED_BYTES`` were skipped, hashing ends."""
         while self._hash is not None and self._hashed < stop:
             piece, end = self._window.piece(self._hashed, stop)
-            if piece is None:
+            if not len(piece):
                 if end - self._hashed > PASSED_BYTES:
                     self._hash = None
                     return

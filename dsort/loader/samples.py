@@ -70,7 +70,7 @@ def copied_from(view: memoryview, base: int) -> Contents:
 def samples_of(index: RecordIndex, rows: Int64s, contents: Contents, url: str) -> Iterator[Sample]:
     """The samples of records ``rows`` of ``index``; ``rows`` ascend. Takes about 1 µs a member, and
     the time of ``contents``."""
-    extensions: dict[bytes, str] = {}
+    extensions = _Extensions()
     for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
         if not len(run):
             continue
@@ -86,12 +86,16 @@ def samples_of(index: RecordIndex, rows: Int64s, contents: Contents, url: str) -
         ):
             sample: Sample = {"__key__": _text(names[first][:size]), "__url__": url}
             for file in range(first, stop):
-                raw = names[file][size + 1 :]
-                extension = extensions.get(raw)
-                if extension is None:
-                    extension = extensions[raw] = _text(raw).lower()
-                sample[extension] = next(found)
+                sample[extensions[names[file][size + 1 :]]] = next(found)
             yield sample
+
+
+class _Extensions(dict[bytes, str]):
+    """The extensions of samples by those in names: each is decoded once."""
+
+    def __missing__(self, raw: bytes) -> str:
+        extension = self[raw] = _text(raw).lower()
+        return extension
 
 
 def _text(name: bytes) -> str:

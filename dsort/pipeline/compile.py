@@ -13,6 +13,7 @@ from dsort.order.base import NO_PLACES, Algorithm, GivenPlaces
 from dsort.order.equal_keys import JoinRule
 from dsort.pipeline.pipeline import (
     Deduplication,
+    DeduplicationByField,
     Mix,
     OutputForm,
     Pipeline,
@@ -170,7 +171,8 @@ def _deduplication(spec: JobSpec) -> Deduplication:
         return Deduplication(wanted.by, keeps_last, wanted.extensions)
     from dsort.expressions.expression import Expression  # which most jobs do not need
 
-    return Deduplication("field", keeps_last, value=Expression.of(wanted.by.field, wanted=""))
+    value = Expression.of(wanted.by.field, wanted="")
+    return DeduplicationByField("field", keeps_last, value=value)
 
 
 def _mix(spec: JobSpec) -> Mix | None:

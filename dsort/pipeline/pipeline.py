@@ -93,15 +93,25 @@ class Deduplication(Struct, frozen=True):
     by: Literal["", "key", "content", "field"] = ""
     keeps_last: bool = False
     extensions: tuple[str, ...] = ()
-    value: Expression | None = None
 
     def __bool__(self) -> bool:
         return bool(self.by)
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The extensions, with their dots, of the members that a field is read from."""
+        return ()
+
+
+class DeduplicationByField(Deduplication, frozen=True, kw_only=True):
+    """The same for records that are compared by a field, which is ``value``."""
+
+    value: Expression
+
+    @property
+    def columns(self) -> tuple[str, ...]:
         """The extensions, with their dots, of the members that the field is read from."""
-        return () if self.value is None else tuple(f".{name}" for name in self.value.extensions)
+        return tuple(f".{name}" for name in self.value.extensions)
 
 
 class Mix(Struct, frozen=True):

@@ -56,7 +56,7 @@ class FoundJob(Struct, frozen=True):
     bucket: Bucket
     document: str
     in_place: bool = True  # whether the job wrote to this bucket
-    given: str | None = None  # the bucket as the user wrote it
+    given: str = ""  # the bucket as the user wrote it, if it was written
 
     @property
     def finished(self) -> bool:
@@ -91,7 +91,7 @@ class FoundJob(Struct, frozen=True):
     @property
     def bucket_uri(self) -> str:
         """The bucket as a spec names it."""
-        return self.bucket.uri if self.given is None else bucket_uri(self.given)
+        return bucket_uri(self.given) if self.given else self.bucket.uri
 
 
 def find_result(
@@ -185,7 +185,7 @@ class JobFinder:
         """The jobs in ``bucket``, or without that in the data root and the directories in it. A job
         that wrote to several buckets is listed in the one with its manifest."""
         buckets = [self._existing(bucket)] if bucket else self._buckets_under()
-        known = [each for opened in buckets for each in _jobs_in(opened, bucket)]
+        known = [each for opened in buckets for each in _jobs_in(opened, bucket or "")]
         there = {each.job_id for each in known if not each.document.endswith(RESULT)}
         return [
             each for each in known if not (each.document.endswith(RESULT) and each.job_id in there)
@@ -262,7 +262,7 @@ class JobFinder:
         except ObjectNotFoundError:
             hint = "its other shards may be gone, too"
             raise InputError(f"{where} no longer", hint=hint) from None
-        given = None if uri.startswith("file:") else uri
+        given = "" if uri.startswith("file:") else uri
         return FoundJob(found.job_id, bucket, name, given=given)
 
     def _newest_in(self, bucket: str, *, finished: bool) -> list[FoundJob]:
@@ -304,7 +304,7 @@ def _newest(jobs: Iterator[FoundJob], *, finished: bool) -> list[FoundJob]:
     return [known[job_id] for job_id in by_age[-1:]]
 
 
-def _jobs_in(bucket: Bucket, given: str | None) -> Iterator[FoundJob]:
+def _jobs_in(bucket: Bucket, given: str) -> Iterator[FoundJob]:
     documents: dict[str, str] = {}
     for found in bucket.list(f"{INTERNAL_PART}/"):
         _, job_id, *inside = found.name.split("/")

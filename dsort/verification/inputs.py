@@ -24,7 +24,7 @@ from dsort.expressions.expression import text_of_value
 from dsort.job.setup.user_code import CodeAgain
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.equal_keys import JoinRule
-from dsort.pipeline.pipeline import Pipeline
+from dsort.pipeline.pipeline import DeduplicationByField, Pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import ManifestInput
 from dsort.spec.model import JobSpec
@@ -444,12 +444,12 @@ class InputReader:
         compared = self._pipeline.compared
         if not compared:
             return
-        if compared.value is None:
-            found = contents_of(shard, records, members, compared.extensions)
-        else:
+        if isinstance(compared, DeduplicationByField):
             table = self._records_of(shard, members, records)
             values = compared.value.values_of(table, "deduplicate: by")
             found = hash_keys(map(text_of_value, values), len(values))
+        else:
+            found = contents_of(shard, records, members, compared.extensions)
         self._contents[ordinal] = found
 
     def _with_copies(

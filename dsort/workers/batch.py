@@ -27,7 +27,7 @@ from dsort.moves.slices import hash_records, slices_of
 from dsort.order.base import Algorithm
 from dsort.order.class_numbers import ClassCounter
 from dsort.order.placement import Placement
-from dsort.pipeline.pipeline import Deduplication
+from dsort.pipeline.pipeline import Deduplication, DeduplicationByField
 from dsort.scratch.index import IndexStore
 from dsort.scratch.logs import ReactionLog
 from dsort.scratch.requests import classes_of_shard
@@ -253,9 +253,9 @@ _HALF = (1 << 64) - 1
 
 def digests_of(shard: ShardBytes, table: RecordTable, compared: Deduplication) -> UInt64s:
     """A digest of each record (128 bits), shape ``(n, 2)``: of its content, or of its field."""
-    if compared.value is None:
-        return _digests_of_content(shard, table, compared.extensions)
-    return digests_of_field(table, compared.value)
+    if isinstance(compared, DeduplicationByField):
+        return digests_of_field(table, compared.value)
+    return _digests_of_content(shard, table, compared.extensions)
 
 
 def digests_of_field(table: RecordTable, value: Expression) -> UInt64s:

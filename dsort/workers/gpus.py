@@ -65,10 +65,9 @@ def cpus_of(steps: Sequence[Step]) -> float:
 
 def visible_gpus() -> tuple[str, ...] | None:
     """The GPUs that this process may use, by ``VISIBLE``; None: the variable is not set."""
-    text = os.environ.get(VISIBLE)
-    if text is None:
+    if VISIBLE not in os.environ:
         return None
-    names = [each.strip() for each in text.split(",")]
+    names = [each.strip() for each in os.environ[VISIBLE].split(",")]
     ends = [at for at, name in enumerate(names) if name in ("", "-1", "NoDevFiles")]
     return tuple(names[: ends[0]] if ends else names)  # CUDA ignores all names from that one on
 

@@ -238,7 +238,8 @@ class BlockClient:
         question = LENGTH.pack(len(ticket)) + ticket
         while True:
             kept = self._taken(location)
-            if kept is None:
+            is_new = kept is None
+            if is_new:
                 log.debug("a connection to %s is made", location)
             connection = kept or connected(location, self._context, end_s)
             try:
@@ -249,7 +250,7 @@ class BlockClient:
             # one.
             except ConnectionError:
                 connection.close()
-                if kept is None:
+                if is_new:
                     raise
                 continue  # the server has closed the kept connection
             except BaseException:
