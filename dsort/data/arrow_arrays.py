@@ -41,8 +41,8 @@ def numbers_in(array: Any) -> tuple[np.ndarray[Any, Any], Bools]:
 
 
 def arrow_bytes(values: Sequence[bytes | None], kind: Any) -> Any:
-    """An array of ``kind``: ``pyarrow.binary()``, or ``pyarrow.string()`` for values in UTF-8; null
-    where a value is None. ``pyarrow.ArrowException`` if the values have 2 GiB or more."""
+    """An array of values, null where a value is None. ``kind``: ``pyarrow.binary()``, or
+    ``pyarrow.string()`` for UTF-8. ``pyarrow.ArrowException`` if the values have 2 GiB or more."""
     import pyarrow as pa
 
     ends = np.zeros(len(values) + 1, np.int64)

@@ -151,9 +151,9 @@ class BytesColumn:
 
     @property
     def width(self) -> int | None:
-        """The length of each row in bytes, if all are equal and not 0 (such as names that are
-        numbers); else None. Such a column is a table, whose rows are taken in a tenth of the
-        time."""
+        """The length in bytes that all rows have in common, as names that are numbers do; None if
+        they differ or are empty. Such a column is a table, from which taking rows needs a tenth of
+        the time."""
         count = len(self)
         width = int(self.offsets[1]) if count else 0
         if not width or int(self.offsets[-1]) != count * width:
@@ -189,22 +189,23 @@ class BytesColumn:
 
 
 def offsets_of(lengths: NDArray[Any]) -> Int64s:
-    """Where runs of so many values begin that are one after the other, and the end of the last
-    one; shape ``(n + 1,)``."""
+    """Where runs of these lengths begin if they follow one another, and where the last one ends;
+    shape ``(n + 1,)``."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:], dtype=np.int64)
     return offsets
 
 
 def rows_of_runs(first: Int64s, counts: NDArray[Any]) -> tuple[Int64s, Int64s]:
-    """The numbers of ``counts[i]`` rows from ``first[i]`` on, of all runs one after the other; and
-    where the runs begin in them (see ``offsets_of``)."""
+    """The row numbers of all runs, joined; run ``i`` has ``counts[i]`` rows from row ``first[i]``
+    on. And where the runs begin in the result (see ``offsets_of``)."""
     offsets = offsets_of(counts)
     return np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts), offsets
 
 
 def last_true(begins: Bools) -> Int64s:
-    """For each position, the last one up to it where ``begins`` is true. The first one is true."""
+    """For each position, the last position where ``begins`` is true, itself included. The first one
+    is true."""
     return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
@@ -262,8 +263,8 @@ def _rows_from(
 def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:
     """Whether ``blob[first[i]:first[i] + lengths[i]]`` equals the same range from ``second[i]`` on.
 
-    Compares eight bytes at a time, and only pairs that are equal so far: about 20 ns a pair of
-    short ranges.
+    It compares eight bytes at a time, and drops pairs that already differ; short ranges take about
+    20 ns a pair.
     """
     equal = np.ones(len(lengths), np.bool_)
     live = np.flatnonzero(lengths > 0)
@@ -287,8 +288,8 @@ def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -
 
 
 def runs_that_fit(sizes: Int64s, size_bytes: int) -> Int64s:
-    """The begins of runs of rows with at most ``size_bytes`` in ``sizes``, and the end of the last
-    run. A row that is larger is a run by itself."""
+    """Divide rows into runs that have at most ``size_bytes`` in ``sizes``: the begins of the runs,
+    and the end of the last one. A row that is larger is a run by itself."""
     ends = np.cumsum(sizes)
     bounds, before = [0], 0
     while bounds[-1] < len(ends):
@@ -304,9 +305,9 @@ def stable_argsort(words: UInt64s) -> Int64s:
     Widely spread words are sorted by the 32 bits below the highest one that differs, in two passes
     of NumPy's 16-bit radix sort. The few rows that are equal in these bits are sorted afterwards.
     Of 500,000 rows, that takes 25 ns a row. A sort of words takes 50 ns on a processor with slow
-    AVX-512, and 14 on others; a sort of row numbers takes 130. If too many are equal, row numbers
-    are put behind as many high bits of the words as fit in 64 bits, and sorted with them. If words
-    differ only in lower bits, they are sorted whole, unstably, and rows that tie are sorted
+    AVX-512, and 14 on others; a sort of row numbers takes 130. If too many rows are equal, numbers
+    are sorted that have the high bits of the word first and the row number last, in 64 bits. If
+    words differ only in lower bits, they are sorted whole, unstably, and rows that tie are sorted
     afterwards. Small ranges need only the radix sort.
     """
     if len(words) < 2:
@@ -332,7 +333,7 @@ def stable_argsort(words: UInt64s) -> Int64s:
 
 
 def _order_by_digits(words: UInt64s, low: int, high: int) -> Int64s:
-    """A stable argsort of words from ``low`` to ``high``; empty if too many have the same high
+    """A stable argsort of words from ``low`` to ``high``; empty if too many words share their high
     bits."""
     dropped_bits = max((high - low).bit_length() - 32, 0)
     digits = words - np.uint64(low)
@@ -350,8 +351,8 @@ def _order_by_digits(words: UInt64s, low: int, high: int) -> Int64s:
 
 
 def _order_by_high_bits(words: UInt64s, low: int, high: int) -> Int64s:
-    """A stable argsort of words from ``low`` to ``high``; empty if words differ in lower bits than
-    fit in front of the row numbers."""
+    """A stable argsort of words from ``low`` to ``high``; empty if words differ in low bits for
+    which the row numbers leave no room."""
     row_bits = (len(words) - 1).bit_length()
     dropped_bits = max((high - low).bit_length() + row_bits - 64, 0)
     numbered = words - np.uint64(low)
@@ -425,8 +426,8 @@ class PackedTexts(Sequence[str]):
 
 
 class TextsByNumber(MutableMapping[int, str]):
-    """Texts by numbers from 0 on, most of which are used in the end. Replaced and removed texts
-    still take memory."""
+    """Texts by numbers from 0 on; most of the numbers get a text in the end. Replaced and removed
+    texts still take memory."""
 
     def __init__(self) -> None:
         self._chunks: list[bytearray] = []

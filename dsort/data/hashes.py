@@ -1,5 +1,5 @@
-"""The hashes that order and compare records: defined here once, independent of any library's random
-stream; and a permutation of numbers by them."""
+"""The hashes that order and compare records, and a permutation of numbers by hashes. All are
+defined only here, and depend on no library's random numbers."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def mix(words: UInt64s) -> UInt64s:
 
 
 def any_twice(hashes: UInt64s) -> bool:
-    """Whether a hash occurs more than once. Each row writes its number to a slot chosen by the top
-    bits of its hash. A row that finds another number in its slot is compared with that row; if they
-    differ, it takes part in the next round. This takes half the time of a sort."""
+    """Whether a hash occurs more than once. Each row writes its number into the slot that the top
+    bits of its hash name. A row that finds another number in its slot is compared with that row; if
+    they differ, it takes part in the next round. This takes half the time of a sort."""
     for _ in range(_ROUNDS_MAX):
         if len(hashes) <= _SORTED_MAX:
             break
@@ -90,9 +90,9 @@ def shuffle_words(
     *,
     are_distinct: bool = False,
 ) -> UInt64s:
-    """The shuffle's sort keys of one shard's records, in order; shape ``(n,)``. ``earlier``: how
-    many earlier records of the shard have the key of each; None: there are none. ``are_distinct``:
-    all keys are known to differ, so that repeated keys are not searched."""
+    """The shuffle's sort keys of one shard's records, in order; shape ``(n,)``. ``earlier``: for
+    each record, how many earlier records of the shard have its key; None: none has.
+    ``are_distinct``: all keys are known to differ, so that repeated keys are not searched."""
     words = np.empty(len(key_hash), np.uint64)
     for at in range(0, len(words), _MIXED_AT_ONCE):
         words[at : at + _MIXED_AT_ONCE] = mix(
@@ -108,8 +108,7 @@ def shuffle_words(
 
 
 class FileDigests:
-    """The digests of a file that other programs know: those of ``wanted``, ``md5`` or
-    ``sha256``."""
+    """Digests of a file for other programs: ``md5`` and ``sha256``, if they are in ``wanted``."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._states = {name: _DIGESTS[name](usedforsecurity=False) for name in wanted}

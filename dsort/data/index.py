@@ -74,10 +74,10 @@ BLOCK_ROWS: Final[Name[Int64s]] = Numbers("block_rows", "<i8")
 class SortKeys(Struct, frozen=True, eq=False):
     """The values that the algorithm compares, row by row: ``group``, ``rank``, ``words``, ``text``.
 
-    ``group`` is the ordinal of the record's template under an external key map (None: all are in
-    one); ``rank`` puts records without a content key before (0) or behind (2) all others (1).
-    ``words`` are compared as unsigned numbers, ``text`` as bytes. Columns that are None compare
-    equal, and rows that compare equal keep their input order.
+    ``group`` is the ordinal of the record's template under an external key map (None: there is one
+    group). ``rank`` is 1; records without a content key have 0 to come before the others, or 2 to
+    come behind them. ``words`` are compared as unsigned numbers, ``text`` as bytes. Columns that
+    are None compare equal, and rows that compare equal keep their input order.
     """
 
     count: int

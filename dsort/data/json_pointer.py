@@ -25,7 +25,8 @@ class JsonSizeError(JsonSyntaxError):
 
 
 class JsonNumber(str):
-    """A number as the JSON writes it: most numbers are never used, and some are very long."""
+    """A number as the JSON writes it; it is not converted, because most numbers are never used, and
+    some are very long."""
 
     __slots__ = ()
 
@@ -97,8 +98,9 @@ class JsonPointer(Struct, frozen=True):
         return value
 
     def plain_tokens(self, block: bytes, starts: Int64s, ends: Int64s) -> list[bytes | None]:
-        """The text of ``value`` in each of the documents ``block[starts[i]:ends[i]]``, which do not
-        overlap: a number, or a string with its quotes; None where ``value`` has to be called.
+        """The text of ``value``, a number or a quoted string, in each document
+        ``block[starts[i]:ends[i]]``. It is None where ``value`` has to be called. Documents do not
+        overlap.
 
         It finds only fields that need no decoding: a field at the top whose name occurs once, and
         whose value is a number or a string without escapes. The rest of a document is not read: it
@@ -145,8 +147,8 @@ def value_as_member(value: Any) -> bytes | None:
 
 
 def text_bytes(text: str) -> bytes:
-    """A string of a JSON document as bytes: bytes that were not UTF-8 are restored, and lone
-    surrogates sort with the characters around them."""
+    """A string of a JSON document as bytes. Bytes that were not UTF-8 are restored, and lone
+    surrogates keep their place in the order of characters."""
     try:
         return text.encode(*_TEXT)
     except UnicodeEncodeError:
@@ -215,8 +217,8 @@ def _named_once(array: UInt8s, starts: Int64s, ends: Int64s, at: Int64s, of: Int
 
 def _is_at_top(block: bytes, start: int, place: int, end: int) -> bool:
     """Whether the name at ``place`` certainly belongs to the object from ``start`` to ``end``, and
-    not to an object inside: no bracket opens before the name, or none closes behind it. Brackets
-    may also be in strings: then the result is False, which is safe."""
+    not to an object inside it. It does if no bracket opens before the name, or if none closes
+    behind it. Brackets may also be in strings: then the result is False, which is safe."""
     if block.find(b"{", start + 1, place) < 0 and block.find(b"[", start + 1, place) < 0:
         return True
     return block.find(b"}", place, end) == end - 1 and block.find(b"]", place, end) < 0

@@ -1,5 +1,5 @@
-"""JSON from outside, checked by types; JSON for people; and forms for values that JSON cannot
-express.
+"""Reads JSON from outside and checks it by types; writes JSON for people; and converts values that
+JSON cannot express.
 
 Long lists of small values have one row per line, everything else is indented by two spaces."""
 
@@ -24,8 +24,8 @@ Count = Annotated[int, Meta(ge=0, le=INTEGER_MAX)]
 
 
 def checked(content: Any, kind: type[Checked]) -> Checked:
-    """``content``, in types of JSON, as a ``kind``. ``ValueError`` that names the place of the
-    first value of another type. Numbers that are the keys of an object are texts in JSON."""
+    """``content``, in types of JSON, as a ``kind``. ``ValueError`` names the place of the first
+    value that has another type. Numbers that are the keys of an object are texts in JSON."""
     try:
         return convert(content, kind, str_keys=True)
     except ValidationError as error:

@@ -55,8 +55,8 @@ class ScanNotes(Struct, frozen=True):
 
 
 class OwnRecords(Struct, frozen=True, eq=False):
-    """What a container that separates its records itself sets of them; False where the names of
-    members separate records, and nothing is set."""
+    """Facts about records that the container itself separates. False if the names of members
+    separate records."""
 
     key_bytes: Int64s | None = None  # the length of the key in each name; None: by the name
     record_of: Int64s | None = None
@@ -75,8 +75,8 @@ class OwnRecords(Struct, frozen=True, eq=False):
         return bool(self.schema) or any(each is not None for each in columns)
 
     def with_rows_behind(self, key_bytes: Int64s) -> OwnRecords:
-        """The same with rows behind the table, whose keys have the lengths ``key_bytes``. Records
-        are no longer separated by the container."""
+        """The same with more rows at the end of the table; the keys of these rows have the lengths
+        ``key_bytes``. Records are no longer separated by the container."""
         known = None if self.key_bytes is None else np.append(self.key_bytes, key_bytes)
         return replace(self, key_bytes=known, record_of=None)
 
@@ -94,9 +94,10 @@ class MemberTable(Struct, frozen=True, eq=False):
 
     Row ``i`` is stored in an output shard as ``literals.get(i, b"")`` followed by
     ``shard[range_start[i] : range_start[i] + range_length[i]]`` and ``tails.get(i, b"")``: the
-    member's header blocks, payload and padding. Nearly all rows have no literal and no tail. These
-    replace bytes that cannot be copied unchanged (a resolved hard link, a global header folded in,
-    a new name), and all bytes besides payload if a shard is converted to another container.
+    member's header blocks, payload and padding. Nearly all rows have no literal and no tail.
+    Literals and tails replace bytes that cannot be copied unchanged (a resolved hard link, a global
+    header folded in, a new name). If a shard is converted to another container, they replace all
+    bytes except payload.
 
     A *bare* table passes members from one container to another: the payload of a row is its range,
     or its literal (then ``payload_start`` and ``range_start`` are -1); there are no tails.

@@ -18,13 +18,13 @@ from dsort.data.text_sets import repeated_names
 
 
 class RecordTable(Struct, frozen=True, eq=False):
-    """The records of the shard ``shard``. ``read``: the content of a member, by table and row;
-    ``read_many``: of several members, if that costs less than one after the other. ``input``: the
+    """The records of the shard ``shard``. ``read``: returns the content of a member, by table and
+    row; ``read_many``: the contents of several members, if one call costs less. ``input``: the
     spec's name for the input of the shard; "" for an input without a name. ``first``: for steps
-    that need it, the number of the first record, counted from 0 in input order over all records
-    that earlier steps left in all shards. ``earlier``: how many earlier records of the shard have
-    the key of each, shape ``(n,)``; None: there are none. ``report``: counts events by kind, with
-    names. ``are_rows``: members are cells of tables."""
+    that need it, the number of the first record. Records are counted from 0, in input order, over
+    all shards, without records that earlier steps left out. ``earlier``: for each record, how many
+    earlier records of the shard have its key, shape ``(n,)``; None: none has. ``report``: counts
+    events by kind, with names. ``are_rows``: members are cells of tables."""
 
     shard: str
     members: MemberTable
@@ -71,8 +71,8 @@ class RecordTable(Struct, frozen=True, eq=False):
         return self.records.payload_bytes
 
     def fits(self, what: str, fits: bool) -> None:
-        """Report that ``what``, an entry of an option, ``fits`` some record. If it fits none,
-        report nothing."""
+        """Report for ``what``, an entry of an option, whether it ``fits`` some record. If it fits
+        none, report nothing."""
         if fits:
             self.report(f"{FITS}{what}", 1, ())
 
@@ -96,8 +96,8 @@ class RecordTable(Struct, frozen=True, eq=False):
         return np.repeat(np.arange(len(self)), np.diff(self.records.member_offsets))
 
     def rows_with(self, extension: str) -> Int64s:
-        """For each record, the row of its member with the whole extension, dot included (the last
-        one, if there are several), or -1."""
+        """For each record, the row of its last member with exactly this extension, dot included; -1
+        if it has none."""
         hits = np.flatnonzero(self.members_with(extension))
         found = np.full(len(self), -1, np.int64)
         found[self.record_of[hits]] = self.records.member_rows[hits]
@@ -105,8 +105,8 @@ class RecordTable(Struct, frozen=True, eq=False):
 
     def json_alone(self) -> Int64s:
         """For each record whose only member is ``.json``, such as a line, the row of that member;
-        -1 for other records. The name of a member that such a record lacks names a field of its
-        JSON."""
+        -1 for other records. In such a record, the name of a missing member means the field of that
+        name in its JSON."""
         if self.are_rows:
             return np.full(len(self), -1, np.int64)
         return np.where(np.diff(self.records.member_offsets) == 1, self.rows_with(".json"), -1)

@@ -191,7 +191,7 @@ class FormedRecords(Struct, frozen=True, eq=False):
         )
 
     def rekeyed(self, keys: BytesColumn, key_bytes: Int64s) -> FormedRecords:
-        """The same records with other ``keys``, all of them; ``key_bytes``: as in the field."""
+        """The same records, all with new ``keys``; ``key_bytes``: as in the field."""
         key_hash = hash_column(keys)
         if self.strays:
             first = self.member_rows[self.member_offsets[:-1]]
@@ -287,7 +287,7 @@ class _Grouped(Struct, frozen=True, eq=False):
 def _grouped(
     names: BytesColumn, rows: Int64s, key_bytes: Int64s, stray: Bools, cuts: Int64s
 ) -> _Grouped:
-    """Group the members ``rows`` by record; each of the rows ``cuts`` begins another group."""
+    """Group the members ``rows`` by record; a new group begins at each of the rows ``cuts``."""
     starts = starts_record(names, rows, key_bytes, stray)
     cut = np.isin(rows, cuts) if len(cuts) else None
     if cut is not None:
@@ -317,8 +317,8 @@ def _grouped(
 
 def form_run(members: MemberTable, begins: Int64s) -> FormedRecords | None:
     """The records of several shards, whose members follow one another in one table. ``begins``: the
-    row where each shard begins. All members are files. None if a shard needs decisions: if it has a
-    stray, or a repeated key or name."""
+    row where each shard begins. All members are files. None if a shard has a stray, or a repeated
+    key or name, because these need decisions."""
     names, count = members.names, len(members)
     split = split_names(names)
     if split.stray.any():
@@ -375,7 +375,7 @@ def _records_of_container(members: MemberTable, record_of: Int64s) -> FormedReco
 
 
 def _sort_out_strays(members: MemberTable, nameless: Bools, policy: str) -> tuple[Bools, Bools]:
-    """Return (rows that are separate records, rows that are kept at all)."""
+    """Return (rows that are records of their own, rows that are kept at all)."""
     special = (members.kind == MemberKind.DIRECTORY) | (members.kind == MemberKind.DEVICE)
     alone = nameless | special
     if policy == "drop":
@@ -436,10 +436,10 @@ def _merge_by_key(
     keys: BytesColumn,
     key_hash: UInt64s,
 ) -> _Merged:
-    """Join the pieces of one key where that is no guess (see ``form_records``).
+    """Join pieces of one key if they certainly belong together (see ``form_records``).
 
     Piece ``i`` has the members ``rows[bounds[i]:bounds[i + 1]]``; strays are pieces of one member.
-    ``begins``: for each piece, whether it begins a group whatever is before it.
+    ``begins``: for each piece, whether it begins a group in any case.
     """
     count = len(keys)
     same_key = first_equals(keys, key_hash)

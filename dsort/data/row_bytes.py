@@ -1,4 +1,5 @@
-"""Bytes for some rows of a table, stored in columns; and columns made from others side by side."""
+"""Bytes for some rows of a table, stored in columns; and columns that join other columns row by
+row."""
 
 from __future__ import annotations
 
@@ -10,9 +11,8 @@ from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges,
 
 
 class RowBytes(Mapping[int, bytes]):
-    """A mapping of rows to bytes, stored in a column: a conversion has a literal for every member,
-    and a dict of these would cost more than the rest of the conversion. Empty rows are not in
-    it."""
+    """A mapping of rows to bytes, stored in a column. A conversion has a literal for every member,
+    for which a dict would cost more than the rest of the conversion. Empty rows are not in it."""
 
     __slots__ = ("column",)
 
@@ -197,7 +197,8 @@ COMPARED_MAX = 64
 
 def distinct_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s]:
     """Return (the number of each row's value, the first row of each value), for the rows
-    ``blob[starts[i] : starts[i] + lengths[i]]``. For few values: 20 ns a row for each."""
+    ``blob[starts[i] : starts[i] + lengths[i]]``. It is meant for few values, because each costs 20
+    ns a row."""
     value_of = np.full(len(starts), -1, np.int64)
     first: list[int] = []
     left = np.arange(len(starts))

@@ -80,9 +80,9 @@ NO_NEW_NAMES: Final = NewNames(np.zeros(1, np.int64), np.zeros(0, np.int64), Byt
 class Segments(Struct, frozen=True, eq=False):
     """The byte ranges of each record: rows ``offsets[i]:offsets[i + 1]`` of ``start``/``length``.
 
-    A negative start ``-1 - p`` means bytes ``p`` onwards of ``literals`` (headers that replace
-    those in the source) instead of the source. ``offsets`` has shape ``(n + 1,)``. ``names`` are
-    written over these bytes.
+    A negative start ``-1 - p`` means bytes of ``literals`` from byte ``p`` on, not of the source:
+    headers that replace the source's. ``offsets`` has shape ``(n + 1,)``. ``names`` are written
+    over these bytes.
     """
 
     offsets: Int64s
@@ -95,7 +95,7 @@ class Segments(Struct, frozen=True, eq=False):
         return len(self.offsets) - 1
 
     def are_single(self) -> bool:
-        """Whether each record is the one segment with its number."""
+        """Whether record ``i`` is just segment ``i``, for all records."""
         count = len(self.offsets) - 1
         return len(self.start) == count and are_all_rows(self.offsets, count + 1)
 
@@ -241,8 +241,8 @@ def _with_pieces(
     literals: BytesColumn,
     tails: BytesColumn,
 ) -> tuple[Int64s, Int64s, Bools, UInt8s]:
-    """Insert a segment before each member that has a literal, and one behind each that has a tail;
-    leave out empty ranges beside them. Columns have a row for each member."""
+    """Insert a segment before each member with a literal, and behind each member with a tail; leave
+    out empty ranges beside these. Columns have a row for each member."""
     has_literal, has_tail = literals.lengths > 0, tails.lengths > 0
     has_range = (length > 0) | ~(has_literal | has_tail)
     width = has_literal.astype(np.int64) + has_range + has_tail

@@ -29,8 +29,8 @@ class Arrays(Protocol):
 
     @property
     def is_private(self) -> bool:
-        """Whether the file is in scratch. Other places may have other writers, so a file from there
-        must not decode to more bytes than it has."""
+        """Whether the file is in scratch. Files from other places may have other writers, so such a
+        file must not decode to more bytes than it has."""
 
     def __contains__(self, name: str) -> bool:
         """Whether the file has the array ``name``."""
@@ -58,7 +58,7 @@ class Name(Struct, Generic[C], frozen=True):
         raise NotImplementedError
 
     def blank(self, rows: int) -> C:
-        """The column of a table that says nothing about its ``rows``: zeros, or empty texts."""
+        """A column for a table without this fact about its ``rows``: zeros, or empty texts."""
         raise NotImplementedError
 
 
@@ -310,7 +310,7 @@ class _ReadOnce:
 
 
 class _Taken:
-    """Takes the same rows of columns: of each array once, whatever its names."""
+    """Takes the same rows of several columns. An array with two names is taken only once."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -342,7 +342,7 @@ class _Taken:
 
 
 class _Joined:
-    """Joins the parts of columns: the same arrays once, whatever their names."""
+    """Joins the parts of columns. An array with two names is joined only once."""
 
     def __init__(self, parts: Sequence[Table]) -> None:
         self._parts = parts

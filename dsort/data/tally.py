@@ -45,7 +45,7 @@ class Tally(Struct):
             self.add(kind, count, other.samples.get(kind, ()))
 
     def without(self, prefix: str) -> tuple[Tally, dict[str, int]]:
-        """Return (the tally without the kinds that begin with ``prefix``, the counts of these by
+        """Return (the tally without kinds that begin with ``prefix``, the counts of those kinds by
         the rest of their names)."""
         own = {kind for kind in self.counts if kind.startswith(prefix)}
         counts = {kind: count for kind, count in self.counts.items() if kind not in own}

@@ -54,7 +54,7 @@ def rows_equal_earlier(
 
 
 class NameTable(Struct, frozen=True):
-    """Names of ``width`` bytes, of which the first ``key_bytes`` are the key."""
+    """Names of ``width`` bytes; their first ``key_bytes`` are the key."""
 
     width: int
     key_bytes: int
@@ -134,8 +134,8 @@ def _repeated_in_large(names: BytesColumn, rows: Int64s, record_of: Int64s) -> N
 def names_come_again(
     names: BytesColumn, rows: Int64s, record_of: Int64s, repeated: Int64s
 ) -> Int64s:
-    """Positions in ``rows`` whose name occurred since their record began; a record begins anew at
-    each of these positions. ``repeated``: the result of :func:`repeated_names`."""
+    """Positions in ``rows`` with a name that has already occurred in their record; each such
+    position begins a new record. ``repeated``: the result of :func:`repeated_names`."""
     asked = np.flatnonzero(np.isin(record_of, record_of[repeated]))
     own = names.take(rows[asked])
     same_name = first_equals(own, hash_column(own))
@@ -164,8 +164,8 @@ class HashesSeen:
         self._last = np.zeros(0, np.uint64)
 
     def earlier(self, key_hash: UInt64s) -> Int64s | None:
-        """How many records of earlier calls have the key of each, shape ``(n,)``; None: no key
-        occurred before. Adds these keys to those that occurred."""
+        """For each key, how many records of earlier calls have it, shape ``(n,)``; None: no key
+        occurred before. The keys of this call then count as earlier ones."""
         if len(self._last):
             # A stable sort merges sorted runs.
             self._sorted = np.sort(np.concatenate([self._sorted, self._last]), kind="stable")

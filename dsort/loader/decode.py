@@ -1,4 +1,4 @@
-"""Decoders with the names that webdataset uses for them, built on Pillow and NumPy alone."""
+"""Decoders with the names of webdataset's, built on only Pillow and NumPy."""
 
 from __future__ import annotations
 

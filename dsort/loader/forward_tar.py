@@ -134,7 +134,7 @@ class ForwardTar:
         url: str,
         direct: DirectFile | ViewObject | None,
     ) -> None:
-        """``direct``: the same shard as a local file; None if it is none."""
+        """``direct``: the same shard as a local file; None if the shard is no local file."""
         self.index: RecordIndex | None = None  # of the whole shard, once that was read
         self._place, self._file, self._url = place, file, url
         self._direct = direct
@@ -239,9 +239,9 @@ class ForwardTar:
         return int(self._pending.range_start.min())
 
     def _read_headers(self, direct: DirectFile | ViewObject, window: _Window) -> bool:
-        """Fill the window except for large payloads, which become its holes. If something other
-        than the header of a plain file follows, read the rest whole and return False (True at the
-        end of the shard)."""
+        """Fill the window except for large payloads, which become its holes. If anything but the
+        header of a plain file follows, read the rest of the shard whole and return False. Return
+        True at the end of the shard."""
         view, base, total = window.view, window.start, len(window.view)
         direct.will_need(base, total)
         at = filled = 0  # offsets in the view: of the next header, and of the end of what is read
@@ -265,8 +265,9 @@ class ForwardTar:
         return True
 
     def _form(self) -> None:
-        """Make records of the members that were found. Left for later are the last record, which
-        may be incomplete, and records whose payload ends behind a window that was read whole."""
+        """Make records of the members that were found. Two kinds are left for later: the last
+        record, which may be incomplete, and records with payload that ends behind a window that was
+        read whole."""
         new = self._tar.found(self._members)
         self._members += len(new)
         is_done = self._is_scanned  # links are resolved then

@@ -69,12 +69,12 @@ class Loader:
 
     ``where``: a manifest, a job's report, a bucket, a template, or a list of shards, in any
     container and store. A list of results that were cut alike is read side by side: a sample has
-    the members of all, and their keys are compared.
+    the members of all results, and keys are compared.
 
     The order of an epoch depends on the dataset, ``seed``, ``epoch`` and ``order`` alone
     (``sequential``, ``shards``, ``window(k)``, ``records``: see ``dsort.loader.order``). All ranks
-    have the same number of steps, for any number of records: ``remainder`` sets what happens to the
-    last records (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.order``).
+    have the same number of steps, for any number of records. ``remainder`` decides about the last
+    records (``drop_last``, ``pad``, ``wrap``: see ``dsort.loader.order``).
 
     ``batch_size``: samples of one rank and step; None: single samples instead of lists. ``decode``:
     names of decoders (``"rgb json txt"``: see ``dsort.loader.decode``), or a function that takes
@@ -254,8 +254,9 @@ class Loader:
     # -- state -------------------------------------------------------------------------------------
 
     def state_dict(self) -> LoaderState:
-        """The position in the stream: ``manifest`` (:attr:`digest`), ``seed``, ``epoch`` and
-        ``records_seen``, the number of records of the epoch that all ranks together have taken."""
+        """The position in the stream: ``manifest`` (:attr:`digest`), ``seed``, ``epoch``, and
+        ``records_seen``, which counts the records of the epoch that all ranks together have
+        taken."""
         return {
             "manifest": self.digest,
             "seed": self.seed,
@@ -422,7 +423,7 @@ _TORCH: dict[type, type] = {}
 
 
 def _known_to_torch(kind: type[T]) -> type[T]:
-    """``kind`` as a subclass of PyTorch's ``IterableDataset`` where PyTorch is imported: its
+    """If PyTorch is imported, ``kind`` as a subclass of its ``IterableDataset``, because its
     ``DataLoader`` treats any other dataset as a map from numbers."""
     base = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
     if base is None or issubclass(kind, base):

@@ -185,10 +185,10 @@ class LoaderCheck(Struct, frozen=True):
     """Figures of the next ``steps`` of all ranks together.
 
     ``records``: the places that were counted. ``coverage``: the share of the epoch's records among
-    them, 0..1. ``duplicates``: places whose record an earlier place has, too: in a padded last
-    step. ``shards_a_step``: the average number of shards that the records of a step come from.
-    ``neighbours``: the share of records that stand directly behind their neighbour of the shard: 1
-    for reading in sequence, about 1/k for a window of k shards of one size.
+    them, 0..1. ``duplicates``: how many places repeat the record of an earlier place, which a
+    padded last step does. ``shards_a_step``: the average number of shards that the records of a
+    step come from. ``neighbours``: the share of records that come directly after their neighbour in
+    the shard: 1 for reading in sequence, about 1/k for a window of k shards of one size.
     """
 
     steps: int

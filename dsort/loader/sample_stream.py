@@ -57,7 +57,7 @@ class Budget(Struct, frozen=True):
 
 
 class _Block:
-    """A block: holds its samples that were read and not yet taken. Its thread waits only for
+    """A block: it holds samples between their reading and their use. Its thread waits only for
     earlier blocks, and, once the block is full, for the consumer."""
 
     def __init__(self, parts: list[_Part], count: int, bytes_max: int, *, is_forward: bool) -> None:
@@ -234,8 +234,8 @@ class SampleStream:
                 block.close()
 
     def _blocks(self, first: int, stride: int) -> Iterator[Int64s]:
-        """The places of each block: of whole steps (few in the first blocks), or of a part of a
-        step, if a step is larger than a block."""
+        """The places of each block. A block has whole steps, few in the first blocks, or a part of
+        a step that is larger than a block."""
         samples = self._budget.block_samples
         most = max(samples // self._steps.batch_size, 1)
         # The first blocks are smaller, so that the first batch arrives soon.
@@ -248,7 +248,7 @@ class SampleStream:
             first, steps = first + steps * stride, min(2 * steps, most)
 
     def _parts(self, places: Int64s) -> list[_Part]:
-        """The parts of a block. Takes tickets, so it has to be called in the order of blocks."""
+        """The parts of a block. It takes tickets, so call it in the order of the blocks."""
         found = []
         rounds = places // self._steps.records  # 0: places of the epoch itself
         pads = self._steps.remainder == "pad"

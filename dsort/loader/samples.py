@@ -43,7 +43,7 @@ def bytes_of(samples: Iterable[Sample]) -> int:
 
 
 def are_large(index: RecordIndex, rows: Int64s) -> bool:
-    """Whether the members of records ``rows``, which ascend, are better read one by one."""
+    """Whether the members of records ``rows``, which ascend, should be read one by one."""
     if not len(rows):
         return False
     first, stop = index.offsets[[int(rows[0]), int(rows[-1]) + 1]].tolist()

@@ -1,5 +1,6 @@
-"""The bytes of one shard, for several threads at once, pinned to the first version that was read.
-Bytes of a local file are read into the ``bytes`` that the loader returns, without another copy."""
+"""The bytes of one shard, for several threads at once; all reads get the version that was read
+first. Bytes of a local file are read into the ``bytes`` that the loader returns, without another
+copy."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class ShardFile(ClosesOnExit):
             each.close()
 
     def direct(self) -> DirectFile | ViewObject | None:
-        """The shard for reads of single members by any number of threads; None if it is in no local
+        """The shard for reads of single members by any number of threads; None if it is no local
         file."""
         if not self.is_file:
             return None
@@ -190,8 +191,8 @@ class DirectFile(ClosesOnExit):
 
     def will_need(self, start: int, size_bytes: int) -> None:
         """A hint to the kernel that these bytes are read soon, so that a disk reads them at once.
-        If the last of them is in the page cache, all of them are assumed to be there: the hint
-        costs 5 µs a MiB."""
+        The hint costs 5 µs a MiB, so it is left out if the last of the bytes is in the page
+        cache."""
         with contextlib.suppress(OSError):
             if os.preadv(self._fd, [bytearray(1)], start + size_bytes - 1, os.RWF_NOWAIT):
                 return

@@ -1,4 +1,4 @@
-"""Samples of one shard by their numbers, which only ascend.
+"""The samples of one shard, by ascending numbers.
 
 If the index of the shard is known, only the requested records are read, with bytes between them. A
 tar without an index is read forward, window by window; its headers are read on the way, and its
@@ -70,8 +70,8 @@ def _ranges(
 
 
 class ShardSource(ClosesOnExit):
-    """The samples of one shard. Threads take them in the order of their tickets, one thread at a
-    time; but large members whose places are known are read in any order and at the same time."""
+    """The samples of one shard. Threads take them one at a time, in the order of their tickets.
+    Only large members with known places are read in any order, at the same time."""
 
     def __init__(
         self,
@@ -125,8 +125,8 @@ class ShardSource(ClosesOnExit):
             self._turn.notify_all()
 
     def _has_no_order(self, rows: Int64s) -> bool:
-        """Whether records ``rows`` can be read at the same time as others: each member by a call of
-        its own, at its offset in the index."""
+        """Whether records ``rows`` can be read at the same time as others. Then each member is read
+        by a call of its own, at its offset in the index."""
         index = self._index
         if index is not None and not self._is_forward:
             return True

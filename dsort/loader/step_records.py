@@ -11,10 +11,10 @@ __all__ = ["StepRecord", "step_record"]
 
 
 class StepRecord(Struct, frozen=True):
-    """One record of a step. ``rank``: the rank that reads it; ``url`` and ``number``: the shard of
-    the dataset and the place in it; ``source``: the URL of the shard that has its bytes, for a view
-    that of the input; ``offset``: of the first byte of its content there, None if that shard is
-    encoded."""
+    """One record of a step. ``rank``: the rank that reads it; ``url`` and ``number``: its shard in
+    the dataset, and its place there; ``source``: the URL of the shard that has its bytes, which for
+    a view is an input; ``offset``: the first byte of its content in ``source``, None if that shard
+    is encoded."""
 
     rank: int
     key: str

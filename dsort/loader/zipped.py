@@ -20,8 +20,8 @@ __all__ = ["merged", "refuse_other_cuts", "results_of", "zipped"]
 
 
 def results_of(where: Where) -> list[Where]:
-    """The results that ``where`` lists to be read side by side; ``[where]`` if it is no list, or
-    one of shards. ``SpecError`` if it lists both."""
+    """The results that ``where`` lists, to be read side by side; ``[where]`` if it is no list, or a
+    list of shards. ``SpecError`` if it lists both."""
     if not isinstance(where, (list, tuple)) or not where:
         return [where]
     are_shards = {isinstance(each, (str, Path)) and _is_shard(str(each)) for each in where}

@@ -33,9 +33,8 @@ CONTAINERS: Final = {
 
 
 class KnownCodec(NamedTuple):
-    """A codec: the first of its ``suffixes`` is the one that dsort writes. ``magics``: the bytes
-    with which its files begin, one or another of them. ``place``: its module in
-    ``dsort.containers``, and its class."""
+    """A codec: the first of its ``suffixes`` is the one that dsort writes. ``magics``: each of its
+    files begins with one of these. ``place``: its module in ``dsort.containers``, and its class."""
 
     name: str
     suffixes: tuple[str, ...]

@@ -1,5 +1,5 @@
-"""Templates that name inputs: the syntax of output templates, and what users of WebDataset write
-besides."""
+"""Templates that name inputs: the syntax of output templates, and further forms that users of
+WebDataset know."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ class InputTemplate(Struct, frozen=True):
 
     @property
     def first_names(self) -> tuple[str, ...]:
-        """The first name of each of the ``::``-joined parts: enough to check the shape of all."""
+        """The first name of each of the ``::``-joined parts, which is enough to check the form of
+        all names."""
         return tuple(part.name(0) for part in self.parts)
 
     def shapes(self) -> Iterator[str]:
@@ -151,8 +152,8 @@ def parse_input_template(text: str) -> InputTemplate:
     ``{a..c}``. Number ranges follow AIStore's rules everywhere, also beside such a group. Braces
     cannot be nested.
 
-    ``ValueError`` for a template that is broken, has no end (``%d``), or names more than
-    ``NAMES_MAX`` shards; and for a text that is neither a template nor a name.
+    ``ValueError`` for a template that is broken, has no end (``%d``) or names more than
+    ``NAMES_MAX`` shards, and for a text that is neither a template nor a name.
     """
     template = InputTemplate(text, tuple(_parse_part(part, text) for part in text.split("::")))
     if template.count > NAMES_MAX:

@@ -147,8 +147,7 @@ def normalize_extension(text: str) -> str:
 
 
 def suggested_extension(name: str) -> str:
-    """A suggestion for the end of ``name``, which is no archive extension: a short sentence, or
-    ""."""
+    """A suggestion for a ``name`` whose end is no archive extension: a short sentence, or ""."""
     for spelt, suffix in _SPELT_OUT.items():
         name = name.removesuffix(spelt) + suffix if name.endswith(spelt) else name
     codec = codec_extension(name)
@@ -178,7 +177,7 @@ def with_extension(name: str, extension: str) -> str:
 def check_object_name(name: str) -> None:
     """``ValueError`` unless ``name`` is a relative ``/``-separated name that stays in its bucket.
 
-    Refused are the empty name, a leading ``/``, empty, ``.`` and ``..`` parts, NUL, text that UTF-8
+    It refuses the empty name, a leading ``/``, the parts "", ``.`` and ``..``, NUL, text that UTF-8
     cannot encode, parts longer than file systems store, and all names under a ``.dsort/``, where
     dsort keeps its own files.
     """
@@ -238,13 +237,13 @@ def _length_bytes(part: str, name: str) -> int:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that is most similar to ``name``, or None if none is similar."""
+    """The text in ``known`` that is most similar to ``name``; None if none is similar."""
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
 
 
 def place(uri: str) -> str:
-    """The place of a bucket for messages: a path, which is easier to copy, if it is a directory on
-    this machine; else the URI."""
+    """The place of a bucket for messages: the URI, or for a directory of this machine its path,
+    which is easier to copy."""
     return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri

@@ -42,7 +42,7 @@ Claim = Sequence[str]
 def templates_overlap(one: ShardTemplate, other: ShardTemplate) -> bool:
     """Whether two templates may make the same name, without appended extensions (see
     ``final_templates``). False is certain. A template without a range makes one name, its prefix;
-    for such templates, True is certain, too."""
+    for such templates, the answer True is certain, too."""
     if not one.ranges or not other.ranges:
         return _makes(one, other.prefix) if one.ranges else _makes(other, one.prefix)
     end, other_end = one.ranges[-1].gap, other.ranges[-1].gap
@@ -62,7 +62,8 @@ def templates_overlap(one: ShardTemplate, other: ShardTemplate) -> bool:
 
 
 def any_overlap(ours: Iterable[ShardTemplate], theirs: Iterable[ShardTemplate]) -> bool:
-    """Whether a template of each side may make the same name; see ``templates_overlap``."""
+    """Whether some template of the one side and some template of the other may make the same name;
+    see ``templates_overlap``."""
     return any(templates_overlap(one, other) for one, other in product(ours, theirs))
 
 
@@ -102,7 +103,7 @@ def _makes(template: ShardTemplate, name: str) -> bool:
 
 
 def _number_ends(numbers: NumberRange, name: str, begin: int) -> Iterator[int]:
-    """The places in ``name`` where one of ``numbers`` that begins at ``begin`` may end."""
+    """The places in ``name`` where a number of ``numbers`` that begins at ``begin`` may end."""
     for end in range(begin + 1, min(begin + _DIGITS_MAX, len(name)) + 1):
         if name[end - 1] not in _DIGITS:
             return
@@ -178,7 +179,7 @@ def claims_of(spec: HasOutputs, output_uris: Mapping[str, str]) -> list[list[str
 
 
 def first_conflict(ours: Sequence[Claim], theirs: Sequence[Claim]) -> tuple[Claim, Claim] | None:
-    """A pair of claims, one of each side, that may name the same object; None if there is none.
+    """A pair of claims, one from each side, that may name the same object; None if no pair may.
 
     URIs have to be canonical (``BucketRef.uri`` with symbolic links resolved), so that a directory
     or a prefix inside another one is recognised by its name. ``ValueError`` for a broken template.
@@ -242,9 +243,9 @@ def _conflicts(groups: Sequence[Sequence[Claim]]) -> Iterator[list[tuple[int, Cl
 
 
 def names_made(templates: Iterable[str], names: Iterable[str]) -> set[str]:
-    """Those of ``names`` that one of ``templates`` makes; see ``final_templates``. ``ValueError``
-    for a broken template. ``ANY_NAME`` counts as making none of them, because it does not show to
-    which output a name belongs."""
+    """The ``names`` that some template makes; see ``final_templates``. ``ValueError`` for a broken
+    template. ``ANY_NAME`` does not count, because it does not show to which output a name
+    belongs."""
     by_prefix: dict[str, list[ShardTemplate]] = defaultdict(list)
     for text in templates:
         if text == ANY_NAME:
@@ -289,7 +290,7 @@ _MANY_DIGITS: Final = frozenset("0123456789")
 
 class Repeat(Struct, frozen=True):
     """The parts ``first`` and ``second`` (which may be the same part) both make ``name``. ``name``
-    is "" if they possibly make a common name."""
+    is "" if it is only possible that they share a name."""
 
     name: str
     first: str
@@ -306,8 +307,8 @@ class Repeat(Struct, frozen=True):
 
 
 def find_repeats(template: InputTemplate, extension: str) -> list[Repeat]:
-    """The names that appear twice: one for each pair of parts, and only the first few pairs.
-    ``extension`` is appended to names without an archive suffix."""
+    """Names that appear twice: one name for each of the first few pairs of parts. ``extension`` is
+    appended to names without an archive suffix."""
     if all(map(_is_single, template.parts)) and len(template.parts) == 1:
         return []
     if template.count <= NAMES_LOOKED_AT_MAX:
@@ -397,8 +398,8 @@ def _tells_its_numbers(part: Part) -> bool:
 
 
 def _is_readable(ranges: tuple[NumberRange, ...]) -> bool:
-    """Whether no two numbers of varying width are in one row of digits: then the length of the row
-    determines where each number begins."""
+    """Whether each row of digits has at most one number of varying width, so that the length of the
+    row shows where each number begins."""
     uneven = 0
     for each in ranges:
         uneven += _is_uneven(each)

@@ -1,8 +1,7 @@
 """Patterns that users write: regular expressions, globs over object names, wildcards of policies.
 
-Regular expressions and globs are matched by RE2, in time linear in the text. The engine of Python
-tries all ways to split a text between ``.*`` and ``.*``: a glob with a few stars in it could take
-years.
+Regular expressions and globs are matched by RE2, in time linear in the text. Python's engine tries
+all ways to split a text between two ``.*``, so a glob with a few stars could take years.
 """
 
 from __future__ import annotations
@@ -69,9 +68,9 @@ class KeyPattern:
 def glob_regex(glob: str) -> LinearRegex:
     """A pattern for ``fullmatch``, which matches the same names as ``glob``.
 
-    ``*`` and ``?`` stay within one part of a name; ``**`` does not, and ``**/`` stands for any
-    number of parts, none included; ``[...]`` is one character of a set, ``[!...]`` one that is not
-    in it, and never a slash.
+    ``*`` and ``?`` stay within one part of a name, ``**`` does not, and ``**/`` stands for any
+    number of parts, even none. ``[...]`` is a character of a set, ``[!...]`` a character outside of
+    it, but never a slash.
     """
     # Not fnmatch: its * and its sets match slashes. Not glob.translate: it separates parts of
     # names, but exists only from Python 3.13 on, and its patterns are no RE2 syntax.
@@ -119,7 +118,8 @@ def _range(low: str, high: str) -> str:
 
 
 def _code(character: str) -> str:
-    """A pattern for this one character: its number where it may be special in a pattern."""
+    """A pattern for this one character; if the character may be special in patterns, by its
+    number."""
     return character if character.isalnum() else rf"\x{{{ord(character):x}}}"
 
 
@@ -137,8 +137,8 @@ def wildcard_match(pattern: str, text: str) -> bool:
     """Whether ``pattern`` matches the whole of ``text``.
 
     ``*`` stands for any run of characters (``/`` and ``.`` too), ``?`` for one; nothing else is
-    special. Takes at worst time proportional to the product of their lengths: fnmatch never tries
-    another text for a ``*`` that has matched one.
+    special. The time is at most proportional to the product of both lengths, because fnmatch never
+    tries a second text for a ``*`` that has matched.
     """
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 

@@ -1,4 +1,4 @@
-"""Member names that lead out of the directory that an archive is unpacked in, and safe replacements
+"""Member names that lead out of the directory where an archive is unpacked, and safe replacements
 for them.
 
 Unsafe are absolute names and names with a component ``..``. A symbolic link is unsafe, too, if its
@@ -43,8 +43,8 @@ def safe_name(name: bytes) -> bytes:
 
 
 def target_escapes(name: bytes, target: bytes) -> bool:
-    """Whether a symbolic link ``name`` (a safe name) to ``target`` leads out of the directory that
-    it is unpacked in."""
+    """Whether a symbolic link ``name`` (a safe name) to ``target`` leads out of the directory where
+    it is unpacked."""
     if target[:1] == b"/":
         return True
     depth = len([part for part in name.split(b"/")[:-1] if part not in (b"", b".")])
@@ -57,14 +57,14 @@ def target_escapes(name: bytes, target: bytes) -> bool:
 
 
 def unsafe_links(links: Sequence[tuple[int, bytes, bytes]]) -> list[int]:
-    """The rows of the unsafe ones among ``links``, ascending. ``links``: all symbolic links of one
-    archive as (row, safe name, target). A row may appear with several names.
+    """The rows of the unsafe ``links``, ascending. ``links``: all symbolic links of one archive as
+    (row, safe name, target). A row may appear with several names.
 
     A target is unsafe if it leads out by itself. It is unsafe, too, if a ``..`` comes after another
-    link of the archive, in the path of its own directory or in the target: that ``..`` leads to
-    different places, depending on the other link and on when it is unpacked. A link in a directory
-    that is itself a link is unpacked under a name that the archive does not show: then any ``..``
-    may come after it. All other targets stay inside, because each link that they pass through does.
+    link of the archive, in the path of its own directory or in the target. Where that ``..`` leads
+    depends on the other link, and on when it is unpacked. A link in a directory that is itself a
+    link is unpacked under a name that the archive does not show, so every ``..`` in it might come
+    after another link. All other targets stay inside, because every link on their way stays inside.
     Takes time proportional to the length of the names and targets.
     """
     places = {_places(_parts(name))[-1] for _, name, _ in links}
@@ -85,8 +85,8 @@ def _parts(path: bytes) -> list[bytes]:
 
 
 def _places(parts: Sequence[bytes]) -> list[int]:
-    """A number for the root and for each directory on the path ``parts``. A hash, because joining
-    the parts at each step would take quadratic time."""
+    """A number for the root and for each directory on the path ``parts``. The number is a hash,
+    because joining the parts at each step would take quadratic time."""
     places = [0]
     for part in parts:
         places.append(hash((places[-1], part)))

@@ -45,7 +45,7 @@ class NumberRange(Struct, frozen=True):
     """One counter of a template: ``count`` numbers ``start``, ``start + step``, ..., each padded
     with zeros to ``width`` digits, and the literal text ``gap`` up to the next counter.
 
-    ``is_total``: it does not count, but stands for the number of all names."""
+    ``is_total``: it is no counter, but stands for the number of all names."""
 
     start: int
     step: int

@@ -123,9 +123,9 @@ class Dataset(ClosesOnExit, Sequence[Record]):
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the dataset, 32 hexadecimal digits: of the names of its shards, their numbers
-        of records, and the checksums of their content in the manifest. It does not depend on where
-        the shards are, because all ranks have to agree on it."""
+        """A hash of the dataset in 32 hexadecimal digits. It covers the names of its shards, their
+        numbers of records, and their checksums in the manifest. It does not depend on where the
+        shards are, because all ranks have to agree on it."""
         found = xxhash.xxh3_128()
         for place, count in zip(self.places, self.counts.tolist(), strict=True):
             line = f"{place.name}\0{count}\0{place.xxh3 or place.view_xxh3}\n"
@@ -430,10 +430,10 @@ def read_shards(
     appears again begins another record. A file without an extension is a record of its own.
     Directories, links and devices have no content and are left out. One record is in memory at a
     time, with a buffer of 64 MiB and the headers of one shard; a shard that is larger than the
-    buffer is read twice. A compressed shard may hold ``max_expansion`` times its length; a shard
-    that holds more is refused, because it may be made to fill memory and disk.
+    buffer is read twice. A compressed shard may decode to ``max_expansion`` times its length. A
+    shard with more is refused, because it may have been made to fill memory and disk.
 
-    ``where`` is looked up at once, the shards are read as the iterator advances. Raises
+    ``where`` is looked up at once; shards are read while the iterator advances. Raises
     ``InputError`` and its subclasses (no manifest, a shard that is missing or corrupt, that is not
     whole, or whose length differs from the manifest), ``StorageError``, ``SpecError`` if ``where``
     is no bucket, and ``JobStoppedError`` once ``stop`` is requested.

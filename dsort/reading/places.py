@@ -1,4 +1,5 @@
-"""Finds the shards that a user names: those of a result or of a bucket, one shard, or several."""
+"""Finds the shards that a user names: one or several shards, or all shards of a result or of a
+bucket."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ Where = str | Path | JobReport | Sequence[str | Path]
 class ShardPlace(Struct, frozen=True):
     """A shard to be read. ``size_bytes``, ``records``, ``xxh3`` (of the file): from the manifest,
     None without one. ``info``: its entry in the listing of the bucket, if the bucket was listed.
-    ``view_xxh3``: of the file that stands for it in a view."""
+    ``view_xxh3``: the checksum of the file that stands for it in a view."""
 
     bucket: Bucket
     name: str
@@ -126,9 +127,8 @@ def _template_in(text: str) -> re.Match[str] | None:
 
 
 def _is_bucket(text: str, options: RunOptions) -> bool:
-    """Whether ``text`` is a bucket although its name looks like that of a shard or a template. So
-    it is if there is a directory of that name, or if no object has the name and some objects are
-    below it."""
+    """Whether ``text`` is a bucket although it looks like the name of a shard or a template. It is
+    a bucket if a directory has that name, or if no object has it and some objects are below it."""
     try:
         ref = _place(text, options)
     except SpecError:

@@ -65,8 +65,8 @@ class RecordIndex(Struct, frozen=True, eq=False, dict=True):
     @classmethod
     def of(cls, members: MemberTable) -> tuple[RecordIndex, Int64s]:
         """(index of the bare table ``members``, row of each file in that table, shape ``(m,)``).
-        Literals have a start of -1, and sizes are those after decompression. The index of a shard
-        with literals or compressed members is not kept."""
+        Literals have the start -1; sizes are sizes after decompression. The index of a shard with
+        literals or compressed members is not kept."""
         records = adjacent_records(members)
         rows = records.rows
         if are_all_rows(rows, len(members)):

@@ -1,7 +1,7 @@
 """Finds results, and jobs without a result, by a report, a path, an id, or a bucket alone.
 
-Commands that take any job use :class:`JobFinder`. Functions that take a result use
-:func:`find_result`, which uses it, too.
+Commands that take any job use :class:`JobFinder`. All functions that take a result use
+:func:`find_result`, and this uses :class:`JobFinder`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ OF_A_JOB = (
 
 
 class FoundJob(Struct, frozen=True):
-    """A job that has files in its output bucket. ``document``: the name of its manifest, or of the
-    report of its abort; "" if it has neither, because it runs or died. In the bucket of one of
-    several outputs, the name of the file that points to the manifest (``_followed``)."""
+    """A job that has files in its output bucket. ``document``: the name of its manifest, or of its
+    report if it was aborted; "" for a job without either, which runs or died. In a bucket that one
+    of several outputs has for itself, the name of the file that points to the manifest
+    (``_followed``)."""
 
     job_id: str
     bucket: Bucket
@@ -64,8 +65,8 @@ class FoundJob(Struct, frozen=True):
         return bool(self.document) and not self.document.endswith(REPORT)
 
     def read(self) -> bytes:
-        """Its document. ``StorageError`` if the file is larger than dsort writes any,
-        ``InputError`` if it does not exist."""
+        """Its document. ``InputError`` if the file does not exist, ``StorageError`` if it is larger
+        than any file that dsort writes."""
         from dsort.storage.small_objects import read_small
 
         try:
@@ -246,8 +247,8 @@ class JobFinder:
 
     def _followed(self, found: FoundJob) -> FoundJob:
         """``found``, or the same job in the bucket of its manifest, if ``found`` is in the bucket
-        of a single output. Only a bucket of the same store is opened: anyone who can write to the
-        one bucket can set which other one is opened."""
+        of a single output. Only a bucket of the same store is opened, because anyone who can write
+        to the one bucket decides which other one is opened."""
         from dsort.results.journal import result_elsewhere
 
         if not found.document.endswith(RESULT):
@@ -287,8 +288,8 @@ def _named(jobs: list[FoundJob]) -> str:
 
 
 def _newest(jobs: Iterator[FoundJob], *, finished: bool) -> list[FoundJob]:
-    """The last of ``jobs`` of one bucket: a finished job counts from its commit, another one from
-    its beginning. With ``finished``: the last that was committed, if one was."""
+    """The last of ``jobs`` of one bucket, by the commit of finished jobs and by the begin of
+    others. With ``finished``, the last committed job, if there is one."""
     from dsort.results.earlier_results import commits
     from dsort.results.job_ids import moment_of_id
 

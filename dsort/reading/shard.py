@@ -303,8 +303,8 @@ class Shard(ClosesOnExit, Sequence[Record]):
     @property
     def stored_index(self) -> RecordIndex | None:
         """The places of its records in the stored bytes, with a start of -1 for content that is not
-        a range of these. None if a codec or a compressed member makes all or some of them other
-        bytes."""
+        a range of these. None if a codec or a compressed member makes stored bytes differ from
+        contents."""
         if self._table is not None or self._open_bytes().codec is not None:
             return None
         odd, rows = self._contents.odd, self._contents.rows
@@ -320,7 +320,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         raise NoSuchRecordError(f"shard {self.name} has no record {key}", hint=hint)
 
     def record(self, number: int, files: Files | None = None) -> Record:
-        """Record ``number``. ``files``: the source of its members, if not this shard."""
+        """Record ``number``. ``files``: the source of its members, if it is not this shard."""
         if self._table is not None:
             key, cells = self._table.cells(number)
             sizes = {name: len(content) for name, content in cells}

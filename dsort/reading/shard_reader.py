@@ -121,7 +121,7 @@ class _Counted(ClosesOnExit):
         self._reader.bytes_read += len(buffer)
 
     def forget(self) -> None:
-        """Do nothing: the bytes are likely to be read again next."""
+        """Do nothing, because the bytes will probably be read again soon."""
 
     def mapping(self) -> memoryview | None:
         return None

@@ -148,13 +148,13 @@ class ViewBucket(MadeBucket):
         return map(self.stat, sorted(names, key=lambda name: name.encode(errors="surrogateescape")))
 
     def stat(self, name: str) -> ObjectInfo:
-        """A shard; its etag is of the file of the view and of the inputs, which are pinned."""
+        """A shard; its etag depends on the file of the view and on the pinned inputs."""
         output = self._output(name)
         return ObjectInfo(name, output.container_bytes, 0, f"{self._job_id}-{output.xxh3}")
 
     def open(self, name: str) -> ReadObject:
         """A shard; ``ObjectNotFoundError`` if there is none. ``ChangedInputError`` or
-        ``CorruptShardError`` if its file in the view is not the one that the job wrote."""
+        ``CorruptShardError`` if its file in the view differs from the file that the job wrote."""
         return ViewObject(self.stat(name), self.extents(name), self._reads)
 
     def extents(self, name: str) -> Extents:
@@ -288,8 +288,8 @@ class ViewObject(ClosesOnExit):
         self._inputs.read(parts, sum(len(part.view) for part in parts))
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """``size_bytes`` bytes from byte ``offset`` on, without another copy if one input has
-        them."""
+        """``size_bytes`` bytes from byte ``offset`` on; they are not copied again if a single input
+        has all of them."""
         extents = self._extents
         at = int(np.searchsorted(extents.at, offset, "right")) - 1
         if 0 < size_bytes <= int(extents.at[at + 1]) - offset and extents.shard[at] >= 0:
@@ -333,8 +333,8 @@ class _Reads(Protocol):
 
 
 class _Open(Struct):
-    """An input that is open, or being opened by a thread that has ``lock``; and how many threads
-    read it."""
+    """An input that is open, or that the thread with ``lock`` is opening; and how many threads read
+    it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     reads: _Reads | None = None
@@ -362,7 +362,8 @@ class _Inputs:
         return ThreadPoolExecutor(THREADS, thread_name_prefix="dsort-view")
 
     def read(self, parts: Sequence[_Part], size_bytes: int) -> None:
-        """Fill all parts, many at a time if that helps. Parts of one input are read in order."""
+        """Fill all parts, several at a time where this is faster. Parts of one input are read in
+        order."""
         ordered = sorted(parts, key=lambda part: part[:2])
         if len(parts) < 2 or (self.are_files and size_bytes < AT_ONCE_BYTES_MIN):
             self._read_all(ordered)

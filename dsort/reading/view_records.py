@@ -72,8 +72,8 @@ def view_of_places(places: Sequence[ShardPlace], what: str) -> ViewBucket:
 def view_records(
     view: ViewBucket, places: Iterable[ShardPlace], first: int = 0
 ) -> Iterator[ViewRecord]:
-    """The records of the shards ``places`` of ``view``, from number ``first`` on. Only the headers
-    of members are read, and the memory of one shard's index is taken."""
+    """The records of the shards ``places`` of ``view``, from number ``first`` on. It reads only the
+    headers of members, and takes the memory of one shard's index."""
     position = 0
     for place in places:
         count = place.records or 0

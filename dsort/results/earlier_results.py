@@ -1,4 +1,5 @@
-"""Results of earlier jobs: what they wrote, when they were committed, what replaced them."""
+"""Results of earlier jobs: their objects, the times of their commits, and the jobs that replaced
+them."""
 
 from __future__ import annotations
 
@@ -44,8 +45,9 @@ class KnownOutput(Struct, frozen=True):
 
 
 def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput]:
-    """What manifests in ``bucket`` contain about ``names``; the newest one if there are several.
-    Nothing if the bucket cannot be listed: not every bucket can, and the job works without."""
+    """The facts about ``names`` in the manifests of ``bucket``; if several have a name, in the
+    newest one. The result is empty for a bucket that cannot be listed, because a job can do without
+    these facts."""
     wanted, found = set(names), dict[str, KnownOutput]()
     try:
         for info in _newest_manifests(bucket):
@@ -101,7 +103,7 @@ def compare_sizes(
     tally: Tally,
 ) -> None:
     """``ShardEndError`` for an input with another size than its job recorded, unless it was written
-    again since. If ``incomplete_shards`` allows such an input, it is counted instead."""
+    again after that. If ``incomplete_shards`` allows such an input, it is counted instead."""
     for shard in inputs:
         wrote = known.get(shard.name)
         if not wrote or wrote.file_bytes == shard.size_bytes:
@@ -129,8 +131,8 @@ class Commit(NamedTuple):
 
 
 def commit_of(created: str, job_id: str) -> Commit:
-    """The commit of a job whose manifest has this ``created``. If ``created`` is no time, the time
-    at which the job began stands for it."""
+    """The commit of a job whose manifest has this ``created``. If ``created`` is no time, the begin
+    of the job is used instead."""
     try:
         moment = datetime.fromisoformat(created)
         at = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
@@ -176,7 +178,7 @@ def manifests_in(bucket: Bucket) -> Iterator[ObjectInfo]:
 
 def later_than(before: Commit | None) -> str:
     """The present time in the form of a manifest. It is later than ``before``, even if this clock
-    is behind: the newest result of a bucket is the one that was committed last."""
+    is behind, because the result with the latest commit counts as the newest one of a bucket."""
     now = datetime.now(UTC)
     if before:
         with contextlib.suppress(ValueError):  # the moment may come from any job id

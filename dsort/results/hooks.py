@@ -84,7 +84,7 @@ def call_hook(
     commands: Mapping[str, Sequence[str]],
     policy: FetchPolicy | None = None,
 ) -> list[str]:
-    """Call the targets of a hook (see ``Hook.called``); returns why each failed that did."""
+    """Call the targets of a hook (see ``Hook.called``); return the reasons of all failures."""
     failures = []
     if "webhook" in hook:
         failures.append(call_webhook(hook["webhook"], notice, policy=policy))
@@ -105,8 +105,8 @@ def call_webhook(
     policy: FetchPolicy | None = None,
     seconds_max: float = WEBHOOK_S_MAX,
 ) -> str:
-    """POST ``notice`` as JSON to ``url``; returns why that failed, "" on success. Redirections are
-    not followed: the author of the hook decides where it leads."""
+    """POST ``notice`` as JSON to ``url``; return the reason of a failure, "" on success.
+    Redirections are not followed: the author of the hook decides where it leads."""
     answers: list[str] = []
     ends_s = time.monotonic() + seconds_max
 
@@ -149,8 +149,8 @@ def call_command(
     *,
     seconds_max: float = COMMAND_S_MAX,
 ) -> str:
-    """Run a command with ``notice`` as JSON on its input, and its main values in ``DSORT_*``
-    variables; returns why that failed, "" on success."""
+    """Run a command with ``notice`` as JSON on its input, and the main values in ``DSORT_*``
+    variables; return the reason of a failure, "" on success."""
     environment = outside_environment()
     for key in ("event", "job_id", "state", "text", "schedule"):
         environment[f"DSORT_{key.upper()}"] = str(notice.get(key) or "").replace("\0", "")

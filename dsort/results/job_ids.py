@@ -14,7 +14,8 @@ _FRACTION: Final = 1 << 16
 
 
 def new_job_id() -> str:
-    """An id like ``20260131-235959-4f2a9c``: the second, in UTC, and the elapsed part of it."""
+    """An id like ``20260131-235959-4f2a9c``: the time in UTC, and in hexadecimal the elapsed part
+    of the second."""
     second, rest_ns = divmod(time.time_ns(), _SECOND_NS)
     began = time.strftime("%Y%m%d-%H%M%S", time.gmtime(second))
     return f"{began}-{rest_ns * _FRACTION // _SECOND_NS:04x}{secrets.token_hex(1)}"

@@ -68,7 +68,7 @@ class NoJournalError(JobConflictError):
 
 
 class Journal:
-    """Writes the end of a job's journal, in attempt ``attempt``.
+    """Appends to a job's journal, in attempt ``attempt``.
 
     An appended event is stored a second later at most, when the next event comes, or 1,000 events
     later, or by ``flush``; a death loses no more than that. For one thread.
@@ -96,7 +96,7 @@ class Journal:
         return bool(self._waiting)
 
     def append(self, event: JournalEvent) -> None:
-        """Append an event. ``StorageError`` if events had to be stored now, and that failed. They
+        """Append an event. ``StorageError`` if events had to be stored now and could not be. They
         are kept, and the next call tries again."""
         self._waiting.append(event)
         if len(self._waiting) >= EVENTS_MAX or self._clock() - self._flushed_s >= FLUSH_S:
@@ -187,12 +187,12 @@ def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
 
 
 class JobDirectory(Struct, frozen=True):
-    """The content of ``.dsort/<job id>/`` of a bucket: its objects, by the part that they belong
-    to.
+    """The content of ``.dsort/<job id>/`` of a bucket: its objects, by the part to which they
+    belong.
 
     ``objects`` and ``size_bytes`` count all but manifest and report; ``newest_ns``: when the last
-    of these was written, in ns since 1970 (0: there are none). ``has_result``: there is a
-    manifest, also of another job (older versions wrote those), so the directory is no garbage.
+    of these was written, in ns since 1970 (0: there are none). ``has_result``: there is a manifest,
+    perhaps of another job, as older versions wrote, so the directory is no garbage.
     """
 
     job_id: str
@@ -243,9 +243,9 @@ def discard_run(
 ) -> None:
     """Remove all of a job but its manifest and its report.
 
-    ``lease``: the lease of the job, if it is still renewed. It is closed once most is removed,
-    because removal may take longer than a lease lasts. ``names``: of its output shards, if uploads
-    to them may be unfinished.
+    ``lease``: the lease of the job, if it is still renewed. It is closed once most objects are
+    removed, because removal may take longer than a lease lasts. ``names``: of its output shards, if
+    uploads to them may be unfinished.
     """
     own = job_directory(job_id)
     log.debug("the working files of job %s are removed from %s", job_id, bucket.uri)
@@ -267,7 +267,7 @@ def note_elsewhere(bucket: Bucket, job_id: str) -> None:
 
 
 def forget_elsewhere(bucket: Bucket, job_id: str) -> None:
-    """Remove the notes in other buckets, in which only the job's result is left."""
+    """Remove the notes in other buckets, so that only the job's result is left there."""
     for other in _others(bucket).values():
         other.delete(elsewhere_name(job_id))
         other.discard(elsewhere_name(job_id))
@@ -319,8 +319,8 @@ def outputs_left(
     main: Bucket, job_id: str, spec: Mapping[str, Any], opened: Opened | None
 ) -> Bucket:
     """All buckets to which a job with this ``spec`` in its journal has written, as one bucket;
-    ``main`` itself if there is no other. ``StorageError`` if one cannot be opened; ``opened``: None
-    opens none."""
+    ``main`` itself if there is no other. ``StorageError`` if a bucket cannot be opened. If
+    ``opened`` is None, no bucket is opened."""
     try:
         targets = parse_spec(dict(spec)).spec.targets
     except SpecError:

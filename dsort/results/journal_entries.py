@@ -130,10 +130,10 @@ _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
 class JournalState(Struct):
     """The state that follows from a journal. Changes only in ``apply`` and ``begin_attempt``.
 
-    ``has_inputs``: ``inputs`` are known, of which there may be none. ``extracted``: by input
-    ordinal, without shards of lost nodes. ``created``: by output ordinal.
-    ``worker_last``: the highest number of a worker that ended a task, -1 if none did. ``attempts``:
-    the number of the newest attempt.
+    ``has_inputs``: ``inputs`` are known, even if there are none. ``extracted``: by input ordinal,
+    without shards of lost nodes. ``created``: by output ordinal. ``worker_last``: the highest
+    number of a worker that ended a task, -1 if none did. ``attempts``: the number of the newest
+    attempt.
     """
 
     accepted: JobAccepted = NOT_ACCEPTED
@@ -186,9 +186,9 @@ class JournalState(Struct):
                 self.committing = True
 
     def check(self) -> None:
-        """``StorageError`` unless the events fit together. Required before acting on them: everyone
-        who can write to the bucket can have written the journal, which decides which names are read
-        and written."""
+        """``StorageError`` unless the events fit together. Call it before acting on them, because
+        the journal decides which names are read and written, and anyone with write access to the
+        bucket may have written it."""
         shards = len(self.inputs)
         outputs = len(self.planned.shards)
         if any(at >= shards for at in self.extracted):

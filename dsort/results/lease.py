@@ -98,8 +98,8 @@ def read_hold(bucket: Bucket, job_id: str, *, machine: Machine = HERE) -> JobHol
 def _settled(
     bucket: Bucket, job_id: str, machine: Machine, waiting: Callable[[str], None]
 ) -> JobHold:
-    """The holder of the job, independent of clocks: those of this machine and of the holder may be
-    hours apart.
+    """The holder of the job, found without comparing clocks, because the clocks of this machine and
+    of the holder may be hours apart.
 
     The times that the store sets on objects come from one clock. If they disagree with the lease,
     the lease is watched. If it is renewed, it is live; if it is not renewed for as long as it
@@ -204,8 +204,8 @@ class Lease:
     """A job held by this process. Made by ``take``; ``keep`` starts to renew it.
 
     ``lost`` is set once another attempt began, or the store was out of reach for two thirds of the
-    lapse. The job may then belong to another process: this one stops all work on it, and cleans up
-    nothing. ``release`` or ``close`` ends the renewals.
+    lapse. The job may then belong to another process, so this process stops all work on it, and
+    cleans up nothing. ``release`` or ``close`` ends the renewals.
     """
 
     def __init__(
@@ -282,7 +282,8 @@ class Lease:
         self._thread.start()
 
     def renew(self) -> bool:
-        """Renew once, in a few small requests; False if it failed and is worth another try.
+        """Renew once, in a few small requests; return False after a failure that is worth another
+        try.
 
         A late renewal is valid as long as no other process has claimed the job.
         """
@@ -321,8 +322,8 @@ class Lease:
             )
 
     def release(self) -> None:
-        """End the renewals, and let others have the job at once (if the store cannot be reached,
-        once the lease has lapsed)."""
+        """End the renewals, so that others can have the job at once, or after the lease has lapsed
+        if the store cannot be reached."""
         self.close()
         log.debug("the lease of job %s is released", self.job_id)
         if not self.lost:
@@ -356,9 +357,9 @@ class Lease:
                 self._on_stop()
 
     def _write(self, record: LeaseRecord) -> bool:
-        """Store the lease; False if the job is lost. The order of the checks makes sure that no
-        lease of a newer attempt is written over: a newer attempt is claimed before its lease is
-        written."""
+        """Store the lease; False if the job is lost. A newer attempt is claimed before its lease is
+        written. Because of this, the order of the checks ensures that no lease of a newer attempt
+        is overwritten."""
         name = lease_name(self.job_id)
         for _ in range(WRITE_TRIES_MAX):
             # Before the look for a newer claim: a lease that is written after it has another etag.

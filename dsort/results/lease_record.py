@@ -1,4 +1,4 @@
-"""The record of a lease or of a claim: its form in the bucket, and what it means to others."""
+"""The record of a lease or of a claim: its form in the bucket, and its meaning for others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NO_RECORD: Final = LeaseRecord(0, Holder("", "", 0, 0), "", 0.0, 0.0)
 
 
 class Standing(Enum):
-    """What a lease means for others; only a ``LIVE`` one keeps them from the job."""
+    """The meaning of a lease for other processes; only a ``LIVE`` lease keeps them from the job."""
 
     ABSENT = "absent"
     RELEASED = "released"
@@ -53,12 +53,12 @@ class Standing(Enum):
 
     @property
     def is_judged_by_time(self) -> bool:
-        """Whether clocks decide between this standing and another one."""
+        """Whether only clocks distinguish this standing from another one."""
         return self in (Standing.LIVE, Standing.LAPSED)
 
 
 def judge_lease(record: LeaseRecord, *, now_s: float, here: Holder, process_gone: bool) -> Standing:
-    """What ``record`` means at ``now_s`` to the process ``here``.
+    """The meaning of ``record`` for the process ``here`` at ``now_s``.
 
     ``process_gone``: no process of this machine is the holder. It counts only if the holder ran on
     this machine.
@@ -74,7 +74,7 @@ def judge_lease(record: LeaseRecord, *, now_s: float, here: Holder, process_gone
 
 
 def refusal(job_id: str, record: LeaseRecord, *, now_s: float) -> JobConflictError:
-    """The error for a process that requests a job which is being run."""
+    """The error for a process that wants a job which another process runs."""
     age_s = record.age_s(now_s)
     wait_s = max(round(record.lapses_s - age_s), 1)
     return JobConflictError(

@@ -32,7 +32,7 @@ MANIFEST_VERSION = 1
 
 
 class ManifestInput(Struct, frozen=True):
-    """One input shard. ``records``: how many it had once strays and the like were settled."""
+    """One input shard. ``records``: how many it had after strays and the like were handled."""
 
     name: str
     bytes: int
@@ -43,7 +43,7 @@ class ManifestInput(Struct, frozen=True):
 
 class ManifestOutput(Struct, frozen=True):
     """One output shard. ``xxh3``: XXH3 (64 bits) of the file, as ``xxhsum -H3`` prints it.
-    ``decoded_bytes``: its size without its codec; None if it has none. ``output``: the name of its
+    ``decoded_bytes``: its size without its codec; None without a codec. ``output``: the name of its
     output; None if there is only one. ``sha256``: as ``sha256sum`` prints it, if the spec has it in
     ``checksums``."""
 
@@ -88,8 +88,9 @@ class StagedSidecar(NamedTuple):
 
 class ManifestPart(Struct, frozen=True):
     """The part of a result that an earlier job made. ``outputs``: the number of its shards, which
-    follow the shards of the part before. ``removed``: files with hashes of keys that were removed
-    from these shards since. ``lineage``: of these shards, unless that of a later part has them."""
+    follow the shards of the part before. ``removed``: files with hashes of the keys that were
+    removed from these shards later. ``lineage``: the lineage of these shards, unless they are in
+    the lineage of a later part."""
 
     job_id: str
     spec: JobSpec
@@ -101,8 +102,8 @@ class ManifestPart(Struct, frozen=True):
 
 class History(Struct, frozen=True):
     """The history of a result that several jobs made. ``amends``: the job whose result this job
-    amends; ``removed``: as in a part; ``earlier``: the parts of earlier jobs, without that of this
-    job."""
+    amends; ``removed``: as in a part; ``earlier``: the parts of earlier jobs, without the part of
+    this job."""
 
     amends: str | None = None
     removed: tuple[str, ...] = ()
@@ -199,7 +200,7 @@ class Manifest(Struct, frozen=True):
 
 
 class Making(Struct, frozen=True):
-    """How a job made what its manifest lists. ``parse_manifest`` does not read it."""
+    """How a job made the shards in its manifest. ``parse_manifest`` does not read it."""
 
     move: Mapping[str, Any]
     phase_seconds: Mapping[str, float]
@@ -258,7 +259,7 @@ class Making(Struct, frozen=True):
 # Readers have to work without `timeline` and `mixing`: manifests of the first releases have none.
 def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
     """Write the manifest in its stored form. Its outputs are iterated twice; a million outputs are
-    not in memory, but made as they are read."""
+    never in memory at once, but are made one by one."""
     totals, readers = _summed(manifest.outputs)
     lineage, history, mixing = manifest.lineage, manifest.history, making.mixing
     content = {
@@ -301,7 +302,7 @@ def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
 
 
 def without_names(data: bytes) -> bytes:
-    """A manifest without the names in its ``reactions``; all else stays, and so does its form.
+    """A manifest without the names in its ``reactions``; everything else, and its form, stays.
     ``InputError`` if ``data`` is no manifest."""
     content = _json_object(data)
     reactions = content.get("reactions")

@@ -1,4 +1,4 @@
-"""The report of a job, in parts: what it did, or what it would do.
+"""The report of a job or of a plan, in parts.
 
 Reports are frozen and picklable. ``to_dict`` converts a report to JSON types, in the flat form of
 ``--json``, ``report.json`` and REST.
@@ -34,8 +34,8 @@ PLAN_FORM: Final = (
 
 
 class Sample(NamedTuple):
-    """One moment. ``elapsed_s``: since the job began; ``bytes_done``: of this phase so far;
-    ``bytes_per_s``: since the sample before it, 0 where a phase begins."""
+    """One moment. ``elapsed_s``: since the job began; ``bytes_done``: in this phase so far;
+    ``bytes_per_s``: the rate since the sample before, 0 at the begin of a phase."""
 
     elapsed_s: float
     phase: str
@@ -64,8 +64,8 @@ class Run(Struct, frozen=True):
 
 
 class RecordFlow(Struct, frozen=True):
-    """Where all records of a job came from and went. The output has the records ``read``, by input
-    ("": the only one), without those ``dropped`` and with those ``added``, by cause."""
+    """The flow of records through a job. The output has the records ``read``, by input ("" for a
+    single input), minus the records ``dropped``, plus the records ``added``, both by cause."""
 
     read: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -125,9 +125,9 @@ class PlannedShard(Struct, frozen=True):
 
 
 class ReaderCounts(Struct, frozen=True):
-    """How many workers can read one output so that each has equally many shards. ``output``: its
-    name, "" of the only one; ``records_min``, ``records_max``: the fewest and the most records of
-    its shards; ``workers``: the numbers of readers (world size x workers of each) up to 65,536 that
+    """The numbers of workers that can share the shards of one output equally. ``output``: its name,
+    "" of the only one; ``records_min``, ``records_max``: the fewest and the most records of its
+    shards; ``workers``: the numbers of readers (world size x workers of each) up to 65,536 that
     divide the shards, ascending."""
 
     output: str
@@ -165,7 +165,8 @@ class Forecast(Struct, frozen=True):
 
 
 class JobReport(Struct, frozen=True):
-    """What a job did, or, with a ``plan``, what it would do: then nothing was written."""
+    """The work of a job; with a ``plan``, the work that it would do, because nothing was
+    written."""
 
     job_id: str
     state: str  # finished | aborted | planned
@@ -365,7 +366,7 @@ class PhaseDone(Struct, frozen=True):
 
 
 class JobWarning(Struct, frozen=True):
-    """Something the user should know that does not stop the job."""
+    """A fact that the user should know, but that does not stop the job."""
 
     job_id: str
     kind: str  # the reaction's or the note's name, for example "missing_shards"

@@ -51,8 +51,8 @@ class Timeline(Struct):
     _latest: list[_Point] = field(default_factory=list)
 
     def begin(self, phase: str, elapsed_s: float) -> None:
-        """Add the begin of a phase. The last progress of a phase that was left without its end is
-        kept in place of that end."""
+        """Add the begin of a phase. If a phase was left without its end, its last progress is kept
+        instead."""
         for point in self._waiting():
             self._keep(point)
         self._keep(_Point(elapsed_s, phase, 0, border=True))

@@ -54,8 +54,8 @@ class KeptObjects(Struct):
 class PutBack(Struct):
     """What became of the kept objects. ``was_noted``: whether outputs had begun to get their names;
     ``gave_names``: whether this job may have given any. ``kept``: the names of all kept objects;
-    ``names``: the names that have their former object again; ``lost``: the reasons for the other
-    names, by name; ``places``: where the objects of lost names are kept, by name."""
+    ``names``: the names that have their old objects again; ``lost``: for each other name, the
+    reason; ``places``: for each lost name, where its object is kept."""
 
     was_noted: bool = False
     gave_names: bool = False
@@ -122,9 +122,9 @@ class Transaction:
         """Keep every object that has a name of ``staged`` and that the job ``may_replace``. Return
         ``staged``; objects that may replace another one now are marked.
 
-        If an earlier attempt has begun to give names, the objects that it kept stay kept, and the
-        objects that it published are not kept. ``receipts``: by token, the receipt with which an
-        earlier attempt may have published, if it differs from the present one.
+        If an earlier attempt has begun to give names, objects that it kept stay kept; objects that
+        it published are not kept. ``receipts``: by token, the receipt with which an earlier attempt
+        may have published, if it differs from the present one.
         """
         bucket, prefix = self._bucket, replaced_prefix(self._job_id)
         noted = read_kept(bucket, self._job_id)
@@ -194,8 +194,8 @@ class Transaction:
         """Put back the replaced objects, and remove objects that got their names in this attempt or
         an earlier one. ``names``: all names that the job gives, by number; ``given``: (name,
         receipt) by token of the objects that may have their names already; ``notes_replaced``:
-        whether the job keeps what it replaces before it gives names. Only for the owner of the job:
-        else the names may stand for objects that others have published."""
+        whether the job keeps what it replaces before it gives names. Only the owner of the job may
+        call it, because otherwise the names may mean objects that another job published."""
         done = self.put_back(names)
         done.gave_names = bool(given) and (done.was_noted or not notes_replaced)
         if not done.gave_names:
@@ -221,10 +221,9 @@ class Transaction:
         return done
 
     def put_back(self, names: Sequence[str]) -> PutBack:
-        """Give every kept object its name again if the name has the job's own object or none; an
-        object that another writer has stored under the name stays. ``names``: as for ``roll_back``,
-        as far as they are known. For the owner of the job, once its attempts to give names have
-        ended."""
+        """Give every kept object its name again, unless another writer has stored an object under
+        the name meanwhile. ``names``: as for ``roll_back``, but only the known ones. For the owner
+        of the job, after no attempt gives names any more."""
         bucket, job_id = self._bucket, self._job_id
         noted = read_kept(bucket, job_id)
         rows = self._known(noted, names)
@@ -264,8 +263,8 @@ class Transaction:
         return done
 
     def _known(self, noted: KeptObjects, names: Sequence[str]) -> list[Kept]:
-        """The kept objects: ``noted``; or, if the job died before it noted them, the objects that
-        are found by number."""
+        """The kept objects: the ``noted`` ones, or, if the job died before it noted them, the
+        objects that a search by number finds."""
         if noted.kept:
             return noted.objects
         prefix = replaced_prefix(self._job_id)
@@ -283,7 +282,8 @@ class Transaction:
 def read_kept(bucket: Bucket, job_id: str) -> KeptObjects:
     """The objects that a job has listed as kept.
 
-    ``StorageError`` if the list is damaged: it is unknown then where replaced objects are kept.
+    ``StorageError`` if the list is damaged, because then nothing shows where replaced objects are
+    kept.
     """
     name = replaced_list_name(job_id)
     try:

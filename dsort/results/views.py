@@ -1,7 +1,7 @@
-"""Views that point into results: a result stays as long as such a view, unless a user says
-otherwise.
+"""Views that point into results. Unless a user forces it, a result is not removed as long as a view
+points into it.
 
-A view is found by its manifest: in the bucket of the result, or because a database knows its job.
+A view is found by its manifest, in the bucket of the result, or by its job in a database.
 """
 
 from __future__ import annotations
@@ -53,11 +53,10 @@ def views_into(
 ) -> dict[str, str]:
     """The owners of objects to which views point: by owner, the view in words.
 
-    ``owners``: of each object, by its place (see ``places_of``): the job of its result, or any
+    ``owners``: for each object, by its place (see ``places_of``), the job of its result, or any
     other text. ``buckets``: where the objects are; the ``manifests_max`` newest manifests in each
-    are read. ``known``: jobs whose
-    views may be in other buckets. ``DsortError`` if such a view may point into ``buckets``, and its
-    manifest cannot be read.
+    are read. ``known``: jobs whose views may be in other buckets. ``DsortError`` if such a view may
+    point into ``buckets``, and its manifest cannot be read.
     """
     found: dict[str, str] = {}
     open_once = cache(open_bucket)
@@ -97,8 +96,8 @@ def _views(
 
 
 def _views_in(bucket: Bucket, manifests_max: int) -> Iterator[Manifest]:
-    """The views among the newest manifests of ``bucket``. Strangers may have written there: a
-    manifest that cannot be read is no view, because no reader could open it."""
+    """The views among the newest manifests of ``bucket``. Strangers may have written there. A
+    manifest that cannot be read counts as no view, because no reader could open it."""
     newest = sorted(manifests_in(bucket), key=lambda info: info.mtime_ns, reverse=True)
     for info in newest[:manifests_max]:
         try:
@@ -129,8 +128,8 @@ def _may_read(spec: JobSpec, buckets: Sequence[Bucket], open_bucket: Opener) -> 
 
 
 def _sources(spec: JobSpec, open_bucket: Opener) -> dict[str, BucketRef]:
-    """The input buckets by name, except buckets that this process may not open: no result of its
-    jobs is there."""
+    """The input buckets by name, without buckets that this process may not open, because they have
+    no result of its jobs."""
     found = {}
     for each in spec.sources:
         with suppress(DsortError):

@@ -1,8 +1,8 @@
 """The contract of a step: what a job does to records after they are read and before it orders them.
 
 A step receives the records of one input shard at a time, as columns, and returns those that stay.
-The result depends only on its options and these records: another worker does the task of a dead
-one again, and makes the same bytes.
+The result depends only on its options and these records. So another worker that repeats the task of
+a dead one makes the same bytes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Step(OptionGroup, frozen=True):
 
     @property
     def members_read(self) -> tuple[str, ...]:
-        """Those of ``members_used`` whose content or size it reads."""
+        """The extensions in ``members_used`` of members whose content or size it reads."""
         return self.members_used
 
     @property
@@ -96,8 +96,8 @@ class Step(OptionGroup, frozen=True):
 
     @property
     def needs_positions(self) -> bool:
-        """Whether it reads ``RecordTable.first``. Then the records that reach it are counted in all
-        shards before any shard is extracted, which takes one more pass over the inputs."""
+        """Whether it reads ``RecordTable.first``. If so, one more pass over the inputs counts the
+        records that reach it, before any shard is extracted."""
         return False
 
     def count_left(self, first: int, count: int) -> int | None:
@@ -106,9 +106,8 @@ class Step(OptionGroup, frozen=True):
         return None
 
     def extension_left(self, extension: str) -> str | None:
-        """The extension that members with ``extension`` have after the step (both without dots);
-        None if such members do not stay. Determines the columns of rows that are made of
-        members."""
+        """The extension after the step for members with ``extension``, both without dots; None if
+        the step drops these members. Determines the columns of rows that are made of members."""
         return extension
 
     def apply(self, records: RecordTable) -> RecordTable:
@@ -129,9 +128,9 @@ class Step(OptionGroup, frozen=True):
 
 
 class Applied(Struct, frozen=True):
-    """The result of steps on one shard: the ``records`` that stay; how many records each kind of
-    step left out (``left_out``), and each step (``dropped``, by its words in ``step_words``); and
-    how many reached each step that needs positions (``counts``)."""
+    """The result of steps on one shard: ``records`` are the records that stay. ``left_out``: how
+    many records each kind of step left out; ``dropped``: the same for each step, by its words
+    (``step_words``); ``counts``: how many records reached each step that needs positions."""
 
     records: RecordTable
     left_out: Mapping[str, int]
@@ -166,7 +165,7 @@ def apply_steps(steps: Sequence[Step], records: RecordTable, firsts: Sequence[in
 
 
 def readings_needed(steps: Sequence[Step]) -> int:
-    """How many passes over the inputs it takes to count the records that reach the steps that need
+    """How many passes over the inputs are needed to count the records that reach steps with
     positions."""
     needed, known = 0, False
     for step in steps:
@@ -196,7 +195,7 @@ class InputPositions:
 
     def add(self, counts: Sequence[int]) -> None:
         """Add the counts of the next step that needs positions: the number of records of each shard
-        that reach it. Adds the counts of later steps as well where they follow from these."""
+        that reach it. If counts of later steps follow from these, they are added, too."""
         at = self._asking[len(self._counts)]
         for number, step in enumerate(self._steps[at:], at):
             firsts: Sequence[int] = [0] * len(counts)

@@ -1,5 +1,5 @@
-"""The steps about the members of a record: ``fields`` sets which stay, and their names; ``require``
-which members and fields it must have.
+"""Steps about the members of a record: ``fields`` decides which members stay, and their names;
+``require`` refuses records without some members or fields.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Fields(Step, frozen=True):
         return super().checked({**given, **own, "rename": dict(sorted(rename.items()))})
 
     def keeping(self, extension: str) -> Self:
-        """The same step, except that members with this extension stay."""
+        """The same step, but members with this extension stay."""
         if self.keep is None or extension in self.keep:
             return self
         return replace(self, keep=(*self.keep, extension))
@@ -102,8 +102,8 @@ class Fields(Step, frozen=True):
         return renamed
 
     def _renamed_rows(self, records: RecordTable) -> tuple[Int64s, Int64s]:
-        """(rows of the member table that get another name, number in ``rename`` of the pair for
-        each)."""
+        """(rows of the member table that get another name, for each of them the number of its pair
+        in ``rename``)."""
         import numpy as np
 
         none = np.zeros(0, np.int64)
@@ -199,7 +199,7 @@ class Require(Step, frozen=True):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
-        """Names tell which members there are; fields are in their content."""
+        """Names show which members a record has; fields are in the content of members."""
         return "member" if self.fields else "index"
 
     @property
@@ -220,7 +220,7 @@ class Require(Step, frozen=True):
 
     @property
     def members_read(self) -> tuple[str, ...]:
-        """The extensions of the members that have the fields: of others, it only checks whether
+        """The extensions of the members with the fields; for other members, it only checks whether
         they exist."""
         return tuple(dict.fromkeys(name for each in self._conditions for name in each.extensions))
 
@@ -229,8 +229,8 @@ class Require(Step, frozen=True):
         return None if self.on_missing == "exclude" else count
 
     def apply(self, records: RecordTable) -> RecordTable:
-        """The records that stay. With ``abort``, ``TransformError`` names the first that lacks a
-        member."""
+        """The records that stay. With ``abort``, ``TransformError`` names the first record that
+        lacks a member."""
         import numpy as np
 
         if self.on_missing == "ignore":

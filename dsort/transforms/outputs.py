@@ -1,6 +1,6 @@
-"""The output of each record, by a hash of its key or content, or by expressions; and the copies of
-each record: shares in whole numbers, and a rest that depends on a hash of the key. A lot is a
-random number that a record draws, here made from such a hash."""
+"""Decides the output of each record, by a hash of its key or content, or by expressions; and the
+number of its copies, a whole number and perhaps one more, by a hash of its key. A lot is a random
+number that a record draws, here made from such a hash."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def lots_of(key_hash: UInt64s, seed: str, input_name: str) -> UInt64s:
 
 
 class CopyRule(Struct, frozen=True):
-    """Each record of a shard comes out ``least`` times, and once more if its lot is below ``below``
-    (2**64: always), or if its lot equals ``below`` and its ordinal is below ``tied_before``."""
+    """Each record of a shard is output ``least`` times. It is output once more if its lot is below
+    ``below`` (2**64: always), or equals ``below`` while its ordinal is below ``tied_before``."""
 
     input_name: str
     seed: str
@@ -101,8 +101,9 @@ def shares_in_classes(
 
 
 def shares_of_stop(stop: str, records: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
-    """Shares in proportion to ``weights``, for inputs with ``records``: ``first_exhausted`` takes
-    no record twice, and one input whole; ``all_exhausted`` takes each record at least once."""
+    """Shares in proportion to ``weights``, for inputs with so many ``records``. ``first_exhausted``
+    uses no record twice, and all records of one input; ``all_exhausted`` uses each record at least
+    once."""
     lengths = [count / weight for count, weight in zip(records, weights, strict=True)]
     if stop == "first_exhausted":
         length = min(lengths)
@@ -127,8 +128,8 @@ def positions_of(shard: int | Int64s, ordinal: Int64s) -> UInt64s:
 
 
 class Borders(Struct, frozen=True, eq=False):
-    """``classes``: hashes, ascending, shape ``(s,)``. ``lot``, ``position``: the lot and the
-    position of the first record of the second output, the third and so on in each class, shape
+    """``classes``: hashes, ascending, shape ``(s,)``. ``lot``, ``position``: for each class, the
+    lot and the position of the first record of the second output, of the third, and so on; shape
     ``(s, outputs - 1)``. Records with smaller lots, or with the same lot and smaller positions,
     belong to an earlier output."""
 
@@ -161,7 +162,7 @@ _SALT = "outputs"  # makes these lots independent of those of ``sample`` and of 
 
 
 class Division(Struct, frozen=True):
-    """How records are distributed to the outputs ``names``; false if there is only one.
+    """How records are distributed to the outputs ``names``; false if there is only one output.
 
     With ``fractions``: a hash of the value of ``by`` for a record (None: of its key) decides its
     output, so a record stays in its output when the data grow. With ``conditions``: a record
@@ -201,11 +202,11 @@ class Division(Struct, frozen=True):
 
     def numbers(self, records: RecordTable) -> Int32s:
         """The output of each of ``records``, from 0 on, shape ``(n,)``. ``TransformError`` for a
-        record for which no condition is true, or for which one cannot be evaluated."""
+        record if no condition is true for it, or if a condition cannot be evaluated."""
         return self._by_condition(records) if self.conditions else self._by_hash(records)
 
     def lots(self, records: RecordTable, *, are_rows: bool = False) -> UInt64s:
-        """The class of each record and the lot that it draws in that class, of ``LOT_BITS`` bits;
+        """The class of each record, and the lot of ``LOT_BITS`` bits that it draws in its class;
         shape ``(n, 2)``. ``are_rows``: whether the records are rows of a table."""
         found = np.zeros((len(records), 2), np.uint64)
         if self.classes is not None:

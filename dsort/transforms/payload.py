@@ -94,14 +94,14 @@ def resources_option(description: str) -> Any:
 
 
 def timeout_option(seconds: float, description: str) -> Any:
-    """The option ``timeout``, which is ``seconds`` where a spec has none."""
+    """The option ``timeout``; it is ``seconds`` if a spec does not set it."""
     return option(float | str, description, default=seconds, check=parse_seconds)
 
 
 class Limits(Struct, frozen=True):
-    """Limits of a step. ``timeout_s``: for each call. ``processes``: of the step at a time, in the
-    whole job; 0: one for each worker. ``memory_bytes``: address space of a process; 0: no limit.
-    ``cpus``, ``gpus``: of a process; 0: not set."""
+    """Limits of a step. ``timeout_s``: for each call. ``processes``: how many processes of the step
+    run at a time, in the whole job; 0: one for each worker. ``memory_bytes``: address space of a
+    process; 0: no limit. ``cpus``, ``gpus``: of a process; 0: not set."""
 
     timeout_s: float
     processes: int = 0
@@ -115,7 +115,7 @@ class Limits(Struct, frozen=True):
 
 
 def limits_of(timeout: float, concurrency: int | None, resources: ResourceOptions | None) -> Limits:
-    """The limits that the options of a step give."""
+    """The limits in the options of a step."""
     given = resources or ResourceOptions()
     return Limits(
         timeout,
@@ -151,7 +151,7 @@ class PayloadStep(Step, frozen=True):
 
     @property
     def columns(self) -> Mapping[str, str] | None:
-        """The types of columns that it adds or changes, where rows of tables become rows."""
+        """If rows of tables stay rows, the types of the columns that it adds or changes."""
         return None
 
     @property

@@ -100,8 +100,8 @@ class Exec(PayloadStep, frozen=True):
 
     @property
     def patience_s(self) -> float:
-        """The longest time in seconds for a batch: if a program fails at several records, each half
-        of them is tried again, down to single records."""
+        """The longest time in seconds for a batch. If a program fails at a batch, each half of it
+        is tried again, down to single records."""
         return self.timeout * 2 * self.batch_records + GRACE_S
 
     def program(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Http(PayloadStep, frozen=True):
 
     @property
     def patience_s(self) -> float:
-        """The longest time in seconds for a record: each member is sent by itself."""
+        """The longest time in seconds for a record, whose members are sent one by one."""
         return self.timeout * max(1, len(self.members or ())) + GRACE_S
 
     def program(self) -> dict[str, Any]:

@@ -103,8 +103,8 @@ class Rekey(Step, frozen=True):
 
 
 def _shard_name(records: RecordTable, *, apart: bool) -> bytes:
-    """The shard without its suffix; with ``apart`` also without its input, which the template names
-    as well."""
+    """The shard without its suffix; with ``apart`` also without its input, because the template
+    names the input separately."""
     name = records.shard.removesuffix(archive_extension(records.shard) or "")
     if apart:
         name = name.removeprefix(f"{records.input}/")
@@ -161,8 +161,8 @@ def _base_starts(keys: BytesColumn) -> Int64s:
 
 
 def _pieces(template: str) -> list[tuple[bytes, str, int]]:
-    """(text, "", 0) or (b"", name of a place, number of digits), in order. ``OptionError`` if this
-    is no template."""
+    """The parts of the template, in order: (text, "", 0) or (b"", name of a place, number of
+    digits). ``OptionError`` if this is no template."""
     found, at = [], 0
     for match in re.finditer(_PLACE, template):
         found.append((_text(template[at : match.start()]), "", 0))
@@ -229,7 +229,7 @@ def check_new_keys(records: RecordTable, new_keys: BytesColumn, owner: str) -> N
 
 
 def _problem_of(key: bytes) -> str:
-    """What is wrong with a key, in words; "" if it is valid."""
+    """In words, the fault of a key; "" if it is valid."""
     base = key.rpartition(b"/")[2]
     if len(key) > KEY_BYTES_MAX:
         return f"has {len(key):,} bytes, more than {KEY_BYTES_MAX:,}"
@@ -269,7 +269,7 @@ class JoinKey(Step, frozen=True):
 
 
 def join_expression(text: str) -> Expression:
-    """The expression for ``by: text``, where that is not ``key`` or ``stem``. ``ExpressionError``
+    """The expression for ``by: text``, unless the text is ``key`` or ``stem``. ``ExpressionError``
     if it is none."""
     from dsort.expressions.expression import Expression
 

@@ -1,5 +1,5 @@
-"""All steps by their kind. This module has the steps that keep or drop whole records: by an
-expression, a list of keys, a random number, or their place.
+"""All steps by their kind. This module has the steps that keep or drop whole records, by an
+expression, a list of keys, a hash of their keys, or their place.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Filter(Step, frozen=True):
 
     @property
     def members_read(self) -> tuple[str, ...]:
-        """The extensions of members that the expression reads, without those about which it only
-        asks whether the member exists."""
+        """The extensions of members that the expression reads; members that it only tests for
+        existence are left out."""
         return self.expression.extensions_read
 
     @property
