@@ -108,8 +108,8 @@ class InputCalls(BuilderFields):
         ``by``: ``key``, ``stem``, ``json.image_id`` or an expression. ``nonmatch``: what happens to
         a record that is missing in an input: ``error``, ``skip``, ``none``. ``conflict``: what
         happens to two members with one extension. ``own_by``, ``own_nonmatch``: the same for this
-        input alone (the latter applies to records that this input lacks). Other arguments as for
-        ``union``.
+        input alone; ``own_nonmatch`` applies to records that this input lacks. Other arguments as
+        for ``union``.
         """
         made = input_fields(
             where, template=template, shards=shards, prefix=prefix, glob=glob, container=container
@@ -176,8 +176,8 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls, KeyMapCalls):
     """A job spec, built one call after the other. Frozen: each call returns a new builder.
     ``dsort.read`` makes the first one, ``SpecBuilder.of`` one from an existing spec.
 
-    Two are equal if they set the same fields. From ``write`` on, each call checks the whole spec:
-    ``SpecError`` lists all of its problems, and names the calls.
+    Two builders are equal if they set the same fields. From ``write`` on, each call checks the
+    whole spec: ``SpecError`` lists all of its problems, and names the calls.
     """
 
     _set_by: ClassVar[Mapping[str, str]] = {
@@ -231,8 +231,8 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls, KeyMapCalls):
         creators: int | None = None,
         expansion: int | None = None,
     ) -> Self:
-        """Limits of the resources that the job may use, and of how much larger than its file a
-        compressed shard may be (``expansion``, a factor)."""
+        """Limits on the resources of the job, and on the expansion of compressed shards
+        (``expansion``: the decoded size as a multiple of the file's)."""
         values = {
             "max_mem_usage": memory,
             "extract_concurrency_max_limit": extractors,
@@ -243,8 +243,8 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls, KeyMapCalls):
         return self._with("limits", values, shown={**given, "expansion": expansion})
 
     def reactions(self, **reactions: str) -> Self:
-        """How the job reacts to oddities: ``reactions(duplicate_keys="drop",
-        missing_shards="ignore")``, by the names in a spec."""
+        """The reactions of the job to oddities, by their names in a spec:
+        ``reactions(duplicate_keys="drop", missing_shards="ignore")``."""
         return self._with("reactions", reactions)
 
     def notify(

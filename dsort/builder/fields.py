@@ -1,4 +1,4 @@
-"""The fields that calls have set: frozen, and checked once there is a place to write to."""
+"""The fields that calls have set; they are frozen, and checked from ``write`` on."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ _CODECS: Final = {each.name: each.suffixes[0] for each in CODECS}
 @dataclass(frozen=True, repr=False)
 class BuilderFields:
     """``given``: fields of the spec, with all inputs in ``inputs`` and the codec in ``codec``.
-    ``calls``: the calls that set them, as Python; ``is_whole``: whether the place to write to is
-    set.
+    ``calls``: the calls that set them, as Python; ``is_whole``: whether the output place is set,
+    which completes the spec.
 
     Each class of calls has a table ``_set_by``: the call that sets each field of the spec, in the
     order of the reference page. A call without brackets takes the parts of the field as named

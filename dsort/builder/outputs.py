@@ -1,4 +1,4 @@
-"""Calls that set the order of records, and the places and shards that they are written to."""
+"""Calls that set the order of records, and the places and shards of the output."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ class OutputCalls(BuilderFields):
         **more: float,
     ) -> Self:
         """Several outputs, each with a fraction of the records: ``split(train=.98, val=.02)``, or a
-        mapping. ``by``: records that have this in common stay together; ``exact``: fractions are
-        exact to the record; ``stratify``: in each class. With one name alone (``split("train")``):
-        the name of the only output."""
+        mapping. ``by``: records with the same value of this stay together; ``exact``: fractions are
+        exact to the record; ``stratify``: the fractions also hold in each class. A single name
+        (``split("train")``) names the only output."""
         if isinstance(fractions, str):
             given: dict[str, Any] = {"split": fractions}
         else:
@@ -235,8 +235,8 @@ class OutputCalls(BuilderFields):
         return self._with("keep_shards", {"keep_shards": True}, shown={})
 
     def like(self, result: str) -> Self:
-        """Order and cut as another result is, by key: the path or URI of its manifest or view, or
-        its bucket."""
+        """Order and cut by key like another result, which is given by its manifest or view (path or
+        URI), or by its bucket."""
         return self._with("like", {"like": result}, shown={"_result": result})
 
     def convert(
@@ -295,7 +295,7 @@ class OutputCalls(BuilderFields):
         return replace(self, given=MappingProxyType(left))
 
     def _with_own(self, own: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """``outputs`` with the settings that some of them have for themselves."""
+        """``outputs``, with the settings that belong to single outputs."""
         outputs = [dict(each) for each in self.given.get("outputs", ())]
         for name, fields in own.items():
             given = {key: value for key, value in fields.items() if value is not None}
@@ -326,8 +326,8 @@ class KeyMapCalls(BuilderFields):
         separator: str | None = None,
         default: str | None = None,
     ) -> Self:
-        """An external key map: which output template each record goes to, ``{template: [key]}`` or
-        in a file. ``default``: the template of all others."""
+        """An external key map, which gives each record an output template: ``{template: [key]}``,
+        or a file. ``default``: the template of all others."""
         listed = None if keys is None else {name: list(it) for name, it in keys.items()}
         values = {
             "ekm": listed,

@@ -76,8 +76,8 @@ class StepCalls(BuilderFields):
         return self._with_step("fields", options, **options)
 
     def slice(self, start: int | str = 0, stop: int | None = None, step: int = 1) -> Self:
-        """Keep the records start:stop:step of all, in input order; also as one text:
-        ``"0:1000000"``."""
+        """Keep records start:stop:step, counted in input order over all inputs. The three may be
+        one text: ``"0:1000000"``."""
         text = start if isinstance(start, str) else f"{start}:{'' if stop is None else stop}:{step}"
         return self._with_step("slice", text, _slice=text)
 
@@ -139,9 +139,9 @@ class StepCalls(BuilderFields):
         max_errors: int | str | None = None,
         rejects: bool | Literal["payload"] | None = None,
     ) -> Self:
-        """What happens to a record for which a step that runs code fails; ``max_errors``: the
-        number of failures allowed; ``rejects``: whether failed records are listed, with ``payload``
-        or without."""
+        """The reaction to a record at which a step with code fails. ``max_errors``: how many
+        failures are allowed; ``rejects``: whether failed records are listed, with ``payload`` or
+        without."""
         options = _given(on_error=reaction, max_errors=max_errors, rejects=rejects)
         transform = {**self.given.get("transform", {}), **options}
         shown = {"_reaction": reaction, "max_errors": max_errors, "rejects": rejects}

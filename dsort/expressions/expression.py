@@ -54,8 +54,8 @@ class Expression:
 
     @classmethod
     def of(cls, text: str, *, wanted: str = "bool") -> Expression:
-        """Compile ``text``. ``ExpressionError`` if it is no expression, or cannot be of the type
-        ``wanted`` ("" for any)."""
+        """Compile ``text``. ``ExpressionError`` if it is no expression, or cannot have the type
+        ``wanted`` ("" for any type)."""
         tree = resolve(parse(text), wanted=wanted)
         patterns = sum(isinstance(each, Call) and each.name == "matches" for each in nodes_of(tree))
         if patterns > PATTERNS_MAX:
@@ -80,15 +80,15 @@ class Expression:
 
     @property
     def extensions_read(self) -> tuple[str, ...]:
-        """The extensions of members that it reads, without those about which it only asks whether
-        the member exists."""
+        """The extensions of members that it reads; members that it only tests for existence are
+        left out."""
         leaves = (leaf for leaf in self._leaves if leaf.kind != "has")
         return tuple(dict.fromkeys(name for leaf in leaves for name in leaf.extensions))
 
     @property
     def refused_for_rows(self) -> str:
-        """The parts of it that rows of tables do not support: the number in the shard, and the size
-        of all members; "" if it has none."""
+        """Its parts that rows of tables do not support, such as the number in the shard or the size
+        of all members; "" for none."""
         return "ordinal" * ("ordinal" in self.asks) or "size()" * ("total" in self.asks)
 
     @property
@@ -99,7 +99,7 @@ class Expression:
     def true_of(self, records: RecordTable, owner: str, rows: Int64s | None = None) -> Bools:
         """Whether it is true for each of ``rows`` (None: all rows) of ``records``; the shape is
         that of ``rows``. ``TransformError`` names the first record for which it cannot be computed.
-        ``owner``: what the expression belongs to, for that message."""
+        ``owner``: the step or option with this expression, for the message."""
         import numpy as np
 
         rows = np.arange(len(records)) if rows is None else rows
@@ -270,7 +270,7 @@ def _of_any(text: str) -> Expression:
 
 def text_of_value(value: object) -> bytes:
     """A value as bytes to be hashed. Equal values have equal bytes; different values of one kind
-    have different ones."""
+    have different bytes."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, bool):
@@ -334,8 +334,8 @@ def bools_of(node: Node, reading: Reading) -> tuple[Bools, Bools] | None:
 
 
 def _numbers(node: Node, reading: Reading, known: list[Bools]) -> _Numbers | None:
-    """The numbers of ``node``; None as in ``bools_of``. For each leaf below ``node`` that a record
-    may lack, appends to ``known`` which records have a value."""
+    """The numbers of ``node``; None as in ``bools_of``. For each leaf below ``node`` that records
+    may lack, append to ``known`` which records have it."""
     import numpy as np
 
     if isinstance(node, Constant):

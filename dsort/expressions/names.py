@@ -57,7 +57,7 @@ _Typed = tuple[Node, str]
 
 
 def resolve(node: Node, *, wanted: str = "bool") -> Node:
-    """``node`` with leaves in place of names and of calls that use members. ``ExpressionError``
+    """``node``, in which leaves replace names, and calls that use members. ``ExpressionError``
     unless it may be of the type ``wanted``."""
     found, type_ = _Resolver(()).typed(node)
     if wanted and type_ not in (wanted, "dyn"):
@@ -239,7 +239,7 @@ class _Resolver:
 
 
 def _member(node: Node, extensions: tuple[str, ...], kind: str) -> _Typed:
-    """The content of a member: of JSON, the type is known when it is read."""
+    """The content of a member; the type of JSON is known only when it is read."""
     return Leaf(kind, extensions, at=node.at), "dyn" if kind == "json" else kind  # type: ignore[arg-type]
 
 

@@ -97,7 +97,7 @@ class Reading:
         return np.where(rows >= 0, self._sizes_bytes(rows), 0)
 
     def _sizes_bytes(self, member_rows: Int64s) -> Int64s:
-        """The sizes of the members in ``member_rows``, in the same shape; any number where the row
+        """The sizes of the members in ``member_rows``, in the same shape; arbitrary where the row
         is -1 (no member)."""
         import numpy as np
 
@@ -105,8 +105,8 @@ class Reading:
         return sizes[member_rows] if len(sizes) else np.zeros(len(member_rows), np.int64)
 
     def _member_rows(self, extensions: tuple[str, ...]) -> Int64s:
-        """For each record the row in the member table of the member with the first of
-        ``extensions`` that the record has, or -1."""
+        """For each record, the row in the member table of its member with the first of
+        ``extensions`` that it has; -1 if it has none."""
         import numpy as np
 
         known = self._found.get(extensions)
@@ -145,7 +145,7 @@ class Reading:
 
     def _places(self, leaf: Leaf) -> tuple[list[int], list[int], list[bool]]:
         """For each record: (the row of its member, or -1; the size of the member; whether the leaf
-        is a field in the member, because the record is nothing but JSON)."""
+        is a field in it, because the record consists of JSON only)."""
         import numpy as np
 
         found = self._member_rows(leaf.extensions)
@@ -168,7 +168,7 @@ def parsed(leaf: Leaf, content: bytes | None, *, is_field: bool = False) -> Any:
 
 
 def _field(leaf: Leaf, document: bytes) -> Any:
-    """The value of ``leaf`` as a field of JSON, converted as a member with that text would be."""
+    """The value of ``leaf`` as a field of JSON, converted like a member with the same text."""
     found, fields = None, _json(document)
     if isinstance(fields, dict):
         found = next((fields[name] for name in leaf.extensions if name in fields), None)

@@ -2,7 +2,7 @@
 
 Numbers are 64-bit integers and floats. In addition to CEL, both may be mixed in one operation,
 because some programs write 1 for 1.0 in JSON. Values that do not fit raise
-:class:`EvaluationError`; they are never guessed.
+:class:`EvaluationError`; dsort never guesses.
 """
 
 from __future__ import annotations

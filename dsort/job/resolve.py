@@ -146,8 +146,8 @@ def _resolve_first(job: Job, tally: Tally, *, dry: bool) -> None:
 
 
 def _of_the_result(job: Job) -> JobSpec:
-    """The job's spec; if the job removes keys from a result and its spec does not name the shards
-    that have the keys, the spec names all shards of the result."""
+    """The job's spec. If the job removes keys from a result, and its spec does not name the shards
+    with the keys, all shards of the result are added to the spec."""
     base = job.found.base
     if not job.replaces_inputs or job.spec.input_format != InputFormat():
         return job.spec

@@ -1,8 +1,8 @@
 """Fetches a text that a spec names, such as an external key map, from a file or over HTTP.
 
 For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` sets
-what may be read. The policy is checked against the real file behind all links, the real address of
-the socket, and each hop of a redirection, and not against their names.
+what may be read. The policy is checked for the real file behind all links, for the real address of
+the socket, and at each hop of a redirection; names alone decide nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _CHUNK_BYTES = 1 << 20
 
 
 class TextKind(Struct, frozen=True):
-    """The kind of a text, for messages: its name, such as "external key map", the field of the spec
-    that names it, an alternative to it, and the error that is raised if it cannot be read."""
+    """The kind of a text, for messages: its name (such as "external key map"), its field in the
+    spec, an alternative to it, and the error if it cannot be read."""
 
     words: str
     field: str
@@ -60,8 +60,8 @@ def read_text(
 
     Decoded as UTF-8; other bytes become lone surrogates, as in Python's file names. ``kind.error``
     if the text cannot be read, is larger than ``bytes_max``, or arrives too slowly. A redirection
-    may lead to HTTP only. Without a ``policy``, the proxies of the environment are used; with one,
-    no proxies, and ``kind.error`` also for what the policy forbids.
+    may lead to HTTP only. Without a ``policy``, the proxies of the environment are used. With one,
+    no proxies are used, and ``kind.error`` is also raised for anything that the policy forbids.
     """
     if policy is not None:
         bytes_max = min(bytes_max, policy.bytes_max)
@@ -199,8 +199,8 @@ def _checked_path(path: Path, kind: TextKind, policy: FetchPolicy) -> Path:
 
 
 def _guarded_file(path: Path, kind: TextKind, policy: FetchPolicy) -> BinaryIO:
-    """Open a regular file that the policy allows; the check holds even if links are changed
-    meanwhile."""
+    """Open a regular file that the policy allows; links that change meanwhile cannot evade the
+    check."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     file = os.fdopen(fd, "rb")
     try:

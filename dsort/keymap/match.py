@@ -29,7 +29,7 @@ _JSON_FORM = '{"template": ["key", ...], ...}'
 
 
 class MalformedLine(Struct, frozen=True):
-    """A line that is not a key, the separator and a template."""
+    """A line that has another form than key, separator, template."""
 
     line_number: int  # from 1
     line: str  # white space around it removed
@@ -64,8 +64,8 @@ def parse_keymap(
     have exactly two parts are returned, so that the caller can react to them. Bytes that are not
     UTF-8 are lone surrogates in ``text``, as Python makes them.
 
-    ``KeyMapError`` if a source named ``.json`` is not such JSON, if a template is in it twice, if a
-    key has two templates, or if it has no keys at all. ``SpecError`` for an empty separator.
+    ``KeyMapError`` if a source named ``.json`` is no such JSON, if a template occurs twice, if a
+    key has two templates, or if there are no keys at all. ``SpecError`` for an empty separator.
     """
     if not separator:
         raise SpecError([SpecProblem("ekm_file_sep", "must not be empty")])
@@ -354,7 +354,7 @@ def _is_plain(key: str) -> bool:
 
 
 def _shape_of(key: str) -> tuple[_Shape, str]:
-    """The shape of a plain key, and the text that it spells, with dots left as dots."""
+    """The shape of a plain key, and the text for which it stands; dots stay dots."""
     match = _PLAIN.fullmatch(key)
     if match is None:
         raise InvariantError(f"key {key!r} is not plain")
@@ -437,7 +437,7 @@ class KeyMap(GivenPlaces, frozen=True):
         Record ``i`` has the key ``record_keys[i]`` and the members ``member_names[k]`` for ``k``
         from ``member_offsets[i]`` to ``member_offsets[i + 1] - 1``, at least one;
         ``member_offsets`` has shape ``(records + 1,)``. A record costs about 0.2 us a name, and 1
-        to 2 us more if no key equals one.
+        to 2 us more if no key is equal to a name.
         """
         if len(member_offsets) != len(record_keys) + 1 or np.any(np.diff(member_offsets) < 1):
             raise InvariantError("every record has a key and at least one member")
@@ -499,8 +499,7 @@ class KeyMap(GivenPlaces, frozen=True):
 
     @cached_property
     def _key_patterns(self) -> KeyPatterns | None:
-        """The keys that may match a record key, although they match no member name that begins with
-        this record key."""
+        """Keys that may match a record key although they match no member name of this record."""
         texts = self._key_texts()
         rows = [row for row, text in enumerate(texts) if re.search(_LOOKS_AHEAD, text)]
         return self._compiled(texts, rows) if rows else None

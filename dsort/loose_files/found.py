@@ -25,9 +25,9 @@ NO_FILE = -1
 
 
 class Inside(NamedTuple):
-    """A file in an archive. ``path``: of the archive without its suffix, and of the file in it.
-    ``size``: in bytes, or ``NO_FILE``. ``start``: the offset of its first byte in the outermost
-    archive."""
+    """A file in an archive. ``path``: the path of the archive without its suffix, followed by the
+    path in the archive. ``size``: in bytes, or ``NO_FILE``. ``start``: the offset of its first byte
+    in the outermost archive."""
 
     path: bytes
     size: int
@@ -42,8 +42,8 @@ class Readable(Protocol):
 
 
 def files_inside(path: bytes, size_bytes: int, source: Readable) -> Iterator[Inside]:
-    """The files of the tar ``path``, in its order. If it holds tars, the files of these, with the
-    paths of the inner tars only. ``CorruptShardError`` names the archive."""
+    """The files of the tar ``path``, in its order. If it holds tars, the files in these, with paths
+    that begin inside the inner tar. ``CorruptShardError`` names the archive."""
     for name, start, size, is_file in _members(path, 0, size_bytes, source):
         if not is_file or not name.endswith(ARCHIVE_SUFFIX):
             stem = path.removesuffix(ARCHIVE_SUFFIX)

@@ -164,8 +164,8 @@ def list_members(
     written_by: WrittenBy | None,
 ) -> Listing:
     """The members that the files of ``sources`` become. Each file becomes one member, or is counted
-    as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` two that
-    would be the same member. ``read``: reads the other files that ``rules`` name.
+    as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` two files
+    that would be one member. ``read``: reads the other files that ``rules`` name.
     ``known_classes``: the number of each class of a result to which these members are added.
     ``check`` is called repeatedly, and may raise. ``written_by``: runs the programs of a recipe;
     None: programs are not run."""
@@ -290,7 +290,7 @@ def _add_classes(
     members: Members, rules: Ingest, read: Read, known: Mapping[bytes, int] | None
 ) -> None:
     """Add a member ``.cls`` to each record: the number of its class. The class is the first
-    directory of its path, behind the prefix of the whole input."""
+    directory in its path after the prefix that all paths of the input share."""
     given = None
     if rules.class_map is not None:
         given = class_map_of(rules.class_map, read(rules.class_map))

@@ -1,8 +1,8 @@
-"""The members that loose files become, and the runs of them that are read as one shard.
+"""The members that are made of loose files, and runs of them, each of which is read as a shard.
 
 A listing consists of columns with one row for each member, in the order of the record keys. A run
-of rows is a tar that is not stored anywhere: its length and the place of each member in it follow
-from names and sizes.
+of rows is a tar that is stored nowhere, but its length and the place of each member follow from
+names and sizes.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Listing(Struct, frozen=True, eq=False):
     the number of the input of each member, or ``LITERAL``. ``paths``: the object in its bucket, or
     the payload itself. ``stamps``: see ``stamp_of``. ``starts``: where in the object the member
     begins. Run ``i`` is the rows ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]``
-    bytes. ``classes``: the number of each class by name, if there are classes; not in a listing
-    that was read from a file."""
+    bytes. ``classes``: the number of each class by name, if there are classes; a listing that was
+    read from a file has none."""
 
     names: BytesColumn
     sizes: Int64s
@@ -185,8 +185,8 @@ def _header_bytes(names: BytesColumn, sizes: Int64s) -> Int64s:
 
 
 def are_odd(names: BytesColumn, sizes: Int64s) -> Bools:
-    """Which members have another header than one block in the common form: for a name that is long
-    or not ASCII, or for a large file."""
+    """Which members need more than one header block of the common form, because the name is long or
+    not ASCII, or the file is large."""
     odd: Bools = (names.lengths > NAME_BYTES_MAX) | (sizes > 0o77777777777)
     odd |= names.rows_with(names.blob >= 0x80)
     return odd

@@ -51,8 +51,8 @@ UNUSABLE: Final[Mapping[str, str]] = {
 class NameRules(Struct, frozen=True, dict=True):
     """How names of files become keys and extensions. ``at_first_dot``: whether the extension begins
     at the first dot. ``extensions``: the wanted ones, none for all. ``directory_from``: the place
-    in a path where the directory begins that is its class, and that it must have; None if there are
-    no classes. ``keeps_clutter``: set if something else selects the files."""
+    in a path where the directory of the class begins, which each path must have; None without
+    classes. ``keeps_clutter``: set if something else selects the files."""
 
     key: Literal["path", "name", "joined"] = "path"
     pattern: KeyPattern | None = None
@@ -126,8 +126,8 @@ class _Texts(Struct):
 
 
 class Members(Struct):
-    """Columns with one row for each member, and the files that are left out, by reason: their
-    number, and the first of them. About 100 B a member, in any layout. ``class_numbers``: the
+    """Columns with one row for each member; and for each reason to leave out files, the number of
+    these files and the first of them. About 100 B a member, in any layout. ``class_numbers``: the
     content of ``.cls`` for each class, if there are classes."""
 
     _names: _Texts = field(default_factory=_Texts)
@@ -239,7 +239,7 @@ class Members(Struct):
 
     @staticmethod
     def _begins_record(names: BytesColumn, key_bytes: Int64s) -> Bools:
-        """Which of ``names``, which are in order, have another key than the name before."""
+        """For ``names`` in order: whether each has another key than the name before it."""
         begins = np.ones(len(names), np.bool_)
         starts = names.offsets[:-1]
         same = key_bytes[1:] == key_bytes[:-1]
@@ -250,8 +250,8 @@ class Members(Struct):
         return begins
 
     def _refuse_alike(self, names: BytesColumn, order: Int64s) -> None:
-        """``DuplicateError`` for two files that would be one member, or would be one to readers
-        that ignore the case of extensions."""
+        """``DuplicateError`` for two files that would be one member, at least for readers that
+        ignore the case of extensions."""
         lengths, starts = names.lengths, names.offsets[:-1]
         rows = np.flatnonzero(lengths[1:] == lengths[:-1])
         alike = equal_ranges(names.blob, starts[rows], starts[rows + 1], lengths[rows])

@@ -50,10 +50,10 @@ def numbers_of(
     given: Mapping[bytes, int] | None,
     known: Mapping[bytes, int] | None,
 ) -> dict[bytes, int]:
-    """The number of each class: of the classes ``there``, and of the classes ``known`` in a result
-    that the job adds to, which keep their numbers. ``given``: the numbers in the class map
-    ``map_name``; None if there is no map, and classes are numbered by sorted names. ``InputError``
-    if these contradict each other, or leave out a class."""
+    """The number of each class ``there``. Classes ``known`` from a result to which the job adds
+    records keep their numbers. ``given``: the numbers in the class map ``map_name``; None if there
+    is no map, and classes are numbered by sorted names. ``InputError`` if these contradict each
+    other, or leave out a class."""
     if given is None and known is None:
         return {name: at for at, name in enumerate(sorted(there))}
     numbers = known if given is None else given
@@ -172,7 +172,7 @@ Row = dict[str, object]
 
 
 def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
-    """(its place, in words; its columns) of each row of the table ``name``. ``InputError``."""
+    """For each row of the table ``name``: (its place in words, its columns). ``InputError``."""
     if name.endswith(".parquet"):
         return _parquet_rows(name, data)
     try:
@@ -187,8 +187,8 @@ def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
 
 
 def name_bytes(where: str, name: str) -> bytes:
-    """The bytes of a name in a table or a list. ``InputError`` with ``where`` if the name has none:
-    JSON can contain half of a surrogate pair."""
+    """The bytes of a name in a table or a list. ``InputError`` with ``where`` if the name has no
+    bytes, because JSON can contain half of a surrogate pair."""
     try:
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -329,8 +329,8 @@ def _add_row(
 
 
 def _file_names(where: str, row: Row, rest: Row) -> Iterator[tuple[str, str]]:
-    """(the text before its extension, the file) of each file of a row; these columns are removed
-    from ``rest``. The first file gives the record its key."""
+    """For each file of a row: (the text before its extension, the file). The columns of files are
+    removed from ``rest``. The first file gives the record its key."""
     columns = [name for name in row if name == "file_name" or name.endswith("_file_name")]
     for column in sorted(columns, key=lambda name: name != "file_name"):
         value = rest.pop(column)

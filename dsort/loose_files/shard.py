@@ -130,9 +130,9 @@ def _changed(path: bytes) -> ChangedInputError:
 
 
 class FilesShard(ClosesOnExit):
-    """An open run of files (see :class:`~dsort.storage.bucket.ReadObject`). ``has_payload``: if it
-    is cleared, the files are not read, and any bytes are in their place; callers that read only
-    names clear it."""
+    """An open run of files (see :class:`~dsort.storage.bucket.ReadObject`). ``has_payload``:
+    callers that read only names clear it; then files are not read, and arbitrary bytes stand in
+    their place."""
 
     def __init__(self, listing: Listing, number: int, places: Places) -> None:
         rows = listing.rows(number)
@@ -238,7 +238,7 @@ class FilesShard(ClosesOnExit):
         """Do nothing: a run consists of many files."""
 
     def close(self) -> None:
-        """Do nothing: no file is open between two reads."""
+        """Do nothing, because no file is open between two reads."""
 
 
 def _at_once(action: Callable[..., None], columns: Iterable[Iterable[object]]) -> None:

@@ -1,4 +1,5 @@
-"""Who uses a service and what was done: tokens, the audit trail; and the answers about specs."""
+"""The users of a service and their actions: tokens, the audit trail; and the answers about
+specs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _BUCKETS: Final = "Whole URIs of buckets, or how they begin and a `*` at the end
 
 
 class Me(Model):
-    """Who the caller is, and what it may do."""
+    """The identity and the rights of the caller."""
 
     name: str = Field(examples=["alice"])
     role: Literal["viewer", "submitter", "admin"] = Field(examples=["submitter"])
@@ -79,7 +80,7 @@ class AuditPage(Model):
 
 
 class ValidationView(Model):
-    """A spec that is right: with every default written out."""
+    """A valid spec, with every default written out."""
 
     ok: Literal[True] = Field(default=True, examples=[True])
     spec: dict[str, Any] = Field(examples=[EXAMPLE_SPEC])

@@ -1,4 +1,5 @@
-"""What all models share: fields may be added, times are RFC 3339, examples stand at the fields."""
+"""The common base of all models: fields may be added, times are RFC 3339, and fields have
+examples."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """The schema: defaults are given for fields alone that may be absent."""
+        """The schema; only fields that may be absent have defaults."""
         document = handler(core_schema)
         schema = handler.resolve_ref_schema(document)
         if handler.mode == "serialization":
@@ -81,8 +82,8 @@ View = TypeVar("View", bound=Model)
 
 
 def view_of(example: object, **words: str) -> Callable[[type[View]], type[View]]:
-    """Gives a model the fields of a struct; their examples are the values of ``example``, one of
-    that class. ``words``: descriptions of fields."""
+    """Gives a model the fields of a struct; ``example`` is an object of that class, whose values
+    become examples. ``words``: descriptions of fields."""
     types, values = get_type_hints(type(example)), to_jsonable_python(to_builtins(example))
     described: Any = {
         name: (types[name], Field(description=words.get(name), examples=[value]))
@@ -102,8 +103,8 @@ def view_of(example: object, **words: str) -> Callable[[type[View]], type[View]]
 
 
 def example_of(model: type[BaseModel], **changed: Any) -> dict[str, Any]:
-    """The example of ``model``, made of those of its fields; ``changed``: other values, or fields
-    that it has besides. A field without an example is left out if it may be absent."""
+    """The example of ``model``, made from the examples of its fields; ``changed``: other values, or
+    more fields. A field without an example is left out if it may be absent."""
     document = {}
     for name, field in model.model_fields.items():
         if field.examples:
@@ -136,7 +137,7 @@ class ProblemItem(Model):
 
 
 class Problem(Model):
-    """What went wrong, as RFC 9457 has it; the same words as the command line's."""
+    """A problem in the form of RFC 9457, with the same words as on the command line."""
 
     sent_sometimes = frozenset(("hint", "exit_code", "problems"))
 

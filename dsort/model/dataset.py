@@ -1,5 +1,5 @@
-"""What a service shows of buckets: shards, records, members with their content; and stored objects
-that may go: leftovers of dead jobs, results that schedules remove."""
+"""The content of buckets at a service: shards, records, and members with their content; and objects
+that may be removed: leftovers of dead jobs, old results of schedules."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class ViewRecordPage(Model):
 
 
 class DiskView(Model):
-    """The disk that a directory of the service is on."""
+    """The disk of a directory of the service."""
 
     what: str = Field(description="What is there.", examples=["scratch of jobs"])
     path: str = Field(examples=["/var/lib/dsort/scratch"])
@@ -160,7 +160,7 @@ class DiskView(Model):
 
 
 class KeptResult(Model):
-    """The result of one run of a schedule that is still there."""
+    """The result of one run of a schedule, if it still exists."""
 
     job_id: str = Field(examples=["20260131-015500-0b77e1"])
     due_at: Time = Field(examples=["2026-01-31T02:00:00.000Z"])
@@ -204,7 +204,7 @@ class GarbageView(Model):
 
 
 class GarbageList(Model):
-    """What dead jobs left in a bucket, and in the service's scratch for it."""
+    """The remains of dead jobs in a bucket, and in the service's scratch for it."""
 
     bucket: str = Field(examples=["s3://data/shuffled"])
     garbage: list[GarbageView]

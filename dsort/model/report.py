@@ -1,4 +1,4 @@
-"""What a job has made, and what a dry run would make: manifest, report, plan."""
+"""The manifest and the report of a job, and the plan of a dry run."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class OutputCountView(Model):
     workers="World size times workers of each: the numbers that divide the shards.",
 )
 class ReaderCountsView(Model):
-    """How many workers can read one output so that each has as many shards."""
+    """The numbers of workers that can share the shards of one output equally."""
 
 
 _SECOND_SHARD: Final = {
@@ -219,7 +219,8 @@ _MOVE: Final = {
 
 
 class ManifestView(Model):
-    """What a job has made, of what, and how: the object `.dsort/<job_id>/manifest.json`."""
+    """The result of a job, its inputs, and its settings: the object
+    `.dsort/<job_id>/manifest.json`."""
 
     sent_sometimes = frozenset(("mixing", "timeline", "sidecars"))
 
@@ -254,11 +255,11 @@ class ManifestView(Model):
     added="Records by what added them.",
 )
 class RecordFlowView(Model):
-    """Where all records came from and went: read - dropped + added is what came out."""
+    """The flow of records through a job: the output has read - dropped + added records."""
 
 
 class RunReportView(Model):
-    """What a job did, or how far one came that failed or was stopped."""
+    """The work of a job; of a failed or stopped job, its work up to that point."""
 
     sent_sometimes = frozenset(("mixing", "timeline", "algorithm", "outputs", "flow"))
 
@@ -302,7 +303,7 @@ class PlanEstimateView(Model):
 
 
 class PlanReportView(Model):
-    """What a job would do: the report of a dry run."""
+    """The work that a job would do: the report of a dry run."""
 
     sent_sometimes = frozenset(("mixing", "algorithm", "outputs", "readers", "estimate"))
 

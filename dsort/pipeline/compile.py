@@ -1,4 +1,4 @@
-"""Compiles a spec to its ``Pipeline``, and to those parts of it that are needed separately."""
+"""Compiles a spec to its ``Pipeline``, or to parts of the pipeline that are needed separately."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def _outputs(spec: JobSpec, carrier: Container) -> tuple[OutputForm, ...]:
 
 
 def written_container(spec: JobSpec, extension: str) -> Container:
-    """The container of outputs. Where outputs store the keys of records as ``__key__``,
-    ``key_field`` describes the inputs alone."""
+    """The container of outputs. If outputs store the keys of records as ``__key__``, ``key_field``
+    is only about the inputs."""
     container, options = container_of(extension), container_options(spec)
     inputs = [container_of(each.extension) for each in spec.sources]
     stays = container in inputs or (container.is_columnar and inputs[0].is_columnar)

@@ -46,15 +46,15 @@ class TooLittleMemoryError(ValueError):
 class Load(Struct, frozen=True):
     """The facts that the choice of a movement depends on.
 
-    ``input_bytes``: of all inputs in the form in which they move; of ``encoded`` inputs, about the
-    size that they decode to. ``memory_bytes``: the most that the whole job may use on one node.
+    ``input_bytes``: the size of all inputs in the form in which they move; for ``encoded`` inputs,
+    about their decoded size. ``memory_bytes``: the most that the whole job may use on one node.
     ``workers`` are spread over ``nodes``. ``unmappable``: why the inputs cannot be mapped,
     ``no_range``: why records cannot be read by range; "" if they can. ``range_suits`` returns why
-    reading by range is better than ``spill``, "" if it is not; it may read inputs.
-    ``upload_bytes``, ``table_bytes``: the memory for uploads, and for the table of an input shard,
-    that each worker needs besides its buffer. ``short_records``: records may be so short that the
-    columns of the index are as large as the records. ``turns_a_buffer``: a partition is planned to
-    fill 1 / ``turns_a_buffer`` of a buffer.
+    reading by range is better than ``spill`` ("" if it is not), and may read inputs for that.
+    ``upload_bytes``, ``table_bytes``: memory that each worker needs besides its buffer, for uploads
+    and for the table of an input shard. ``short_records``: records may be so short that the columns
+    of the index are as large as the records. ``turns_a_buffer``: a partition is planned to fill 1 /
+    ``turns_a_buffer`` of a buffer.
     """
 
     input_bytes: int
@@ -81,8 +81,8 @@ class Load(Struct, frozen=True):
         return self.upload_bytes + self.table_bytes
 
     def why_not_in_memory(self) -> tuple[str, str]:
-        """Two texts for people: (why the inputs cannot be mapped, "" if they can be; a sentence
-        about inputs that are too large for the memory)."""
+        """Two texts for people: (why the inputs cannot be mapped, "" if they can; a sentence about
+        inputs that are too large for the memory)."""
         size, memory = format_bytes(self.input_bytes), format_bytes(self.memory_bytes)
         unmappable = self.unmappable
         if self.encoded:
@@ -91,8 +91,8 @@ class Load(Struct, frozen=True):
 
 
 class Way(ABC):
-    """One way to move payload: when it is chosen, and its properties, which phases of a job use.
-    How creators read payload is in ``dsort.moves``, under the same name.
+    """One way to move payload: it decides when it is chosen, and has properties for the phases of a
+    job. How creators read payload is in ``dsort.moves``, under the same name.
 
     ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
     extraction writes payload to scratch. ``reads_ranges``: creators read inputs record by record.
@@ -126,7 +126,8 @@ class Way(ABC):
         return load.input_bytes // 20
 
     def needed_bytes(self, load: Load, buffer_bytes: int) -> int:
-        """The memory that the workers of a node need, including what must be in the page cache."""
+        """The memory that the workers of a node need, including pages that must be in the page
+        cache."""
         buffer_bytes = min(buffer_bytes, max(load.input_bytes, BUFFER_BYTES_MIN))
         own_bytes = WORKER_BYTES + load.more_bytes + int(buffer_bytes / BUFFER_SHARE)
         return load.workers_a_node * own_bytes
@@ -236,11 +237,11 @@ class Movement(Struct, frozen=True):
     ``buffer_bytes``: the size of each worker's single payload buffer. ``spill`` reads an input
     shard that fits in the buffer once, and a larger one twice, window by window; ``range`` reads
     records into the buffer. ``partitions``: the number of ranges of sort keys that records are
-    spread over. ``values_stay``: rows of tables are spilled without their long values where those
-    can be read from mapped inputs. ``hops``: under ``range``, headers are so far apart that they
-    are read one by one; else shards are read whole. ``to_disk``: scratch is too large to stay in
-    memory until it is removed; ``past_cache``: scratch is so large that the page cache has almost
-    none of it when it is read.
+    spread over. ``values_stay``: rows of tables are spilled without long values, if these can be
+    read from mapped inputs. ``hops``: under ``range``, headers are so far apart that they are read
+    one by one; without it, shards are read whole. ``to_disk``: scratch is too large to stay in
+    memory until it is removed; ``past_cache``: scratch is so large that almost nothing of it is
+    still in the page cache when it is read.
     """
 
     way: Way

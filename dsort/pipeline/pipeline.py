@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Policies(Struct, frozen=True):
-    """The reaction that the spec wants to each kind of oddity of the inputs."""
+    """The reactions in the spec to each kind of oddity of the inputs."""
 
     duplicated_records: str | None  # abort; ignore | warn: the last one is kept; None: all are kept
     corrupt_shards: str  # abort | skip
@@ -39,7 +39,7 @@ class Policies(Struct, frozen=True):
 
 
 class StepFailures(Struct, frozen=True):
-    """What becomes of records at which a payload step fails (see ``dsort.spec.transform``)."""
+    """The fate of records at which a payload step fails (see ``dsort.spec.transform``)."""
 
     on_error: str = "fail"  # fail | skip | keep | skip_shard | stop
     rejects: str = ""  # "" | keys | payload: what is kept of such records
@@ -53,10 +53,11 @@ class StepFailures(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """How input shards are read. ``names``: of the inputs; ``containers``: one for each input, or a
-    single one where all inputs have the same; ``container``: of shards of a job that has one input.
+    """How input shards are read. ``names``: the names of the inputs; ``containers``: the container
+    of each input, or a single one for all; ``container``: the container of a single input.
     ``makes_shards``: the inputs are loose files, from which shards are made while they are read.
-    ``key_field``: where a record has its key; "" where the container or a number names it."""
+    ``key_field``: the place of the key in a record; "" if the container or a number gives the
+    key."""
 
     names: tuple[str, ...]
     container: Container
@@ -117,7 +118,8 @@ class DeduplicationByField(Deduplication, frozen=True, kw_only=True):
 class Mix(Struct, frozen=True):
     """How many records of each input are output, by the numbers of the inputs. ``weights``: how
     many times a record is used; ``records``: exact numbers of records. ``total``: the number of
-    records of all inputs together, or ``stop``: the input that ends the mix."""
+    records from all inputs together; ``stop``: instead of that, the rule by which inputs end the
+    mix."""
 
     names: tuple[str, ...]
     weights: tuple[Fraction, ...]
@@ -129,7 +131,8 @@ class Mix(Struct, frozen=True):
 
     @property
     def is_counted(self) -> bool:
-        """Whether the number of records of inputs has to be known to choose the records."""
+        """Whether records can be chosen only once the numbers of records of the inputs are
+        known."""
         exact = any(each is not None for each in self.records)
         return exact or self.total is not None or self.stop is not None
 
@@ -154,8 +157,8 @@ class OutputForm(Struct, frozen=True):
 
     @property
     def is_measured(self) -> bool:
-        """Whether the limit of shards is the size of their encoded files: records are encoded once
-        before the shards are cut."""
+        """Whether the limit of shards is the size of their encoded files. If so, records are
+        encoded once before the shards are cut."""
         return self.target.is_measured
 
 
@@ -197,8 +200,8 @@ class ResultRules(Struct, frozen=True):
 
 
 class Pipeline(Struct, frozen=True, dict=True):
-    """What a job does to its records. ``carrier``: the container that records travel in; outputs
-    without a container of their own are written in it. ``outputs``: the only output, or each of
+    """What a job does to its records. ``carrier``: the container in which records travel, and in
+    which outputs without another container are written. ``outputs``: the only output, or each of
     several. ``division``: how records are distributed over several outputs; false for one
     output. ``placed_by``: the key map, or the other result, that gives records their places."""
 
@@ -254,8 +257,8 @@ class Pipeline(Struct, frozen=True, dict=True):
 
     @cached_property
     def makes_records(self) -> bool:
-        """Whether some step makes new records: members with new headers, like the members that a
-        conversion makes."""
+        """Whether some step makes new records; their members have new headers, as after a
+        conversion."""
         return any(step.needs == "payload" for step in self.steps)
 
     @property
@@ -298,7 +301,7 @@ class Pipeline(Struct, frozen=True, dict=True):
         return self.reading.container_of(shard) != self.carrier
 
     def output(self, group: int) -> OutputForm:
-        """The output that a group of the order belongs to. With a key map, one output has several
+        """The output to which a group of the order belongs. With a key map, one output has several
         groups."""
         return self.outputs[group if self.division else 0]
 

@@ -1,8 +1,8 @@
 """The transforms that a user has given names, in the directory of the user's settings.
 
 Each version is a file of its own, ``transforms/NAME@3.json``, which never changes. A removed
-version stays as a file without steps, so that its number is not used again: ``NAME@3`` in a spec is
-always the same transform, or none.
+version stays as a file without steps, so that its number is not used again. So ``NAME@3`` in a spec
+means the same transform for ever, or none.
 """
 
 from __future__ import annotations

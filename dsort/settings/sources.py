@@ -158,9 +158,8 @@ _USUAL: Final = (
 def load_settings(environment: Mapping[str, str], cwd: Path, home: Path) -> Settings:
     """The settings of a user with this environment, current directory and home.
 
-    Reads ``dsort.toml`` in ``cwd``, and the one in ``$XDG_CONFIG_HOME/dsort`` or
-    ``~/.config/dsort``. ``SpecError`` lists all mistakes in all of them, each with its file or
-    variable.
+    It reads ``dsort.toml`` in ``cwd``, and in ``$XDG_CONFIG_HOME/dsort`` or ``~/.config/dsort``.
+    ``SpecError`` lists all mistakes in all of them, each with its file or variable.
     """
     problems: list[SpecProblem] = []
     config = environment.get("XDG_CONFIG_HOME", "")
@@ -187,8 +186,8 @@ def _read_file(
 ) -> Settings:
     """The settings in ``path``, none if there is no such file. Mistakes are added to ``problems``.
 
-    ``is_users``: the user's own file. Only the user's own file may define commands. Else a
-    directory of another user could run programs for a user who starts a job there.
+    ``is_users``: the user's own file. Only the user's own file may define commands. Otherwise, a
+    job that is started in another user's directory could run that user's programs.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Settings as values, and which of them apply to a bucket."""
+"""Settings as values, and the choice of those that apply to a bucket."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Settings(Struct, frozen=True):
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Self:
-        """The settings from JSON made of their ``asdict``, with paths as texts and without
-        ``commands``."""
+        """The settings from the JSON of their ``asdict``, in which paths are texts and ``commands``
+        are missing."""
         paths = {name: values[name] for name in ("root", "scratch")}
         found: dict[str, Any] = {
             name: None if text is None else Path(text) for name, text in paths.items()
@@ -89,8 +89,8 @@ class Settings(Struct, frozen=True):
         return dict(self.stores).get(store, StoreSettings())
 
     def of_bucket(self, ref: BucketRef) -> StoreSettings:
-        """The settings for a bucket: from its own table, from that of a shorter URI, then from its
-        store's."""
+        """The settings for a bucket: from its own table, then from the table of a shorter URI, then
+        from its store's table."""
         uri = ref.uri
         found = self.of_store(table_of(ref.scheme))
         tables = [each for each in self.stores if f"{uri}/".startswith(f"{each[0]}/")]
@@ -121,7 +121,7 @@ def table_of(scheme: str) -> str:
 
 
 def resolve_ref(ref: BucketRef, settings: Settings) -> BucketRef:
-    """``ref`` with endpoint, region and profile from the settings, if it has none of its own.
+    """``ref``, with endpoint, region and profile from the settings where it has none of its own.
 
     Directories and web servers stay unchanged. ``ais://`` is S3 under ``/s3`` of its endpoint;
     ``SpecError`` if none is configured. Resolving twice changes nothing.

@@ -1,8 +1,8 @@
 """The contract of a kind of sidecars: files beside the shards of a result, for their readers.
 
-A kind has a file for each shard, files for the whole result, or both. Workers make the former while
-they write the shard, and the job makes the latter before it commits. ``dsort verify`` makes both
-again, from the shards, and compares.
+A kind has a file for each shard, files for the whole result, or both. Workers make the file of a
+shard while they write the shard, and the job makes files for the whole result before it commits.
+``dsort verify`` makes both again, from the shards, and compares.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # reading a spec must not load NumPy
 
 
 class ResultShards(Struct, frozen=True):
-    """The shards of a result. ``records``: of each shard by name, in output order; ``splits``: the
-    shards of each split, by its name in the spec ("": there is one split); ``checksums``: the XXH3
-    of each shard, in hexadecimal digits; ``sha256``: the same, "" where the job has none;
-    ``file_bytes``: its size."""
+    """The shards of a result. By the name of the shard, in output order: ``records``, their number;
+    ``checksums``, the XXH3 in hexadecimal digits; ``sha256``, in the same form, "" if the job has
+    none; ``file_bytes``, the size. ``splits``: the shards of each split, by its name in the spec
+    ("": there is one split)."""
 
     records: Mapping[str, int]
     splits: Mapping[str, Sequence[str]]

@@ -116,7 +116,7 @@ def _record_set(*, is_lines: bool) -> dict[str, Any]:
 
 
 class Wids(Sidecar):
-    """The job writes its index itself, because the name of that depends on the job."""
+    """The job writes this index itself, because its name depends on the job."""
 
     kind: ClassVar[str] = "wids"
     extensions: ClassVar[tuple[str, ...]] = (".tar",)
@@ -182,7 +182,7 @@ class Lhotse(Sidecar):
 
 
 class Lines(Sidecar):
-    """An index of each shard. Creators make it without a scan, of the sizes of records."""
+    """An index of each shard. Creators make it from the sizes of records, without a scan."""
 
     kind: ClassVar[str] = "lines"
     extensions: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".txt")

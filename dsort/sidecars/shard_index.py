@@ -1,5 +1,5 @@
 """Sidecars of one output shard, for DALI, Energon and Lhotse: where its records and members begin.
-Then those of a whole result: sizes, the Hugging Face card, the files of Energon."""
+After these, sidecars of a whole result: sizes, the Hugging Face card, the files of Energon."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def energon_index(members: MemberTable) -> bytes:
 
 
 def lines_index(members: MemberTable, file_bytes: int) -> bytes:
-    """Where the lines of a scanned shard begin, and the size of the file: the same numbers, as
-    Energon and Lhotse read them of JSON lines."""
+    """Where the lines of a scanned shard begin, and the size of the file, in the numbers that
+    Energon and Lhotse both read for JSON lines."""
     return _numbers([*members.range_start.tolist(), file_bytes])
 
 
@@ -169,7 +169,7 @@ def sizes(result: ResultShards, directory: str) -> bytes:
 
 
 def energon_file(name: str, result: ResultShards) -> bytes:
-    """The content of a file of ``.nv-meta/``, for all but the database."""
+    """The content of a file in ``.nv-meta/``, except the database."""
     if name.endswith(".info.json"):
         return _json({"energon_version": None, "shard_counts": dict(result.records)})
     if name.endswith("split.yaml"):

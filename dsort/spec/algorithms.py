@@ -95,8 +95,9 @@ class Algorithm(Part):
         return self.build().in_words + _NOT_NAMED * (not named)
 
     def canonical(self) -> list[str]:
-        """The fields of a canonical spec: the options of all of dsort's own algorithms, and those
-        of this one. Algorithms added by others do not change the canonical form of other specs."""
+        """The fields of a canonical spec: the options of this algorithm and of all of dsort's own
+        ones. So algorithms of other packages do not change the canonical form of specs that do not
+        use them."""
         own = {name for each in (*BUILT_IN, self.type) for name in each.stated()}
         names = (name for name in known_options() if name in own)
         # Options that were added later are left out of specs that do not use them.

@@ -116,7 +116,7 @@ def _serve(source: int, sink: int, page: mmap.mmap, memories: Sequence[_Memory])
 
 def _refuse_other_code(found: Mapping[str, str], known: Mapping[str, str]) -> None:
     """``ValueError`` for code that differs from the code with which the job was begun. Code that
-    was not loaded at that time is not compared, because it may depend on the machine."""
+    was not loaded when the job began is not compared, because it may depend on the machine."""
     changed = sorted(name for name in found if known.get(name, found[name]) != found[name])
     if changed:
         raise ValueError(
@@ -183,7 +183,7 @@ def _do_each(
     sink: int,
     page: mmap.mmap,
 ) -> None:
-    """The same for runners that take one record at a time, which saves a µs for each record."""
+    """The same for runners that take single records, which saves a µs a record."""
     answer, keeps, one = Answer(), bool(program["keeps"]), runner.one
     now, say = time.monotonic, PAGE.pack_into
     for row, (flag, sample, member) in enumerate(zip(*given, strict=False)):
@@ -209,7 +209,7 @@ def _do_each(
 
 
 def _put(answer: Answer, given: Sample, results: Sequence[Sample], member: int | None) -> None:
-    """Add the results of one record. ``member``: the number of the first of ``given``'s members, if
+    """Add the results of one record. ``member``: the number of the first member of ``given``, if
     unchanged members may be named instead of sent."""
     if member is not None and len(results) == 1 and _is_same(results[0], given):
         answer.counts.append(SAME)

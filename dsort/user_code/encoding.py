@@ -1,4 +1,5 @@
-"""Content of members to objects, and objects to content: by extension, with webdataset's names.
+"""Converts content of members to objects, and objects to content, by extension, with webdataset's
+names.
 
 Functions that need a library (NumPy, Pillow, Torch) import it when they are first called.
 """
@@ -110,7 +111,7 @@ def encoded(extension: str, value: Any) -> bytes:
 
 def encoded_cell(column: str, value: Any) -> bytes:
     """``value``, which contains no None, as the content of a cell of that column: numbers and texts
-    as they are written, other values in JSON. ``EncodingError``."""
+    directly, other values in JSON. ``EncodingError``."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if hasattr(value, "tolist") and hasattr(value, "dtype"):  # of NumPy

@@ -1,8 +1,8 @@
 """The messages between a worker and a process of user code: frames with lengths.
 
 There is no pickle: counts and sizes are arrays of integers, names and payloads are bytes, texts are
-JSON. Descriptions of records go through a pipe, payload through shared memory. Members of a tar
-come back, or the names of members that are the very ones that were sent.
+JSON. Descriptions of records go through a pipe, payload through shared memory. Results are members
+of a tar; unchanged members come back only as their numbers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FrameHead(NamedTuple):
 
     @property
     def rest_bytes(self) -> int:
-        """The number of bytes after it: one flag for each record, arrays, names."""
+        """The number of bytes that follow it: one flag for each record, arrays, names."""
         return self.records * 13 + 4 + self.members * 24 + self.names_bytes
 
 
@@ -103,8 +103,8 @@ def _integers(code: str, data: bytearray | bytes, at: int, count: int) -> tuple[
 
 class Answer:
     """Results of some records while they are gathered: how many records each one became, and the
-    members of these. Records that are the ``SAME`` have no members here. ``named``: the number of
-    each of their members in the frame, or ``NEW``. ``errors``: (record, why it failed)."""
+    members of these. Records that are the ``SAME`` have no members here. ``named``: for each of
+    their members, its number in the frame, or ``NEW``. ``errors``: (record, why it failed)."""
 
     __slots__ = ("counts", "errors", "key_bytes", "members", "named", "tar", "tar_bytes")
 
@@ -245,8 +245,8 @@ class Runner(ABC):
 
 
 def check_key(key: object) -> None:
-    """``BadResultError`` unless a record can have this key: an invalid key would make its members
-    parts of another record, or be unpacked outside of the directory."""
+    """``BadResultError`` unless a record can have this key. An invalid key could make its members
+    parts of another record, or lead out of the directory where they are unpacked."""
     if not isinstance(key, str):
         raise BadResultError(f"its __key__ is a {type(key).__name__}, and no text")
     base = key.rpartition("/")[2]

@@ -71,8 +71,7 @@ def _normal(name: str) -> str:
 
 
 def _is_packaged(top: str) -> bool:
-    """Whether a module belongs to a package of its own, and is not a part of one with another
-    name."""
+    """Whether a module is its own package, and no part of a package with another name."""
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     return not top.startswith("_") and any(each in file for each in _PLACES)
 

@@ -46,7 +46,7 @@ class Frame(Protocol):
 
 class Done(Struct, frozen=True):
     """The results of the records of a frame from ``start`` on. ``sent_from``: the first record of
-    the message in which the member numbers of ``results`` count."""
+    the message; member numbers in ``results`` count from there."""
 
     frame: Frame
     start: int
@@ -55,7 +55,7 @@ class Done(Struct, frozen=True):
 
 
 class _Piece(Struct):
-    """Records of a frame that one process has or is to receive. ``done``: those with results."""
+    """Records of a frame that one process has, or will receive. ``done``: those with results."""
 
     frame: Frame
     frame_number: int
@@ -188,7 +188,7 @@ class CodePool:
     # -- receiving results -----------------------------------------------------------------------
 
     def _wait(self, members: Sequence[_Member]) -> list[tuple[_Member, Begun | Results | str]]:
-        """What ``members`` send next; a text is the reason why a process ended."""
+        """The next messages of ``members``; a text is the reason why a process ended."""
         poll = select.poll()
         by_descriptor: dict[int, _Member] = {}
         for member in members:
@@ -220,7 +220,7 @@ class CodePool:
         return found
 
     def _patience_s(self, members: Sequence[_Member]) -> float:
-        """How long no call can time out, at most ``LISTEN_S``."""
+        """The time in which no call can time out, at most ``LISTEN_S``."""
         now, left = time.monotonic(), LISTEN_S
         for member in members:
             since = member.process.place.since_s
@@ -256,8 +256,8 @@ class CodePool:
             member.pieces.popleft()
 
     def _lose(self, work: _Work, member: _Member, reason: str) -> None:
-        """A process has ended, or is to end: give its records to others, except the record that
-        ended it."""
+        """If a process has ended, or has to end, give its records to others, except the record at
+        which it ended."""
         place = member.process.place
         how = member.process.end()
         self._members.remove(member)
@@ -292,8 +292,8 @@ class CodePool:
     def _culprits(
         self, work: _Work, piece: _Piece, at: int, size: int, how: str, *, is_late: bool
     ) -> list[_Piece]:
-        """The pieces for records ``at`` to ``at + size``, during which a process ended. Several
-        records are tried one by one; a single record is tried once more, and not again."""
+        """The pieces for records ``at`` to ``at + size``, at which a process ended. Several records
+        are tried one by one; a single record is tried once more, and not again."""
         if size > 1:
             return [
                 replace(piece, start=row, stop=row + 1, alone=True) for row in range(at, at + size)
@@ -330,7 +330,7 @@ class _Work:
 
     @property
     def next_is_alone(self) -> bool:
-        """Whether the next piece is to have a process of its own."""
+        """Whether the next piece gets a process of its own."""
         return bool(self._again) and self._again[0].alone
 
     def has_more(self, ahead: int) -> bool:

@@ -97,8 +97,8 @@ class Begun(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """The place of a process: the frame, the record in it, and since when (monotonic; 0: it is not
-    running user code)."""
+    """The place of a process: the frame, the record in it, and the begin of the work on it
+    (monotonic; 0: no user code runs)."""
 
     frame: int
     record: int
@@ -117,7 +117,8 @@ class Memories:
             self.files.append(os.memfd_create("dsort-payload"))
 
     def next(self, size_bytes: int) -> tuple[int, mmap.mmap]:
-        """(its number, the memory whose turn it is), of at least ``size_bytes``. ``OSError``."""
+        """(number, memory) of the memory whose turn it is, with at least ``size_bytes``.
+        ``OSError``."""
         number, self._turn = self._turn, (self._turn + 1) % MEMORIES
         found = self._maps[number]
         has = 0 if found is None else len(found)
@@ -277,7 +278,7 @@ class CodeProcess:
 
     @property
     def place(self) -> Place:
-        """Its current place, or the place when it ended."""
+        """Its current place, or its last place before it ended."""
         return Place(*PAGE.unpack_from(self._page))
 
     # -- its end ---------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Runs a program of the user's: on the members of one record as files, or on many records as a tar.
 
-It is started without a shell, in a session of its own. With the end of its record it is killed,
-with its group and all processes that it started, in any session.
+The program is started without a shell, in a session of its own. At the end of its record it is
+killed, with its group and with all processes that it started in any session.
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ class FilesRunner(Runner):
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    """The argument with the values filled in. ``ProgramError`` if the key of a record turns it into
-    an option: keys are chosen by the maker of the shard."""
+    """The argument with the values filled in. ``ProgramError`` if an argument becomes an option
+    because of the key of a record, which the maker of the shard has chosen."""
     filled = _PLACE.sub(lambda match: values.get(match[1] or match[2] or "", "$"), text)
     if filled.startswith("-") and not text.startswith("-"):
         raise ProgramError(
@@ -315,8 +315,8 @@ class TarRunner(Runner):
 
 
 def _owner(key: str, keys: Mapping[str, object]) -> str:
-    """The record from which a record with ``key`` was made: the one with the same key, or with the
-    part of ``key`` before a slash or dash. ``BadResultError`` if there is none."""
+    """The record from which a record with ``key`` was made: it has the same key, or the part of
+    ``key`` before a slash or dash. ``BadResultError`` if there is none."""
     at = len(key)
     while at > 0:
         if key[:at] in keys:

@@ -24,12 +24,12 @@ PASSING = (429, 502, 503, 504)
 
 
 class PushError(Exception):
-    """A server did not return a result for the content."""
+    """A server returned no result for the content."""
 
 
 class PushRunner(Runner):
-    """``members``: which members are sent, and the names of the results; None: records are sent as
-    tars."""
+    """``members``: the extensions of members to send, with the names of their results; None:
+    records are sent as tars."""
 
     def __init__(self, program: Mapping[str, Any]) -> None:
         self._members: dict[str, str] | None = program["members"]
@@ -75,8 +75,8 @@ class PushRunner(Runner):
         return [each for each in made if each.members]
 
     def _pushed(self, name: str, data: bytes) -> bytes:
-        """The response to ``data``. ``PushError``; after several tries if the error is a passing
-        one."""
+        """The response to ``data``. ``PushError``, at once or, for a passing error, after several
+        tries."""
         late, pause = time.monotonic() + self._timeout_s, PAUSE_S
         for tries in range(1, TRIES_MAX + 1):
             was_open = self._link is not None

@@ -128,7 +128,7 @@ class ComparedBytes(Struct, frozen=True):
 
     ``converted``: only names and payloads must be equal, because headers differ; otherwise all
     stored bytes must be. ``keyed``: the key must be equal, too; a record that is only numbered gets
-    another key when it moves. ``stripped``: payloads without a line feed at their end.
+    another key when it moves. ``stripped``: payloads are compared without a line feed at their end.
     ``defaults``: the payloads of members that records lack, which a conversion adds. ``mixed``:
     some records are converted, others are not. ``apart``: the extension of a member that is not
     compared. In rows, this is the column of keys, because keys are compared separately."""

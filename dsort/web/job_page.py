@@ -50,7 +50,7 @@ def page_of_manifest(
     output_uri: str = "",
     warnings: Sequence[Mapping[str, Any]] | None = None,
 ) -> Page:
-    """The page of a finished job. ``job_view``: what a service knows of the job; without it, values
+    """The page of a finished job. ``job_view``: the job as a service knows it; without it, values
     are guessed. ``output_uri``: where the result is now. ``warnings``: the job's warnings.
 
     ``InputError`` if it is no manifest of a job.
@@ -82,8 +82,8 @@ def page_of_report(
     output_uri: str = "",
     warnings: Sequence[Mapping[str, Any]] | None = None,
 ) -> Page:
-    """The page of a job by its report in JSON types: of one that was aborted (``report.json``), or
-    of a plan. ``InputError`` if it is something else."""
+    """The page of an aborted job (``report.json``) or of a plan, from the report in JSON types.
+    ``InputError`` if it is something else."""
     with _refusing_strangers("report"):
         view = job_view or _view_of_report(report, output_uri)
         inputs = report.get("resume", {}).get("inputs")
@@ -168,8 +168,8 @@ def _embedded(page: Mapping[str, Any]) -> str:
 
 
 def _parts() -> tuple[str, str]:
-    """(style, scripts), each of the files that are listed for it, one after the other. The scripts
-    are one module: names that one file exports to another are its own names."""
+    """(style, scripts), each joined from the files that are listed for it. The scripts are one
+    module: names that one file exports to another are its own names."""
     lines = (line.strip() for line in _web_file(PARTS).splitlines())
     names = [line for line in lines if line and not line.startswith("#")]
     style = "\n".join(_web_file(name) for name in names if name.endswith(".css"))
@@ -364,7 +364,8 @@ def _mixing(mixing: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _cells(
     mixing: Mapping[str, Any], counts: Int64s, before: Int64s
 ) -> dict[str, list[list[int]]] | None:
-    """What the test compares, and of which shards each row and column is; None without a test."""
+    """The counts that the test compares, and the shards of each row and column; None without a
+    test."""
     judged = judged_table(counts) if max(counts.shape) <= BINS_MAX else None  # or it takes long
     if judged is None:
         return None
@@ -387,7 +388,8 @@ def _cells(
 
 
 def _timeline(samples: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
-    """The timeline from progress: ``at``, and ``elapsed_s`` since its phase began."""
+    """The timeline, from samples of progress with ``at`` and with ``elapsed_s`` since their phase
+    began."""
     timeline = Timeline()
     began_s: float | None = None
     latest_s, current = 0.0, None

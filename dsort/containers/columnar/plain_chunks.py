@@ -250,7 +250,7 @@ class GroupWritten(Struct, frozen=True):
 
 
 def footer_of(file: memoryview) -> ThriftStruct:
-    """The footer of a Parquet file. The end of ``file`` is the end of that file."""
+    """The footer of a Parquet file; ``file`` has at least the end of it."""
     size_bytes = int.from_bytes(file[-8:-4], "little")
     if bytes(file[-4:]) != MAGIC or size_bytes > len(file) - 8:
         raise InvariantError("what pyarrow wrote does not end as Parquet does")
