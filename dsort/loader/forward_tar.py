@@ -107,9 +107,9 @@ class _Window:
     def stop(self) -> int:
         return self.start + len(self.view)
 
-    def piece(self, at: int, stop: int) -> tuple[memoryview | None, int]:
+    def piece(self, at: int, stop: int) -> tuple[memoryview, int]:
         """The bytes in memory from byte ``at`` on, and their end. If byte ``at`` is not in memory:
-        None, and the next byte that is, or ``stop`` if that comes first. Removes holes before
+        no bytes, and the next byte that is, or ``stop`` if that comes first. Removes holes before
         ``at``."""
         nothing = self.view[:0]
         if not self.start <= at < self.stop:

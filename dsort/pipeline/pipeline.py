@@ -88,8 +88,7 @@ class Reading(Struct, frozen=True):
 
 class Deduplication(Struct, frozen=True):
     """Which of several records that are the same stays; false if all do. ``extensions``: of the
-    members whose content is compared (empty: all members); ``value``: the field that is compared
-    instead."""
+    members whose content is compared, empty for all members."""
 
     by: Literal["", "key", "content", "field"] = ""
     keeps_last: bool = False
