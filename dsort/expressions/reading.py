@@ -1,21 +1,27 @@
-"""The values that an expression reads from the records of one shard: columns of the index, and
-members."""
+"""Evaluates expressions for the records of one shard.
+
+Parts over the index alone are computed first, for a whole shard at once. Members are read only for
+the records that these parts do not decide."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import orjson
+from msgspec import Struct
 
 from dsort.data.json_pointer import value_as_member
-from dsort.expressions.closures import Problem
-from dsort.expressions.parser import Leaf
+from dsort.expressions.closures import Closure, Problem, closure_of
+from dsort.expressions.parser import Constant, Leaf, Node, Operation, nodes_of
+from dsort.expressions.semantics import STEPS_MAX, Budget, EvaluationError, SpentError, not_a
 from dsort.sizes import format_bytes
 
 if TYPE_CHECKING:
-    from dsort.data.columns import Bools, Int64s
+    from dsort.data.columns import Bools, Int64s, UInt8s
     from dsort.data.record_table import RecordTable
 
 MEMBER_BYTES_MAX: Final = 1 << 20
@@ -86,8 +92,6 @@ class Reading:
 
     def numbers(self, leaf: Leaf) -> Int64s:
         """The numbers of a leaf of the index, shape ``(n,)``; 0 for a record without the member."""
-        import numpy as np
-
         records = self._records
         if leaf.kind == "ordinal":
             return np.arange(len(records))
@@ -99,16 +103,12 @@ class Reading:
     def _sizes_bytes(self, member_rows: Int64s) -> Int64s:
         """The sizes of the members in ``member_rows``, in the same shape; arbitrary where the row
         is -1 (no member)."""
-        import numpy as np
-
         sizes = self._records.members.payload_bytes
         return sizes[member_rows] if len(sizes) else np.zeros(len(member_rows), np.int64)
 
     def _member_rows(self, extensions: tuple[str, ...]) -> Int64s:
-        """For each record, the row in the member table of its member with the first of
-        ``extensions`` that it has; -1 if it has none."""
-        import numpy as np
-
+        """For each record the row in the member table of the member with the first of
+        ``extensions`` that the record has, or -1."""
         known = self._found.get(extensions)
         if known is not None:
             return known
@@ -144,10 +144,8 @@ class Reading:
                 read[row] = parsed(leaf, content, is_field=are_fields[row])
 
     def _places(self, leaf: Leaf) -> tuple[list[int], list[int], list[bool]]:
-        """For each record: (the row of its member, or -1; the size of the member; whether the leaf
-        is a field in it, because the record consists of JSON only)."""
-        import numpy as np
-
+        """For each record: (the row of its member, or -1; the size of that; whether the leaf is a
+        field of it, because the record is nothing but JSON)."""
         found = self._member_rows(leaf.extensions)
         if not (found < 0).any():
             return found.tolist(), self._sizes_bytes(found).tolist(), [False] * len(found)
@@ -230,3 +228,187 @@ _PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {
 }
 _TYPES: Final[dict[str, tuple[type, ...]]] = {"int": (int,), "str": (str,), "number": (int, float)}
 """The types of fields of JSON that need no parser, by the kind of leaf."""
+
+
+FALSE, TRUE, WRONG = 0, 1, 2
+_BOOL: Final = "true or false"
+
+
+class Run:
+    """Evaluates the nodes of one expression for the records of one shard. ``leaves``: of the
+    expression. ``closures``: of its nodes, by id, which are kept for other shards. ``problems``: by
+    record, why the expression cannot be computed for it."""
+
+    def __init__(
+        self, leaves: Sequence[Leaf], closures: dict[int, Closure], records: RecordTable
+    ) -> None:
+        self._closures = closures
+        self._columns: dict[int, tuple[Bools, Bools] | None] = {}
+        self.reading = Reading(records, leaves)
+        self.problems: dict[int, str] = {}
+        self._spent: dict[int, int] = {}  # record → steps that the parts so far have taken
+
+    def truth(self, node: Node, rows: Int64s) -> UInt8s:
+        """``FALSE``, ``TRUE`` or ``WRONG`` (cannot be computed) for each of the records
+        ``rows``."""
+        if isinstance(node, Operation):
+            if node.operator in ("&&", "||"):
+                return self._joined(node, rows)
+            if node.operator == "!":
+                truth = self.truth(node.operands[0], rows)
+                truth[truth != WRONG] ^= 1
+                return truth
+        if id(node) not in self._columns:
+            self._columns[id(node)] = bools_of(node, self.reading)
+        columns = self._columns[id(node)]
+        return self._each(node, rows) if columns is None else self._of_columns(node, rows, *columns)
+
+    def _joined(self, node: Operation, rows: Int64s) -> UInt8s:
+        """``&&`` and ``||``: each part is computed for the records that the parts before it do not
+        decide, and parts that read no members come first."""
+        decisive = TRUE if node.operator == "||" else FALSE
+        truth = np.full(len(rows), 1 - decisive, np.uint8)
+        open_ = np.arange(len(rows))
+        for part in sorted(node.operands, key=_reads_members):
+            found = self.truth(part, rows[open_])
+            truth[open_[found == decisive]] = decisive
+            truth[open_[found == WRONG]] = WRONG
+            open_ = open_[found != decisive]
+        return truth
+
+    def _of_columns(self, node: Node, rows: Int64s, found: Bools, computed: Bools) -> UInt8s:
+        truth: UInt8s = found[rows].astype(np.uint8)
+        wrong = np.flatnonzero(~computed[rows])
+        if len(wrong):  # computed again one by one, to find the problem of each
+            truth[wrong] = self._each(node, rows[wrong])
+        return truth
+
+    def _each(self, node: Node, rows: Int64s) -> UInt8s:
+        """``truth`` of ``node``, computed record by record."""
+        truth = bytearray(len(rows))
+        for at, value in enumerate(self._computed(node, rows.tolist())):
+            if value is True:
+                truth[at] = TRUE
+            elif value is not False:
+                wrong = value if isinstance(value, EvaluationError) else not_a(_BOOL, value)
+                truth[at] = WRONG
+                self.problems.setdefault(int(rows[at]), str(wrong))
+        return np.frombuffer(truth, np.uint8)
+
+    def values(self, node: Node, rows: Int64s) -> Iterator[Any]:
+        """The value of ``node`` for each record, a text, a number, true or false; or the error."""
+        for value in self._computed(node, rows.tolist()):
+            fine = isinstance(value, (str, int, float, EvaluationError))
+            yield value if fine else not_a("a text, a number, or true or false", value)
+
+    def _computed(self, node: Node, rows: list[int]) -> Iterator[Any]:
+        """The value of ``node`` for each of the records ``rows``, or the error."""
+        leaves = tuple(dict.fromkeys(each for each in nodes_of(node) if isinstance(each, Leaf)))
+        closure = self._closures.get(id(node))
+        if closure is None:
+            closure = closure_of(node, {leaf: place for place, leaf in enumerate(leaves, 1)})
+            self._closures[id(node)] = closure
+        budget, spent = Budget(), self._spent
+        columns = [self.reading.values(leaf, rows) for leaf in leaves]
+        for at, values in enumerate(zip(repeat(budget, len(rows)), *columns, strict=True)):
+            if spent:
+                budget.left -= spent.get(rows[at], 0)
+            try:
+                yield closure(values)  # type: ignore[arg-type]
+            except EvaluationError as error:
+                yield error
+            except SpentError as error:
+                yield EvaluationError(str(error))
+            if budget.left != STEPS_MAX:
+                spent[rows[at]] = STEPS_MAX - budget.left
+                budget.left = STEPS_MAX
+
+
+def _reads_members(node: Node) -> bool:
+    return any(isinstance(each, Leaf) and each.is_content for each in nodes_of(node))
+
+
+# --------------------------------------------------------------------------------------------------
+# Computes expressions over the index for a whole shard at once, where they compare whole numbers
+# that fit in 64 bits.
+
+
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_EXACT = 1 << 53  # integers below are floats of the same value
+
+
+class _Numbers(Struct, frozen=True, eq=False):
+    """Integers, one a record or one for all. ``least``, ``most``: their bounds as integers of
+    Python, which have any length, so that no overflow stays undetected."""
+
+    values: Int64s
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, values: Int64s) -> _Numbers:
+        return cls(values, int(values.min(initial=0)), int(values.max(initial=0)))
+
+
+def bools_of(node: Node, reading: Reading) -> tuple[Bools, Bools] | None:
+    """(records for which ``node`` is true, records for which it can be computed), shapes ``(n,)``;
+    None if ``node`` is no comparison of whole numbers, or if these may not fit in 64 bits."""
+    if isinstance(node, Leaf) and node.kind == "has":
+        found = reading.has(node.extensions)
+        return found, np.ones(len(found), np.bool_)
+    if not isinstance(node, Operation) or node.operator not in _COMPARISONS:
+        return None
+    known: list[Bools] = []
+    first, second = (_numbers(each, reading, known) for each in node.operands)
+    if first is None or second is None:
+        return None
+    compare = {
+        "<": np.less,
+        "<=": np.less_equal,
+        ">": np.greater,
+        ">=": np.greater_equal,
+        "==": np.equal,
+        "!=": np.not_equal,
+    }[node.operator]
+    found = compare(first.values, second.values)
+    if not found.ndim:
+        return None  # it depends on no record
+    computed = np.ones(len(found), np.bool_)
+    for each in known:
+        computed &= each
+    return found, computed
+
+
+def _numbers(node: Node, reading: Reading, known: list[Bools]) -> _Numbers | None:
+    """The numbers of ``node``; None as in ``bools_of``. Appends to ``known`` which records have a
+    value, for each leaf below ``node`` that a record may lack."""
+    if isinstance(node, Constant):
+        value = node.value
+        if type(value) is float and value.is_integer() and abs(value) < _EXACT:
+            value = int(value)  # comparisons have the same result
+        if type(value) is not int:
+            return None
+        return _Numbers(np.asarray(value, np.int64), value, value)
+    if isinstance(node, Leaf) and node.kind in ("ordinal", "total", "size"):
+        if node.kind == "size":
+            known.append(reading.has(node.extensions))
+        return _Numbers.of(reading.numbers(node))
+    if not isinstance(node, Operation) or node.operator not in ("+", "-", "*"):
+        return None
+    if any(type(each.value) is float for each in node.operands if isinstance(each, Constant)):
+        return None  # a sum of floats is rounded
+    first, second = (_numbers(each, reading, known) for each in node.operands)
+    if first is None or second is None:
+        return None
+    a, b = first, second
+    if node.operator == "+":
+        bounds = (a.least + b.least, a.most + b.most)
+    elif node.operator == "-":
+        bounds = (a.least - b.most, a.most - b.least)
+    else:
+        corners = [x * y for x in (a.least, a.most) for y in (b.least, b.most)]
+        bounds = (min(corners), max(corners))
+    if bounds[0] < -(1 << 63) or bounds[1] >= 1 << 63:
+        return None  # evaluated record by record, the error names the one that is too large
+    compute = {"+": np.add, "-": np.subtract, "*": np.multiply}[node.operator]
+    return _Numbers(compute(a.values, b.values), *bounds)
