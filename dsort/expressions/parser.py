@@ -13,6 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from dsort.naming.names import shortened
+from dsort.option_fields import OptionError
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 
@@ -23,12 +24,8 @@ LeafKind = Literal[
 CONTENT: Final = ("json", "int", "str", "number")
 
 
-class ExpressionError(ValueError):
-    """A text is no expression, or not one of this kind. ``hint`` may be empty."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+class ExpressionError(OptionError):
+    """A text is no expression, or not one of this kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

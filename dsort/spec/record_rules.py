@@ -137,12 +137,11 @@ def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
 def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.stratify is None:
         return
-    from dsort.expressions.parser import ExpressionError
     from dsort.transforms.outputs import MemberClass, class_by
 
     try:
         by = class_by(spec.stratify)
-    except ExpressionError as error:
+    except OptionError as error:
         yield SpecProblem("stratify", str(error), error.hint)
         return
     are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
@@ -156,7 +155,6 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
     if not spec.outputs and spec.split_by == "key":
         return
     from dsort.expressions.expression import Expression
-    from dsort.expressions.parser import ExpressionError
 
     texts = [(f"outputs[{number}].when", each.when) for number, each in enumerate(spec.outputs)]
     for path, text in [*texts, ("split_by", spec.split_by)]:
@@ -164,7 +162,7 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
             continue
         try:
             expression = Expression.of(text, wanted="" if path == "split_by" else "bool")
-        except ExpressionError as error:
+        except OptionError as error:
             yield SpecProblem(path, str(error), error.hint)
             continue
         are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
@@ -220,7 +218,6 @@ def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
 def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None:
         return
-    from dsort.expressions.parser import ExpressionError
     from dsort.transforms.rekey import KEY, STEM, join_expression
 
     paths = {f"inputs[{number}].join.by": each for number, each in enumerate(spec.inputs)}
@@ -230,7 +227,7 @@ def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
             continue
         try:
             join_expression(text)
-        except ExpressionError as error:
+        except OptionError as error:
             yield SpecProblem(path, str(error), error.hint or f"or {KEY}, or {STEM}")
 
 
@@ -289,13 +286,12 @@ def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.join is None or not spec.outputs:
         return
     from dsort.expressions.expression import Expression
-    from dsort.expressions.parser import ExpressionError
 
     texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
     for path, text in {**texts, "split_by": spec.split_by}.items():
         try:
             asks = Expression.of(text, wanted="").asks if text else frozenset()
-        except ExpressionError:
+        except OptionError:
             continue  # another rule reports it
         if not asks <= {"key"}:
             problem = "asks for more than the key, which is all that the parts of a record share"

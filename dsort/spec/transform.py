@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
@@ -20,7 +20,7 @@ from dsort.errors import NotFoundError, SpecError, SpecProblem
 from dsort.option_fields import OptionError
 from dsort.spec.algorithms import joined, type_of_options
 from dsort.spec.fields import Extension
-from dsort.spec.part import FieldError, Late, Part, describe
+from dsort.spec.part import FieldError, Late, Part, describe, of_option
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
 
@@ -232,10 +232,17 @@ class Transform(Part):
         return found
 
 
+def _expression(text: str) -> str:
+    from dsort.expressions.expression import Expression
+
+    Expression.of(text, wanted="")
+    return text
+
+
 class SameField(Part):
     """A field by whose value records are compared."""
 
-    field: str = Field(
+    field: Annotated[str, AfterValidator(of_option(_expression))] = Field(
         min_length=1,
         description="The field: json.text, the bare name of a member, of a column or of a field of "
         "lines (txt, cls, text), or another expression as of the step filter. A record that has "
@@ -243,17 +250,6 @@ class SameField(Part):
         "their keys.",
         examples=["json.text", "txt.lowerAscii()", 'text("url")'],
     )
-
-    @model_validator(mode="after")
-    def _is_expression(self) -> Self:
-        from dsort.expressions.expression import Expression
-        from dsort.expressions.parser import ExpressionError
-
-        try:
-            Expression.of(self.field, wanted="")
-        except ExpressionError as error:
-            raise FieldError.of([SpecProblem("field", str(error), error.hint)]) from None
-        return self
 
 
 def _same_by(value: Any) -> Any:

@@ -266,10 +266,9 @@ class Require(Step, frozen=True):
 def _has(field: str) -> Expression:
     """Whether a record has ``field``. ``OptionError`` if that names no field."""
     from dsort.expressions.expression import compiled_expression
-    from dsort.expressions.parser import ExpressionError
 
     try:
         compiled_expression(field, wanted="")  # by itself: nothing may follow a bracket in it
         return compiled_expression(f"has({field}) && {field} != null")
-    except ExpressionError as error:
+    except OptionError as error:
         raise OptionError(f"fields: {field}: {error}", error.hint or "json.text") from None

@@ -342,7 +342,7 @@ ClassOf = MemberClass | ValueClass
 
 def class_by(text: str) -> ClassOf:
     """The classes of ``stratify: text``, which is the name of a member or column, or an expression.
-    ``ExpressionError`` if it is none."""
+    ``OptionError`` if it is none."""
     if re.fullmatch(_MEMBER, text) and text not in _OF_INDEX:
         return MemberClass(text)
     from dsort.expressions.expression import Expression

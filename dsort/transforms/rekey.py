@@ -269,8 +269,8 @@ class JoinKey(Step, frozen=True):
 
 
 def join_expression(text: str) -> Expression:
-    """The expression for ``by: text``, unless the text is ``key`` or ``stem``. ``ExpressionError``
-    if it is none."""
+    """The expression for ``by: text``, where that is not ``key`` or ``stem``. ``OptionError`` if
+    it is none."""
     from dsort.expressions.expression import Expression
 
     return Expression.of(text, wanted="")

@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 def compiled(text: str) -> Expression:
     """The expression of a step or a rule. ``OptionError`` if it is none."""
     from dsort.expressions.expression import compiled_expression
-    from dsort.expressions.parser import ExpressionError
 
-    try:
-        return compiled_expression(text)
-    except ExpressionError as error:
-        raise OptionError(str(error), error.hint) from None
+    return compiled_expression(text)
 
 
 def _checked(text: str) -> str:
