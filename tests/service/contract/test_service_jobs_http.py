@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy import event as sql_event
 from sqlalchemy import update
 
 from dsort.service.database.tables import jobs
@@ -243,6 +244,7 @@ def test_reactions_that_a_spec_does_not_set_are_the_services(tmp_path: Path) -> 
 
 SERVICE = str(Path(submit.__file__).parents[1])
 MODULES_MAX = 18
+STATEMENTS_MAX = 9  # of which three begin a transaction
 ONCE = {"parse_spec": 1, "check_spec": 1}
 
 
@@ -300,6 +302,31 @@ def test_a_submission_enters_few_modules_of_the_service(here: ServiceHere) -> No
     own = {name for name in entered if not name.startswith("/aistore/")}
     assert "/jobs/submit.py" in own
     assert len(own) <= MODULES_MAX, sorted(own)
+
+
+def test_a_submission_executes_few_statements_and_reads_its_place_from_an_index(
+    tmp_path: Path,
+) -> None:
+    executed: list[tuple[str, Any]] = []
+
+    def note(connection: object, cursor: object, statement: str, values: Any, *_: object) -> None:
+        executed.append((statement, values))
+
+    with service_here(tmp_path) as here:
+        here.submit()
+        engine = here.service.database.engine
+        sql_event.listen(engine, "before_cursor_execute", note)
+        here.submit()
+        sql_event.remove(engine, "before_cursor_execute", note)
+        assert len(executed) <= STATEMENTS_MAX, [statement for statement, _ in executed]
+        counting = [each for each in executed if "count(*)" in each[0]]
+        assert len(counting) == 2  # the owner's jobs in the queue, and the places before this one
+        with here.service.database.reading() as connection:
+            for statement, values in counting:
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+                steps = [row[3] for row in plan if "jobs" in row[3]]
+                assert steps
+                assert all("COVERING INDEX ix_jobs_queue" in step for step in steps), steps
 
 
 def test_to_show_a_job_parses_no_spec(here: ServiceHere, monkeypatch: pytest.MonkeyPatch) -> None:
