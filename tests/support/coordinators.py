@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from tests.support.children import COORDINATORS
+from tests.support.commands import Ended
 from tests.support.disks import REAL_DISK, wait_for_disk
 from tests.support.fault_points import DIRECTORY, points_environment
 
@@ -34,15 +35,6 @@ LOADED = (
     *("numpy.ma", "pyarrow.compute", "pyarrow.parquet", "re2", "zstandard"),
 )
 """What commands load when they first need it: dozens of them would each load it again."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a coordinator ended. ``code``: its exit code, or less a signal's number."""
-
-    code: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True)

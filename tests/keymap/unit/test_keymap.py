@@ -244,7 +244,6 @@ def test_a_record_without_members_is_a_bug() -> None:
 def test_a_key_that_is_no_expression_is_named(key: str) -> None:
     with raises(KeyMapError, f"key {key!r}", "'two-%d'", hint="RE2") as caught:
         keymap_of({"one": ["fine"], "two-%d": ["also", key]})
-    assert f"key {key!r} of template 'two-%d'" in str(caught.value)
     assert "RE2" in caught.value.hint
 
 

@@ -31,6 +31,7 @@ from tests.golden.jobs import JOBS
 from tests.support.commands import CommandLine
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.internals import ViewBucket, open_view, parse_manifest
+from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -128,9 +129,8 @@ def test_a_job_that_reads_a_view_gets_the_command_that_makes_its_shards(
     ended = cli("shuffle", "view", "again")
     assert ended.code == MissingShardError.exit_code
     assert "dsort materialize" in ended.err
-    with pytest.raises(MissingShardError) as caught:
+    with raises(MissingShardError, hint="dsort materialize"):
         dsort.run({**SPEC, "input_bck": "view", "output_bck": "again"})
-    assert "dsort materialize" in caught.value.hint
 
 
 def test_one_file_of_a_view_opens_as_its_shard(here: Path, cli: CommandLine) -> None:

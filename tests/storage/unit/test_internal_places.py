@@ -38,9 +38,8 @@ BUCKETS: list[Any] = [
 @pytest.mark.parametrize("bucket", BUCKETS, ids=str)
 @pytest.mark.parametrize("field", ["input_bck", "output_bck"])
 def test_a_bucket_inside_is_refused(field: str, bucket: Any) -> None:
-    with pytest.raises(SpecError) as refused:
+    with raises(SpecError, ".dsort") as refused:
         parse_spec(spec_of(**{field: bucket}))
-    assert ".dsort" in refused.value.message
     assert refused.value.problems[0].path.startswith(field)
 
 
@@ -83,9 +82,8 @@ NAMES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", NAMES, ids=str)
 def test_a_name_inside_is_refused(fields: dict[str, Any]) -> None:
     spec = {name: value for name, value in spec_of(**fields).items() if value is not None}
-    with pytest.raises(SpecError) as refused:
+    with raises(SpecError, ".dsort/"):
         parse_spec(spec)
-    assert ".dsort/" in refused.value.message
 
 
 def test_a_committed_manifest_is_never_garbage(tmp_path: Path) -> None:

@@ -91,9 +91,8 @@ def test_shards_may_be_done_side_by_side(root: Path) -> None:
 
 def test_a_failure_ends_the_command_and_resume_goes_on(root: Path, cli: CommandLine) -> None:
     said = 'echo "$2" >> "$0"; [ "$2" != out-1.tar -o -e "$0.mended" ] || { echo no >&2; exit 3; }'
-    with raises(ShardCommandError, "shard out-1.tar", "with 3: no", "1 of 4") as caught:
+    with raises(ShardCommandError, "shard out-1.tar", "with 3: no", "1 of 4"):
         run_local(root, spec(shell(root, said)))
-    assert "1 of 4" in caught.value.message
     assert log(root) == NAMES[:2]
     job_id = job_in(root)
     unasked = cli("resume", job_id)
