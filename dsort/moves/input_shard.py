@@ -106,14 +106,12 @@ class ShardBytes:
         if mapping is not None:
             self._hold(mapping)
             self.is_mapped = True
-        elif hops:
-            return
-        elif self.size_bytes <= buffer.size_bytes:
+        elif not hops and self.size_bytes <= buffer.size_bytes:
             self._hold(buffer.view(self.size_bytes))
             self._read_run(self.whole, 0)
             source.forget()  # its bytes are in the buffer
         # A store would have to send the shard twice: the first reading leaves a copy.
-        elif spool is not None and not source.rereads_cheaply:
+        elif not hops and spool is not None and not source.rereads_cheaply:
             self._source = Spool(source, spool)
 
     def _hold(self, whole: memoryview) -> None:
