@@ -7,16 +7,19 @@ from functools import partial
 
 from dsort.data.tally import Tally
 from dsort.errors import DuplicateError, InputError, MissingShardError, TransformError
-from dsort.loose_files.found import NO_FILE, base_of, found_files, named_files
-from dsort.loose_files.listing import Listing
+from dsort.loose_files.listing import NAMES, Listing
 from dsort.loose_files.members import (
     CLUTTER,
     HIDDEN,
+    NO_FILE,
     NO_ORDINARY_FILE,
     OTHER,
     UNUSABLE,
     Members,
     NameRules,
+    base_of,
+    found_files,
+    named_files,
 )
 from dsort.loose_files.metadata import (
     UNLISTED,
@@ -67,17 +70,17 @@ def add_recipe(
     exist."""
     wanted: list[list[Line]] = [[] for _ in sources]
     programs: list[tuple[bytes, bytes, str, str]] = []
-    for at, line in enumerate(data.decode(*_NAMES).split("\n"), 1):
+    for at, line in enumerate(data.decode(*NAMES).split("\n"), 1):
         where, line = f"{name}, line {at:,}", line.removesuffix("\r")
         if not line.strip():
             continue
         member, source = (*line.split(None, 1), "")[:2]
-        found = NameRules().member_of(member.encode(*_NAMES))
+        found = NameRules().member_of(member.encode(*NAMES))
         if isinstance(found, str):
-            shown = readable(member.encode(*_NAMES))
+            shown = readable(member.encode(*NAMES))
             raise InputError(f"{where}: {shown} can be no member of a record", hint="a/1.jpg")
         if source.startswith(_TEXT):
-            members.add_text(*found, source.removeprefix(_TEXT).encode(*_NAMES))
+            members.add_text(*found, source.removeprefix(_TEXT).encode(*NAMES))
             continue
         if source.startswith(_PIPE):
             programs.append((*found, where, source.removeprefix(_PIPE)))
@@ -104,7 +107,7 @@ def _add_objects(members: Members, number: int, lines: Sequence[Line], bucket: B
         path: (size, stamp) for path, size, stamp in named_files(bucket, names)
     }
     for key, extension, name in lines:
-        path = name.encode(*_NAMES)
+        path = name.encode(*NAMES)
         size, stamp = there[path]
         members.add(key, extension, size, number, path, stamp)
 
@@ -130,12 +133,11 @@ def _object(where: str, text: str, sources: Sequence[Source]) -> tuple[int, str]
             raise InputError(f"{where}: {text} is in none of the inputs", hint="write NAME/OBJECT")
         number = names.index(name)
     if "\0" in path or is_internal(path) or {"", ".", ".."} & {*path.split("/")}:
-        shown = readable(path.encode(*_NAMES))
+        shown = readable(path.encode(*NAMES))
         raise InputError(f"{where}: {shown} can be no object of a bucket")
     return number, path
 
 
-_NAMES = ("utf-8", "surrogateescape")
 NAMES_A_CHECK = 10_000
 NAMES_KEPT_MAX = 1_000
 TABLE_BYTES_MAX = 1 << 30
@@ -206,14 +208,14 @@ def _add_files(
     check: Callable[[], None],
 ) -> None:
     before = len(members)
-    prefix = rules.members.get(source.name, "").encode(*_NAMES)
+    prefix = rules.members.get(source.name, "").encode(*NAMES)
     prefix += b"." * bool(prefix)
     base = 0 if rules.archives else base_of(source)
     names = NameRules(
         key=rules.key,
         pattern=None if rules.key_pattern is None else KeyPattern(rules.key_pattern),
         at_first_dot=rules.parts_at_first_dot,
-        extensions=[each.encode(*_NAMES) for each in rules.extensions],
+        extensions=[each.encode(*NAMES) for each in rules.extensions],
         directory_from=base if rules.layout == "folders" else None,
         keeps_clutter=rules.layout == "metadata",
     )
@@ -229,7 +231,7 @@ def _add_files(
         if is_described and size != NO_FILE and (is_metadata(path) or isinstance(found, tuple)):
             described[path] = (size, stamp)
         elif isinstance(found, str):
-            members.leave_out(found, source.shard_name(path.decode(*_NAMES)))
+            members.leave_out(found, source.shard_name(path.decode(*NAMES)))
         else:
             own = path[base : path.find(b"/", base)] if is_class else None
             add(found[0], prefix + found[1], size, number, place, stamp, start, own)
@@ -243,7 +245,7 @@ def _add_files(
 
 
 def _table_in(bucket: Bucket, path: bytes) -> bytes:
-    return read_small(bucket, path.decode(*_NAMES), bytes_max=TABLE_BYTES_MAX)
+    return read_small(bucket, path.decode(*NAMES), bytes_max=TABLE_BYTES_MAX)
 
 
 def _tell_left_out(members: Members, rules: Ingest, tally: Tally) -> None:
@@ -283,7 +285,7 @@ def _refuse_unusable(left_out: Mapping[str, tuple[int, Sequence[str]]]) -> None:
 
 
 def _shown(name: str) -> str:
-    return readable(name.encode(*_NAMES))
+    return readable(name.encode(*NAMES))
 
 
 def _add_classes(

@@ -29,6 +29,8 @@ SHARDS_MAX = 50_000
 """The maximum number of runs. A shard is read by one worker: shards are small enough to share the
 work, even in a job of few files."""
 NAME_BYTES_MAX = 100
+NAMES = ("utf-8", "surrogateescape")
+"""The encoding of names of files, and how bytes that are not in it are shown."""
 _PREFIX = "files/"
 
 
@@ -39,7 +41,7 @@ def shard_name(number: int) -> str:
 
 def stamp_of(info: ObjectInfo) -> int:
     """A number that changes whenever the content of an object does."""
-    return xxhash.xxh3_64_intdigest(f"{info.size_bytes} {info.etag}".encode(*_NAMES))
+    return xxhash.xxh3_64_intdigest(f"{info.size_bytes} {info.etag}".encode(*NAMES))
 
 
 def stamp_of_status(status: os.stat_result) -> int:
@@ -51,9 +53,6 @@ def stamp_of_status(status: os.stat_result) -> int:
         status.st_ino,
     )
     return xxhash.xxh3_64_intdigest(text)
-
-
-_NAMES = ("utf-8", "surrogateescape")
 
 
 class Listing(Struct, frozen=True, eq=False):

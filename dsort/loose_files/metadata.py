@@ -13,6 +13,7 @@ import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dsort.errors import DuplicateError, InputError, MissingShardError
+from dsort.loose_files.listing import NAMES
 from dsort.loose_files.members import UNUSABLE, Members, NameRules
 from dsort.naming.names import first_few, readable
 from dsort.sizes import format_count
@@ -259,7 +260,6 @@ def _parquet_rows(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
 
 
 UNLISTED = "unlisted"
-_NAMES = ("utf-8", "surrogateescape")
 _TABLES = tuple(f"metadata{suffix}".encode() for suffix in TABLE_SUFFIXES)
 
 
@@ -286,13 +286,13 @@ def add_described(
         )
     named: dict[bytes, str] = {}
     for table in tables:
-        name = table.decode(*_NAMES)
+        name = table.decode(*NAMES)
         directory = name.rpartition("/")[0]
         for where, row in rows_of(name, read(table)):
             _add_row(members, rules, number, files, directory, where, row, named)
     for path in files:
         if path not in named and not is_metadata(path):
-            members.leave_out(UNLISTED, path.decode(*_NAMES))
+            members.leave_out(UNLISTED, path.decode(*NAMES))
 
 
 def _add_row(

@@ -19,6 +19,7 @@ from dsort.errors import ChangedInputError, ObjectNotFoundError, StorageError
 from dsort.loose_files.listing import (
     BLOCK_BYTES,
     LITERAL,
+    NAMES,
     Listing,
     are_odd,
     stamp_of,
@@ -41,7 +42,6 @@ def plain_headers(names: BytesColumn, sizes: Int64s) -> NDArray[np.uint8]:
     return blocks
 
 
-_NAMES = ("utf-8", "surrogateescape")
 READS_AT_ONCE = 16
 """The number of concurrent reads of objects in a store, where each is a request."""
 
@@ -64,7 +64,7 @@ class Places:
         """The current stamps of files of an input; None for missing files."""
         local = self.local[number]
         if local is None:
-            names = [path.decode(*_NAMES) for path in paths]
+            names = [path.decode(*NAMES) for path in paths]
             there = self.buckets[number].stat_many(names)
             return [stamp_of(there[name]) if name in there else None for name in names]
         found: list[int | None] = []
@@ -112,12 +112,12 @@ class Places:
             raise self._failed(number, path, error) from error
 
     def _failed(self, number: int, path: bytes, error: OSError) -> StorageError:
-        name = path.decode(*_NAMES)
+        name = path.decode(*NAMES)
         return storage_error_of(error, f"read {name}", self.buckets[number].uri)
 
     def _open(self, number: int, path: bytes) -> ReadObject:
         try:
-            return self.buckets[number].open(path.decode(*_NAMES))
+            return self.buckets[number].open(path.decode(*NAMES))
         except ObjectNotFoundError:
             raise _changed(path) from None
 
