@@ -4,7 +4,3 @@ A codec decodes the stream of an encoded file to the bytes of the container, and
 encodes these bytes. The last suffix of a shard's name shows its codec
 (``containers.registry.codec_of``).
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -4,5 +4,3 @@
 ``MemberTable``; ``layout``, ``directory`` and ``entries`` read and make local headers, central
 directories and the ends of shards.
 """
-
-__all__: list[str] = []
