@@ -317,25 +317,17 @@ def test_frames_that_refer_back_far_are_read_with_memory_for_that(
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "words"),
+    ("fields", "path"),
     [
-        ({"output_extension": ".tar.bz2"}, "output_extension", "read, and not written"),
-        ({"output_extension": ".tar.xz"}, "output_extension", "read, and not written"),
-        (
-            {"output_extension": ".tgz", "output_compression_level": 10},
-            "output_compression_level",
-            "10 is no level of gzip: it has 1 to 9",
-        ),
-        ({"output_compression_level": 1}, "output_compression_level", "are not compressed"),
+        ({"output_extension": ".tar.bz2"}, "output_extension"),
+        ({"output_extension": ".tar.xz"}, "output_extension"),
+        ({"output_extension": ".tgz", "output_compression_level": 10}, "output_compression_level"),
+        ({"output_compression_level": 1}, "output_compression_level"),
     ],
 )
-def test_what_codecs_cannot_do_is_refused_with_the_spec(
-    fields: dict[str, Any], field: str, words: str
-) -> None:
+def test_what_codecs_cannot_do_is_refused_with_the_spec(fields: dict[str, Any], path: str) -> None:
     from dsort.spec.load import parse_spec
 
     spec = spec_of(input_format={"template": "s-{0..0}.tar"}, **fields)
-    with pytest.raises(SpecError) as caught:
+    with raises(SpecError, paths=[path]):
         parse_spec({name: value for name, value in spec.items() if value is not None})
-    assert [problem.path for problem in caught.value.problems] == [field]
-    assert words in caught.value.problems[0].message

@@ -287,25 +287,18 @@ def test_records_that_lack_members_may_be_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "path"),
     [
-        (
-            {"output_extension": ".tar"},
-            "member_defaults: cannot be combined with .tar inputs and .tar",
-        ),
-        (
-            {"input_extension": ".mds"},
-            "member_defaults: cannot be combined with .mds inputs and .mds",
-        ),
-        ({"member_defaults": {".cls": ""}}, "'.cls' begins with a dot"),
-        ({"member_defaults": {"cls": 1}}, "member_defaults.cls: must be text, not the number 1"),
-        ({"member_defaults": {"\ud800": ""}}, "is no text"),
+        ({"output_extension": ".tar"}, "member_defaults"),
+        ({"input_extension": ".mds"}, "member_defaults"),
+        ({"member_defaults": {".cls": ""}}, "member_defaults"),
+        ({"member_defaults": {"cls": 1}}, "member_defaults.cls"),
+        ({"member_defaults": {"\ud800": ""}}, "member_defaults"),
     ],
 )
-def test_defaults_that_go_nowhere_are_refused(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError) as refused:
+def test_defaults_that_go_nowhere_are_refused(fields: dict[str, Any], path: str) -> None:
+    with raises(SpecError, paths=[path]):
         parse_spec(spec_of(**TARS | {"member_defaults": {"cls": ""}} | fields))
-    assert words in str(refused.value)
 
 
 def test_a_class_that_is_no_number_is_refused_for_no_reader_could_decode_its_sample(
