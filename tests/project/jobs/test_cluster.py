@@ -16,7 +16,13 @@ import psutil
 import pytest
 
 from dsort import api
-from dsort.errors import InvariantError, ScratchLostError, SpecError, StorageError
+from dsort.errors import (
+    InvariantError,
+    ScratchLostError,
+    SpecError,
+    StorageAccessError,
+    StorageError,
+)
 from dsort.options import RunOptions
 from dsort.settings import Settings
 from dsort.spec.load import parse_spec
@@ -323,7 +329,7 @@ def test_a_node_where_there_can_be_no_scratch_is_named(
     scratch, node_id = Path(work.setup.scratch), nodes.id_in("b")
     scratch.mkdir()
     (scratch / node_id).touch()
-    with raises(StorageError, node_id):
+    with raises(StorageAccessError, node_id):
         begin(labels={"zone": "b"}).start(work.setup, 1)
 
 
