@@ -171,9 +171,11 @@ class RuledWeb:
         )
 
     def _pool(self, url: str) -> urllib3.PoolManager:
-        """The connections for ``url``, by the proxy of the environment if it has one."""
+        """The connections for ``url``, by the proxy of the environment if it has one. This machine
+        is reached without one, which would read the headers on the way."""
         scheme, host, _ = origin_of(url)
-        proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
+        is_direct = _is_loopback(host) or proxy_bypass(host)
+        proxy = "" if is_direct else getproxies().get(scheme, "")
         pool = self._pools.get(proxy)
         if pool is None:
             more: dict[str, Any] = {"maxsize": self._limits.requests_in_flight_max}
@@ -183,10 +185,16 @@ class RuledWeb:
 
 
 def _proxied(proxy: str, **more: Any) -> urllib3.PoolManager:
-    """The connections by ``proxy``, which may have a user and a password."""
-    auth = parse_url(proxy).auth
-    headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
-    return urllib3.ProxyManager(proxy, proxy_headers=headers, **more)
+    """The connections by ``proxy``, which may have a user and a password, and no scheme.
+    ``StorageError``, which does not quote it, for any other kind of proxy."""
+    url = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        auth = parse_url(url).auth
+        headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
+        return urllib3.ProxyManager(url, proxy_headers=headers, **more)
+    except urllib3.exceptions.HTTPError:
+        text = "the proxy of the environment (http_proxy, https_proxy) has no http:// or https://"
+        raise StorageError(text) from None
 
 
 def _settle(raw: BaseHTTPResponse) -> None:

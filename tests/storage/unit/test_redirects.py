@@ -14,6 +14,7 @@ import pytest
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.limit import StoreLimits
 from dsort.storage.redirects import REDIRECTS_MAX, RuledWeb, WebErrors, is_safe_place, origin_of
+from tests.support.refusals import raises
 
 OWN = {"Authorization": "Bearer secret"}
 
@@ -119,7 +120,7 @@ def test_a_request_that_must_not_leave_ends_at_the_last_reply(
 def test_a_loop_ends(servers: tuple[_Server, _Server]) -> None:
     home, _ = servers
     home.targets = {"/a": "/a"}
-    with pytest.raises(StorageError, match="sends its readers on"):
+    with raises(StorageError, str(REDIRECTS_MAX)):
         web_of(home).ask("GET", f"{home.url}/a", {})
     assert len(home.requests) == REDIRECTS_MAX + 1
 
@@ -165,20 +166,58 @@ def test_a_text_has_a_bound(servers: tuple[_Server, _Server]) -> None:
         reply.text(3)
 
 
+FAR = "http://hub.example"
+
+
+def far_web() -> RuledWeb:
+    return RuledWeb(FAR, StoreLimits(), OWN)
+
+
 def test_the_proxy_of_the_environment_is_used(
+    servers: tuple[_Server, _Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, proxy = servers
+    monkeypatch.setenv("no_proxy", "other.example")
+    monkeypatch.setenv("http_proxy", proxy.url)
+    far_web().ask("GET", f"{FAR}/a", {}).close()
+    monkeypatch.setenv("http_proxy", proxy.url.replace("://", "://me:p%40ss@"))
+    far_web().ask("GET", f"{FAR}/a", {}).close()
+    monkeypatch.setenv("http_proxy", proxy.url.removeprefix("http://"))
+    far_web().ask("GET", f"{FAR}/a", {}).close()
+    assert proxy.requests == [(f"{FAR}/a", "Bearer secret")] * 3
+    assert proxy.logins == ["", f"Basic {b64encode(b'me:p@ss').decode()}", ""]
+
+
+def test_a_server_that_needs_no_proxy_is_reached_without_it(
+    servers: tuple[_Server, _Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, proxy = servers
+    monkeypatch.setenv("http_proxy", proxy.url)
+    monkeypatch.setenv("no_proxy", "hub.invalid")
+    with pytest.raises(TransientStorageError), WebErrors("read a"):
+        RuledWeb("http://hub.invalid", StoreLimits(), OWN).ask("GET", "http://hub.invalid/a", {})
+    assert proxy.requests == []
+
+
+def test_headers_for_this_machine_are_sent_to_no_proxy(
     servers: tuple[_Server, _Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, proxy = servers
     monkeypatch.setenv("http_proxy", proxy.url)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    web_of(home).ask("GET", f"{home.url}/a", {}).close()
-    assert (len(home.requests), len(proxy.requests)) == (1, 0)
     monkeypatch.setenv("no_proxy", "")
     web_of(home).ask("GET", f"{home.url}/a", {}).close()
-    assert proxy.requests == [(f"{home.url}/a", "Bearer secret")]
-    monkeypatch.setenv("http_proxy", proxy.url.replace("://", "://me:p%40ss@"))
-    web_of(home).ask("GET", f"{home.url}/a", {}).close()
-    assert proxy.logins == ["", f"Basic {b64encode(b'me:p@ss').decode()}"]
+    assert (home.requests, proxy.requests) == ([("/a", "Bearer secret")], [])
+
+
+@pytest.mark.parametrize("proxy", ["socks5://me:pw@127.0.0.1:9", "http://me:pw@[::1"])
+def test_a_proxy_of_another_kind_is_refused_without_its_password(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "other.example")
+    with raises(StorageError, "http_proxy") as caught, WebErrors("read a"):
+        far_web().ask("GET", f"{FAR}/a", {})
+    assert "pw" not in str(caught.value)
 
 
 def test_a_connection_that_fails_may_succeed_later() -> None:
