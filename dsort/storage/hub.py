@@ -46,7 +46,7 @@ from dsort.storage.redirects import (
     is_safe_place,
     origin_of,
 )
-from dsort.storage.ref import BucketRef
+from dsort.storage.ref import BucketRef, BucketTextError, checked_endpoint
 from dsort.storage.transport import Transport
 
 PAGE_BYTES_MAX: Final = 32 << 20
@@ -120,21 +120,29 @@ def hub_token(home: str) -> str:
     Hugging Face's nor the one that the variable ``HF_ENDPOINT`` sets: a spec must not be able to
     send the token elsewhere."""
     environment = os.environ
-    if home not in (HUB_ENDPOINT, environment.get("HF_ENDPOINT", "").rstrip("/")):
+    if home not in (HUB_ENDPOINT, _endpoint(environment.get("HF_ENDPOINT", ""))):
         return ""
     if not is_safe_place(home):
         return ""
     token = environment.get("HF_TOKEN", "").strip()
     if not token:
-        cache = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        place = environment.get("HF_HOME") or Path(cache, "huggingface")
-        path = environment.get("HF_TOKEN_PATH") or Path(place, "token")
+        cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+        place = environment.get("HF_HOME") or f"{cache}/huggingface"
+        path = environment.get("HF_TOKEN_PATH") or f"{place}/token"
         try:
-            with Path(path).open("rb") as file:
+            with Path(path).expanduser().open("rb") as file:
                 token = file.read(_TOKEN_BYTES_MAX).decode("ascii").strip()
-        except (OSError, UnicodeError):
+        except (OSError, UnicodeError, RuntimeError):  # RuntimeError: the user has no home
             return ""
     return token if re.fullmatch(r"[!-~]+", token) else ""
+
+
+def _endpoint(text: str) -> str:
+    """``text`` as the settings write an endpoint; "" if it is none."""
+    try:
+        return checked_endpoint(text)
+    except BucketTextError:
+        return ""
 
 
 class HubClient:

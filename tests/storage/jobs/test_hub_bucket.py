@@ -229,6 +229,40 @@ def test_the_token_is_that_of_the_variable_or_of_the_file(
     assert hub_token(home) == ""
 
 
+def test_a_user_without_a_home_reads_without_a_token(
+    hub: Hub, commit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # as in a container with any user id
+    assert bucket_of(hub).read("README.md") == b"small"
+    assert {each["token"] for each in hub.requests()} == {""}
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME"])
+def test_a_tilde_in_the_path_of_the_token_is_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for other in ("HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    at = {"HF_TOKEN_PATH": "mine", "HF_HOME": "mine/token"}.get(name, "mine/huggingface/token")
+    (tmp_path / at).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / at).write_text("hf_mine")
+    monkeypatch.setenv(name, "~/mine")
+    assert hub_token("https://huggingface.co") == "hf_mine"
+
+
+@pytest.mark.parametrize("written", ["HTTPS://Hub.example//", "https://hub.example"])
+def test_the_endpoint_of_the_variable_gets_the_token_however_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", written)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert hub_token("https://hub.example") == TOKEN
+    assert hub_token("https://hub.example.org") == ""
+
+
 def test_no_error_and_no_line_has_the_token_or_a_signed_address(
     hub: Hub, commit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
