@@ -22,6 +22,7 @@ from dsort.version import dsort_version
 
 __all__ = ["LogLevel", "add_log_level", "main", "whole_app"]
 
+_TOO_MANY: Final = "unexpected extra argument"
 LEVEL_DEFAULT: Final = "warning"
 LEVEL: Final = "log_level"
 LogLevel = Annotated[
@@ -313,13 +314,17 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
         context = getattr(mistake, "ctx", None)
         command = context.command_path if context else COMMAND
         hint = f"see `{command} --help`"
+        message = mistake.format_message()
         if context and isinstance(mistake, click.NoSuchOption):
             hint = _hint_at_start(context.command, mistake.option_name) or hint
         elif context and isinstance(mistake, click.MissingParameter):
-            hint = f"{' '.join(context.get_usage().split()).removeprefix('Usage: ')}; {hint}"
-        return exits.report_usage(
-            mistake.format_message(), command=command, hint=hint, as_json=as_json
-        )
+            hint = f"{_usage(context, mistake.param)}; {hint}"
+        elif context and _TOO_MANY in message:
+            from dsort.naming.names import shortened
+
+            hint = f"{_usage(context)}; a pattern without quotes is many words; {hint}"
+            message = shortened(message)
+        return exits.report_usage(message, command=command, hint=hint, as_json=as_json)
     except DsortError as failure:
         return exits.report_error(failure, as_json=as_json, debug=debug)
     except KeyboardInterrupt:
@@ -330,6 +335,15 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
             raise
         output.abandon_stdout()  # the reader has closed the pipe
         return 128 + signal.SIGPIPE
+
+
+def _usage(context: click.Context, missing: click.Parameter | None = None) -> str:
+    """How a command is written, with the option that is ``missing``."""
+    usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
+    if not isinstance(missing, click.Option):
+        return usage
+    word = missing.metavar or str(missing.name).upper()
+    return usage.replace("[OPTIONS]", f"{missing.opts[-1]} {word} [OPTIONS]")
 
 
 def _hint_at_start(made: click.Command, option: str) -> str:

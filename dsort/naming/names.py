@@ -243,6 +243,22 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return by_lower[near[0]] if near else None
 
 
+def absent_hint(uri: str) -> str:
+    """A remedy for a user who named a bucket that does not exist. Looks at the text only."""
+    if not uri.startswith("file:"):
+        return "check the name, the endpoint and the credentials"
+    path, _, last = place(uri).rpartition("/")
+    if set(last) & set("*?[{"):
+        return (
+            f"a bucket is a whole directory, as {path}; in a spec (--print-spec prints one), "
+            "input_format names some of its shards: {glob: ...}, {template: ...}"
+        )
+    return (
+        "check the path: a bucket is a directory, not a file; a bare name is a directory below "
+        "the data root (--root, DSORT_ROOT; else the current directory)"
+    )
+
+
 def place(uri: str) -> str:
     """The place of a bucket for messages: the URI, or for a directory of this machine its path,
     which is easier to copy."""

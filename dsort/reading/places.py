@@ -24,7 +24,13 @@ from dsort.errors import (
 )
 from dsort.naming.extensions import DEFAULT_EXTENSION
 from dsort.naming.inputs import expand_inputs
-from dsort.naming.names import VIEW_SUFFIX, archive_extension, first_few, is_internal
+from dsort.naming.names import (
+    VIEW_SUFFIX,
+    absent_hint,
+    archive_extension,
+    first_few,
+    is_internal,
+)
 from dsort.options import RunOptions, open_result, open_with_settings
 from dsort.reading.results import OF_A_JOB, FoundJob, find_result
 from dsort.results.job_ids import moment_of_id
@@ -171,7 +177,7 @@ def _of_manifest(found: FoundJob, manifest: Manifest, options: RunOptions) -> It
 def _of_bucket(text: str, options: RunOptions) -> Iterator[ShardPlace]:
     bucket = _open(text, options)
     if not bucket.exists():
-        raise ObjectNotFoundError(f"there is no bucket {bucket.uri}", hint="is it mistyped?")
+        raise ObjectNotFoundError(f"there is no bucket {bucket.uri}", hint=absent_hint(bucket.uri))
     listed = list(bucket.list(""))
     found = [info for info in listed if _is_shard(info.name)]
     if any(info.name.endswith(VIEW_SUFFIX) for info in listed):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from dsort.errors import DsortError, InputError, ObjectNotFoundError
-from dsort.naming.names import INTERNAL_PART, place
+from dsort.naming.names import INTERNAL_PART, absent_hint, place
 from dsort.results.layout import MANIFEST, REPORT, RESULT, job_directory, manifest_name
 from dsort.settings import Settings
 
@@ -360,12 +360,7 @@ def open_existing(text: str, root: Path, settings: Settings) -> Bucket:
     """The bucket that ``text`` names. ``ObjectNotFoundError`` if it does not exist."""
     bucket = open_place(text, root, settings)
     if not bucket.exists():
-        hint = (
-            "check the path; a bare name is a directory under the data root (--root, DSORT_ROOT): "
-            "`ls` lists it"
-        )
         raise ObjectNotFoundError(
-            f"there is no bucket {place(bucket.uri)}",
-            hint=hint if bucket.uri.startswith("file:") else "",
+            f"there is no bucket {place(bucket.uri)}", hint=absent_hint(bucket.uri)
         )
     return bucket

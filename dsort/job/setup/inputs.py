@@ -25,6 +25,7 @@ from dsort.moves.input_shard import InputShard
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import (
     VIEW_SUFFIX,
+    absent_hint,
     archive_extension,
     first_few,
     is_internal,
@@ -222,10 +223,7 @@ def refuse_absent(source: Source, bucket: Bucket) -> None:
     if not bucket.exists():
         raise ObjectNotFoundError(
             f"the input bucket {source.bucket.uri} does not exist ({bucket.uri})",
-            hint="is the name mistyped? A bare name is a directory below the current one, or below "
-            "--root or DSORT_ROOT"
-            if source.bucket.is_directory
-            else "check the name, the endpoint and the credentials",
+            hint=absent_hint(bucket.uri),
         )
 
 
