@@ -121,9 +121,9 @@ def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
     for each in (schema, *schema.get("anyOf", ())):
         low, high = each.get("minimum"), each.get("maximum")
         if low is not None:
-            yield f"at least {low:,.15g}"
+            yield f"at least {low:,.16g}"
         if high is not None and high < UNBOUNDED:
-            yield f"at most {high:,.15g}"
+            yield f"at most {high:,.16g}"
         if "maxLength" in each:
             yield f"at most {each['maxLength']:,} characters"
 
