@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from dsort.errors import ObjectNotFoundError
 from dsort.naming.names import VIEW_SUFFIX, archive_extension, closest
@@ -37,6 +38,7 @@ __all__ = [
 
 
 NEAR_LOOKED_AT_MAX = 1000
+_FILE: Final = "file://"
 
 
 def find_job(
@@ -62,7 +64,9 @@ def find_shard(shard: str, root: Path | None) -> tuple[str, str]:
     at_uri = object_in(shard)
     if at_uri is not None:
         return at_uri
-    text = shard.removeprefix("file://")
+    text = shard
+    if shard.startswith(_FILE):
+        text = unquote(shard.removeprefix(_FILE), errors="surrogateescape")
     paths = (Path(text), data_root(root, user_settings()) / text)
     for path in paths:
         if path.is_file():

@@ -218,8 +218,10 @@ class ViewBucket(MadeBucket):
 
 
 def object_uri(bucket: Bucket, name: str) -> str:
-    """The URI of an object."""
-    return f"{bucket.uri.rstrip('/')}/{name}"
+    """The URI of an object. As in the URI of a bucket, characters with another meaning there are
+    encoded."""
+    encoded = name.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
+    return f"{bucket.uri.rstrip('/')}/{encoded}"
 
 
 class Extents(Struct, frozen=True, eq=False):

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from aistore.sdk.batch.types import MossReq  # type: ignore[import-untyped]
@@ -53,7 +54,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 def content_of(part: dict[str, Any]) -> bytes:
     if "base64" in part:
         return base64.b64decode(part["base64"])
-    path = Path(part["shard"].removeprefix("file://"))
+    path = Path(unquote(part["shard"].removeprefix("file://")))
     return path.read_bytes()[part["offset"] : part["offset"] + part["bytes"]]
 
 
@@ -77,6 +78,21 @@ def test_json_lines_have_all_records_in_the_order_of_the_view(
     assert [each["key"] for each in records] == [each.key for each in wanted]
     for record, other in zip(records, wanted, strict=True):
         assert members_of(record) == {name: other.read(name) for name in other.sizes}
+
+
+def test_shards_of_any_name_are_found_by_their_uris(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bucket = tmp_path / "a b#c%20?d"
+    write_shards(bucket, {"s #1%20\u00fc?.tar": small_dataset(5)["in-0.tar"]})
+    dsort.run({**VIEW, "input_bck": bucket.as_uri()})
+    records = lines(cli("view", "export", "view", "--jsonl").out)
+    wanted = list(dsort.Dataset("view", cache=""))
+    assert [members_of(each) for each in records] == [
+        {name: each.read(name) for name in each.sizes} for each in wanted
+    ]
+    assert cli("inspect", records[0]["ranges"][0]["shard"]).code == 0
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".msgpack", ".cbor", ".tfrecord", ".mds"])
