@@ -87,8 +87,9 @@ class ViewRecords {
 
   /** A shard, and the first byte of the record in it. */
   place({ shard, offset }) {
-    const bucket = this.buckets.find((each) => shard.startsWith(`${each}/`));
-    const name = bucket ? shard.slice(bucket.length + 1) : shard;
+    const uri = decoded(shard);
+    const bucket = this.buckets.find((each) => uri.startsWith(`${decoded(each)}/`));
+    const name = bucket ? uri.slice(decoded(bucket).length + 1) : shard;
     return el(
       "div",
       bucket ? el("a", { href: shardLink(bucket, name) }, name) : el("code", name),
@@ -96,6 +97,15 @@ class ViewRecords {
     );
   }
 }
+
+/** A URI without %20 and the like; as it is, if it is no UTF-8. */
+const decoded = (uri) => {
+  try {
+    return decodeURIComponent(uri);
+  } catch {
+    return uri;
+  }
+};
 
 const button = (words, onclick, disabled) =>
   el("button", { type: "button", disabled, onclick }, words);

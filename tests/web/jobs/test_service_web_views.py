@@ -48,6 +48,9 @@ def test_records_of_a_view_are_texts_whatever_their_names(
         *({"member": long, "bytes": 1, "shard": f"s3://{n}/a", "offset": n} for n in range(9)),
         {"member": "a\nb\u202e.txt", "bytes": 3, "base64": "YWJj"},
     ]
+    images = place.rest("alice", "GET", f"/v1/jobs/{place.jobs['view']}")["input_uri"]
+    encoded = {"member": "a", "bytes": 1, "shard": f"{images}/a%25%20%23.tar", "offset": 1}
+    parts += [encoded, {**encoded, "shard": f"{images}/%FF.tar"}]
     rows = [
         {"position": 2**53 - 1, "key": key, "ranges": ranges, "ranges_total": 2**53}
         for key, ranges in ((html, parts), (long, parts[1:]), ("", []))
@@ -58,6 +61,8 @@ def test_records_of_a_view_are_texts_whatever_their_names(
     show_job(page, place, "view", ".view-records [data-position]")
     look_at(page, "job-view-hostile", look)
     assert html in page.locator(".view-records").inner_text()
+    link = page.get_by_role("link", name="a% #.tar", exact=True).first.get_attribute("href")
+    assert (link or "").endswith("?shard=a%25+%23.tar")
     assert page.title() != "owned"
     page.unroute("**/v1/results/**")
 
