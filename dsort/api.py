@@ -289,10 +289,10 @@ def append(
 
     ``result``: the newest version, in any form that :func:`verify` takes, in the bucket ``place``
     (None: the bucket of the manifest). ``source``: for a result of a join, a bucket for each input,
-    by name. ``template``: of the names of shards to add; None: all shards. ``output_format``: of
-    the new shards; None: names continue those of the result. ``duplicate_keys``: as in a spec, also
-    for keys that the result has; None: as in the spec of the result. All shards are added in one
-    commit. Raises ``DsortError``; the result is unchanged then.
+    by name. ``template``: of the names of shards to add; None: all shards. ``output_format``: the
+    template of new names; None: the names of the result continue. ``duplicate_keys``: as in a spec,
+    also for keys that the result has; None: as in the spec of the result. All shards are added in
+    one commit. Raises ``DsortError``; the result is unchanged then.
     """
     from dsort.amendments import append_fields
 

@@ -23,7 +23,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 class Percent(Struct, frozen=True):
-    """A share of what a job may use: ``percent`` is a whole number from 1 to 99."""
+    """A share of the memory that a job may use; ``percent`` is a whole number from 1 to 99."""
 
     percent: int
 
@@ -94,7 +94,8 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def parse_quantity(text: str) -> Percent | Bytes:
-    """An amount of memory: ``"80%"`` (of what the job may use) or a size with its unit, ``"10GB"``.
+    """An amount of memory: a size with its unit (``"10GB"``), or a share of the memory that the job
+    may use (``"80%"``).
 
     Percentages are whole and lie between 0 and 100, both excluded. A bare number is refused, since
     it could mean either; so is an empty text. ``ValueError`` says what is wrong. Source of the

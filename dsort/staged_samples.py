@@ -85,7 +85,7 @@ def ingest(
     to content (bytes, text, numbers, JSON values, images, arrays), and ``__key__`` (default: the
     number of the sample). None leaves the sample out. ``spec``: more fields of a spec, as
     ``{"output_shard_records": 1000}``. ``scratch``: the parent of the staging directory; default:
-    that of ``options``, else the directory for temporary files.
+    the scratch in ``options``, or the directory for temporary files.
 
     A second call with the same arguments after a crash continues the first: each sample is written
     exactly once, if ``source`` has the same samples in the same order. If the job of the first call

@@ -105,7 +105,7 @@ class InputCalls(BuilderFields):
         """Add an input. Each of its records is joined with the records of the other inputs that
         have its key.
 
-        ``by``: ``key``, ``stem``, ``json.image_id`` or an expression. ``nonmatch``: what happens to
+        ``by``: ``key``, ``stem``, ``json.image_id`` or an expression. ``nonmatch``: the reaction to
         a record that is missing in an input: ``error``, ``skip``, ``none``. ``conflict``: what
         happens to two members with one extension. ``own_by``, ``own_nonmatch``: the same for this
         input alone; ``own_nonmatch`` applies to records that this input lacks. Other arguments as

@@ -100,7 +100,7 @@ def user_settings() -> Settings:
 
 
 def data_root(given: Path | None, settings: Settings) -> Path:
-    """The data root: ``--root``, else that of the settings, else the current directory."""
+    """The data root: ``--root``, or the data root in the settings, or the current directory."""
     return given or settings.root or Path()
 
 

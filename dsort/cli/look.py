@@ -282,7 +282,7 @@ def _pieces_there(
 def _named_there(
     client: DsortClient, bucket: str, name: str, key: str
 ) -> tuple[Mapping[str, Any], Iterable[int]]:
-    """(the first record whose key is ``key`` or that has a member of that name, the numbers of the
+    """(the first record that has the key ``key`` or a member of that name, the numbers of the
     members to write)."""
     for record in client.data.records(bucket, name, text=key):
         if record["key"] == key:

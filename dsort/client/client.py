@@ -258,7 +258,7 @@ class DsortClient(_Part, ClosesOnExit):
 
 
 def named_service(url: str | None) -> str:
-    """The address of a service: ``url``, else the one in the environment."""
+    """The address of a service: ``url``, or the address in the environment."""
     url = url or os.environ.get("DSORT_SERVER")
     if not url:
         raise SpecError("no service is named", hint="give its address, or set DSORT_SERVER")
@@ -273,7 +273,7 @@ def trusted(
 
 
 def token_of(given: str | None, file: str | Path | None) -> str | None:
-    """The token ``given`` or in ``file``, else the one in the environment."""
+    """The token: ``given``, or in ``file``, or in the environment."""
     if given or (file is None and os.environ.get("DSORT_TOKEN")):
         return given or os.environ["DSORT_TOKEN"]
     path = file or os.environ.get("DSORT_TOKEN_FILE")

@@ -154,17 +154,17 @@ class Container(ABC):
     container does not depend on buckets, paths, records or jobs.
 
     It turns the bytes of one shard into a ``MemberTable`` whose rows are byte ranges, writes the
-    headers of members that get a new name, and makes the end of an output shard. A shard is its
-    head (most have none; it may have what all records have in common, their *schema*), the stored
-    bytes of its members, one after the other, and then its end. If the end lists the members (a
-    zip: its central directory), a scan gives each member an *entry*: what the end lists about that
-    member, apart from its place. Entries go with their records through the plan; the end is built
-    from them and from the places of the members.
+    headers of members that get a new name, and makes the end of an output shard. A shard is a head,
+    the stored bytes of its members, one after the other, and an end. Most containers have no head;
+    it may have the *schema*, which all records share. If the end lists the members (a zip: its
+    central directory), a scan gives each member an *entry*: what the end lists about that member,
+    apart from its place. Entries go with their records through the plan; the end is built from them
+    and from the places of the members.
 
-    If inputs and outputs have different containers, each input shard is converted as it is
-    extracted: its container makes a *bare* table (members whose stored bytes are their payload),
-    and the container of the outputs makes its own table from that. In its table the bytes around
-    payloads are literals and tails; payloads are still ranges of the input shard."""
+    If inputs and outputs have different containers, each input shard is converted while it is
+    extracted. Its container makes a *bare* table, in which the stored bytes of a member are its
+    payload; the container of the outputs makes its own table from that. In its table the bytes
+    around payloads are literals and tails; payloads are still ranges of the input shard."""
 
     suffixes: tuple[str, ...]
     """The suffixes of shard names of this container."""
@@ -338,9 +338,8 @@ def shortfall_in(table: Sequence[OddityKind], notes: ScanNotes) -> str:
 def refusal(
     table: Sequence[OddityKind], notes: ScanNotes, incomplete_shards: str, concatenated_shards: str
 ) -> tuple[str, str] | None:
-    """(what is wrong with a shard's end, what would help) if ``incomplete_shards`` or
-    ``concatenated_shards`` refuses the shard; else None. ``table``: the oddities of its
-    container."""
+    """(fault of the shard's end, remedy) if ``incomplete_shards`` or ``concatenated_shards``
+    refuses the shard; else None. ``table``: the oddities of its container."""
     if notes.shortfall and incomplete_shards == "abort":
         return (
             f"may not be whole: {notes.shortfall}",

@@ -142,8 +142,8 @@ class ShardIndex(Struct, frozen=True):
 
 
 class Schemas(Struct, frozen=True):
-    """Descriptions of what all records of a shard have in common. ``Container.with_schema``
-    receives one.
+    """Schemas: descriptions that all records of a shard share. ``Container.with_schema`` receives
+    one.
 
     ``of_members``: returns the schema of converted records whose members have these extensions,
     sorted. ``difference(schema, other)``: returns how the schema ``other`` of a shard differs, in

@@ -137,8 +137,8 @@ def is_columnar(extension: str) -> bool:
 
 @lru_cache(maxsize=64)  # called for each output shard, with the extensions of one spec
 def container_of(name: str) -> Container:
-    """The container of the shard ``name``, or of an extension, whatever codec is around it: the
-    container of the longest suffix of ``name``; tar if there is none."""
+    """The container of the shard ``name``, or of an extension, with any codec around it. The
+    longest known suffix of ``name`` decides; without one it is tar."""
     raw = raw_extension(name)
     known = (*_registered, *CONTAINERS)
     suffix = max((each for each in known if raw.endswith(each)), key=len, default="")

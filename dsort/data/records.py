@@ -235,9 +235,9 @@ def form_records(
     same name, keep the last one and leave out the others (``repeated``).
 
     ``stray_members``, for members that are no part of a record: ``keep`` keeps files and symlinks
-    (those without an extension as separate records), and leaves out directories and devices;
-    ``drop`` leaves out all strays; ``abort`` keeps them, so that the caller can refuse the shard
-    and name them. It is ignored if the container itself separates the records.
+    (without an extension, as separate records), and leaves out directories and devices. ``drop``
+    leaves out all strays. ``abort`` keeps all of them, so that the caller can name them and refuse
+    the shard. It is ignored if the container itself separates the records.
     """
     if members.own.record_of is not None:
         return _records_of_container(members, members.own.record_of)

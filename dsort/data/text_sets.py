@@ -61,8 +61,8 @@ class NameTable(Struct, frozen=True):
 
 
 def as_table(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> NameTable | None:
-    """(length of each name, length of each key) if all names have equal lengths, all keys have
-    equal lengths, and ``rows`` are all rows; else None."""
+    """(length of all names, length of all keys) if names have one length, keys have one length, and
+    ``rows`` are all rows; otherwise None."""
     width = names.width
     if width is None or not len(rows) or not are_all_rows(rows, len(names)):
         return None

@@ -85,8 +85,8 @@ class Expression:
         return frozenset(leaf.kind for leaf in self._leaves)
 
     def true_of(self, records: RecordTable, owner: str, rows: Int64s | None = None) -> Bools:
-        """Whether it is true for each of ``rows`` (None: all rows) of ``records``; the shape is
-        that of ``rows``. ``TransformError`` names the first record for which it cannot be computed.
+        """Whether it is true for each of ``rows`` (None: all rows) of ``records``, in the shape of
+        ``rows``. ``TransformError`` names the first record for which it cannot be computed.
         ``owner``: the step or option with this expression, for the message."""
         import numpy as np
 

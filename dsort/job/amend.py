@@ -81,8 +81,8 @@ def load_base(job: Job) -> None:
 
 
 def warn_of_old_keys(job: Job) -> None:
-    """Warn if a job that appends joins records: joined records are not compared with the records of
-    the result, and keys are to be unique."""
+    """Warn if a job appends joined records, because their keys are not compared with the keys of
+    the result."""
     if job.appends and job.pipeline.join:
         text = "joined records are not compared with those of the result: it may have their keys"
         job.reporter.warn("old_keys", text)

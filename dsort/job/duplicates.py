@@ -188,9 +188,8 @@ def rename_duplicates(job: Job, survey: Extraction) -> Tally:
 
 class _Search(Struct, frozen=True):
     """One search for equal records. ``name``: the name of the files that it writes; ``recorded``:
-    the kind under which names of records are logged ("": they are not); ``without``: the file of
-    records that are already left out, or ""; ``known``: the places of the keys of the result to
-    which the job adds records."""
+    names of records are logged under this kind ("": not at all); ``without``: the file of records
+    that are already left out, or ""; ``known``: where the keys are that the result already has."""
 
     name: str
     by_content: bool = False

@@ -89,9 +89,9 @@ class Garbage(Struct, frozen=True):
     """One thing that a job left behind.
 
     ``kind`` is ``job`` (a job's directory in the bucket), ``file`` (a write that was cut short),
-    ``upload``, ``scratch`` or ``ray`` (directories of this machine; the directory of a Ray that a
-    job had for itself belongs to no bucket). ``where``: name in the bucket, or path. ``job_id`` is
-    "" if no dead job is known to have left it. ``age_s``: seconds since it was last written to.
+    ``upload``, ``scratch`` (a directory of this machine), or ``ray`` (the directory of a Ray that a
+    job had started, which belongs to no bucket). ``where``: name in the bucket, or path. ``job_id``
+    is "" if no dead job is known to have left it. ``age_s``: seconds since it was last written to.
     ``resumable``: the job can be resumed, unless this is removed.
     """
 

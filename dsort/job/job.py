@@ -53,8 +53,8 @@ log = logger_of("job")
 
 
 class Buckets(Struct):
-    """The buckets of all inputs as one, likewise those of all outputs, and the place of each.
-    ``streams``: None if the job has none."""
+    """The buckets of all inputs as one bucket, the buckets of all outputs as one bucket, and the
+    place of each. ``streams``: None if the job has none."""
 
     inputs: Bucket
     outputs: Bucket
@@ -152,8 +152,8 @@ class Resolved(Struct):
 class Found(Struct):
     """What is found before records are read. ``base``: the result that the job amends, empty if it
     amends none; ``known_keys``: the nodes that have read the keys of that result, by part.
-    ``resolved``: for later attempts. ``input_checksums``: (XXH3, the job that wrote the input) by
-    ordinal of the input, if content is to be verified. ``scratch``: the directory that workers
+    ``resolved``: for later attempts. ``input_checksums``: by ordinal of the input, (XXH3, the job
+    that wrote the input), if content has to be verified. ``scratch``: the directory that workers
     write to, "" until they are set up."""
 
     base: Manifest
@@ -298,8 +298,8 @@ class Fact(Struct, Generic[Value], frozen=True):
     """A value that the first attempt finds and later ones use: JSON of a ``kind`` in the file
     ``name``, and shared files. ``dump`` and ``parse`` convert the value; ``parse`` raises
     ``ValueError`` or a similar error for a value that does not fit the job. ``checks``: for each
-    file that the value has, a function of its bytes and of its name for errors. ``may_lack_files``:
-    whether some of these files may not be needed."""
+    file of the value, a function that checks its bytes, and gets its name for errors.
+    ``may_lack_files``: whether some of these files may not be needed."""
 
     name: str
     kind: Any

@@ -31,8 +31,8 @@ def compares_known_keys(job: Job) -> bool:
 
 
 def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """(node, numbers of its files) of the keys of the result; read once, and again if a node was
-    lost. Empty if keys are not compared."""
+    """Where the keys of the result are: (node, numbers of its files). They are read once, and again
+    if a node was lost. Empty if keys are not compared."""
     if not compares_known_keys(job):
         return ()
     nodes, there = job.found.known_keys, set(job.runtime.scratch_nodes())

@@ -1,4 +1,5 @@
-"""The lineage of a job: which record of which input shard became which record of the result.
+"""The lineage of a job: for each record of the result, the input shard and the record that it came
+from.
 
 It is one file in the job's directory, with a row for each record in output order. Workers store the
 rows of each output shard when they write the shard; here they are put together for the commit.
@@ -117,8 +118,8 @@ def local_file(bucket: Bucket, name: str) -> Iterator[Path]:
 
 
 def row_groups(file: Any, what: str) -> Iterator[int]:
-    """The numbers of the row groups of a ``ParquetFile``; ``StorageError`` if one is larger than
-    those that dsort writes."""
+    """The numbers of the row groups of a ``ParquetFile``; ``StorageError`` if a group is larger
+    than dsort writes them."""
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         if group.total_byte_size > GROUP_BYTES_MAX or group.num_rows > GROUP_ROWS_MAX:

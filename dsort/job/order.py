@@ -50,8 +50,8 @@ so that scratch shrinks as the outputs grow."""
 class Ordering(Struct, eq=False):
     """All partitions of one extraction. ``drop``: the shared file of records to leave out, or "".
 
-    ``facts``: what is known of each partition, for good; ``_scratch_nodes``: the node that has it
-    in order now. ``_spent``: partitions whose records are all written.
+    ``facts``: the lasting facts of each partition; ``_scratch_nodes``: the node that has it in
+    order at present. ``_spent``: partitions whose records are all written.
     """
 
     job: Job
@@ -98,7 +98,7 @@ class Ordering(Struct, eq=False):
         return self._scratch_nodes[partition]
 
     def placed(self, pieces: Iterable[OutputPiece]) -> tuple[tuple[tuple[int, str], ...], str]:
-        """(the node of each partition in ``pieces``, the node that has most of them)."""
+        """(the node of each partition in ``pieces``, the node with most of these partitions)."""
         weights: Counter[str] = Counter()
         nodes = {}
         for piece in pieces:
@@ -132,7 +132,7 @@ class Ordering(Struct, eq=False):
         self._spent.clear()
 
     def free(self) -> None:
-        """Remove the spill of those spent partitions for which that is allowed now."""
+        """Remove the spill of spent partitions, where this is allowed by now."""
         if self._unfreed and not self.job.attempt.journal.is_waiting:
             freed = tuple(sorted(self._unfreed))
             self._unfreed.clear()

@@ -43,8 +43,8 @@ class OutputNames(Struct, frozen=True):
     ``totals``: for ``{total}``, how many names each template makes. Without a number of shards in
     the spec, it is empty until the outputs are planned. ``places``: the part of names that stands
     for the bucket of a group (see ``storage.routed``), if any group is in another bucket.
-    ``extensions``: of each group, if they differ. ``suffix``: of all names, behind the
-    extension."""
+    ``extensions``: the extension of each group, if they differ. ``suffix``: of all names, behind
+    the extension."""
 
     templates: tuple[ShardTemplate, ...]
     extension: str
@@ -114,8 +114,8 @@ class OutputNames(Struct, frozen=True):
         return self.extensions[group] if self.extensions else self.extension
 
     def number_of(self, group: int, name: str) -> int:
-        """The number in ``name``, if ``name`` is that of a shard of ``group``; else -1. A total in
-        ``name`` may be any number. For templates with one counter; -1 for others."""
+        """The number in ``name``; -1 if ``name`` is not the name of a shard of ``group``. A total
+        in ``name`` may be any number. For templates with one counter; -1 for others."""
         template, extension = self.templates[group], self.extension_of(group)
         counter, (place, inside) = template.counter, place_of(name)
         if not counter or place != self.place(group) or not inside.startswith(template.prefix):

@@ -86,7 +86,8 @@ class Plan(Struct, frozen=True):
         return Totals(input_shards, len(self.shards), *sizes, int(self.shards.file_bytes.sum()))
 
     def by_output(self, names: Sequence[str]) -> tuple[OutputCount, ...]:
-        """The counts of each output if there are several, else empty. ``names``: of all outputs."""
+        """The counts of each output; empty if there is only one output. ``names``: of all
+        outputs."""
         if len(names) < 2:
             return ()
         counted = [self.shards.column(name) for name in ("records", "payload_bytes")]
@@ -328,7 +329,7 @@ _APART = "sort shards of each kind by a job of its own, or write them anew"
 
 
 def input_schema(job: Job) -> str:
-    """The schema in the files beside the inputs, if their container has such files; else "".
+    """The schema in the files beside the inputs; "" if their container has no such files.
     ``SchemaError`` if one is missing or unusable, or if two differ."""
     schemas = job.pipeline.reading.container.schemas
     if not schemas or not schemas.file:
@@ -412,8 +413,8 @@ def with_ends(
     container: Container, shards: OutputShards, *, late: Sequence[bool] = ()
 ) -> OutputShards:
     """The output shards with the sizes of their heads and ends, which the container puts around the
-    members. ``late``: by group, whether its records are converted as they are written, so that
-    these sizes are unknown. ``SpecError`` for a shard that is longer than allowed."""
+    members. ``late``: for each group, whether its records are converted while they are written, so
+    that these sizes are unknown. ``SpecError`` for a shard that is longer than allowed."""
     is_late = np.array(late or [False], bool)[shards.column("group") * bool(late)]
     heads, ends = np.zeros(len(shards), np.int64), np.zeros(len(shards), np.int64)
     names = ("records", "members", "entries_bytes", "stored_bytes")

@@ -25,8 +25,8 @@ Place = tuple[str, str, int]
 def store_reactions(
     job: Job, extraction: Extraction, duplicates: Sequence[tuple[str, int, str]]
 ) -> None:
-    """Store both files, if there are lines for them. ``duplicates``: (search, part, node) of those
-    parts of searches for duplicates that found some. Does nothing in a dry run."""
+    """Store both files, if there are lines for them. ``duplicates``: (search, part, node) of each
+    part of a search that found duplicates. Does nothing in a dry run."""
     if not job.attempt.has_begun:
         return
     shards = {shard: facts.node for shard, facts in extraction.done.items()}

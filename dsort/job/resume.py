@@ -207,8 +207,8 @@ def learn_created(job: Job) -> None:
 
 
 def finished_plan(job: Job, created: Created) -> Plan | None:
-    """The plan of an earlier attempt if all of its output shards are staged, so that only the
-    commit is left to do; else None."""
+    """The plan of an earlier attempt, if only the commit is left to do, because all its output
+    shards are staged; otherwise None."""
     known = job.attempt.before.planned
     if not known:
         return None

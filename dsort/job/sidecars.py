@@ -107,8 +107,8 @@ def of_the_whole(base: Manifest) -> list[ManifestSidecar]:
 
 
 def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
-    """``SpecError`` if two sidecars have the same name, as those for DALI may: such a name ends at
-    the first dot of the name of its shard."""
+    """``SpecError`` if two sidecars have the same name. Sidecars for DALI may, because their names
+    end at the first dot of the shard's name."""
     seen: set[str] = set()
     for each in sidecars:
         if each.name in seen:
@@ -280,8 +280,8 @@ def _check(name: object, *numbers: object) -> None:
 
 @contextmanager
 def _known_samples(job: Job, directory: Path) -> Iterator[KnownSamples]:
-    """The samples of the result that the job amends, by way of a file in ``directory``; of an empty
-    database if it amends none. ``StorageError`` if the database is gone."""
+    """The samples of the result that the job amends, read through a file in ``directory``; none if
+    it amends no result. ``StorageError`` if the database is gone."""
     import sqlite3
 
     bucket, path = job.buckets.outputs, directory / "known"
@@ -321,7 +321,8 @@ def directory_file_names(containers: Sequence[Container], outputs: Sequence[str]
 def directory_files(
     containers: Sequence[Container], outputs: Sequence[ManifestOutput]
 ) -> list[tuple[str, bytes]]:
-    """(name, content) of each such file. ``containers``: of each output, with its schema."""
+    """(name, content) of each such file. ``containers``: the container of each output, with its
+    schema."""
     found = _with_files(containers, [output.name for output in outputs])
     return [
         (

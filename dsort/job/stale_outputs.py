@@ -76,7 +76,7 @@ def look_for_stale_early(job: Job) -> None:
 
 def look_for_stale(job: Job, plan: Plan) -> None:
     """Warn of the objects of older results that will remain beside this one, and note which of them
-    to remove, unless that was done early."""
+    will be removed. Do nothing if this was done early."""
     if job.overwrite and not all(target.count for target in job.spec.targets):
         _note_stale(job, set(plan.names), job.outcome.names.needed(plan.shards))
 
@@ -172,9 +172,8 @@ def _warn(job: Job, stale: _Stale) -> None:
 
 
 def remove_stale(job: Job) -> None:
-    """Remove what remains of the results that were replaced, except for objects that changed since
-    they were found. To be called after the commit: what cannot be removed is reported, and is no
-    failure of the job."""
+    """Remove the remains of replaced results, except objects that changed after they were found. To
+    be called after the commit: what cannot be removed is reported, and is no failure of the job."""
     bucket, done, changed = job.buckets.outputs, list[str](), list[str]()
 
     def remove(noted: ObjectInfo) -> None:

@@ -1,4 +1,4 @@
-"""Results that were cut alike, side by side: one sample has the members of all of them."""
+"""Results that were cut alike, side by side: a sample has the members of all results."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class FilesBucket(MadeBucket):
         return found
 
     def first_files(self) -> Sequence[tuple[Bucket, str]]:
-        """(bucket, name in it) of a file of each input."""
+        """For each input with files, one file as (bucket, name in it)."""
         found = []
         for number, bucket in enumerate(self.buckets):
             rows = np.flatnonzero(self.listing.inputs == number)[:1]

@@ -134,7 +134,7 @@ class ShardTemplate(Struct, frozen=True):
 
 
 def parse_template(text: str) -> ShardTemplate:
-    """Parse the template ``text``. ``ValueError`` if it has no range, or is broken.
+    """Parse the template ``text``. ``ValueError`` for a text without a range, or with a broken one.
 
     ========  ============================  =================================================
     style     example                       names

@@ -172,7 +172,8 @@ def _conflicts(
 
 
 def _equal_to_next(keys: BytesColumn, order: Int64s) -> Bools:
-    """Whether the key of each row of ``order`` equals that of the next one, shape ``(n - 1,)``."""
+    """For each row of ``order``, whether its key equals the key of the next row, shape ``(n -
+    1,)``."""
     if len(order) < 2:
         return np.zeros(0, np.bool_)
     starts, lengths = keys.offsets[:-1][order], keys.lengths[order]
@@ -185,9 +186,9 @@ def _equal_to_next(keys: BytesColumn, order: Int64s) -> Bools:
 
 
 class JoinRule(Struct, frozen=True):
-    """How records are joined; false if they are not. ``inputs``: their names, in order;
-    ``nonmatch``: for each input, the reaction to a record that has no piece in it: ``error``,
-    ``skip`` (the record is left out) or ``none`` (the record is joined without it).
+    """How records are joined; false if they are not. ``inputs``: the names of the inputs, in order;
+    ``nonmatch``: for each input, the reaction to a record without a piece in it: ``error``,
+    ``skip`` (the record is left out) or ``none`` (the record is joined without this piece).
     ``drops_later``: several records of one input may have one key; the first of them is used.
     ``conflict``: whose member stays if several inputs have a member with the same extension:
     ``first``, ``last``, or ``error``. ``is_ordered_first``: an earlier pass finds the order,

@@ -52,9 +52,9 @@ def chi_squared_p_value(chi2: float, degrees_of_freedom: int) -> float:
     """The probability that the statistic is at least ``chi2`` by chance alone.
 
     Exact up to 30 degrees of freedom, by the recurrence 26.4.8 of Abramowitz and Stegun, Handbook
-    of Mathematical Functions, 1964. Above that the approximation of Wilson and Hilferty (The
-    Distribution of Chi-Square, Proceedings of the National Academy of Sciences 17, 1931): the cube
-    root of chi2 / k is nearly normal, with mean 1 - 2 / (9 k) and variance 2 / (9 k).
+    of Mathematical Functions, 1964. Above that, it is the approximation of Wilson and Hilferty (The
+    Distribution of Chi-Square, Proceedings of the National Academy of Sciences 17, 1931), by which
+    the cube root of chi2 / k is nearly normal, with mean 1 - 2 / (9 k) and variance 2 / (9 k).
     """
     if chi2 <= 0:
         return 1.0

@@ -127,7 +127,7 @@ class OutputShards(Sequence[OutputShard]):
 
     @property
     def file_bytes(self) -> Int64s:
-        """The size of each shard, as far as it is known; shape ``(n,)``."""
+        """The known or estimated size of each shard, shape ``(n,)``."""
         measured = self._columns["measured_bytes"]
         size: Int64s = np.where(measured >= 0, measured, self.container_bytes)
         return size

@@ -194,7 +194,7 @@ class ResultRules(Struct, frozen=True):
 
     @property
     def hashes_content(self) -> bool:
-        """Whether the index has the XXH3 of each record in the form in which it is stored."""
+        """Whether the index has the XXH3 of each record's stored form."""
         return self.checks_content or self.keeps_lineage
 
 

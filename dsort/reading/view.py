@@ -59,9 +59,9 @@ _HINT: Final = "a view points into its inputs: put them back, or make the view a
 def open_view(
     manifest: Manifest, files: Bucket, options: RunOptions
 ) -> tuple[Manifest, ViewBucket]:
-    """(the manifest that the job would have written with shards in place of a view, the bucket of
-    these shards). ``files``: where the files of the view are. ``ChangedInputError`` and
-    ``MissingShardError`` name inputs that have changed or are gone."""
+    """(manifest, bucket) of the shards that the job would have written without a view. ``files``:
+    where the files of the view are. ``ChangedInputError`` and ``MissingShardError`` name inputs
+    that have changed or are gone."""
     inputs = open_inputs(
         [BucketPlace(each.name, each.bucket) for each in manifest.spec.sources],
         lambda place: open_with_settings(place.ref, root=options.root, settings=options.settings),

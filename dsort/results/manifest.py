@@ -73,8 +73,8 @@ class ManifestSidecar(Struct, frozen=True):
 
 
 class StagedSidecar(NamedTuple):
-    """A file beside the output shards that waits for its name; ``kind``: as in ``index`` of the
-    spec, or the kind of a lineage."""
+    """A staged file beside the output shards, which has no name yet; ``kind``: as in ``index`` of
+    the spec, or the kind of a lineage."""
 
     kind: str
     staged: Staged
@@ -157,8 +157,8 @@ class Manifest(Struct, frozen=True):
         return head + rows_html(("shard", "records", "size", "xxh3"), rows, len(self.outputs))
 
     def parts(self) -> list[Manifest]:
-        """A manifest for each job that made a part of the result, as if the result had only that
-        part; the last one is that of this job."""
+        """For each job that made a part of the result, a manifest as if the result had only this
+        part. The last one belongs to this job."""
         found, first = [], 0
         for part in self.history.earlier:
             found.append(

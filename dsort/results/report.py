@@ -125,10 +125,10 @@ class PlannedShard(Struct, frozen=True):
 
 
 class ReaderCounts(Struct, frozen=True):
-    """The numbers of workers that can share the shards of one output equally. ``output``: its name,
-    "" of the only one; ``records_min``, ``records_max``: the fewest and the most records of its
-    shards; ``workers``: the numbers of readers (world size x workers of each) up to 65,536 that
-    divide the shards, ascending."""
+    """The numbers of workers that can share the shards of one output equally. ``output``: the name
+    of the output, "" for a single one; ``records_min``, ``records_max``: the fewest and the most
+    records of its shards; ``workers``: all numbers of readers (world size x workers of each), up to
+    65,536 and ascending, that divide the number of shards."""
 
     output: str
     shards: int

@@ -281,7 +281,7 @@ class Reporter(Struct):
         self._tell_progress(self.state.phase)
 
     def note(self, tally: Tally) -> None:
-        """Add ``tally`` to the counts, and warn of what a user should know."""
+        """Add ``tally`` to the counts, and warn the user where needed."""
         self.state.tally.merge(tally)
         oddities = [each for container in self.containers for each in container.oddities]
         own = {each.kind: each.warning for each in reversed(oddities)}

@@ -192,10 +192,10 @@ class Transaction:
         self, names: Sequence[str], given: Mapping[str, tuple[str, str]], *, notes_replaced: bool
     ) -> PutBack:
         """Put back the replaced objects, and remove objects that got their names in this attempt or
-        an earlier one. ``names``: all names that the job gives, by number; ``given``: (name,
-        receipt) by token of the objects that may have their names already; ``notes_replaced``:
-        whether the job keeps what it replaces before it gives names. Only the owner of the job may
-        call it, because otherwise the names may mean objects that another job published."""
+        an earlier one. ``names``: all names that the job gives, by number; ``given``: by token,
+        (name, receipt) of objects that may already have their names; ``notes_replaced``: whether
+        the job lists the objects that it replaces before it gives names. Only the owner of the job
+        may call it, because otherwise the names may mean objects that another job published."""
         done = self.put_back(names)
         done.gave_names = bool(given) and (done.was_noted or not notes_replaced)
         if not done.gave_names:

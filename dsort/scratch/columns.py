@@ -230,7 +230,8 @@ class ColumnFile:
         return BytesColumn(offsets - offsets[0], blob)
 
     def _column(self, name: str) -> tuple[np.dtype[Any], int, int, str]:
-        """(dtype, rows, first byte, packing) of a column, all of which is inside the file."""
+        """(dtype, rows, first byte, packing) of a column, after a check that it lies inside the
+        file."""
         if name not in self._columns:
             self._columns[name] = self._checked(name)
         return self._columns[name]

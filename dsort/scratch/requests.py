@@ -334,8 +334,8 @@ class Draws(Protocol):
 
 
 class IndexDraws(Struct, frozen=True):
-    """The lots in the index of the survey ``stage``, without those of records at positions in the
-    file ``drop`` ("": none)."""
+    """The lots in the index of the survey ``stage``. Records at positions in the file ``drop`` are
+    left out ("": none)."""
 
     stage: str
     drop: str

@@ -160,7 +160,7 @@ class RemoveSpill(Struct, frozen=True):
 
 
 class _Range(Struct, frozen=True):
-    """``size`` bytes from ``start`` of a worker's file. They are to be copied to byte ``at`` of the
+    """``size`` bytes from ``start`` of a worker's file. Their destination is byte ``at`` of the
     buffer number ``buffer``."""
 
     worker: int

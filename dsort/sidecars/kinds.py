@@ -309,8 +309,8 @@ def sidecar_names(kinds: Collection[str], shards: Sequence[str]) -> list[Sidecar
 
 
 def common_directory(names: Sequence[str]) -> str:
-    """The directory that contains all of ``names``, with a slash at its end; "" if there is none,
-    or several."""
+    """The directory of all ``names``, with a slash at its end; "" if they are in no directory, or
+    in several."""
     parents = {name.rpartition("/")[0] for name in names}
     parent = parents.pop() if len(parents) == 1 else ""
     return f"{parent}/" if parent else ""

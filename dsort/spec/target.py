@@ -53,7 +53,7 @@ class Target(Struct, frozen=True):
     header_bytes: int = 0
 
     def as_aistore_ends(self, input_extension: str) -> Target:
-        """The same output, with shards that end like those of a key map in AIStore: once they are
+        """The same output, but its shards end as shards of a key map end in AIStore: once they are
         larger than the size. Headers of the inputs count, and zips have none. Settings that AIStore
         does not have are not changed."""
         if not self.size_bytes or self.counts_file or self.is_at_most:
@@ -122,8 +122,8 @@ container in which they are stored."""
 
 
 def carrier_extension(spec: SpecFields) -> str:
-    """The extension of the carrier of the records of ``spec``: the container of the outputs, if
-    they have one in common; the container of the first, if all are tables; else tar."""
+    """The extension of the carrier of the records of ``spec``. It is the container of the outputs
+    if they share one, the container of the first output if all are tables, or else tar."""
     targets = spec.targets
     if spec.join is None and len({each.extension for each in targets}) == 1:
         return targets[0].extension  # without loading its container: most specs are like this

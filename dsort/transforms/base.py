@@ -177,7 +177,7 @@ def readings_needed(steps: Sequence[Step]) -> int:
 
 class InputPositions:
     """For each of ``steps`` that needs positions and was counted: how many records of each shard
-    reach it, and the number of the first of them."""
+    reach it, and the number of the first one."""
 
     def __init__(self, steps: Sequence[Step] = ()) -> None:
         self._steps = steps

@@ -184,7 +184,7 @@ class Division(Struct, frozen=True):
 
     @property
     def is_counted(self) -> bool:
-        """Whether records have to be counted before the output of each is known."""
+        """Whether records have to be counted before their outputs are known."""
         return self.exact or self.classes is not None
 
     @property

@@ -317,7 +317,7 @@ class _Function(PayloadStep, frozen=True):
 
 
 class Map(_Function, frozen=True):
-    """Makes one sample, or none, of each sample."""
+    """Makes at most one sample from each sample."""
 
     kind: ClassVar[str] = "map"
     summary: ClassVar[str] = (

@@ -40,7 +40,7 @@ class Frame(Protocol):
         self, number: int, start: int, stop: int, memories: Memories, *, hands_back: bool = False
     ) -> Buffer:
         """Its records from ``start`` to ``stop`` as a frame (``frames``) with that number, with
-        their payload in one of ``memories``. ``hands_back``: the records are to be returned
+        their payload in one of ``memories``. ``hands_back``: the records will be returned
         unchanged."""
 
 

@@ -59,9 +59,9 @@ def outside_environment() -> dict[str, str]:
 
 
 def code_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process of user code: no secrets except those that the operator allows,
-    and one thread for algebra, because there is one such process for each core. ``more``: further
-    variables."""
+    """The environment of a process of user code: it has no secrets unless the operator allows them,
+    and asks for one thread for algebra, because there is one such process for each core. ``more``:
+    further variables."""
     allowed = os.environ.get(ALLOWED, "").replace(",", " ").split()
     found = {
         key: value

@@ -148,7 +148,7 @@ class ProgressTeller:
         self._tell()
 
     def advance(self, *, shards: int, records: int, bytes_done: int) -> None:
-        """Add to the numbers of what has been read."""
+        """Count what has been read."""
         self._shards += shards
         self._records += records
         self._bytes += bytes_done

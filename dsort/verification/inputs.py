@@ -426,7 +426,7 @@ class InputReader:
     def _drawn(
         self, ordinal: int, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> tuple[UInt64s, UInt64s]:
-        """(class and lot, hash of the key) of each record that is written."""
+        """For each record that is written: (class and lot, hash of the key)."""
         are_rows = self._pipeline.moves_rows
         table = self._records_of(shard, members, records)
         found = self._division.lots(table, are_rows=are_rows)

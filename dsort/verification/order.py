@@ -153,7 +153,7 @@ class PlaceFacts(HashPlaces, frozen=True):
         return self._in_batches(groups, place.tolist(), total.tolist(), seed)
 
     def _drawn(self, classes: list[tuple[int, int]], seed: str) -> tuple[Int64s, Int64s]:
-        """(place, number of places) of each record in its class."""
+        """For each record: (its place in its class, number of places in the class)."""
         names = [*self._names]
         seen: dict[tuple[int, int], int] = {}
         numbers = []

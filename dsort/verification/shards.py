@@ -221,7 +221,7 @@ def digest_of(digests: UInt64s, compared: ComparedBytes = STORED_BYTES) -> tuple
 
 
 def _heads(members: MemberTable, names: Sequence[bytes]) -> list[bytes]:
-    """The bytes before the range of each member; [] if there are none."""
+    """The bytes before the range of each member; [] if no member has any."""
     literals = members.literals
     if names:
         pairs = enumerate(names)

@@ -129,7 +129,7 @@ class Batch(Struct, eq=False):
         return None
 
     def content_hashes(self, ranges: Segments) -> UInt64s:
-        """XXH3 of each record as it is stored: in ``ranges`` of the shard."""
+        """XXH3 of the stored bytes of each record, which are ``ranges`` of the shard."""
         hashes = np.zeros(len(self.records), np.uint64)
         for window in self.shard.windows(ranges):
             # An empty window: the record is larger than the buffer.

@@ -106,7 +106,7 @@ class Joiner:
         return joined, JoinDone(len(joined.rows), left_out, found=tuple(told))
 
     def search(self, task: OrderTask, rows: Table, sort: SortKeys) -> JoinDone:
-        """Find and store what has to be left out before payload moves."""
+        """Find and store the pieces and members that have to be left out before payload moves."""
         found = self._found(task, rows, sort, self._rule)
         told = [
             self._finding(kind, number, each, found.names)

@@ -131,8 +131,7 @@ class _Sources:
 
 
 def _parts(values: Sequence[Values]) -> Int64s | None:
-    """The number of the data, among those of all ``values``, in which each row is; None if there is
-    only one."""
+    """For each row, which item of ``values`` has it; None if there is only one item."""
     counts = [len(each.data) for each in values]
     if sum(counts) <= 1:
         return None
@@ -160,8 +159,8 @@ class RowBlocks:
         away: Sequence[Leaf] = (),
     ) -> None:
         """``blocks``: made by :func:`deal_out`. ``schema``: the plain schema. ``shard``: returns
-        the input shard of a block, if values stay there. ``away``: leaves that are to be away, long
-        or not. ``ValueError`` or an error of pyarrow for invalid bytes."""
+        the input shard of a block, if values stay there. ``away``: leaves that have to be away,
+        long or not. ``ValueError`` or an error of pyarrow for invalid bytes."""
         every = leaves_of(schema)
         opened = [_opened(block, every, schema, shard, at) for at, block in enumerate(blocks)]
         self.mask = sum(1 << every.index(leaf) for leaf in away)
@@ -194,8 +193,8 @@ class RowBlocks:
         return self._sources.lengths(leaf, rows)
 
     def prefixed(self, leaf: int, rows: Int64s) -> tuple[list[memoryview], bool]:
-        """(the values of the rows that have one, each after its length; whether these bytes stay
-        valid as long as the shard is open)."""
+        """(values, each after its length, without nulls; whether these bytes stay valid as long as
+        the shard is open)."""
         if not self._sources.is_prefixed(leaf):
             found = self._sources.slices(leaf, rows)
             return _with_lengths(found), True

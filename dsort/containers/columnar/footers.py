@@ -105,9 +105,9 @@ def _listed(
     item: Callable[[bytes, int], tuple[T, int]],
     most: int = sys.maxsize,
 ) -> tuple[list[T], int]:
-    """(results, end) for the struct at byte ``at``: the results of ``item`` for at most ``most`` of
-    the structs that its field ``wanted`` lists; and the end of the whole struct, or of the last
-    item that was read if the list has more."""
+    """Read the struct at byte ``at``, whose field ``wanted`` lists structs. Return (results of
+    ``item`` for the first ``most`` of these, end of the whole struct). If the list has more, the
+    end is that of the last item that was read."""
     found, number, seen = list[T](), 0, 0
     while head := data[at]:
         number, at = field_number(data, at, number)
@@ -180,8 +180,8 @@ def _noted(seen: int, number: int) -> int:
 
 def _numbers(data: bytes, at: int) -> tuple[list[int], int]:
     """The first numbers of the struct at byte ``at``, by field, 0 for missing fields; and where it
-    ends. Nearly all of a footer consists of such structs: calls would cost more than everything
-    else."""
+    ends. Nearly all of a footer consists of such structs, so calls for each value would cost more
+    than everything else."""
     found, number, seen = [0] * _FIELDS, 0, 0
     while head := data[at]:
         kind = head & 15

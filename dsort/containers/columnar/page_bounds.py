@@ -159,7 +159,7 @@ def torn_page(
 
 class DecodedColumn(Struct, frozen=True):
     """The decoded size of a column of a row group. ``row_bytes``: of one row at most, or of lists
-    on average. ``list_bytes``: of all items of its lists, 0 if it has none."""
+    on average. ``list_bytes``: the size of all items of its lists, 0 without lists."""
 
     path: str
     row_bytes: int

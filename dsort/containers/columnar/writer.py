@@ -366,8 +366,8 @@ def _without_leaves(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
 
 
 class _Described(Struct, frozen=True):
-    """Parquet's description of a schema: the paths of all columns, those of media, those of
-    binaries, the footer of a file without rows, and the paths of columns without an order."""
+    """Parquet's description of a schema: the paths of all columns, of media columns, of binary
+    columns and of columns without an order, and the footer of a file without rows."""
 
     paths: list[str]
     media: set[str]

@@ -143,7 +143,7 @@ class Lines(Container):
 
 
 class LonePayload(Struct):
-    """Checks a payload that is to be a line of its own."""
+    """Checks a payload that will be one line."""
 
     record: str
     suffix: str

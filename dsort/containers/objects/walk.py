@@ -49,9 +49,9 @@ class WalkError(ValueError):
 
 
 class Field(NamedTuple):
-    """One field of an object that is a map. ``start`` and ``size_bytes``: of the payload of a value
-    that is bytes or text, in the file; else of the value as a whole. ``number``: of an integer.
-    ``content``: of a value that is short, or was requested."""
+    """One field of an object that is a map. ``start`` and ``size_bytes``: the place in the file of
+    the payload, if the value is bytes or text; otherwise of the whole value. ``number``: of an
+    integer. ``content``: of a value that is short, or was requested."""
 
     name: bytes
     kind: int
@@ -79,7 +79,7 @@ class _Open(Struct):
 
 class ObjectWalk(Struct):
     """Finds where the objects of a file of ``size_bytes`` end. ``keeps_all``: all fields are kept,
-    else only those called ``wanted``."""
+    and not only fields called ``wanted``."""
 
     read_header: ReadHeader
     sizes: ItemSizes

@@ -281,7 +281,7 @@ _NEVER_IN_A_GROUP = {
 
 
 class TarMember(Struct):
-    """One member: the row of a ``MemberTable``, and what hard links need to be resolved.
+    """One member: a row of a ``MemberTable``, and the facts that resolve hard links.
 
     ``literal`` replaces the header blocks before ``range_start`` (see ``MemberTable``).
     """

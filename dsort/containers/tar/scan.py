@@ -55,8 +55,9 @@ class EndWatch:
     a whole number of *records* of 10,240 bytes, so the padding is less than one record; Go, Rust
     and dsort do not pad. Other zeros are noted. They are unusual if ``tar -b`` (records of a power
     of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads the whole again) may have
-    left them, and else unexplained. Zeros within the last record of a padded tar may also replace
-    members, because a shorter tar would have the same zeros: nothing in the bytes shows it."""
+    left them. Otherwise they are unexplained. Zeros within the last record of a padded tar may also
+    replace members, because a shorter tar would have the same zeros: nothing in the bytes shows
+    it."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes

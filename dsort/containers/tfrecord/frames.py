@@ -64,8 +64,8 @@ def _of_zeros() -> int:
 
 @cache
 def _tables() -> NDArray[np.uint32]:
-    """What each value of each of 8 bytes adds to the checksum of all of them, shape (8, 256): the
-    checksum is linear except for a constant."""
+    """The checksum of 8 bytes is linear except for a constant. This table has the part that each
+    value of each byte adds to it, shape (8, 256)."""
     zeros = _of_zeros()
     rows = [
         [crc32c(bytes(place) + bytes([value]) + bytes(7 - place)) ^ zeros for value in range(256)]

@@ -220,7 +220,7 @@ class Directory(Struct, frozen=True, eq=False):
 
 
 def read_directory(shard: str, end: ZipEnd) -> Generator[Need, memoryview, Directory]:
-    """Read the entries, all of which dsort can move. ``CorruptShardError`` if there are others."""
+    """Read the entries. ``CorruptShardError`` if dsort cannot move all of them."""
 
     def fail(offset: int, text: str) -> Never:
         raise CorruptShardError(shard, offset, text)

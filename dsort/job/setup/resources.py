@@ -25,8 +25,8 @@ from dsort.storage.ref import BucketRef
 class JobMemory(Struct, frozen=True):
     """The memory that a whole job may use on this node, in bytes.
 
-    ``most_bytes``: the smaller of what is available in this container and the user's
-    ``memory_max_bytes``. ``wanted_bytes``: how much of that the spec requests.
+    ``most_bytes``: the memory available in this container, or the user's ``memory_max_bytes`` if
+    that is smaller. ``wanted_bytes``: how much of that the spec requests.
     """
 
     most_bytes: int

@@ -78,7 +78,8 @@ def room_here(steps: Sequence[Step], cpus: int) -> CodeRoom:
 
 
 class CodeAgain:
-    """The steps of a job, some of which run code, in processes of this machine, until ``close``."""
+    """The steps of a job, of which some run code; they run in processes of this machine, until
+    ``close``."""
 
     def __init__(self, failures: StepFailures, steps: Sequence[Step]) -> None:
         self._steps = steps

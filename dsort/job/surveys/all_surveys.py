@@ -54,7 +54,7 @@ def run_surveys(job: Job) -> Facts:
 
 
 def _expect(job: Job, *, passes: int) -> None:
-    """Set the totals of the phase to ``passes`` more passes, besides what was read already."""
+    """Set the totals of the phase to ``passes`` passes more than were read already."""
     total = sum(shard.size_bytes for shard in job.inputs)
     before = job.reporter.state.phases["extract"]
     job.reporter.expect(

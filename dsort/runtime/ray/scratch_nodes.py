@@ -117,9 +117,9 @@ class NodeAgent:
         return located(answer, self._where) if isinstance(answer, DsortError) else answer
 
     def blocks_at(self, key: BlockKey, place: BlockPlace, address: str) -> tuple[str, str]:
-        """(the address of the server for blocks of the spill here, or why there is none). Starts
-        the server on the first call: jobs that move no blocks need none. ``address``: of this
-        node."""
+        """(the address of this node's server for blocks of spill, or the reason why there is none).
+        Starts the server on the first call: jobs that move no blocks need none. ``address``: of
+        this node."""
         with self._blocks_lock:
             if self._blocks is None:
                 if isinstance(self._store, DsortError):
@@ -154,7 +154,7 @@ class NodeAgent:
 
 
 def remove_scratch(scratch: Path) -> None:
-    """Remove all of a job's scratch on this machine, including that of lost scratch nodes. (Several
+    """Remove all scratch of a job on this machine, even scratch of lost scratch nodes. (Several
     agents may do so at once.)"""
     shutil.rmtree(scratch, ignore_errors=True)
 

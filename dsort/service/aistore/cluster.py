@@ -47,8 +47,8 @@ def declined(what: str) -> NotSupportedError:
 
 
 def add_cluster(routes: APIRouter, service: Service) -> None:
-    """Adds the part of ``/v1/cluster`` that concerns jobs, ``/v1/download``, and of ``/v1/daemon``
-    the map of the cluster. The requests have a JSON body even where the method is GET."""
+    """Adds ``/v1/cluster`` as far as it concerns jobs, ``/v1/download``, and the cluster map in
+    ``/v1/daemon``. The requests have a JSON body even where the method is GET."""
 
     @routes.get("/cluster", include_in_schema=False)
     async def get_cluster(

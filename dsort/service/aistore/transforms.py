@@ -392,8 +392,8 @@ def _add_changed(routes: APIRouter, looks: Looks, inline: InlineTransforms) -> N
             Query(max_length=80, description="`resize@3`, or `resize` for the newest version."),
         ],
     ) -> Response:
-        """A record as it is, and the records that a named transform makes of it, in a job of this
-        record alone, which writes nothing to any bucket. For submitters."""
+        """A record, and the records that a named transform makes of it. They are made by a job with
+        only this record, which writes to no bucket. For submitters."""
         place = looks.shard(request, identity, b"/v1/changed/")
         require(SUBMITTER)(identity)
         made = await run_in_threadpool(inline.spec, place, transform)

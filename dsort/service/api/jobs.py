@@ -297,7 +297,7 @@ def _add_list(routes: APIRouter, service: Service) -> None:
         summary="Look at a job",
     )
     def get_job(row: SeenJob) -> JobOut:
-        """The job with its spec, and with the report of what it did once it has finished."""
+        """The job with its spec and, once it has finished, its report."""
         return _shown(service, row)
 
 

@@ -95,8 +95,8 @@ def _share(phase: str, within: float, kind: str) -> float | None:
 
 
 def read_parts(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[str]]:
-    """The values of ``parts``, None for those that cannot be read; and a list of the unreadable
-    ones with the reasons. A row that cannot be shown whole must not hide the others."""
+    """The values of ``parts``, None for unreadable ones; and a list of the unreadable ones with the
+    reasons. A row that cannot be shown whole must not hide the others."""
     values: dict[str, Any] = {}
     wrong = []
     for name, read in parts.items():

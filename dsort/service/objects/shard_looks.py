@@ -238,7 +238,8 @@ _MP3_NAMES: Final = (".mp3", ".mpga")
 
 class Preview(Struct, frozen=True):
     """The preview of a member. ``width``, ``height``: of a picture, in pixels. ``text``,
-    ``hexadecimal``: its beginning. ``content``: all of it, for small pictures; else None."""
+    ``hexadecimal``: its beginning. ``content``: the whole content of a small picture; None for all
+    others."""
 
     kind: Kind
     media_type: str = "application/octet-stream"

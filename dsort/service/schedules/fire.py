@@ -81,9 +81,9 @@ class ScheduleKeeper(TurnThread):
     ``on_submitted`` is called when jobs were put into the queue. Once it is closed, another replica
     makes the jobs that are due, or they are made later.
 
-    It keeps no state beyond the database's, which it reads every few seconds: another replica may
-    have changed a schedule, or a job that a run waits for may have ended. (Scheduler libraries
-    assume a single process, and record only after the fact that a time was due.)
+    All state is in the database, which it reads every few seconds, because another replica may have
+    changed a schedule, or a job for which a run waits may have ended. (Scheduler libraries assume a
+    single process, and record only after the fact that a time was due.)
     """
 
     def __init__(

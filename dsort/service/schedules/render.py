@@ -156,8 +156,8 @@ def pointer_name(definition: ScheduleDefinition) -> str | None:
     """The name of the object that records the newest result of the schedule; None if there is no
     such object.
 
-    It is in the part of the output bucket that all runs share: below ``latest``, if that is a text;
-    else below the common beginning of all names of outputs, in whole ``/``-separated parts.
+    It is in the part of the output bucket that all runs share. If ``latest`` is a text, it is below
+    that; otherwise below the common beginning of all output names, in whole ``/``-separated parts.
     """
     if definition.latest is False:
         return None

@@ -214,7 +214,7 @@ class S3Bucket(ObjectBucket):
         Copies(self._client, self.ask).put_back(token, checked(name), receipt)
 
     def _parted(self, tokens: Mapping[str, tuple[str, str]]) -> tuple[set[str], set[str]]:
-        """(tokens of uploads that wait to be completed, tokens of those that became objects)."""
+        """(tokens of uploads that wait to be completed, tokens of uploads that became objects)."""
         uploads = {
             token: Receipt.parse(receipt) for token, (_, receipt) in tokens.items() if receipt
         }
@@ -249,8 +249,7 @@ class S3Bucket(ObjectBucket):
                     self.abort_upload(upload.name, upload.upload_id)
 
     def unfinished_uploads(self, prefix: str = "") -> list[UnfinishedUpload]:
-        """Uploads to names that begin with ``prefix`` and that wait to be completed or aborted,
-        including those of other programs."""
+        """Unfinished uploads, also of other programs, to names that begin with ``prefix``."""
         action = f"list unfinished uploads to {prefix}*"
         return self.ask(action, lambda: [*self._uploads_to(prefix, action)])
 

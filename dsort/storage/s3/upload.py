@@ -46,10 +46,10 @@ class Part(NamedTuple):
 class Receipt(NamedTuple):
     """The facts that are needed to complete an upload, and to recognise its result.
 
-    ``part_count`` parts have ``size_bytes`` together. ``digest``: of the ETags of the parts in
-    order; it is the ETag of the final object, if the ETags of the parts are MD5s. ``etags``: all
-    ETags, or none if there are more than ``ETAGS_KEPT_MAX``. ``began_s``: the time when the upload
-    began, by the store's clock, in seconds since 1970.
+    ``part_count`` parts have ``size_bytes`` together. ``digest``: a digest of the parts' ETags, in
+    order. If these are MD5s, it is the ETag of the final object. ``etags``: all ETags, or none if
+    there are more than ``ETAGS_KEPT_MAX``. ``began_s``: the time when the upload began, by the
+    store's clock, in seconds since 1970.
 
     ``checksum``: the CRC32C of the whole object in base64, combined from the CRC32Cs of the parts,
     if the store checks whole objects. ``checksums``: otherwise the CRC32Cs of the parts, four bytes
