@@ -229,7 +229,7 @@ def _opened(bucket: str | BucketRef, options: RunOptions, stop: StopFlag | None)
 
 
 def _stored(result: Result, options: RunOptions, place: str | None) -> tuple[bytes, str | None]:
-    """(the bytes of the manifest of ``result``; ``place``, or the bucket where it was found)."""
+    """(manifest of ``result`` in bytes; its bucket: ``place``, or where it was found)."""
     from dsort.reading.results import read_result  # no job that runs needs it
 
     return read_result(result, options, place)
@@ -289,10 +289,10 @@ def append(
 
     ``result``: the newest version, in any form that :func:`verify` takes, in the bucket ``place``
     (None: the bucket of the manifest). ``source``: for a result of a join, a bucket for each input,
-    by name. ``template``: of the names of shards to add; None: all shards. ``output_format``: the
+    by name. ``template``: the names of the shards to add; None: all shards. ``output_format``: the
     template of new names; None: the names of the result continue. ``duplicate_keys``: as in a spec,
-    also for keys that the result has; None: as in the spec of the result. All shards are added in
-    one commit. Raises ``DsortError``; the result is unchanged then.
+    and also about keys that the result already has; None: as in the spec of the result. All shards
+    are added in one commit. Raises ``DsortError``; the result is unchanged then.
     """
     from dsort.amendments import append_fields
 
@@ -468,10 +468,10 @@ def verify(
     directory, a bucket (its newest result), a job id, or the bytes of a manifest. ``output_uri``:
     the bucket of the result, if neither the place of the manifest nor the spec shows it.
     ``max_expansion``: how many times its length a shard may decode to; None: inputs have the limit
-    of the job, outputs the limit in the manifest. ``run_code``: steps run the code that the
-    manifest names once more, and their records are compared. ``sample``: only this part of the
-    output shards is read, and no input; ``seed`` draws them ("": the job's id). The report lists
-    differences. Raises ``DsortError`` if the result cannot be read.
+    of the job, outputs the limit in the manifest. ``run_code``: steps run the code in the manifest
+    once more, and their records are compared. ``sample``: only this part of the output shards is
+    read, and no input; ``seed`` draws them ("": the job's id). The report lists differences. Raises
+    ``DsortError`` if the result cannot be read.
     """
     from dsort.verification.verify import verify_result  # as much again as a job loads
 

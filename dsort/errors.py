@@ -187,7 +187,7 @@ class ShardEndError(InputError):
 
 
 class MixError(InputError):
-    """Inputs do not have the records that a mix wants of them."""
+    """A mix needs records that its inputs do not have."""
 
 
 class ShardCommandError(InputError):
@@ -236,8 +236,8 @@ class StorageAccessError(StorageError):
 
 
 class StorageFullError(StorageError):
-    """No room is left for outputs or scratch. ``place``: the bucket's URI, or the path of the
-    scratch directory, that a write found full; "" if no write found it."""
+    """No room is left for outputs or scratch. ``place``: the full place, as a bucket's URI or the
+    path of a scratch directory; "" if the error does not come from a write."""
 
     place = ""
 

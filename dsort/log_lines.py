@@ -63,8 +63,8 @@ _SIGNATURE = r"(?i)([?&](?:x-amz-[a-z-]*|awsaccesskeyid|signature|sig|password)=
 
 
 def redact(text: str) -> str:
-    """``text`` without secrets: of tokens of a service, of tickets, users and passwords in URLs,
-    and the parameters of signed URLs."""
+    """``text`` without secrets: tokens of a service, tickets, users and passwords in URLs, and
+    parameters of signed URLs."""
     text = re.sub(_TICKET, r"\1...", re.sub(_TOKEN, r"\1...", text))
     return re.sub(_SIGNATURE, r"\1...", re.sub(_USER, r"\1", text))
 

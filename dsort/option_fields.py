@@ -31,11 +31,12 @@ class OptionError(ValueError):
 class Option(Struct, frozen=True):
     """One option as it is in a spec.
 
-    ``type`` and ``default``: of the field of the spec; a default of None: not given. ``check``:
-    returns the value to use in place of the given one, or raises ``OptionError``. ``before``:
-    ``check`` gets the value as written, of any type. ``required``: the hint for an option that its
-    owner cannot do without. ``own_default``: the value that its owner uses if the spec has none,
-    where ``default`` is something else. ``is_sequence``: the value in a spec is a list.
+    ``type`` and ``default``: the type and the default of the field of the spec; the default None
+    means that the field is not given. ``check``: returns the value to use in place of the given
+    one, or raises ``OptionError``. ``before``: ``check`` gets the value as written, of any type.
+    ``required``: the hint for an option that its owner cannot do without. ``own_default``: the
+    value that its owner uses if the spec has none, where ``default`` is something else.
+    ``is_sequence``: the value in a spec is a list.
 
     The options of all algorithms share one object in a spec. ``misplaced``: message and hint for
     the option at another algorithm; empty: a general sentence. ``no_effect``: instead, the option

@@ -92,8 +92,8 @@ class RetryPolicy(Struct, frozen=True):
 
 
 class Failures(Struct):
-    """The failures in a row of one thing that is tried as ``policy`` says. It is for one thread,
-    and for things that cannot be an action of :meth:`RetryPolicy.call`, such as a stream."""
+    """The consecutive failures of one thing that is tried by ``policy``. It is for one thread, and
+    for things that cannot be an action of :meth:`RetryPolicy.call`, such as a stream."""
 
     policy: RetryPolicy
     count: int = 0

@@ -1,7 +1,7 @@
 """Sizes as users write them: ``100MB`` is 100 x 1024 x 1024 bytes, as in AIStore's specs.
 
 AIStore reads every suffix in binary units: ``KB`` and ``KiB`` are both 1024 bytes. dsort does the
-same. Otherwise shards made from the same spec would differ in length.
+same. Otherwise the same spec would give shards of other lengths.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``SpecBuilder``: all calls, and the methods that use the spec that they build."""
+"""``SpecBuilder``: all calls that build a spec, and the methods that use the spec."""
 
 from __future__ import annotations
 

@@ -193,8 +193,8 @@ class BuilderFields:
             raise SpecError(found) from None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of the spec as in a spec file; JSON-able if the given values are. Defaults are
-        not included."""
+        """The fields of the spec as in a spec file. They can be written as JSON if the given values
+        can. Defaults are not included."""
         fields = copy.deepcopy(dict(self.given))
         inputs = fields.pop("inputs", [])
         codec = fields.pop("codec", "")
@@ -290,7 +290,8 @@ def input_place(where: Place) -> tuple[Any, dict[str, Any]]:
 
 
 def output_place(where: Place) -> tuple[Any, str | None]:
-    """(``output_bck``, ``output_format``) of a place to write; None: another call has the names."""
+    """(``output_bck``, ``output_format``) of a place to write; the latter is None if another call
+    has the names."""
     if not isinstance(where, (str, Path)):
         return _value(where), None
     text = str(where)

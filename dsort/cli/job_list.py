@@ -28,7 +28,7 @@ __all__ = ["Unfinished", "list_jobs", "list_jobs_here", "look_at"]
 
 
 def _why_dead(standing: Standing) -> str:
-    """Why no coordinator holds a lease in that state; "" if one holds it."""
+    """The reason why no coordinator holds a lease in that state; "" if a coordinator holds it."""
     from dsort.results.lease_record import Standing
 
     reasons = {
@@ -309,7 +309,7 @@ def _cut(text: str, columns: int, header: str) -> str:
 
 
 def _places(uris: str) -> str:
-    """The buckets that a job reads or writes; those of several inputs are on one line each."""
+    """The buckets that a job reads or writes; several inputs have a line each."""
     return output.printable(", ".join(map(output.place, uris.splitlines())))
 
 

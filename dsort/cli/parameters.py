@@ -195,14 +195,15 @@ def _type(typed: Any, marker: Option | Argument) -> Any:
 
 
 def _typed(hint: Any) -> tuple[Any, bool]:
-    """(the type of a value, whether there may be several) of ``hint``, which may allow None."""
+    """For the annotation ``hint``, which may allow None: (the type of a value, whether there may be
+    several)."""
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (each for each in get_args(hint) if each is not NoneType)
     return (get_args(hint)[0], True) if get_origin(hint) is list else (hint, False)
 
 
 def _group(hint: Any) -> tuple[Any, tuple[str, ...]] | None:
-    """(the struct, the fields that are left out), if a parameter is a group."""
+    """For a parameter that is a group: (its struct, the fields that are left out)."""
     struct, without = hint, Without(())
     if get_origin(hint) is Annotated:
         struct, without = get_args(hint)

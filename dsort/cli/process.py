@@ -1,7 +1,7 @@
 """The process of a command, which may belong to a program that calls ``main``; and a child process
 for a command that uses Ray. When the Ray node of this machine is lost, Ray ends the process that
-uses it, with code 1 and messages of its own, and no code in that process can prevent it. So a
-parent waits for the child, and reports the loss.
+uses it, with exit code 1 and its own messages, and the process cannot prevent it. So a parent waits
+for the child, and reports the loss.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class QuietReporter(Reporter):
 
 
 class PlainReporter(Reporter):
-    """Lines for a log: the begin and the end of each phase, and between them one every 5 s."""
+    """Lines for a log: at the begin and the end of each phase, and every 5 s between them."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         super().__init__(stream)

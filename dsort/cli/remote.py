@@ -121,9 +121,9 @@ def found_jobs(client: DsortClient, jobs: Iterable[str]) -> list[Job]:
 
 
 def shards_there(template: str, argument: str) -> tuple[str, str]:
-    """(bucket, names in it) of shards at a service. The bucket of a URI is its authority, of a path
-    the first part, and of a file's URI the directory. ``argument``: the metavar that a
-    ``SpecError`` names."""
+    """(bucket, names in it) of shards at a service. The bucket is the authority of a URI, the first
+    part of a path, or the directory of a file's URI. ``argument``: the metavar that a ``SpecError``
+    names."""
     scheme, colon, rest = template.rpartition("://")
     if scheme == "file":
         before = rest.find("{")

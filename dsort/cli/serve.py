@@ -370,5 +370,6 @@ def _object_bytes_max(text: str | None, *, no_auth: bool) -> int:
 
 
 def _uri_pattern(text: str) -> str:
-    """A pattern of paths as a pattern of the URIs of directories; other patterns unchanged."""
+    """A pattern of paths, turned into a pattern of the URIs of directories; other patterns are
+    unchanged."""
     return f"file://{quote(text, safe='/*?')}" if text.startswith("/") else text

@@ -233,7 +233,7 @@ def records_line(records: int, members: int) -> str:
 
 
 def bytes_line(payload_bytes: int, file_bytes: int) -> str:
-    """The stored bytes, and how many of them are payload and not headers and padding."""
+    """The stored bytes, and how many of them are payload, without headers and padding."""
     if payload_bytes > file_bytes:  # the shards are compressed
         return f"{output.size(file_bytes)} for {output.size(payload_bytes)} of payload"
     return f"{output.size(file_bytes)}, {output.size(payload_bytes)} of them payload"

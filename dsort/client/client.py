@@ -240,8 +240,8 @@ class DsortClient(_Part, ClosesOnExit):
         return tuple(ended)
 
     def events(self, job_id: str, *, after: int = 0) -> Iterator[JobEvent]:
-        """The events of a job, after event number ``after`` (0: from the beginning) to its end; a
-        stream that breaks off is resumed where it broke off."""
+        """The events of a job after event number ``after`` (0: all events), up to its end. A stream
+        that breaks off is resumed."""
         return stream_events(self._transport, job_id, after=after)
 
     def follow_log(self, job_id: str) -> Iterator[str]:

@@ -94,8 +94,8 @@ def stream_events(
     """The events of a job after number ``after``, until it has ended.
 
     A stream that breaks off is requested again, from the last event on, for as long as the
-    transport's patience lasts; then the error of the last try is raised. ``deadline_s``: of the
-    transport's clock; ``WaitTimeoutError`` from then on.
+    transport's patience lasts; then the error of the last try is raised. ``deadline_s``: the time
+    on the transport's clock from which on ``WaitTimeoutError`` is raised.
     """
     failures = _failures(transport)  # not policy.call, because events are yielded in between
     while True:
@@ -203,7 +203,7 @@ def _headers(after: int) -> dict[str, str]:
 
 
 def _refuse(transport: Connection, answer: httpx.Response) -> None:
-    """Raise the error of an answer that is not a stream of events."""
+    """Raise the error in an answer that is no stream of events."""
     if not answer.is_success:
         failure = transport.error(answer)
         if isinstance(failure, ServiceError) and answer.status_code in (429, 502, 503, 504):

@@ -206,7 +206,7 @@ class _Value(Model):
 
     @classmethod
     def of(cls, document: Any) -> Self:
-        """The value that an answer describes; ``ServiceError`` if it describes none."""
+        """The value in an answer; ``ServiceError`` if the answer has none."""
         if not isinstance(document, Mapping):
             raise ServiceError(
                 f"the service answered {type(document).__name__}, not {cls.__name__}"

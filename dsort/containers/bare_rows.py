@@ -78,8 +78,7 @@ the name of each repeats a long key."""
 
 
 class BareRows:
-    """The rows of the bare table of a shard that was scanned as ``members``, gathered in their
-    order."""
+    """Gathers, in order, the rows of the bare table for a shard that was scanned as ``members``."""
 
     def __init__(self, members: MemberTable) -> None:
         self._members = members

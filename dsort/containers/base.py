@@ -50,8 +50,8 @@ class OddityKind(Struct, frozen=True):
 
 
 class Need(NamedTuple):
-    """The bytes that a scanner reads next: ``at_least`` bytes of the shard, which has them, from
-    byte ``offset`` on."""
+    """The bytes that a scanner reads next: at least ``at_least`` bytes from byte ``offset`` on,
+    which the shard has."""
 
     offset: int
     at_least: int = 1
@@ -83,7 +83,7 @@ class Scan:
         return self._step
 
     def feed(self, window: memoryview | bytes | bytearray | UInt8s, offset: int) -> None:
-        """Scan ``window``, the bytes of the shard from ``offset`` on, as far as it goes.
+        """Scan all of ``window``, which has bytes of the shard from ``offset`` on.
         ``CorruptShardError``."""
         before = self._step
         with memoryview(window) as view:  # type: ignore[arg-type]
@@ -135,8 +135,8 @@ class ContainerOptions(Struct, frozen=True):
     ``strip_final_newline``: payloads that become lines lose one line feed at their end.
     ``member_defaults``: (extension, payload) of members that a record gets if it lacks them.
     ``row_group_rows``, ``row_group_bytes``: how large the row groups of tables are at most, in rows
-    and in bytes of their values. ``compression``: of columns; "": the default of the container.
-    ``content_defined_chunks``: pages end where their values say so.
+    and in bytes of their values. ``compression``: the compression of columns; "": the default of
+    the container. ``content_defined_chunks``: pages end where their values say so.
     """
 
     key_field: str = ""
@@ -153,13 +153,13 @@ class Container(ABC):
     An attribute whose type is a class of ``facets`` is None for a format without that feature. A
     container does not depend on buckets, paths, records or jobs.
 
-    It turns the bytes of one shard into a ``MemberTable`` whose rows are byte ranges, writes the
-    headers of members that get a new name, and makes the end of an output shard. A shard is a head,
-    the stored bytes of its members, one after the other, and an end. Most containers have no head;
-    it may have the *schema*, which all records share. If the end lists the members (a zip: its
-    central directory), a scan gives each member an *entry*: what the end lists about that member,
-    apart from its place. Entries go with their records through the plan; the end is built from them
-    and from the places of the members.
+    It turns the bytes of one shard into a ``MemberTable`` of byte ranges, writes the headers of
+    members with new names, and makes the end of an output shard. A shard is a head, the stored
+    bytes of its members, one after the other, and an end. Most containers have no head; it may have
+    the *schema*, which all records share. If the end lists the members, as the central directory of
+    a zip does, a scan gives each member an *entry*: all that the end lists about the member, except
+    its place. Entries go with their records through the plan; the end is built from them and from
+    the places of the members.
 
     If inputs and outputs have different containers, each input shard is converted while it is
     extracted. Its container makes a *bare* table, in which the stored bytes of a member are its

@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # the registry is read with every spec, and works without num
 
 
 class CompressedPayloads(Struct, frozen=True):
-    """Payloads that may be compressed in the shard, with CRC-32s: a payload that is taken out of
-    its shard is compared with its own.
+    """Payloads that may be compressed in the shard, with CRC-32s. A payload that is taken out of
+    its shard is compared with its CRC-32.
 
     ``decompressed(members, row, pieces)``: returns the payload of a compressed row (see
     ``MemberTable``) in pieces of bounded size; ``pieces`` are its bytes in the shard. If they are
@@ -92,7 +92,7 @@ class Names(Struct, frozen=True):
 
     @staticmethod
     def beside() -> Names:
-        """Of members whose names are not in their headers, which stay as they are."""
+        """For members without names in their headers; the headers stay unchanged."""
         return Names(lambda headers, names: headers)
 
 
@@ -105,10 +105,10 @@ class Entries(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True):
-    """The bytes of an output shard before its first member, of a container that has its schema.
-    ``size_bytes``: returns their length in a shard of so many records. ``of``: returns them, given
-    the stored bytes of each record, shape ``(records,)``. ``shard_bytes_max``: the longest shard
-    that they can describe."""
+    """The bytes of an output shard before its first member, for a container with a schema.
+    ``size_bytes``: returns their length in a shard of so many records. ``of``: returns the head,
+    given the stored bytes of each record, shape ``(records,)``. ``shard_bytes_max``: the longest
+    shard that they can describe."""
 
     size_bytes: Callable[[int], int]
     of: Callable[[Int64s], bytes]
@@ -116,8 +116,8 @@ class Head(Struct, frozen=True):
 
 
 class OutputFile(Struct, frozen=True):
-    """An output shard as it is stored. ``name``: in its directory. ``xxh3``: of all its bytes, in
-    hexadecimal digits. ``container_bytes``: its length once it is decoded."""
+    """An output shard as it is stored. ``name``: in its directory. ``xxh3``: the checksum of the
+    file, in hexadecimal digits. ``container_bytes``: its length once it is decoded."""
 
     name: str
     records: int
@@ -192,8 +192,8 @@ class Packing(Struct, frozen=True):
 
     ``packed(members, records, payloads)``: returns ``members``, a bare table, with all bytes that
     this container stores around the payloads of the ``records`` (literals and tails), and entries.
-    ``ConversionError`` names a record that this container cannot hold. Before, as set in the spec:
-    with ``strips_final_newline``, a payload loses one line feed at its end; records get the
+    ``ConversionError`` names a record that this container cannot hold. Before that, as the spec
+    sets: with ``strips_final_newline``, payloads lose one line feed at their end; records get the
     ``member_defaults`` (extension, payload) that they lack."""
 
     packed: Callable[[MemberTable, FormedRecords, Payloads], MemberTable]

@@ -208,9 +208,9 @@ class LitData(Container):
     no names: records are numbered. In a conversion the leaf ``__key__`` is the key, if it is text.
     An item becomes a record whose members are its leaves, named as in the index (``image``,
     ``boxes.0``): numbers (``int``, ``float``, ``bool``) become text, all other leaves become
-    members unchanged. Records become items that are dictionaries of ``__key__`` and the extensions
-    of their members; all must have the same. Values are kept byte for byte, and the format defines
-    how a reader decodes them (``_FORMATS``)."""
+    members unchanged. Records become items that are dictionaries, with ``__key__`` and the
+    extensions of the members as keys; all records must have the same extensions. Values are kept
+    byte for byte, and the format defines how a reader decodes them (``_FORMATS``)."""
 
     schema: str = ""
     member_defaults: tuple[tuple[str, bytes], ...] = ()

@@ -302,10 +302,10 @@ class Mds(Container):
     A record is a sample, and is moved unchanged, so all inputs must have the same columns. In a
     conversion the key is the column ``__key__``, if there is one and ``key_field`` names no other.
     A sample becomes a record whose members are its columns: a number of a fixed size becomes
-    decimal text, all other values become members unchanged. Records become samples whose columns
-    are ``__key__`` and the extensions of their members; all must have the same. Values are kept
-    byte for byte, and the encoding defines how a reader decodes them (``_ENCODINGS``). The columns
-    of a sample are sorted by name, so members are read back in that order."""
+    decimal text, all other values become members unchanged. Records become samples with the columns
+    ``__key__`` and the extensions of the members; all records must have the same extensions. Values
+    are kept byte for byte, and the encoding defines how a reader decodes them (``_ENCODINGS``). The
+    columns of a sample are sorted by name, so members are read back in that order."""
 
     key_field: str = ""
     columns: Columns = NO_COLUMNS

@@ -87,8 +87,8 @@ def read_sizes(
     of the values without a size. ``take``: called with (offsets of records, sizes in them, shape
     ``(n, values)``).
 
-    There are no checksums: whether offsets and sizes agree is the only check that there can be, so
-    the sizes in each record are read, 50 ns each."""
+    There are no checksums. The only possible check is whether offsets and sizes agree, so the sizes
+    in each record are read, 50 ns each."""
     row = 0
     while row < len(offsets) - 1:
         starts = offsets[row:-1][:ROWS_AT_ONCE_MAX]
@@ -105,8 +105,8 @@ def read_sizes(
 
 
 def _sizes_in(window: memoryview, starts: Int64s, values: int) -> Int64s:
-    """The sizes of as many records as ``window`` has, within bounds, shape ``(n, values)``.
-    ``starts``: of the records, in the window."""
+    """The sizes in the records that ``window`` has whole, but in a limited number of them; shape
+    ``(n, values)``. ``starts``: of the records, in the window."""
     count = int(np.searchsorted(starts, len(window) - 4 * values, side="right"))
     starts = starts[: min(count, max(SIZES_AT_ONCE_MAX // max(values, 1), 1))]
     data = np.frombuffer(window, np.uint8)

@@ -1,5 +1,5 @@
-"""The file of a view: the byte ranges of input shards, and literals, of which one output shard
-consists.
+"""The file of a view: it lists the ranges of input shards, and the literals, that make up one
+output shard.
 
 It is Parquet, with a row for each range (``ViewRows``), in the order of the shard.
 """
@@ -274,7 +274,8 @@ def _file_schema() -> Any:
 
 
 def _texts(keys: BytesColumn) -> Any:
-    """Keys as texts, null where a row has none. Those that are not UTF-8 appear as in messages."""
+    """Keys as texts, null where a row has none. A key that is not UTF-8 has the same form as in
+    messages."""
     import pyarrow as pa
 
     found = _values(keys, pa.string())

@@ -161,7 +161,7 @@ class BytesColumn:
         return width if bool((self.lengths == width).all()) else None
 
     def rows_with(self, found: Bools) -> Bools:
-        """Which rows have one of the bytes of ``blob`` that are ``found``, shape ``(n,)``."""
+        """Which rows have at least one byte of ``blob`` that is ``found``, shape ``(n,)``."""
         rows: Bools = np.zeros(len(self), np.bool_)
         rows[np.searchsorted(self.offsets, np.flatnonzero(found), side="right") - 1] = True
         return rows
@@ -210,7 +210,7 @@ def last_true(begins: Bools) -> Int64s:
 
 
 def equal_rows(one: BytesColumn, other: BytesColumn) -> Bools:
-    """Whether each row of one column equals that of the other, which has the same length."""
+    """Whether each row equals the row of the other column, which has the same number of rows."""
     lengths = one.lengths
     equal: Bools = lengths == other.lengths
     rows = np.flatnonzero(equal)

@@ -119,7 +119,7 @@ class FileDigests:
             state.update(data)
 
     def text(self) -> str:
-        """All of them in one text, for ``digest_in``."""
+        """All digests in one text, for ``digest_in``."""
         return " ".join(f"{name}:{state.hexdigest()}" for name, state in self._states.items())
 
 

@@ -1,8 +1,8 @@
 """Columns of texts that are a number between two fixed texts: keys of records without keys.
 
-Such a column has two fixed texts and a number per row, and is converted to bytes only when these
-are needed. The XXH3 of such texts is computed by vectorised steps: 25 ns each, where making and
-hashing them one by one takes 200. So is the XXH3 of other texts, if all have the same length.
+Such a column has two fixed texts and a number per row, and becomes bytes only when these are
+needed. The XXH3 of such texts, and of others of one length, is computed by vectorised steps: 25 ns
+each, where making and hashing them one by one takes 200.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class _Texts:
 
 
 class _Rows(_Texts):
-    """Texts that are the rows of a table of bytes, 9 to 64 each."""
+    """Texts of one length, 9 to 64 bytes, as rows of a table."""
 
     def __init__(self, blob: UInt8s, width: int) -> None:
         self._fixed = bytes(width)

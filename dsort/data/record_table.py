@@ -157,9 +157,9 @@ class RecordTable(Struct, frozen=True, eq=False):
 
     def with_copies(self, counts: Int64s, *, named: bool) -> tuple[RecordTable, Int64s]:
         """Return (the records, each ``counts`` times with its copies side by side, shape ``(n,)``;
-        the rows of the member table that were repeated at its end). ``named``: a copy has its own
-        key, ``key~1``, and separate members with matching names; else it is the same record
-        again."""
+        the rows of the member table that were repeated at its end). ``named``: a copy gets its own
+        key, ``key~1``, and its own members with matching names. Otherwise it is just the same
+        record again."""
         record = np.repeat(np.arange(len(self)), counts)
         taken = replace(self, records=self.records.taking(record))
         nth = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -466,8 +466,8 @@ def _share_a_name(
     group: Int64s,
     later: Int64s,
 ) -> Bools:
-    """For each piece that is the first of its key: whether two groups of the key share a name.
-    ``later``: pieces that begin a group of their key other than the first."""
+    """For the first piece of each key: whether two groups of this key share a name. ``later``:
+    pieces that begin a group of their key other than the first."""
     apart = np.zeros(len(same_key), np.bool_)
     in_question = np.zeros(len(same_key), np.bool_)
     in_question[same_key[later]] = True

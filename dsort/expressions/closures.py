@@ -222,8 +222,8 @@ def _compared(operator: str, operand: Closure, constant: object) -> Closure | No
 
 
 def _equalled(wanted: bool, operand: Closure, constant: object) -> Closure:
-    """``==`` (``wanted`` is true) or ``!=`` with a constant that is no list. Takes no steps of the
-    budget, because the constant is short."""
+    """A comparison by ``==`` (``wanted`` is true) or ``!=`` with a constant that is no list. Takes
+    no steps of the budget, because the constant is short."""
     kinds = (int, float) if type(constant) in (int, float) else (type(constant),)
 
     def equalled(values: list[Any]) -> bool:

@@ -238,7 +238,8 @@ def result_shards(job: Job, outputs: Sequence[ManifestOutput]) -> Sequence[Manif
 def result_sidecars(
     job: Job, shards: Sequence[ManifestOutput], written: Sequence[ManifestSidecar]
 ) -> list[ManifestSidecar]:
-    """All sidecars of the result whose shards are ``shards``, once the job has ``written`` some."""
+    """All sidecars of the result with the shards ``shards``, after the job has ``written`` some of
+    them."""
     known = {each.name: each for each in (*job.found.base.sidecars, *written)}
     names = [each.name for each in sidecar_names(job.spec.index, [each.name for each in shards])]
     return [known[name] for name in names]
@@ -280,8 +281,8 @@ def refuse_other_schema(job: Job, schema: str) -> None:
 
 
 def refuse_other_sidecars(job: Job) -> None:
-    """``InputError`` if the job would not keep up the files beside the result's shards, or if a
-    file that it is about to rewrite was changed by others."""
+    """``InputError`` if the job would not update all files beside the result's shards, or if others
+    changed a file that it is about to rewrite."""
     base, spec = job.found.base, job.spec
     theirs, ours = (_kept_up(each, splits=not job.replaces_inputs) for each in (base.spec, spec))
     for name in theirs:

@@ -101,9 +101,9 @@ def outputs_of(
     names: Sequence[str] = (),
     digests: Mapping[int, str] = MappingProxyType({}),
 ) -> Sequence[ManifestOutput]:
-    """The output shards as the manifest lists them. ``names``: of the outputs if there are several;
-    ``encoded``: whether a codec encodes each output, or the only output; ``digests``: of the
-    shards, by ordinal."""
+    """The output shards as the manifest lists them. ``names``: the names of several outputs;
+    ``encoded``: whether a codec encodes each output, or the only output; ``digests``: the digests
+    of the shards, by ordinal."""
     shards = plan.shards
     columns = [shards.column(name) for name in ("group", "records", "members", "payload_bytes")]
     columns += [shards.file_bytes, shards.container_bytes]

@@ -158,8 +158,8 @@ def plan_job(job: Job, tally: Tally) -> JobReport:
 
 
 def _clean(job: Job) -> None:
-    """Remove all that led to the result, which is complete now, including the uploads that dead
-    workers had begun."""
+    """The result is complete, so remove everything that led to it, also uploads that dead workers
+    had begun."""
     job.runtime.close()
     tell_result(job.buckets.outputs, job.job_id)
     discard_run(job.buckets.outputs, job.job_id, lease=job.attempt.lease, names=names_stored(job))

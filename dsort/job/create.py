@@ -233,7 +233,7 @@ def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[
 def seal(job: Job, plan: Plan, ordering: Ordering, created: Created) -> Mapping[int, str]:
     """Make all staged shards durable and check them; their digests by ordinal if they were read.
 
-    Does nothing if the store did both when the shards were written. ``ordering``: used only to
+    It does nothing if the store did both while the shards were written. ``ordering``: used only to
     check content.
     """
     bucket = job.buckets.outputs

@@ -32,7 +32,7 @@ HASH_BYTES = 40
 
 class Dropped(Struct, frozen=True):
     """The records to leave out: ``count`` records, listed in the shared file ``file`` ("" if none).
-    ``found``: (search, part, node) of the parts of searches that found any, left out or not.
+    ``found``: (search, part, node) of each part of a search that found records, left out or not.
     ``positions``: the content of that file."""
 
     count: int = 0
@@ -73,7 +73,7 @@ def settle_quietly(job: Job, extraction: Extraction) -> str:
 
 
 def equal_records(job: Job, survey: Extraction) -> bytes:
-    """The content of the file of the positions of all records that ``deduplicate`` leaves out."""
+    """The content of a file with the positions of all records that ``deduplicate`` leaves out."""
     search = replace(_equal_search(job), name="equal", want_rows=True)
     found = _positions(job, search.name, _find_duplicates(job, survey, search))
     return columns_bytes(by_position(found.only(POSITIONS)).arrays())

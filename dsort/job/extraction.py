@@ -44,7 +44,7 @@ Done = TypeVar("Done")
 
 
 class Restaged(Protocol):
-    """Work whose results lie on nodes, and that can be repeated if a node is lost."""
+    """Work with results on nodes, which can be repeated if a node is lost."""
 
     def complete(self) -> None:
         """Do the missing work."""

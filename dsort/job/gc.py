@@ -349,7 +349,7 @@ class _Search(Struct):
         return max(self.machine.now_s() - max(then_ns, *own, 0) / 1e9, 0.0)
 
     def _owners(self, directories: Iterable[JobDirectory]) -> dict[str, str]:
-        """The job by the name of each object that it may upload."""
+        """For the name of each object that a job may upload, the job."""
         owners: dict[str, str] = {}
         for each in directories:
             owners[job_directory(each.job_id)] = each.job_id

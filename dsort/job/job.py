@@ -113,7 +113,8 @@ class JobAttempt(Struct):
             self.bucket.write(shared_name(self.job_id, name), data)
 
     def retain_on_nodes(self, name: str, data: bytes) -> None:
-        """Give a file to all nodes and store it for later attempts: all have to use the same."""
+        """Give a file to all nodes, and store it for later attempts, because all attempts have to
+        use the same."""
         self.retain(name, data)
         self.share(name, data)
 
@@ -127,8 +128,8 @@ class JobAttempt(Struct):
         return name if name in self.digests else ""
 
     def retained(self, name: str) -> bytes:
-        """The file that an earlier attempt retained as ``name``, which is not empty; b"" if there
-        is none."""
+        """The file that an earlier attempt retained as ``name``; b"" if there is none, because such
+        files are never empty."""
         if not self.is_resumed:
             return b""
         try:

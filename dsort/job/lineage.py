@@ -237,7 +237,7 @@ def _groups(shards: Iterator[Rows]) -> Iterator[list[Rows]]:
 
 
 def key_strings(keys: BytesColumn) -> Any:
-    """The keys as a column of text. Keys that are not UTF-8 appear as in messages."""
+    """The keys as a column of text. A key that is not UTF-8 has the same form as in messages."""
     import pyarrow as pa
 
     offsets, blob = pa.py_buffer(keys.offsets), pa.py_buffer(keys.blob)

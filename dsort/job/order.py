@@ -1,4 +1,4 @@
-"""The partitions of a job in output order (the node of each, and which ones are spent), and their
+"""The partitions of a job in output order, with their nodes and whether they are spent; and their
 cut into output shards."""
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class _Cut:
 
 
 def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes) -> CutRule:
-    """The rule for where shards end, of records that are in order."""
+    """The rule by which shards end, for ordered records."""
     targets = job.pipeline.targets
     if job.pipeline.result.keeps_shards:
         return CutRule(inputs=len(job.inputs))
@@ -258,7 +258,8 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes) -> C
 
 def equal_total(records: int, count: int, name: str) -> int:
     """The largest number, at most ``records``, that can be shared out equally to ``count`` shards.
-    ``InputError`` if each would have none. ``name``: of the output, "" of the only one."""
+    ``InputError`` if each would have none. ``name``: the name of the output, "" for a single
+    one."""
     if records and records < count:
         whose = f"output {name}" if name else "the result"
         raise InputError(
@@ -282,8 +283,8 @@ def _totals(ordered: Sequence[OrderDone], outputs: int) -> Int64s:
 
 
 class Equalized(Struct, frozen=True):
-    """``pieces``: of all output shards, in their order. ``left_out``: how many records are in no
-    output shard; ``lines``: their names, for ``reactions.jsonl``."""
+    """``pieces``: the pieces of all output shards, in their order. ``left_out``: how many records
+    are in no output shard; ``lines``: their names, for ``reactions.jsonl``."""
 
     pieces: list[Piece]
     left_out: int

@@ -99,7 +99,8 @@ class Plan(Struct, frozen=True):
         )
 
     def readers(self, names: Sequence[str]) -> tuple[ReaderCounts, ...]:
-        """How many workers can read each output. ``names``: of the outputs if there are several."""
+        """How many workers can read each output. ``names``: the names of the outputs if there are
+        several."""
         groups = self.shards.column("group").tolist()
         records = self.shards.column("records").tolist()
         return reader_counts(
@@ -191,7 +192,7 @@ _DROPS = ("deduplicated", "duplicate_keys_dropped", "left_out_to_equalize")
 
 
 def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
-    """Add to the flow what is known once there is a plan: duplicates, joins, and records left out
+    """Add to the flow the figures that only a plan shows: duplicates, joins, and records left out
     to equalize shards."""
     joins = [facts.join for facts in ordered] if job.pipeline.join else []
     if joins:
@@ -330,7 +331,7 @@ _APART = "sort shards of each kind by a job of its own, or write them anew"
 
 def input_schema(job: Job) -> str:
     """The schema in the files beside the inputs; "" if their container has no such files.
-    ``SchemaError`` if one is missing or unusable, or if two differ."""
+    ``SchemaError`` if such a file is missing or unusable, or if two differ."""
     schemas = job.pipeline.reading.container.schemas
     if not schemas or not schemas.file:
         return ""

@@ -44,8 +44,8 @@ CLOSING_S_MAX: Final = 1.0
 
 
 class Command:
-    """A running program. Its standard error is read, and the end of it kept; its standard output is
-    read likewise, or, with ``is_source``, is available as ``stdout``.
+    """A running program. Its standard error is read, and the end is kept. So is its standard
+    output, unless ``is_source`` makes it available as ``stdout``.
 
     ``InputError`` if it cannot be started."""
 

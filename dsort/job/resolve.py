@@ -258,7 +258,7 @@ def _record_movement(job: Job) -> None:
 
 
 def _steps_digest(job: Job) -> str:
-    """A digest that is the same for steps that leave the same records; "" if there are none."""
+    """A digest that is equal for steps that leave the same records; "" without steps."""
     text = " ".join(step.digest() for step in job.pipeline.steps)
     return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
@@ -359,8 +359,8 @@ def classes_of(job: Job) -> Mapping[str, int]:
 
 
 def _known_classes(job: Job) -> Mapping[bytes, int] | None:
-    """The number of each class of the result that the job adds files to; None if there is no such
-    result, or its classes have no numbers."""
+    """The numbers of the classes of the result to which the job adds files; None if there is no
+    such result, or if its classes have no numbers."""
     base = job.found.base
     if not job.amends:
         return None

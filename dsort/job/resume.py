@@ -1,4 +1,4 @@
-"""Resuming a job that died: what its journal contains, and how much of that is still valid.
+"""Resumes a job that died: reads its journal, and finds out how much of it is still valid.
 
 Every fact is either checked where it matters (is the index still on that node, is the shard still
 staged) or fixed (inputs by their ETags, the plan by its digest).

@@ -1,4 +1,4 @@
-"""Objects of the output bucket that have names of a new result, or that an older one leaves behind.
+"""Objects of the output bucket that have names of a new result, or remain from an older one.
 
 Names that are taken are refused as soon as they can be known. If a result replaces one with more
 shards, the last old shards stay, and a reader of all objects that fit the template would read them,

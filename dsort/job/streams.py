@@ -43,8 +43,8 @@ OUTPUT: Final = "output"
 # The spool is a directory `dsort-<job>-stream`. It is locked while its process lives. A process
 # that makes a spool removes the spools of processes that died.
 class Streams:
-    """The streams of one job. ``inputs``: by name of the input, the directory that its shards are
-    spooled to. ``output``: the directory of the shard that goes to standard output, or None."""
+    """The streams of one job. ``inputs``: by name of the input, the directory into which its shards
+    are spooled. ``output``: the directory of the shard that goes to standard output, or None."""
 
     def __init__(self, spec: JobSpec, directory: Path) -> None:
         self._spec = spec

@@ -1,6 +1,6 @@
 """Removes the work of a job that does not come to its end. If it is stopped from outside, its work
-is kept for ``dsort resume``, as after a kill, and the error reports how much that is and which
-commands resume or discard it.
+is kept for ``dsort resume``, as after a kill. The error then reports how much work is kept, and the
+commands that resume or discard it.
 """
 
 from __future__ import annotations

@@ -224,7 +224,8 @@ class KeyPatterns:
             self._matchers.append(_PlainKeys([keys[i] for i in plain], [groups[i] for i in plain]))
 
     def groups_of(self, texts: Sequence[bytes]) -> Int32s:
-        """The group of each text, ``NONE``, or ``AMBIGUOUS`` if keys of two groups match it."""
+        """The group of each text; ``NONE`` if no key matches it, ``AMBIGUOUS`` if keys of two
+        groups do."""
         found = np.full(len(texts), NONE, np.int32)
         for matcher in self._matchers:
             found = merged_groups(found, matcher.groups_of(texts))
@@ -315,7 +316,7 @@ class _PlainKeys:
 
     @cached_property
     def _tables(self) -> list[tuple[_Shape, dict[str, int]]]:
-        """From the shortest to the longest keys. Made when first needed, which may be never."""
+        """From the shortest to the longest keys. The tables are made only when they are needed."""
         tables: dict[_Shape, dict[str, int]] = {}
         for key, group in zip(self._keys, self._groups, strict=True):
             shape, spelled = _shape_of(key)

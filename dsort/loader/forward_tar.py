@@ -59,8 +59,7 @@ class NotForwardError(Exception):
 
 
 class Room:
-    """Memory that is used again for one range after the other: fresh memory costs more than a
-    copy."""
+    """Memory that one range after the other uses, because fresh memory costs more than a copy."""
 
     def __init__(self, *, is_sparse: bool = False) -> None:
         """``is_sparse``: only small parts are written to, so huge pages are not used."""

@@ -219,8 +219,8 @@ class Loader:
 
     @property
     def digest(self) -> str:
-        """A hash of the dataset and of the kind of order: with the seed and the number of an epoch,
-        it decides the order of that epoch."""
+        """A hash of the dataset and of the kind of order. Together with the seed and the number of
+        an epoch, it decides the order of the epoch."""
         found = [each.digest for each in self._datasets]
         whole = found[0] if len(found) == 1 else xxhash.xxh3_128_hexdigest("".join(found).encode())
         return f"{whole}-{self.kind}"

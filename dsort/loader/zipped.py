@@ -35,7 +35,8 @@ def _is_shard(text: str) -> bool:
 
 
 def refuse_other_cuts(datasets: Sequence[Dataset]) -> None:
-    """``InputError`` unless all have as many shards, with as many records in each."""
+    """``InputError`` unless all results have the same number of shards, and equal numbers of
+    records in them."""
     first, *others = datasets
     for each in others:
         if not np.array_equal(first.counts, each.counts):

@@ -211,7 +211,7 @@ class NameRules(Struct, frozen=True, dict=True):
         return frozenset(each.lower() for each in self.extensions)
 
     def member_of(self, path: bytes) -> tuple[bytes, bytes] | str:
-        """(key, extension) of the file ``path``, or why it is left out."""
+        """(key, extension) of the file ``path``, or the reason why it is left out."""
         base = path[path.rfind(b"/") + 1 :]
         if path[:1] == b"." or b"/." in path:
             return HIDDEN if _is_plain(path) else ODD_NAME

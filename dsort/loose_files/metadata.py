@@ -275,9 +275,9 @@ def add_described(
     files: Mapping[bytes, tuple[int, int]],
     read: Callable[[bytes], bytes],
 ) -> None:
-    """Add the members that tables among ``files`` make of these files. ``files``: (size, stamp) of
-    each by its path. ``read``: returns the bytes of one of them. ``InputError`` names a row that is
-    invalid; files in no row are left out as ``UNLISTED``."""
+    """Add the members that tables among ``files`` make of these files. ``files``: by path, (size,
+    stamp) of each file. ``read``: returns the bytes of one of them. ``InputError`` names a row that
+    is invalid; files in no row are left out as ``UNLISTED``."""
     tables = sorted(filter(is_metadata, files))
     if not tables:
         raise MissingShardError(

@@ -2,7 +2,7 @@
 
 A shard that can be mapped, or that fits in the worker's buffer, is one view. A larger shard is
 scanned window by window, and read a second time, in order, when its payload is moved. Payload is
-passed on as slices of these views, which the kernel gathers: none is copied to new memory.
+passed on as slices of these views, which the kernel gathers, so it is not copied to new memory.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Window(Struct, frozen=True):
 
 
 class ShardBytes:
-    """One opened input shard. If a codec is around it, its bytes are the decoded ones: call
-    ``members``, which decodes it, before the methods that read bytes."""
+    """One opened input shard. If it has a codec, its bytes are the decoded bytes. So call
+    ``members``, which decodes it, before methods that read bytes."""
 
     def __init__(
         self,

@@ -222,7 +222,8 @@ class _Turn(Struct, frozen=True):
 
 
 class _Reading(Struct):
-    """A turn whose reads have begun. ``slices``: of its segments; filled once ``batch`` ended."""
+    """A turn whose reads have begun. ``slices``: the slices of its segments, which are filled once
+    ``batch`` has ended."""
 
     run: int
     turn: _Turn

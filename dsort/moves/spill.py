@@ -397,7 +397,7 @@ class SplitSpill:
 
     def _split(self, reader: SpillReader, places: Int64s) -> Int64s:
         """Copy all records to the file, run by run. ``places``: the place of each record in the
-        spill. Return the place of each in the file."""
+        spill. Return the place of each row in the file."""
         order = np.argsort(places, kind="stable")  # the order of the records in the spill
         run_of = np.searchsorted(self._bounds, order, side="right") - 1
         by_run = small_argsort(run_of)

@@ -157,9 +157,10 @@ class HasOutputs(Protocol):
 
 def claims_of(spec: HasOutputs, output_uris: Mapping[str, str]) -> list[list[str]] | None:
     """The names that a job may write to its buckets, as JSON values: pairs of a URI and a final
-    template. ``output_uris``: by place, "" for the main one (see ``storage.routed``). A job
-    that keeps the names of its inputs may write any name, because these names are unknown before it
-    lists its inputs. None for an external key map in a file, which is not read yet.
+    template. ``output_uris``: the URIs of output buckets by place, "" for the main bucket (see
+    ``storage.routed``). A job that keeps the names of its inputs may write any name, because these
+    names are unknown before it lists its inputs. None for an external key map in a file, which is
+    not read yet.
     """
     if spec.keep_shards:
         return [[output_uris[""], ANY_NAME]]

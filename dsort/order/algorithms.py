@@ -284,7 +284,7 @@ def _shuffle_is_last(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str
 
 class Keys(Algorithm, frozen=True):
     """By several sort keys, each an algorithm: if records tie by one key, the next one orders them.
-    With ``shuffle`` as the last one, records that tie by all others are shuffled."""
+    With ``shuffle`` as the last key, records that tie by all other keys are shuffled."""
 
     kind: ClassVar[str] = "keys"
     summary: ClassVar[str] = "by several sort keys"

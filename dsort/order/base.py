@@ -146,8 +146,8 @@ class Algorithm(OptionGroup, frozen=True):
 
     @property
     def placement(self) -> Placement | None:
-        """The rule that places records by their numbers among all records, which a survey counts;
-        None: sort keys suffice."""
+        """The rule that places records by their numbers among all records, for which a survey
+        counts records; None: sort keys suffice."""
         return None
 
     @property
@@ -193,7 +193,8 @@ class Algorithm(OptionGroup, frozen=True):
         raise NotImplementedError
 
     def expected(self, record: Record) -> SortValue | None:
-        """The value that an output record is sorted by; None if its content does not decide it.
+        """The value by which an output record is sorted; None if the content of the record does not
+        decide it.
 
         For verification: plain Python, which shares no code with :meth:`sort_keys` except for
         reading a value.

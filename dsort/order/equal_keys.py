@@ -62,7 +62,8 @@ class Joined(Struct, frozen=True, eq=False):
 
 
 def join_order(keys: SortKeys, *, decreasing: bool) -> Int64s:
-    """``order_rows``, but faster if keys with equal hashes are equal, as nearly all are."""
+    """Like ``order_rows``, but faster if keys with equal hashes are equal, which is nearly always
+    so."""
     if keys.words is None or keys.text is None:
         return order_rows(keys, decreasing=decreasing)
     order = order_rows(replace(keys, text=None), decreasing=decreasing)
@@ -115,8 +116,8 @@ def _unmatched(
 
 def conflicts_in(joined: Joined, extensions: BytesColumn) -> list[tuple[int, int, bytes]]:
     """(row, earlier row, extensions) of pieces of one record that have members with the same
-    extensions. The argument ``extensions``: of the members of each row, with a zero byte behind
-    each. In the result, a zero byte separates them."""
+    extensions. ``extensions``: the extensions of the members of each row, each followed by a zero
+    byte. In the result, a zero byte separates them."""
     counts = np.diff(joined.record_offsets)
     if not len(counts) or int(counts.max()) < 2:
         return []
@@ -190,8 +191,8 @@ class JoinRule(Struct, frozen=True):
     ``nonmatch``: for each input, the reaction to a record without a piece in it: ``error``,
     ``skip`` (the record is left out) or ``none`` (the record is joined without this piece).
     ``drops_later``: several records of one input may have one key; the first of them is used.
-    ``conflict``: whose member stays if several inputs have a member with the same extension:
-    ``first``, ``last``, or ``error``. ``is_ordered_first``: an earlier pass finds the order,
+    ``conflict``: if several inputs have a member with the same extension, the ``first`` or the
+    ``last`` stays, or it is an ``error``. ``is_ordered_first``: an earlier pass finds the order,
     because only joined records have the values that decide it."""
 
     inputs: tuple[str, ...] = ()
@@ -230,8 +231,8 @@ class JoinedPlaces(Algorithm, frozen=True, kw_only=False):
         return True
 
     def says(self, table: RecordTable) -> BytesColumn:
-        """The value in each piece that decides the order of its record, as bytes that compare in
-        that order; empty if the piece lacks the member. ``ContentKeyError`` if it is invalid."""
+        """For each piece, the value that decides the order of its record, as bytes that compare in
+        this order; empty if the piece lacks the member. ``ContentKeyError`` if it is invalid."""
         import numpy as np
 
         from dsort.data.columns import BytesColumn
@@ -272,7 +273,7 @@ class JoinedPlaces(Algorithm, frozen=True, kw_only=False):
 
 
 def spread_places(said: BytesColumn, shard: Int64s, ordinal: Int64s) -> UInt64s:
-    """The place of each record, ascending in their order: by the values ``said``, then by the
+    """The place of each record. Records are ordered by the values ``said``, and then by the
     position of the first piece. Shapes ``(n,)``."""
     import numpy as np
 

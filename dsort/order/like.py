@@ -99,7 +99,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
 
     @cached_property
     def _ties(self) -> int:
-        """How many keys have the same hash, at most."""
+        """The largest number of keys with the same hash."""
         begins = np.flatnonzero(np.diff(self.hashes, prepend=~self.hashes[:1]))
         return int(np.diff(begins, append=len(self.hashes)).max(initial=0))
 

@@ -25,8 +25,8 @@ class Mixing(Struct, frozen=True):
     rows of ``output_bins``. A bin is neighbouring shards: input bin ``i`` begins with shard
     ``ceil(i * input_shards / input_bins)``, output bin ``o`` with shard ``o * output_bin_shards``.
 
-    ``chi2``, ``degrees_of_freedom``, ``p_value``: of the test; 0, 0 and 1 if there is no test.
-    ``verdict``: even | uneven | too_few.
+    ``chi2``, ``degrees_of_freedom``, ``p_value``: the result of the test; 0, 0 and 1 without a
+    test. ``verdict``: even | uneven | too_few.
     """
 
     input_shards: int

@@ -230,7 +230,7 @@ class JudgedTable(Struct, frozen=True, eq=False):
     output_bins: Int64s
 
     def folded(self, counts: Int64s) -> Int64s:
-        """Another table of the same bins, with its counts added up in these cells."""
+        """Another table of the same bins; its counts are added up in these cells."""
         rows = np.add.reduceat(counts, self.input_bins[:, 0], axis=0)
         kept: Int64s = np.add.reduceat(rows, self.output_bins[:, 0], axis=1)
         return kept

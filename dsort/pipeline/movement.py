@@ -116,8 +116,8 @@ class Way(ABC):
 
     def partitions(self, load: Load, buffer_bytes: int) -> int:
         """The number of partitions. Ordering handles one partition per task and holds the index of
-        that partition in memory. So there are at least as many partitions as workers, and their
-        number grows with the data, so that a worker's memory does not."""
+        that partition in memory. So there are at least as many partitions as workers. Their number
+        grows with the data, and a worker's memory does not."""
         most_bytes = SHORT_PARTITION_BYTES if load.short_records else MAP_PARTITION_BYTES
         return min(max(load.input_bytes // most_bytes, load.workers), PARTITIONS_MAX)
 
@@ -221,8 +221,8 @@ EVERY_WAY: Final = WAYS | {VIEW.name: VIEW}
 class MovementSizes(Struct, frozen=True):
     """``memory_bytes``: the memory that the job may use on a node; ``needed_bytes``: the part that
     it needs, including the page cache for ``map``. ``scratch_bytes``: room that spill and index
-    files need. ``payload_bytes``: all inputs in the form in which they move; an estimate if
-    ``encoded_inputs``."""
+    files need. ``payload_bytes``: the size of all inputs in the form in which they move; an
+    estimate if ``encoded_inputs``."""
 
     memory_bytes: int
     needed_bytes: int

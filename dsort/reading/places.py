@@ -81,8 +81,8 @@ class ShardPlace(Struct, frozen=True):
 
 
 def find_shards(where: Where, job_id: str | None, options: RunOptions) -> Iterator[ShardPlace]:
-    """The shards of ``where``, which is as for :func:`dsort.read_shards`. Raises ``InputError`` and
-    its subclasses, ``SpecError``, ``StorageError``."""
+    """The shards of ``where``, as in :func:`dsort.read_shards`. Raises ``InputError`` and its
+    subclasses, ``SpecError``, ``StorageError``."""
     if isinstance(where, JobReport) or (isinstance(where, (str, Path)) and job_id is not None):
         return shards_of_result(find_result(where, options, job_id=job_id), options)
     if isinstance(where, (str, Path)):

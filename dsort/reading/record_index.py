@@ -119,7 +119,7 @@ class RecordIndex(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def low(self) -> Int64s:
-        """The first byte of the content of each record, shape ``(n,)``."""
+        """For each record, the first byte of its content, shape ``(n,)``."""
         if not len(self):
             return np.zeros(0, np.int64)
         found: Int64s = np.minimum.reduceat(self.start, self.offsets[:-1])
@@ -127,7 +127,7 @@ class RecordIndex(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def high(self) -> Int64s:
-        """The byte after the last one of the content of each record, shape ``(n,)``."""
+        """For each record, the byte after the last one of its content, shape ``(n,)``."""
         if not len(self):
             return np.zeros(0, np.int64)
         found: Int64s = np.maximum.reduceat(self.start + self.size, self.offsets[:-1])

@@ -136,8 +136,8 @@ def read_result(result: Result, options: RunOptions, place: str | None) -> tuple
 class JobFinder:
     """Finds jobs, also by their id alone, whether they are finished, aborted, running or dead.
 
-    ``root``: the data root, which holds the buckets with bare names; ``base``: the directory that
-    paths are relative to.
+    ``root``: the data root, in which buckets with bare names are; ``base``: the directory to which
+    paths are relative.
     """
 
     def __init__(self, root: Path, settings: Settings, *, base: Path) -> None:

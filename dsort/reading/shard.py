@@ -302,8 +302,8 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     @property
     def stored_index(self) -> RecordIndex | None:
-        """The places of its records in the stored bytes, with a start of -1 for content that is not
-        a range of these. None if a codec or a compressed member makes stored bytes differ from
+        """The places of its records in the stored bytes; the start is -1 for content that is no
+        range of them. None if a codec or a compressed member makes stored bytes differ from
         contents."""
         if self._table is not None or self._open_bytes().codec is not None:
             return None
@@ -374,7 +374,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     def _inflated(self, members: MemberTable, row: int, stop: int) -> bytes:
         """The payload of a compressed row, up to byte ``stop`` at least. Decompression stops there,
-        so that a few bytes that inflate to many do not fill memory. Raises
+        so that a few bytes which inflate to very many cannot fill memory. Raises
         ``CorruptShardError``."""
         start, stored = int(members.payload_start[row]), int(members.compressed_bytes[row])
         pieces = (

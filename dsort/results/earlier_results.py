@@ -189,9 +189,9 @@ def later_than(before: Commit | None) -> str:
 
 
 class Replacement(Struct, frozen=True):
-    """A job that committed a result under names of another result. ``names``: of the shards of the
-    other result that the later job has replaced, sorted; ``total``: how many shards that result
-    had."""
+    """A job that committed a result under names of another result. ``names``: the sorted names of
+    the other result's shards that the later job has replaced; ``total``: how many shards that
+    result had."""
 
     job_id: str
     names: tuple[str, ...]

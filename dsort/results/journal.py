@@ -244,8 +244,8 @@ def discard_run(
     """Remove all of a job but its manifest and its report.
 
     ``lease``: the lease of the job, if it is still renewed. It is closed once most objects are
-    removed, because removal may take longer than a lease lasts. ``names``: of its output shards, if
-    uploads to them may be unfinished.
+    removed, because removal may take longer than a lease lasts. ``names``: the names of its output
+    shards, if uploads to them may be unfinished.
     """
     own = job_directory(job_id)
     log.debug("the working files of job %s are removed from %s", job_id, bucket.uri)

@@ -73,7 +73,7 @@ class InputsResolved(Struct, frozen=True):
 
 
 class MovementChosen(Struct, frozen=True):
-    """How payload moves (see ``pipeline.movement.Movement``); false if that is not chosen yet."""
+    """How payload moves (see ``pipeline.movement.Movement``); false while no movement is chosen."""
 
     movement: _Given = ""  # map | range | spill
     partitions: Count = 0
@@ -93,7 +93,7 @@ class MovementChosen(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """The cut: all output shards in order; false if there is none yet. ``digest``: the same for two
+    """The cut: all output shards in order; false if there is none yet. ``digest``: equal for two
     plans that are the same."""
 
     digest: _Given = ""

@@ -1,5 +1,5 @@
-"""The lease of a job: a file in the job's directory. It names the coordinator that has the job, and
-lapses unless the coordinator renews it."""
+"""The lease of a job: a file in the job's directory. The lease names the coordinator that has the
+job, and lapses unless this coordinator renews it."""
 
 from __future__ import annotations
 

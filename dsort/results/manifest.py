@@ -111,8 +111,8 @@ class History(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """The content of a manifest. ``totals``: as read from a manifest, so they may be wrong; the
-    totals that are written are the sums of ``outputs``."""
+    """The content of a manifest. ``totals``: as a manifest has them, perhaps wrong; written totals
+    are the sums of ``outputs``."""
 
     job_id: str
     created: str

@@ -88,8 +88,9 @@ class RecordFlow(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True):
-    """How records were put in order. ``algorithm``: in words; ``mixing``: None without a plan, or
-    without records; ``flow``: None without a plan, in plans, and for a manifest."""
+    """How records were put in order. ``algorithm``: the algorithm in words; ``mixing``: None
+    without a plan or without records; ``flow``: None before there is a plan, in the report of a
+    plan, and for a manifest."""
 
     seed: str | None
     algorithm: str = ""
@@ -264,7 +265,7 @@ def reaction_counts(listed: Iterable[Mapping[str, Any]]) -> tuple[ReactionCount,
 
 
 def output_counts(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
-    """The sums of each output that the spec of a manifest names."""
+    """The sums for each output in the spec of a manifest."""
     sums = {each["name"]: [0, 0, 0, 0] for each in manifest["spec"].get("outputs") or ()}
     for row in manifest["outputs"] if sums else ():
         own = sums[row["output"]]

@@ -44,8 +44,8 @@ class Kept(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class KeptObjects(Struct):
-    """The list of the objects that a job keeps, of the format ``kept``; 0: there is no list, so
-    nothing was replaced yet."""
+    """The list of the objects that a job keeps. ``kept``: the format of the list; 0 if there is no
+    list, because nothing was replaced yet."""
 
     kept: int
     objects: list[Kept]
@@ -123,8 +123,8 @@ class Transaction:
         ``staged``; objects that may replace another one now are marked.
 
         If an earlier attempt has begun to give names, objects that it kept stay kept; objects that
-        it published are not kept. ``receipts``: by token, the receipt with which an earlier attempt
-        may have published, if it differs from the present one.
+        it published are not kept. ``receipts``: by token, another receipt than the present one,
+        with which an earlier attempt may have published.
         """
         bucket, prefix = self._bucket, replaced_prefix(self._job_id)
         noted = read_kept(bucket, self._job_id)

@@ -155,8 +155,8 @@ W = TypeVar("W", bound=Hashable)
 
 
 class _Attempt(Struct, frozen=True):
-    """One try at a task. ``order``: of the task in its run; ``run``: the number of the run; answers
-    to tasks of earlier runs are dropped."""
+    """One try at a task. ``order``: the place of the task in its run; ``run``: the number of the
+    run, because answers to tasks of earlier runs are dropped."""
 
     task: Task
     order: int
@@ -231,8 +231,8 @@ class TaskQueue(Generic[W]):
         return attempt.task
 
     def put_back(self, worker: W) -> None:
-        """Return a task that could not be sent. The worker was lost before, which does not count as
-        a try."""
+        """Return a task that could not be sent. The loss of this worker does not count as a try of
+        the task."""
         self._waiting.appendleft(self._doing.pop(worker))
 
     def answer(self, worker: W, done: TaskDone | DsortError) -> Sequence[tuple[Task, TaskDone]]:

@@ -433,7 +433,7 @@ def _hashes_by_content(index: Table) -> dict[str, NDArray[Any]]:
 
 def check_splitters(data: bytes, what: str, *, shards: int, decreasing: bool) -> None:
     """``StorageError`` unless ``data`` is a file of splitters in output order, for so many shards.
-    Needed for a file that is read back from a bucket."""
+    The check is for a file that comes back from a bucket."""
     file = ColumnFile(data, what)
     found = read_splitters(file)
     check_positions(file, what, shards)

@@ -144,8 +144,8 @@ class ShardCreated(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class CreatedLog:
     """The log of one worker; lines are appended, each whole.
 
-    Small shards wait for each other, up to ``LOGGED_BYTES``: opening the file for each took a tenth
-    of the time of 1 KB shards. Any thread may append.
+    Lines of small shards are gathered, up to ``LOGGED_BYTES``, because opening the file for each
+    took a tenth of the time of 1 KB shards. Any thread may append.
     """
 
     def __init__(self, scratch: Scratch, worker: int) -> None:

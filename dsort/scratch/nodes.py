@@ -79,7 +79,7 @@ def open_scratch(directory: Path, node: str) -> Scratch:
 
 
 def _refuse_others(scratch: Scratch, job_id: str) -> None:
-    """``StorageError`` if the directory has files of others, which must not be removed."""
+    """``StorageError`` if the directory has other files, which must not be removed."""
     names = scratch.names()
     stored = _stored(scratch, OWNER_FILE) if OWNER_FILE in names else {}
     whose = str(stored.get("job_id", job_id))
@@ -215,7 +215,7 @@ class ShardLocations(Struct, frozen=True, eq=False):
     ``node_of`` has shape ``(shards,)``. It is -1 for a shard without records, and for a shard whose
     records are in the index file of another shard, which is in ``file_of``, of the same shape. Ids
     keep their places in ``nodes`` from one version to the next. ``since``, of the same shape: the
-    version since which each shard is on its node; empty: all since the first one, 1.
+    version from which on each shard is on its node; empty if this is the first version, 1, for all.
     """
 
     nodes: tuple[str, ...]

@@ -358,7 +358,7 @@ class IndexDraws(Struct, frozen=True):
 
 class KeyDraws(Struct, frozen=True):
     """The lots that keys draw in their input; the number of the input is the class. ``inputs``: the
-    number of each shard's input; ``names``: of the inputs (see ``data.shares``)."""
+    number of each shard's input; ``names``: the names of the inputs (see ``data.shares``)."""
 
     stage: str
     seed: str
@@ -403,8 +403,8 @@ class LotSteps(Struct, frozen=True):
     ``2**bits`` steps of ``2**shift`` from ``low`` on. The values are lots, unless there is a lot
     ``tied``: then they are the positions of records with this lot.
 
-    ``classes``: all of them. ``searched``: by class and border, the row of ``low`` and ``tied``, or
-    -1. The answer has one row for each row of ``low``."""
+    ``classes``: all of them. ``searched``: for each class and border, its row in ``low`` and
+    ``tied``, or -1. The answer has one row for each row of ``low``."""
 
     draws: Draws
     classes: UInt64s
@@ -460,8 +460,8 @@ def classes_of_shard(file: ColumnFile, shard: int) -> ClassCounts:
 
 
 def check_class_table(data: bytes, what: str, *, shards: int) -> None:
-    """``StorageError`` if ``data`` is no such file, or is for another number of shards. Needed for
-    a file that is read back from a bucket."""
+    """``StorageError`` if ``data`` is no such file, or is for another number of shards. The check
+    is for a file that comes back from a bucket."""
     file = ColumnFile(data, what)
     offsets = file.array("offsets")
     rows = int(offsets[-1]) if len(offsets) == shards + 1 else -1

@@ -1,7 +1,7 @@
 """Spill files: the payload of a job's records, one file for each worker and partition.
 
-Workers append to their files. Bytes that a dead worker appended stay in its files and are not read,
-as only the ranges in index files are.
+Workers append to their files. Bytes that a dead worker appended stay in its files, but only ranges
+in index files are read.
 """
 
 from __future__ import annotations
@@ -354,9 +354,9 @@ class SpillReader:
 
 
 class SpillExtents(Struct, frozen=True, eq=False):
-    """Runs of the spill files, shape ``(n,)``: bytes ``begin:end`` of the file of ``worker`` go to
-    ``place`` in a buffer of ``size_bytes``. ``begin`` and ``place`` are multiples of 4,096, and the
-    buffer has room up to the next multiple behind ``end``.
+    """Runs of bytes in spill files, shape ``(n,)``: bytes ``begin:end`` of the file of ``worker``
+    go to ``place`` in a buffer of ``size_bytes``. ``begin`` and ``place`` are multiples of 4,096,
+    and the buffer has room up to the next multiple behind ``end``.
 
     ``shift``, shape ``(blocks,)``: the place of each block in the buffer, minus its place if blocks
     followed one another.

@@ -36,7 +36,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     ``run``: how each job is run, as for ``dsort start``; its ``root`` is the data root of the
     service, and ``run.fetch`` and ``run.overwrite`` stay None. ``allow``: other places that jobs
     may read and write, as patterns of URIs: ``s3://team-*``, ``file:///data/*``; ``*`` is any text.
-    ``ekm_allow_hosts``: hosts that external key maps may be fetched from, as patterns.
+    ``ekm_allow_hosts``: patterns of hosts from which external key maps may be fetched.
     ``webhook_allow_hosts``: hosts that webhooks may be on, likewise. ``reactions``: for specs that
     do not set them, fields of a spec's ``Config`` by name.
     """

@@ -32,7 +32,8 @@ from dsort.spec.transform import Lookup
 
 
 class Guest:
-    """Another API beside the service's own, for the same jobs and buckets. This one has nothing."""
+    """A second API for the same jobs and buckets, beside the service's own. This one has
+    nothing."""
 
     shard_module = "dsort.service.objects.shard_main"
     """The program that looks into shards."""

@@ -216,7 +216,7 @@ class HuggingFace(Sidecar):
 
 
 class Sizes(Sidecar):
-    """The number of records of each shard."""
+    """A file with the number of records of each shard."""
 
     kind: ClassVar[str] = "sizes"
     lists_shards: ClassVar[bool] = True

@@ -42,8 +42,8 @@ class EnergonSample(NamedTuple):
 
 
 def energon_index(members: MemberTable) -> bytes:
-    """The index of a tar for Energon: where each sample begins, and where the last one ends, as 64
-    bits each, little-endian."""
+    """The index of a tar for Energon: the begins of all samples and the end of the last one, as
+    little-endian numbers of 64 bits."""
     samples = list(energon_samples(members))
     end = samples[-1].offset + samples[-1].size_bytes if samples else 0
     return _numbers([*(each.offset for each in samples), end])

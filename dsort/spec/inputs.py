@@ -83,8 +83,8 @@ INPUTS_MAX: Final = 100
 
 
 class InputFormat(Part, defer_build=False):
-    """Which shards go in: at most one of these. None of them: every object of the bucket whose
-    name ends in the input extension, in byte order of the names."""
+    """Which shards go in: at most one of these. Without any of them, every object of the bucket
+    whose name ends in the input extension goes in, in byte order of the names."""
 
     template: InputText | None = Field(
         default=None,
@@ -161,7 +161,7 @@ class Input(Part):
 
 
 class Mix(Part):
-    """How many records come out of each of several inputs, in proportion to their weights."""
+    """How many records each of several inputs contributes, in proportion to weights."""
 
     records: Count | None = Field(
         default=None,

@@ -34,10 +34,10 @@ _TAR_HEADER_BYTES: Final = 512
 
 class Target(Struct, frozen=True):
     """One output of a job. ``name``: "" for a single output. ``path``: the path of its fields in
-    the spec, with a dot at the end; "" at the top level. ``template``: None if it has none, or if a
-    key map has the names. ``bucket``: its own; None: that of the job. ``extension``: of its shards.
-    ``level``: as in the spec, for its codec. ``size_is``, ``size_counts``: the meaning of its size.
-    ``header_bytes``: how many bytes count for each member in addition to its payload."""
+    the spec, with a dot at the end; "" at the top level. ``template``: None without a template, as
+    when a key map has the names. ``bucket``: its own; None: that of the job. ``extension``: of its
+    shards. ``level``: as in the spec, for its codec. ``size_is``, ``size_counts``: the meaning of
+    its size. ``header_bytes``: how many bytes count for each member in addition to its payload."""
 
     name: str
     path: str

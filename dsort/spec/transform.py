@@ -219,8 +219,8 @@ class Transform(Part):
 
     @property
     def code_kinds(self) -> tuple[str, ...]:
-        """The kinds of steps that run code, or open files that they name: not allowed in
-        everybody's specs."""
+        """The kinds of steps that run code, or that open files by name, which not every spec may
+        contain."""
         return tuple(sorted({step.kind for step in self.build() if not step.is_safe_from_network}))
 
     def canonical(self) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _same_by(value: Any) -> Any:
 
 
 class Deduplicate(Part):
-    """Of records that are the same, one stays. Found exactly, and out of core."""
+    """Keeps one of several equal records. The search is exact, and not limited by memory."""
 
     by: Annotated[Literal["key", "content"] | SameField, BeforeValidator(_same_by)] = Field(
         default="key",

@@ -24,8 +24,8 @@ class StoreLimits(Struct, frozen=True):
     parts of ``part_bytes_max`` instead, if that is larger; no object gets more than 10,000 parts,
     so very large ones get larger parts. ``parts_in_flight_max``: the number of part buffers of each
     size, so uploads take ``upload_bytes`` of memory. ``range_bytes``: a larger object is fetched in
-    parallel ranges of this size. ``bandwidth_max_bytes_per_s``: of reads and writes together; None:
-    no limit.
+    parallel ranges of this size. ``bandwidth_max_bytes_per_s``: the limit for reads and writes
+    together; None: no limit.
     """
 
     requests_in_flight_max: int = 16

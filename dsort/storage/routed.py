@@ -89,7 +89,7 @@ def routed_inputs(buckets: Mapping[str, Bucket]) -> Routed:
 
 
 def routed_outputs(main: Bucket, others: Mapping[str, Bucket]) -> Routed:
-    """The bucket ``main``, and those of other outputs, by output, as one bucket."""
+    """The bucket ``main``, and other buckets by output, as one bucket."""
     return Routed({**others, "": main}, place_of, APART)
 
 

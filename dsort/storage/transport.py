@@ -58,7 +58,7 @@ class Transport:
         limiter: StoreLimiter | None = None,
         policy: RetryPolicy | None = None,
     ) -> None:
-        """``limiter``: the limits that the buckets of this process share, if they do."""
+        """``limiter``: the limits that the buckets of this process share, if any."""
         self.limiter = limiter or StoreLimiter(limits)
         self.policy = policy or retry_policy(limits)
 

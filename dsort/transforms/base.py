@@ -121,8 +121,8 @@ class Step(OptionGroup, frozen=True):
         return getattr(self, self.bare) if self.bare else self.written()
 
     def digest(self) -> str:
-        """A hash (hexadecimal SHA-256). Steps whose results may differ have different hashes. A
-        step that runs code of the user adds that code."""
+        """A hash (hexadecimal SHA-256). Steps whose results may differ have different hashes. For a
+        step that runs code of the user, it also covers that code."""
         text = json.dumps([self.kind, self.options], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -204,7 +204,7 @@ class Require(Step, frozen=True):
 
     @property
     def _wanted(self) -> list[list[str]]:
-        """All of these are required, and of each, one extension is enough."""
+        """All of these are required; of alternative extensions, one is enough."""
         return [each.split(";") for each in self.extensions or ()]
 
     @property

@@ -101,7 +101,7 @@ def timeout_option(seconds: float, description: str) -> Any:
 class Limits(Struct, frozen=True):
     """Limits of a step. ``timeout_s``: for each call. ``processes``: how many processes of the step
     run at a time, in the whole job; 0: one for each worker. ``memory_bytes``: address space of a
-    process; 0: no limit. ``cpus``, ``gpus``: of a process; 0: not set."""
+    process; 0: no limit. ``cpus``, ``gpus``: what a process needs; 0: not set."""
 
     timeout_s: float
     processes: int = 0

@@ -121,7 +121,7 @@ def _input_name(records: RecordTable) -> bytes:
 
 
 def _content_hashes(records: RecordTable) -> BytesColumn:
-    """XXH3 (128 bits) of the members of each record, one after the other, in hexadecimal digits."""
+    """For each record, the XXH3 (128 bits) of its members, joined, in hexadecimal digits."""
     import xxhash
 
     from dsort.data.columns import BytesColumn
@@ -137,7 +137,7 @@ def _content_hashes(records: RecordTable) -> BytesColumn:
 
 
 def split_keys(keys: BytesColumn) -> tuple[BytesColumn, BytesColumn]:
-    """(the part before the last slash of each key, the part after it)."""
+    """For each key: (the part before its last slash, the part after it)."""
     from dsort.data.columns import cut_rows
 
     starts, base = keys.offsets[:-1], _base_starts(keys)

@@ -77,8 +77,9 @@ class _Member(Struct, eq=False):
 
 
 class CodePool:
-    """At most ``count`` processes that run ``program``. ``timeout_s``: for each call of the user's
-    code. ``keeps``: a record that fails is returned unchanged. ``what``: the step, for messages."""
+    """At most ``count`` processes that run ``program``. ``timeout_s``: the longest time of each
+    call of the user's code. ``keeps``: a record that fails is returned unchanged. ``what``: the
+    step, for messages."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Compares inputs with outputs: is every record there once, where it belongs, in order?
+"""Compares inputs with outputs: whether every record is there once, in its place, and in order.
 
 Input and output records are matched by key and by content. Records that stay unmatched on either
 side are lost, doubled or changed.
@@ -388,7 +388,8 @@ def _difference(here: _Detail, there: _Detail) -> str:
 def _groups(
     inputs: InputTable, outputs: OutputTable, order: Int64s
 ) -> list[tuple[Int64s, list[ShardFacts]]]:
-    """For each output: (the input rows that belong there, in that ``order``; its shards)."""
+    """For each output: (the input rows that belong there, in ``order``; the shards of the
+    output)."""
     found = []
     for group in sorted({shard.place.group for shard in outputs.facts}):
         is_own = inputs.expected & (inputs.group == group)

@@ -121,8 +121,8 @@ def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
 
 
 def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
-    """(rows whose key an earlier row has, in row order; the number of earlier rows that have
-    it)."""
+    """(rows with the key of an earlier row, in row order; for each, the number of such earlier
+    rows)."""
     order = stable_argsort(key_hash)
     hashes = key_hash[order]
     again = np.zeros(len(order), np.bool_)
@@ -256,8 +256,8 @@ def join_pieces(
 def members_that_stay(conflict: str, record: Int64s, extensions: UInt64s) -> Bools:
     """Whether each member stays, shape ``(m,)``, for the members of all records one after the
     other. Of several members of a record with one extension, the ``first`` or the ``last`` stays.
-    ``record``: the record of each member, ``extensions``: the hashes of the extensions, both
-    ``(m,)``."""
+    ``record``: the record of each member; ``extensions``: the hash of its extension; both have the
+    shape ``(m,)``."""
     stays = np.ones(len(record), np.bool_)
     if conflict == "error":
         return stays

@@ -102,9 +102,9 @@ class InputReader:
         max_expansion: float | None,
         known: UInt64s,
     ) -> None:
-        """``compared``: for each output, the part of its records that is compared. ``code``: the
-        runner of the steps, where some of them run code; ``rows``: makes the rows of these steps
-        again. ``known``: the hashes of the keys of the result to which the records were added."""
+        """``compared``: for each output, the part of its records that is compared. ``code``: runs
+        the steps, if some of them run code; ``rows``: makes the rows of these steps again.
+        ``known``: the hashes of the keys of the result to which the records were added."""
         self._rows = rows
         self._spec = spec
         self._known = known
@@ -301,7 +301,8 @@ class InputReader:
         self, rule: JoinRule, table: InputTable, digests: UInt64s, extensions: UInt64s
     ) -> InputTable:
         """The table of the joined records; the rows of ``table`` are their pieces. ``digests``,
-        shape ``(m, 2)``, and ``extensions`` (hashes): of the members of all pieces."""
+        shape ``(m, 2)``, and ``extensions``: the digests and the hashes of the extensions of all
+        pieces' members."""
         numbers = {name: number for number, name in enumerate(rule.inputs)}
         inputs = np.array([numbers[input_of(name, rule.inputs)] for name in table.shards], np.int32)
         of_rows = np.repeat(inputs, np.diff(table.first_rows))
@@ -455,7 +456,8 @@ class InputReader:
     def _with_copies(
         self, shard: ShardBytes, records: FormedRecords, members: MemberTable
     ) -> tuple[FormedRecords, MemberTable, Int32s]:
-        """(records, members, outputs or templates) with each record as often as it is written."""
+        """(records, members, outputs or templates), with every record repeated as often as it is
+        written."""
         group = self._groups(shard, records, members)
         if self._copies:
             counts = self._copies[shard.name]

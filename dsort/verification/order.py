@@ -229,7 +229,7 @@ class ShardFacts(Struct, frozen=True):
     last_members: int = 0
 
     def sized_bytes(self, target: Target) -> tuple[int, int]:
-        """(bytes of the shard, bytes of its last record), as the size of ``target`` counts them."""
+        """(size of the shard, size of its last record), as ``target`` counts sizes."""
         if target.counts_file:
             return self.stored_bytes, self.last_stored_bytes
         return (

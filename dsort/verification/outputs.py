@@ -43,8 +43,8 @@ from dsort.verification.shards import (
 def place_outputs(
     outputs: Sequence[ManifestOutput], names: OutputNames, findings: Findings
 ) -> list[Place]:
-    """The template and the number of each output's name. Outputs have to use the names of a
-    template from its first on, and the templates one after the other. Anything else is a
+    """For the name of each output shard: its template and its number. Outputs have to use the names
+    of a template from its first on, and the templates one after the other. Anything else is a
     problem."""
     places: list[Place] = []
     group, number = 0, 0
@@ -351,7 +351,7 @@ def check_index(
     findings: Findings,
 ) -> None:
     """Check that the wids index has all outputs of the job, sorted by name, with their checksums
-    and sizes, and nothing else. ``md5``: of the shards that could be read."""
+    and sizes, and nothing else. ``md5``: the MD5 of each shard that could be read."""
     wanted = json.loads(
         wids_index_bytes(job_id, outputs, [md5.get(shard.name, "") for shard in outputs])
     )

@@ -447,8 +447,8 @@ def combined(
 def digests_by_output(
     compared: Sequence[ComparedBytes], digests: UInt64s, bounds: Int64s, group: Int32s
 ) -> UInt64s:
-    """The digest of each record in the way in which its output is compared. The members of record
-    ``i`` have ``digests[bounds[i]:bounds[i + 1]]``. ``group``: the output of each record."""
+    """The digest of each record, made in the way in which its output is compared. The members of
+    record ``i`` have ``digests[bounds[i]:bounds[i + 1]]``. ``group``: the output of each record."""
     ways = [*dict.fromkeys(compared)]
     found = ways[0].record_digests(digests, bounds)
     for way in ways[1:]:

@@ -75,7 +75,7 @@ class SidecarCheck:
 
     def check_rest(self, *, is_sample: bool) -> None:
         """Check the sidecars of the whole result, and that none is missing from the manifest.
-        ``is_sample``: of a lineage, check the size alone."""
+        ``is_sample``: only the size of a lineage is checked."""
         if self._part.lineage is not None and is_sample:
             self._check_sizes([self._part.lineage])
         elif self._part.lineage is not None:
@@ -152,7 +152,7 @@ class SidecarCheck:
 
     @contextmanager
     def samples(self) -> Iterator[SampleCheck | None]:
-        """The check of the database of Energon; None if there is no database to read."""
+        """Checks the database of Energon; None if there is no database to read."""
         names = [each.name for each in self._wanted if each.is_database]
         if not names:
             yield None

@@ -55,8 +55,8 @@ def are_placed(found: Table) -> Bools:
 
 class Batch(Struct, eq=False):
     """Records of one input shard, or of several that follow one another; then ``found`` has
-    ``SHARD``. ``tasks``: one for each shard, of the same pass. ``shard``: the bytes of the shard,
-    or of all shards. ``input``: the name of the input that the shard belongs to.
+    ``SHARD``. ``tasks``: a task for each shard, all of the same pass. ``shard``: the bytes of the
+    shard, or of all shards. ``input``: the name of the input that the shard belongs to.
 
     ``read``: the members as the shard has them; ``members``: with all changes so far that their
     bytes show; ``named``: also with new names that are not in headers yet (without such names, the

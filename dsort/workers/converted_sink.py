@@ -102,8 +102,8 @@ class ConvertedSink:
         schema: str,
         store: IndexStore,
     ) -> None:
-        """``piece``: the first one of the shard. ``schema``: of its records, if the container has
-        schemas; the schema of rows is in ``store``."""
+        """``piece``: the first one of the shard. ``schema``: the schema of its records, if the
+        container has schemas; the schema of rows is in ``store``."""
         pipeline = setup.pipeline
         self.file = file
         self._name = piece.name

@@ -272,7 +272,7 @@ class Creator:
         ]
 
     def _expected_bytes(self, piece: OutputPiece) -> int | None:
-        """The length of the file of a piece's shard, or an upper bound; None: not known."""
+        """The length of the file of a piece's shard, or an upper bound; None: unknown."""
         if piece.shard_bytes < 0:
             return None
         if self._pipeline.outputs[piece.output].codec is None:

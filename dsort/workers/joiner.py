@@ -94,7 +94,7 @@ class Joiner:
 
     def join(self, task: OrderTask, rows: Table, sort: SortKeys) -> tuple[Joined, JoinDone]:
         """Join the records of one partition. Return their rows, and the findings for the
-        coordinator. ``sort``: of all ``rows``, one shard after the other."""
+        coordinator. ``sort``: the sort keys of all ``rows``, one shard after the other."""
         rule = self._rule.settled() if self._rule.is_settled_first else self._rule
         found = self._found(task, rows, sort, rule)
         joined, names = found.joined, found.names
@@ -349,14 +349,14 @@ evenly whatever the order of the job is."""
 
 
 def place_sort_keys(words: UInt64s, table: RecordTable, extensions: BytesColumn) -> SortKeys:
-    """The sort keys of pieces, as ``join_sort_keys``, where places are known."""
+    """The sort keys of pieces, like ``join_sort_keys``, if places are known."""
     return SortKeys(len(table), words=words, text=_identity(table, extensions))
 
 
 def place_words(
     positions: Positions, shard: int, before: RecordTable, left: RecordTable
 ) -> UInt64s:
-    """The place of the record of each piece in ``left``. ``before``: all pieces of the shard."""
+    """For each piece in ``left``, the place of its record. ``before``: all pieces of the shard."""
     found = positions.of_shard(shard, [PLACE], records=len(before))
     words = np.zeros(len(before), np.uint64)
     words[found[ORDINAL]] = found[PLACE]

@@ -255,7 +255,7 @@ class Orderer:
 
 
 def _sums_by_group(rows: Table) -> tuple[tuple[int, int, int], ...]:
-    """(records, payload, stored bytes) of each group, from 0 on."""
+    """For each group, from 0 on: (records, payload bytes, stored bytes)."""
     group = rows[GROUP]
     # In output order, the groups follow one another.
     begins = np.searchsorted(group, np.arange(int(group.max(initial=-1)) + 2))

@@ -131,8 +131,8 @@ class ShardBatches:
 
     def _changed_since(self, task: ExtractTask, shard: ShardBytes, state: xxhash.xxh3_64) -> str:
         """Compare the checksum of a shard with the one that an earlier job wrote. Return the
-        difference in words, "" if there is none. ``state``: of a decoded shard, has the whole file
-        already."""
+        difference in words, "" if there is none. ``state``: for a decoded shard, it already covers
+        the whole file."""
         if not task.xxh3:
             return ""
         for piece in shard.pieces() if shard.codec is None else ():

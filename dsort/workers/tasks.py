@@ -80,9 +80,9 @@ class WorkerSetup(Struct, frozen=True):
 class Stage(Struct, frozen=True):
     """One pass over all inputs. All tasks of the pass share this value.
 
-    ``name``: of the pass and of its index files. ``index`` is the last pass: it writes the record
-    index and, with ``spill``, the payload of ``partitions``. ``survey``, ``lots``, ``join`` and
-    ``drawn`` write an index of one partition, from which a later pass gets its facts. ``count``
+    ``name``: the name of the pass and of its index files. ``index`` is the last pass: it writes the
+    record index and, with ``spill``, the payload of ``partitions``. ``survey``, ``lots``, ``join``
+    and ``drawn`` write an index of one partition, from which a later pass gets its facts. ``count``
     writes nothing: its results are how many records reach the next step that needs positions.
 
     The other fields are names of shared files with the results of earlier passes; "" for none.
@@ -235,7 +235,8 @@ class KnownKeysDone(Struct, frozen=True):
 
 
 class DuplicatesDone(Struct, frozen=True):
-    """How many records repeat a key, and the first of them: (shard, record ordinal, key)."""
+    """How many records repeat a key, and the first of these records as (shard, record ordinal,
+    key)."""
 
     part: int
     node: str
@@ -360,8 +361,8 @@ class MeasureDone(Struct, frozen=True):
 class OutputPiece(NamedTuple):
     """Rows of one partition, and their place in an output shard, behind its head.
 
-    All pieces of an output shard are in one task. ``name``: of the output shard, once it is
-    published. ``last``: the end marker follows.
+    All pieces of an output shard are in one task. ``name``: the name that the output shard will
+    have. ``last``: the end marker follows.
     """
 
     token: str

@@ -51,7 +51,7 @@ class Worker:
     def __init__(
         self, setup: WorkerSetup, number: int, nodes: ScratchNodes, heap: Heap | None = None
     ) -> None:
-        """``heap``: of the process, if the process runs nothing but this worker."""
+        """``heap``: the heap of the process, if the process runs only this worker."""
         self.nodes = nodes
         self._heap = heap
         root = Path(setup.root)
@@ -127,8 +127,8 @@ class Heap:
     """The heap of a process that runs only one worker."""
 
     def __init__(self, buffer_bytes: int) -> None:
-        """Set the heap to keep free memory while a phase lasts: as much as the payload buffer,
-        ``buffer_bytes``, and at most ``KEPT_BYTES_MAX``."""
+        """Set the heap to keep freed memory while a phase lasts: as much as the payload buffer has
+        (``buffer_bytes``), and at most ``KEPT_BYTES_MAX``."""
         libc = ctypes.CDLL(None)
         self._trim = getattr(libc, "malloc_trim", None)
         self._phase = ""

@@ -66,8 +66,8 @@ class Codec(ABC):
     """One codec. Instances are immutable and can be pickled: workers receive one.
 
     A file is *members*, one after the other (gzip's word; zstd and lz4 call them frames), and each
-    ends with a checksum. All of them are read: a reader that stops after the first loses the
-    rest."""
+    ends with a checksum. All members are read, because a reader that stops after the first loses
+    the rest."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -126,7 +126,7 @@ class Codec(ABC):
         raise NotImplementedError(f"{self.name} is read, and not written")
 
     def library(self, level: int) -> tuple[str, str]:
-        """(the library that encodes, its version): output bytes depend on both."""
+        """(library, version) of the encoder, on both of which output bytes depend."""
         raise NotImplementedError(f"{self.name} is read, and not written")
 
     def description(self, level: int) -> dict[str, Any]:

@@ -42,9 +42,9 @@ _TAR_MAGIC = slice(257, 262)
 
 class DecodingRules(Struct, frozen=True):
     """The settings of a job for decoding inputs. ``max_expansion``: how many times its length a
-    shard may decode to. ``codec``: of shards whose names have no codec suffix. ``window_bytes``:
-    how much decoded content a decoder may keep for back references, where the buffer is not
-    larger."""
+    shard may decode to. ``codec``: the codec of shards without a codec suffix in their names.
+    ``window_bytes``: how much decoded content a decoder may keep for back references, where the
+    buffer is not larger."""
 
     max_expansion: float = EXPANSION_MAX_DEFAULT
     codec: Codec | None = None
@@ -162,7 +162,7 @@ class Decoding:
         return any(magic.startswith(head) or head.startswith(magic) for magic in self._codec.magics)
 
     def _skip(self) -> bool:
-        """Pass over bytes that are not content; return whether there were any."""
+        """Pass over bytes that are no content; return whether it found any."""
         source = self._input
         length, begin = self._codec.skipped_bytes(source.head(_HEAD_BYTES)), source.at
         left = length

@@ -1,7 +1,6 @@
 """Reads record batches of Arrow IPC: files and streams.
 
-Batches are validated before their values are read, because their offsets are used as they are
-stored.
+Batches are validated before their values are read, because stored offsets are used unchanged.
 """
 
 from __future__ import annotations

@@ -52,9 +52,9 @@ def deal_out(
     batches: Sequence[LightRows], partition: Int32s, schema: Any, *, by_place: bool
 ) -> Iterator[DealtBlock]:
     """The rows of all ``batches`` as one block for each partition, in input order; ``schema`` is
-    their plain schema. ``partition``: of each row; -1: the row is left out. ``by_place``: values
-    that lie in an input shard stay there, and the block has their places. The pieces are views of
-    the batches."""
+    their plain schema. ``partition``: the partition of each row; -1: the row is left out.
+    ``by_place``: values that lie in an input shard stay there, and the block has their places. The
+    pieces are views of the batches."""
 
     order = np.argsort(partition, kind="stable")
     order = order[np.searchsorted(partition[order], 0) :]

@@ -41,7 +41,7 @@ def _type_named(text: str) -> Any:
 
 def cell_decoders(schema: Any) -> dict[str, str]:
     """The decoder for the content of each column (``user_code.encoding``). ``InputError`` for a
-    column whose values would not be the same after a round trip."""
+    column that a round trip would change."""
     for field in schema:
         if not is_struct_of_bytes(field.type) and _has_bytes_within(field.type):
             raise InputError(
@@ -126,8 +126,8 @@ _INT64_MAX = (1 << 63) - 1
 
 
 def text_is_whole_number(content: bytes) -> bool:
-    """Whether a content is the usual text of a whole number of 64 bits, so that a column of numbers
-    gives the same content back."""
+    """Whether a content is a whole number of 64 bits in its usual form, so that a column of numbers
+    reproduces it."""
     try:
         number = int(content) if len(content) <= 20 else _INT64_MAX + 1
     except ValueError:

@@ -171,8 +171,8 @@ def _encrypted(data: bytes, at: int) -> NotImplementedError:
 
 
 def _noted(seen: int, number: int) -> int:
-    """The numbers of the fields read so far, one bit each. Needed because readers differ about
-    fields that occur twice."""
+    """The numbers of the fields read so far, one bit each. It is needed because readers differ
+    about fields that occur twice."""
     if not 0 <= number <= _NUMBER_MAX or seen >> number & 1:
         raise ValueError("a footer has a field twice")
     return seen | 1 << number

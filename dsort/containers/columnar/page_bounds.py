@@ -56,7 +56,7 @@ def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> N
 class ColumnPages(Struct):
     """Inflated lengths of some pages of a column: of the longest page, of its dictionary, and of
     the longest page in which each value declares how much it shares with the one before.
-    ``values``: how many values the column has. ``coded``: how many of them are numbers in the
+    ``values``: how many values the column has. ``coded``: how many of its values are numbers in the
     dictionary."""
 
     values: int
@@ -158,8 +158,9 @@ def torn_page(
 
 
 class DecodedColumn(Struct, frozen=True):
-    """The decoded size of a column of a row group. ``row_bytes``: of one row at most, or of lists
-    on average. ``list_bytes``: the size of all items of its lists, 0 without lists."""
+    """The decoded size of a column of a row group. ``row_bytes``: the size of the largest row, or
+    the average size of lists. ``list_bytes``: the size of all items of its lists, 0 without
+    lists."""
 
     path: str
     row_bytes: int

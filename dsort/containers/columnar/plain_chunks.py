@@ -69,7 +69,7 @@ class PlainColumn(Struct, frozen=True):
         return int(self.in_nullable) + int(self.is_nullable)
 
     def levels(self, light: Any) -> UInt8s:
-        """The definition levels of the rows of a batch that has lengths instead of the values."""
+        """The definition levels of the rows of a batch that has lengths instead of values."""
         found = self.leaf.of(light)
         levels = np.full(len(found), self.level_max, np.uint8)
         if self.is_nullable:

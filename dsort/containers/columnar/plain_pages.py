@@ -58,8 +58,8 @@ class PlacedPages:
         self._levels: list[tuple[int, UInt8s | None]] = []
 
     def add(self, start: int, stop: int, rows: int) -> bool:
-        """Add a chunk of ``rows`` rows that is bytes ``start:stop`` of the shard. False if it is
-        not entirely as described above; there are no values then."""
+        """Add a chunk of ``rows`` rows that is bytes ``start:stop`` of the shard. Return False,
+        without values, if it is not entirely as described above."""
         if not 0 <= start < stop <= len(self._shard) or rows > stop - start:
             return False
         try:
@@ -278,7 +278,7 @@ class InflatedColumn:
         self._dictionary: tuple[memoryview, Int64s, Int64s] | None = None
 
     def add(self, chunk: Chunk, rows: int) -> bool:
-        """Add a chunk of ``rows`` rows; False if it is not entirely as described above."""
+        """Add a chunk of ``rows`` rows; return False if it is not entirely as described above."""
         try:
             return self._scan(chunk, rows)
         except (ValueError, KeyError, TypeError):
@@ -365,7 +365,8 @@ class InflatedColumn:
         return _Opened(data, starts, lengths, levels)
 
     def _coded(self, data: memoryview, count: int) -> tuple[memoryview, Int64s, Int64s]:
-        """Values that are numbers in the dictionary: (its bytes, where values begin, lengths)."""
+        """Values that are numbers in a dictionary: (bytes of the dictionary, starts of the values
+        in it, lengths)."""
         if self._dictionary is None or not len(data) or data[0] > _WIDTH_MAX:
             raise ValueError("numbers of no dictionary")
         words, starts, lengths = self._dictionary

@@ -152,8 +152,8 @@ class Source(Protocol):
 
     Before a part of a shard is inflated, the bytes with its inflated length are checked. They lie
     between the parts that are inflated, and each read may be a request to a store. So the part that
-    is decoded next is fetched as one range and held, checked, and decoded from there; then the
-    check costs no request."""
+    is decoded next is fetched as one range and held. It is checked and decoded there, so the check
+    costs no request."""
 
     size_bytes: int
 

@@ -20,8 +20,8 @@ ThriftStruct = dict[int, tuple[int, Any]]
 
 
 def read_struct(data: memoryview, at: int) -> tuple[ThriftStruct, int]:
-    """The struct that begins at byte ``at``, and where it ends. ``ValueError`` if it is invalid or
-    does not end within ``data``."""
+    """(the struct at byte ``at``, its end). ``ValueError`` if it is invalid or does not end within
+    ``data``."""
     try:
         return _read_struct(data, at, 0)
     except IndexError:
@@ -118,8 +118,7 @@ def field_number(data: memoryview | bytes, at: int, before: int) -> tuple[int, i
 
 
 def list_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
-    """(how many items, their type, where they begin) of a list. Booleans take a byte each in
-    lists."""
+    """(number of items, their type, their begin) of a list. Booleans take a byte each in lists."""
     head = data[at]
     count, inner, at = head >> 4, head & 15, at + 1
     if count == 15:
@@ -130,7 +129,7 @@ def list_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
 
 
 def _map_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
-    """(how many pairs, the types of keys and values, where they begin) of a map."""
+    """(number of pairs, the types of keys and values, their begin) of a map."""
     count, at = varint(data, at)
     if count > len(data) - at:
         raise IndexError

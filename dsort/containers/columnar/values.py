@@ -1,5 +1,5 @@
-"""Long texts and binaries separated from their rows, as bytes: the rest, the *light* batch, has
-their lengths in place of them."""
+"""Separates long texts and binaries, as bytes, from their rows. The rest is the *light* batch,
+which has only their lengths."""
 
 from __future__ import annotations
 
@@ -305,8 +305,8 @@ def joined(batches: Sequence[Any], schema: Any) -> Any:
 
 
 class RowGroupRun(Struct, frozen=True):
-    """Row groups with ``row_bytes`` a row in the widest of them and ``rows`` rows in all, to be
-    read ``bytes_max`` at a time. ``stored``: leaves that may stay in their places. ``inflated``:
+    """Row groups that are read ``bytes_max`` at a time. They have ``rows`` rows in all, and the
+    widest has ``row_bytes`` a row. ``stored``: leaves that may stay in their places. ``inflated``:
     leaves that may stay in their inflated pages."""
 
     groups: list[int]
@@ -342,7 +342,7 @@ class PlacedLeaf(Struct, frozen=True):
         return PlacedLeaf(self.leaf, values, self.level_max, self.in_nullable)
 
     def lengths(self) -> Any:
-        """The lengths as an array, null in the rows in which the value is."""
+        """The lengths as an array, null where the value is null."""
         levels = self.values.levels
         nulls = None if levels is None else levels < self.level_max
         return array_of(self.values.lengths, nulls)

@@ -1,8 +1,8 @@
 """Writes record batches as columnar shards, and passes on their bytes in order.
 
 The caller decides which rows make a row group: the bytes of a shard depend on its row groups, and
-on nothing else. Every group is passed in as one batch without gaps, because pages end where chunks
-of arrays end.
+on nothing else. Each row group is passed in as a single batch, because pages end where chunks of
+arrays end.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def check_types(suffix: str, schema: Any) -> None:
 
 
 class GroupLimits(Struct, frozen=True):
-    """Where row groups end: at ``rows_max`` or ``bytes_max``, or as soon as the group has both
-    ``rows_enough`` rows and ``bytes_enough`` bytes."""
+    """The limits of row groups: they end at ``rows_max`` or ``bytes_max``, or as soon as they have
+    both ``rows_enough`` rows and ``bytes_enough`` bytes."""
 
     rows_max: int
     bytes_max: int

@@ -197,7 +197,7 @@ class LonePayload(Struct):
 
 
 def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -> None:
-    """``ConversionError`` if the key in the line would differ from that of the record."""
+    """``ConversionError`` if the key in the line would differ from the key of the record."""
     try:
         value = pointer.value(document)
     except KeyError:

@@ -323,7 +323,7 @@ class LineScan:
             self._shortfall = f"its last line, {number:,}, is cut off: it has no end and is no JSON"
 
     def _line_bytes_min(self) -> int:
-        """How many bytes of the line that is not read yet the next window must hold."""
+        """How many bytes of the next line the next window must hold."""
         have = self._looked_at - self._line_start
         if have > KEYED_LINE_BYTES_MAX:
             raise CorruptShardError(

@@ -95,7 +95,8 @@ class HeaderFields:
                 self._columns[self._others.index(at)] &= rest
 
     def _word(self, at: int) -> UInt64s:
-        """One word of each header, shape ``(n,)``; of all headers, shape ``(1,)``."""
+        """One word of each header, shape ``(n,)``; shape ``(1,)`` if it is the same in all
+        headers."""
         own: UInt64s = self._first[at : at + 1]
         if at in self._others:
             own = self._columns[self._others.index(at)]

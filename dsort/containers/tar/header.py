@@ -404,7 +404,7 @@ def mended(headers: bytes) -> bytes:
 
 
 def regular_file_headers(link_headers: bytes, size_bytes: int) -> bytes:
-    """The header blocks of a hard link, turned into those of a file of ``size_bytes`` bytes.
+    """The header blocks of a hard link, changed to header blocks of a file of ``size_bytes`` bytes.
 
     Name, mode, owner and times are those of the link.
     """

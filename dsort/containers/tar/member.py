@@ -42,8 +42,8 @@ class WindowEndError(Exception):
 class Window:
     """Bytes ``start`` to ``end`` of ``shard``, which is ``size_bytes`` long. Nothing is copied.
 
-    ``release`` releases the memory, so that an error's traceback does not keep a mapped file open:
-    the frames in a traceback hold the window, which then holds nothing.
+    ``release`` empties the window. Frames in the traceback of an error hold it, and would otherwise
+    keep a mapped file open.
     """
 
     __slots__ = ("_view", "bytes", "end", "shard", "size_bytes", "start")
@@ -399,8 +399,8 @@ def _read_extension(window: Window, first: int, at: int, header: Header, into: _
     member begin at byte ``first``.
 
     One pax header is allowed: readers disagree on which of two would be used. Of several long names
-    the last one is used, as in GNU tar and Go: Toybox's tar leaves the long names of files that it
-    then could not open.
+    the last one is used, as in GNU tar and Go. Toybox's tar writes long names of files that it then
+    cannot open.
     """
     end = at + BLOCK_BYTES + padded_bytes(header.size_bytes)
     if header.typeflag in _PAX:

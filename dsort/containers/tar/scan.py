@@ -169,8 +169,8 @@ class RowGatherer:
         """Add the first ``count`` members of ``run``, whose block 0 is at byte ``base`` of the
         shard.
 
-        ``one_by_one``: the members of these rows that were read one by one; their extent is the
-        same.
+        ``one_by_one``: the members in some of these rows, which were read one by one and have the
+        same extent.
         """
         self._flush()
         names, kind = run.names, run.kind[:count]

@@ -36,7 +36,7 @@ class NoExampleError(ValueError):
 
 
 class Feature(Struct):
-    """One feature. ``ranges``: of a bytes feature, its values as (start, bytes). ``numbers``: of
+    """One feature. ``ranges``: the values of a bytes feature as (start, bytes). ``numbers``: of
     other features, their values."""
 
     name: bytes

@@ -101,7 +101,7 @@ def _end(shard: str, tail: bytes, base: int) -> ZipEnd:
 
 
 def _find_record(shard: str, tail: bytes, base: int) -> tuple[int, int, int]:
-    """(where in ``tail`` the end record is, bytes of its comment, bytes after that)."""
+    """(place of the end record in ``tail``, length of its comment, number of bytes after that)."""
     behind: tuple[int, int, int] | None = None
     exact: list[tuple[int, int, int]] = []
     cut = False

@@ -1,5 +1,5 @@
-"""The layout of the records of a zip, by APPNOTE 6.3.10: functions that read their fields, and that
-make the records at its end."""
+"""The layout of the records of a zip, by APPNOTE 6.3.10: functions that read fields of records, and
+make the records at the end."""
 
 from __future__ import annotations
 

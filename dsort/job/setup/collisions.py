@@ -62,7 +62,7 @@ class InputIdentities(Struct, eq=False):
         return bucket.identity(inside)
 
     def names_in(self, targets: OutputIdentities, shards: Iterable[InputShard]) -> set[str]:
-        """The names, in the buckets ``targets``, of those ``shards`` that are objects of them."""
+        """The ``shards`` that are objects in the buckets ``targets``, by their names there."""
         found: set[str] = set()
         for place, target in targets.buckets.items():
             if any(each.is_same(target) for each in self.buckets.values()):

@@ -35,7 +35,7 @@ INPUT_REQUESTS = Counter(head=2, list=1)
 
 
 def forecast_of(job: Job, plan: Plan) -> Forecast:
-    """What is known of ``job`` from its ``plan``, and from what was extracted for it just now."""
+    """The facts about ``job`` in its ``plan``, and in the extraction for it."""
     moved, requests = Counter[str](), Counter[str]()
     _add_inputs(job, plan, moved, requests)
     _add_spill(job, plan, moved)

@@ -61,8 +61,8 @@ more than twice as long and still win."""
 
 def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
     """Why reading by range is better than a spill, in words; "" if it is not. ``spill_to_disk``:
-    whether a spill would be more than stays in memory; ``has_scratch``: whether scratch has room
-    for it."""
+    whether a spill is too large to stay in memory; ``has_scratch``: whether scratch has room for
+    it."""
     if are_in_stores(job):
         return _range_suits_in_store(job, spill_to_disk=spill_to_disk, has_scratch=has_scratch)
     threads = THREADS_A_WORKER * job.runtime.workers_max()

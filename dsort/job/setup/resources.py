@@ -278,8 +278,8 @@ def _threads_max(workers: int) -> int:
 
 
 def with_part_sizes(limits: StoreLimits, memory_bytes: int, *, workers_a_node: int) -> StoreLimits:
-    """``limits`` with part sizes that fit: the parts of a node take an eighth of its memory, and a
-    sixteenth of that is for their buffers (``part_room``).
+    """``limits`` with part sizes that fit: the parts of a node take an eighth of its memory. A
+    sixteenth of this is room in their buffers (``part_room``).
 
     If memory is plenty, large shards get large parts, because stores charge per request. If it is
     scarce, all parts are smaller, down to the minimum of S3.

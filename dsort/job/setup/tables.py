@@ -60,9 +60,9 @@ def table_schema(bucket: Bucket, name: str) -> Any:
 
 
 def first_schema(job: Job) -> tuple[bytes, list[str]]:
-    """(the schema that all inputs must have, the names of its columns whose values are long). The
-    first readable input gives the schema. If inputs are joined, the schema has the columns of the
-    first shard of each input. ``InputError`` for a schema whose rows cannot be moved,
+    """(the schema that all inputs must have, the names of its columns with long values). The first
+    readable input gives the schema. If inputs are joined, the schema has the columns of the first
+    shard of each input. ``InputError`` for a schema whose rows cannot be moved,
     ``CorruptShardError`` if none can be read."""
     if not job.pipeline.reads_rows:
         return schema_bytes(_schema_of_members(job)), []

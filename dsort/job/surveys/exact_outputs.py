@@ -1,8 +1,8 @@
-"""Which records go to which output if the numbers of records are exact, in all or in each class.
+"""Decides which records go to which output if outputs, or outputs in classes, have exact numbers.
 
-A pass over the inputs (the stage ``drawn``) makes an index with the class of each record and the
-lot, a random number that the record draws. The share of each output in each class is a whole
-number, and the first record of the next output is selected by its lot (``Selection``).
+A pass over the inputs (the stage ``drawn``) makes an index with the class of each record and its
+lot, a random number. The share of each output in each class is a whole number, and the first record
+of the next output is selected by its lot (``Selection``).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""How many times the records of each input are output: by the weight of the input, or by exact
-numbers.
+"""Decides how many times the records of each input are output, by weights or by exact numbers.
 
 For exact numbers, a pass over the inputs (the stage ``lots``) counts records. Each record draws a
 lot, a random number; the pass finds the lot of the last record that is output once more.

@@ -104,8 +104,8 @@ EQUAL_FILE = "equal.col"
 
 
 class EqualRecords(Survey[None]):
-    """The shared file of the records that ``deduplicate`` leaves out, if inputs have weights: these
-    count the other records alone."""
+    """The shared file of the records that ``deduplicate`` leaves out. It is needed if inputs have
+    weights, which count only the other records."""
 
     def fact(self) -> Fact[None]:
         check = partial(check_sorted, shards=len(self.job.inputs))

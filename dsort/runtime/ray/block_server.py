@@ -273,7 +273,7 @@ class BlockServer:
 
 def _send_file(connection: socket.socket, file: int, start: int, size: int, end_s: float) -> None:
     """Let the kernel send a range of ``file``. If the file has become shorter, more bytes were
-    announced than exist: ``CutError``, which ends the connection."""
+    announced than exist; ``CutError`` then ends the connection."""
     can_send = select.poll()
     can_send.register(connection, select.POLLOUT)
     while size:

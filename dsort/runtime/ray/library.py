@@ -92,8 +92,8 @@ def located(error: DsortError, where: str) -> DsortError:
 
 
 def bug(error: Exception, where: str) -> DsortError:
-    """Convert an exception that a call of an actor raised. dsort's own errors are returned as
-    answers, so this is another one."""
+    """Convert an exception that a call of an actor raised. It is none of dsort's own errors,
+    because these are returned as answers."""
     text = str(error).strip()
     if "ModuleNotFoundError" in text or "ImportError" in text:
         address = re.search(r"ip=([^,)]+)", text)

@@ -250,7 +250,7 @@ class RayWorkers:
 class Done(Struct, frozen=True):
     """The answer of a worker to a task, or the error with which it ended. ``unreachable``: (scratch
     node, reason) for each node whose spill came through Ray, because it could not be reached
-    directly. ``lines``: of the log, since the last answer."""
+    directly. ``lines``: lines of the log since the last answer."""
 
     done: TaskDone | DsortError
     unreachable: tuple[tuple[str, str], ...]

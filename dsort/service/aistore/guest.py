@@ -42,8 +42,8 @@ class AistoreGuest(Guest):
         return TransformStore(database).find
 
     def own_id(self, job_id: str) -> str:
-        """The id of a job from AIStore's id for it: users who started the job with AIStore's
-        clients look at it here."""
+        """The id of a job for AIStore's id of it, because users who start a job with AIStore's
+        clients may look at it here."""
         return own_id(job_id)
 
     def reads_itself(self, path: str) -> bool:

@@ -1,8 +1,8 @@
 """Finds the jobs that AIStore's clients name, and checks who may see and change them.
 
 AIStore's command line recognizes a dSort job by an id that begins with ``srt-``, and requests
-``/v1/sort`` only for such ids. So a job has that id in all of these answers; its own id is accepted
-as well.
+``/v1/sort`` only for such ids. So all these answers have such an id for the job; its own id is
+accepted as well.
 """
 
 from __future__ import annotations

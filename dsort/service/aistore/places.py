@@ -1,4 +1,4 @@
-"""Shared by AIStore's routes of buckets and objects: their parameters, the place that a request
+"""The common part of AIStore's routes of buckets and objects: parameters, the place that a request
 names, and errors in a form that AIStore's clients can read."""
 
 from __future__ import annotations

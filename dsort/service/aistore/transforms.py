@@ -305,7 +305,7 @@ def _add_reading(routes: APIRouter, service: Service) -> None:
         summary="Look at a transform",
     )
     def get_transform(caller: Caller, use: Use) -> WholeTransformView:
-        """The newest version, or the one that is named, with its steps."""
+        """A transform with its steps: the named version, or the newest."""
         return _whole(service, TransformStore(service.database).find(*parse_use(use)))
 
 
@@ -357,8 +357,8 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
         summary="Remove a transform",
     )
     def remove_transform(caller: Admin, request: Request, use: Use) -> Response:
-        """All of its versions, or the one that is named. Jobs that began with it continue. Numbers
-        of removed versions are never used again. For admins."""
+        """Remove the named version, or all versions. Jobs that began with it continue. Numbers of
+        removed versions are never used again. For admins."""
         name, version = parse_use(use)
         TransformStore(service.database).remove(
             name,

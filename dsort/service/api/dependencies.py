@@ -236,7 +236,7 @@ SPEC_BODY: dict[str, Any] = {
 
 
 def spec_schema() -> dict[str, Any]:
-    """The JSON Schema of a spec as a component: its own definitions inlined where they are used."""
+    """The JSON Schema of a spec as a component, in which its own definitions are inlined."""
     schema = dict(job_schema())
     definitions = schema.pop("$defs", {})
     for outer in ("$schema", "$id"):

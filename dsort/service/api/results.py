@@ -325,7 +325,7 @@ def _words(kind: str, data: Mapping[str, Any]) -> str:
 def _progress_and_warnings(
     service: Service, job_id: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(progress, warnings of the newest attempt) of a job, as its process reported them."""
+    """(progress of a job, warnings of its newest attempt), as its process reported them."""
     progress: list[dict[str, Any]] = []
     warnings: list[dict[str, Any]] = []
     after = 0

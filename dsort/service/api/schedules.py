@@ -232,7 +232,7 @@ def _shown(
 def _absent_inputs(
     service: Service, definition: ScheduleDefinition, identity: Identity
 ) -> tuple[str, ...]:
-    """The problems of the inputs today, of a schedule that was accepted."""
+    """For a schedule that was accepted, the present problems of its inputs."""
     spec = service.submitter.check(render(definition.spec, SAMPLE), identity).spec
     policy = service.submitter.policy.fetch_policy()
     return warnings_of_inputs(definition.spec, spec, service.config.run, policy)

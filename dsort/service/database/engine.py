@@ -73,8 +73,8 @@ class Database(ClosesOnExit):
     def writing(self, *, alone: str = "") -> Iterator[Connection]:
         """A transaction: its changes are committed at the end of the ``with``, all or none.
 
-        ``alone``: no other transaction of this name runs at the same time, on any replica (under
-        SQLite any two that write exclude each other).
+        ``alone``: no other transaction with this name runs at the same time, on any replica (under
+        SQLite, no other writing transaction at all).
         """
         with self._own_turn(), self._connected() as connection:
             # SQLite: take the write lock now; a transaction that reads first and then writes may be

@@ -70,9 +70,9 @@ log = logger_of("service")
 
 
 class Timing(Struct, frozen=True):
-    """Durations in seconds: the longest and shortest pause between two turns; the time for which a
-    job whose stop was requested may run on before its process is killed; and the pause after a
-    process could not be started."""
+    """Durations in seconds: the longest and the shortest pause between two turns; how long a job
+    may run on after a request to stop, before its process is killed; and the pause after a process
+    could not be started."""
 
     look_s: float = 1.0
     rest_s: float = 0.02

@@ -1,4 +1,4 @@
-"""The thread that calls hooks when jobs have ended, and the notices that are due.
+"""The thread that calls hooks after jobs have ended, by the notices that are due.
 
 A hook may be called twice: a replica may die between the call and the transaction that records it.
 """

@@ -151,8 +151,8 @@ _VMSTAT = Path("/proc/vmstat")
 class Host:
     """This machine, as the rows of jobs name it.
 
-    ``name``: equal for all processes that see the same process numbers, and different after the
-    machine was restarted (host name, boot, namespace of process numbers).
+    ``name``: made of host name, boot, and namespace of process numbers, so that it is equal for all
+    processes that see the same process numbers, and different after a restart of the machine.
     """
 
     def __init__(self, machine: Machine | None = None) -> None:
@@ -194,8 +194,8 @@ MODULE = "dsort.service.hosting.job_start"
 
 
 class JobProcess(Struct):
-    """The process of an attempt, started by this service. ``oom_kills``: of the machine, at the
-    start of the process."""
+    """The process of an attempt, started by this service. ``oom_kills``: the number of such kills
+    on the machine when the process started."""
 
     popen: subprocess.Popen[bytes]
     oom_kills: int | None
@@ -354,7 +354,7 @@ def log_event(path: Path) -> dict[str, str] | None:
     """The end of a log as the data of an event, for all who may see the job; None if it is empty.
 
     ``text``: without tracebacks, which stay in the file for the operators of the service.
-    ``levels``: a letter for each of its lines, as ``LineFormatter`` writes it, or ``-`` for a line
+    ``levels``: for each of its lines, the letter that ``LineFormatter`` writes, or ``-`` for a line
     that was not logged.
     """
     text = without_tracebacks(tail(path))

@@ -51,8 +51,8 @@ class _Head(Struct, frozen=True):
 
 
 class RayHead:
-    """The head in ``state_dir``. ``cpus``: of all workers of all jobs that may run at once.
-    ``over``: set when the service ends."""
+    """The head in ``state_dir``. ``cpus``: the CPUs for all workers of all jobs that may run at
+    once. ``over``: set when the service ends."""
 
     def __init__(self, state_dir: Path, *, cpus: int, over: threading.Event) -> None:
         self._file, self._log = state_dir / "ray.json", state_dir / "logs" / "ray.log"

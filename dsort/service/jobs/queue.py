@@ -34,8 +34,8 @@ _Row: TypeAlias = Row[*tuple[Any, ...]]
 
 
 class Limits(Struct, frozen=True):
-    """The most jobs that may run at once: jobs and plans of one replica, and both for one owner
-    over all replicas."""
+    """The most jobs that may run at once: jobs of one replica, plans of one replica, and jobs and
+    plans of one owner on all replicas."""
 
     running_jobs_max: int
     running_plans_max: int
@@ -85,9 +85,9 @@ def claim_next(
 ) -> JobRow | None:
     """Begin the next attempt of the first job in the queue that may run now; None if none may.
 
-    The highest priority comes first, and at equal priority owners take turns. Jobs
-    are passed over if their owner already has the most running jobs allowed, or if they would write
-    names that a running job may write.
+    The highest priority comes first, and at equal priority owners take turns. A job is passed over
+    if its owner already has as many running jobs as allowed, or if it would write names that a
+    running job may write.
     """
     with database.reading() as connection:
         if _next(connection, replica, limits) is None:

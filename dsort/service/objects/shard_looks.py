@@ -93,8 +93,8 @@ def payload(shard: Shard, order: Order) -> Iterator[bytes]:
 
 
 def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:
-    """The numbers of records of these shards: {name: records}, from the newest manifest of the
-    bucket that names a shard of that length; others are left out."""
+    """The numbers of records of these shards as {name: records}, each from the newest manifest that
+    lists the shard with its present length. Other shards are left out."""
     sizes = dict(zip(order["names"], order["sizes"], strict=True))
     found: dict[str, int] = {}
     directories = [each for each in list_job_directories(bucket) if each.has_manifest]
@@ -190,9 +190,9 @@ class UnsatisfiableRangeError(ValueError):
 
 
 def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """(first byte, byte after the last) of ``size_bytes`` that the header ``Range`` requests (RFC
-    9110, section 14); None: all of them, because the header is missing, requests several ranges or
-    cannot be read. ``UnsatisfiableRangeError``."""
+    """The range of ``size_bytes`` that the header ``Range`` requests (RFC 9110, section 14), as
+    (first byte, byte after the last). None means all bytes, because the header is missing, invalid,
+    or requests several ranges. ``UnsatisfiableRangeError``."""
     match = _RANGE.fullmatch(header.lower()) if header is not None else None
     if match is None:
         return None

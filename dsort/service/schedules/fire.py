@@ -283,8 +283,8 @@ class ScheduleKeeper(TurnThread):
     def _take_in(
         self, connection: Connection, row: ScheduleRow, made: JobRow | DsortError, now_s: float
     ) -> tuple[str, str, str | None]:
-        """(outcome, reason, job id) of a job for the queue; the job is counted only if the queue
-        takes it."""
+        """Put a job into the queue; return (outcome, reason, job id). The job is counted only if
+        the queue takes it."""
         if not isinstance(made, DsortError):
             try:
                 refuse_overlap(connection, made)

@@ -36,9 +36,10 @@ Steps = tuple[int | str, ...]
 
 
 class RunValues(Struct, frozen=True):
-    """The values of the placeholders in one run. ``date``: of the due time in the schedule's time
-    zone, ``2026-11-20``. ``run_id``: the due time in UTC, ``20261120T020000Z``, which is unique and
-    sorts by time. ``epoch``: the number of jobs that the schedule has made before."""
+    """The values of the placeholders in one run. ``date``: the date of the due time in the
+    schedule's time zone, ``2026-11-20``. ``run_id``: the due time in UTC, ``20261120T020000Z``,
+    which is unique and sorts by time. ``epoch``: the number of jobs that the schedule has made
+    before."""
 
     date: str
     run_id: str

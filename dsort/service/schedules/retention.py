@@ -103,7 +103,7 @@ class ScheduleResults:
         )
 
     def views(self) -> Sequence[ViewJob]:
-        """The newest finished jobs whose results are views, of all users."""
+        """The newest finished jobs of all users that wrote views."""
         is_view = jobs.c.spec["output"].as_string() == "view"
         query = select(jobs.c.job_id, jobs.c.spec).where(jobs.c.state == "finished", is_view)
         with self._database.reading() as connection:
@@ -447,7 +447,7 @@ def _newest(
 
 
 def _read(bucket: Bucket, name: str) -> tuple[Mapping[str, Any] | None, str]:
-    """(the content of the pointer, None if there is no pointer; its etag, from before it was
+    """(content of the pointer, or None without a pointer; its etag from before the content was
     read)."""
     stored = bucket.stat_many([name]).get(name)
     if stored is None:

@@ -166,8 +166,8 @@ def _checked_files(spec: JobSpec, check: _Check) -> tuple[str, ...]:
 
 
 def check_files(spec: JobSpec, policy: SpecPolicy) -> tuple[str, ...]:
-    """The URIs of the files of this machine that the spec names, if they may be read. For a spec
-    whose buckets are already checked. ``SpecError``, ``ForbiddenError``."""
+    """The URIs of files of this machine in the spec, if all may be read. For a spec whose buckets
+    are already checked. ``SpecError``, ``ForbiddenError``."""
     with _checking(policy) as check:
         return _checked_files(spec, check)
 
@@ -180,7 +180,7 @@ def check_bucket(ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy | None =
 
 
 def check_object(ref: BucketRef, name: str, policy: SpecPolicy) -> str:
-    """The canonical URI of the bucket of an object that a request names, if it may be used.
+    """For an object that a request names: the canonical URI of its bucket, if that may be used.
     ``SpecError``, ``ForbiddenError``."""
     with _checking(policy) as check:
         place = _checked_bucket("bucket", ref, check)
@@ -258,8 +258,8 @@ def _checked_bucket(field: str, ref: BucketRef, check: _Check) -> str:
 
 
 def is_hidden_directory(uri: str, policy: SpecPolicy) -> bool:
-    """Whether the directory at a canonical URI is hidden or inside a hidden one, other than one
-    that the operator has named."""
+    """Whether the directory at a canonical URI is hidden, or inside a hidden directory that the
+    operator has not named."""
     root = os.path.realpath(policy.root)
     named = {part for each in (root, *policy.allow) for part in each.split("/")}
     parts = [part for path in paths_of([uri]) for part in path.split("/")]

@@ -32,8 +32,8 @@ REST_S_MAX = 10.0
 
 
 class Rate:
-    """A number of requests a minute for each client. These requests may come at once; further ones
-    have to come evenly spaced.
+    """Limits how many requests a client may send in a minute. These requests may come at once;
+    further ones have to come evenly spaced.
 
     By the generic cell rate algorithm, each request costs some time. The limiter stores the moment
     when a client will have paid for its requests, and forgets clients that have paid.

@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _kind(fd: int) -> int:
-    """The number of the kind of file system of an open file, from ``statfs``."""
+    """The kind of an open file's file system, as the number in ``statfs``."""
     told = (ctypes.c_long * 32)()  # larger than a struct statfs, whose first field is the kind
     if _libc.fstatfs(fd, told):
         code = ctypes.get_errno()
@@ -258,9 +258,9 @@ def _walk(
     specials: bool = False,
     entered: Entered = _enter_all,
 ) -> Iterator[tuple[bytes, os.stat_result | None]]:
-    """(name, status) of files; the status of links to nothing is None. ``links_only``: skip entries
-    that are no links. ``specials``: include entries that are neither files nor directories, with
-    None, too."""
+    """Yield (name, status) of files; links to nothing have the status None. ``links_only``: skip
+    entries that are no links. ``specials``: include entries that are neither files nor directories,
+    with None, too."""
     base = prefix[: prefix.rfind(b"/") + 1]
     entered(base)
     chain = _chain_of(root, base)

@@ -44,8 +44,8 @@ class CompletionCondition:
     takes seven requests. AWS is not probed, because it documents the condition. Several threads may
     use it at once.
 
-    Of completions at the same moment, AWS accepts one, SeaweedFS all: so jobs are kept apart by
-    their claims and leases, as in stores without the condition. The condition only saves
+    Of several completions at the same moment, AWS accepts one, and SeaweedFS all. So claims and
+    leases keep jobs apart, as in stores without the condition. The condition only saves
     requests."""
 
     def __init__(self, client: S3Client) -> None:

@@ -37,7 +37,7 @@ class LeaveOutEqual(Operator):
 
 
 class CopyRecords(Operator):
-    """Repeats each record as often as its input's weight, or its input's numbers, require."""
+    """Repeats each record as often as the weight or the exact number of its input requires."""
 
     in_runs = True
     in_rows = True
