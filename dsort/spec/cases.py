@@ -12,7 +12,7 @@ from dsort.sidecars.base import Sidecar
 from dsort.sidecars.kinds import kinds_of
 from dsort.spec.algorithms import joined
 from dsort.spec.parts import SpecFields
-from dsort.spec.target import carrier_extension, late_targets
+from dsort.spec.target import Target, carrier_extension, late_targets
 from dsort.storage.ref import STREAM
 
 
@@ -73,6 +73,15 @@ def _table_outputs(spec: SpecFields) -> list[str]:
     return [each.extension for each in spec.targets if is_columnar(each.extension)]
 
 
+def _uncounted(spec: SpecFields) -> list[Target]:
+    return [target for target in spec.targets if target.asked_count is None]
+
+
+def _uncounted_of_several(spec: SpecFields) -> str:
+    uncounted = _uncounted(spec)
+    return f": {uncounted[0].name} has none" if uncounted and spec.outputs else ""
+
+
 CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "algorithm.batches": _shuffles_by("batches"),
     "algorithm.interleave": _shuffles_by("interleave"),
@@ -85,6 +94,7 @@ CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
         not (spec.algorithm.type.joins or spec.algorithm.type.joins_by_places)
     ),
     "amend by append": lambda spec: spec.amend and spec.amend.by == "append",
+    "an empty key map": lambda spec: spec.ekm is not None and not spec.ekm,
     "an external key map": lambda spec: spec.has_key_map and not spec.outputs,
     "containers with an index beside shards": lambda spec: (
         container_of(spec.output_extension).index is not None
@@ -124,10 +134,16 @@ CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "outputs that are no tables": lambda spec: not _table_outputs(spec),
     "outputs that are no Parquet": lambda spec: ".parquet" not in _table_outputs(spec),
     "recipe": lambda spec: spec.ingest and spec.ingest.recipe is not None,
+    "row groups of more than 1GB": lambda spec: (
+        spec.row_group_bytes is not None and spec.row_group_bytes > 1 << 30
+    ),
     "several outputs": lambda spec: len(spec.outputs) > 1,
     "standard output alone": lambda spec: spec.output_bck.scheme == STREAM,
     "streams as inputs": lambda spec: any(each.bucket.is_stream for each in spec.sources),
     "shares of at most a size": _shares_of_at_most_a_size,
+    "shards that are not counted": lambda spec: (
+        not spec.output_bck.is_stream and (_uncounted(spec) or spec.keep_shards)
+    ),
     "shards that end nowhere": lambda spec: not any(each.ends for each in spec.targets),
     "standard output": lambda spec: spec.output_bck.is_stream,
     "tables": _tables,
@@ -146,6 +162,7 @@ FACTS: Final[Mapping[str, Callable[[SpecFields], str]]] = {
     "listing": lambda spec: joined(_sidecars(spec, lambda each: each.lists_shards)),
     "output": lambda spec: spec.output_extension,
     "table": lambda spec: _tables(spec)[0],
+    "uncounted": _uncounted_of_several,
     "wanting": lambda spec: joined(_sidecars(spec, lambda each: each.needs_sha256)),
 }
 """Facts of a spec that messages name."""

@@ -431,6 +431,22 @@ EXCLUDES: Final = (
         hint="convert in a job of its own, which counts what it changes",
         text="cannot be combined with {late}",
     ),
+    Excludes(
+        ("row_group_bytes",),
+        "row groups of more than 1GB",
+        text="is not between 1 and 1GB",
+    ),
+    Excludes(
+        ("equalize",),
+        "shards that are not counted",
+        text="needs output_shard_count, a number or {multiple_of: 64}{uncounted}",
+    ),
+    Excludes(
+        ("an empty key map",),
+        "an empty key map",
+        text="must not be empty",
+        path="ekm",
+    ),
 )
 
 

@@ -182,8 +182,6 @@ def _indexes_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
 @rule
 def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
     tables = [*dict.fromkeys(t.extension for t in spec.targets if is_columnar(t.extension))]
-    if spec.row_group_bytes is not None and not 1 <= spec.row_group_bytes <= 1 << 30:
-        yield SpecProblem("row_group_bytes", "is not between 1 and 1GB")
     known = {".parquet": ("lz4", "zstd", "snappy", "gzip", "brotli", "none")}
     for extension in tables:
         codecs = known.get(extension, ("lz4", "zstd", "none"))
@@ -307,17 +305,6 @@ def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
                 exceeds = f"({target.count}) exceeds the number of names ({names})"
                 text = f"number of shards to be created {exceeds}"
             yield SpecProblem(f"{target.path}output_format", text)
-
-
-@rule
-def _equal_shards_are_counted(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.equalize is None or spec.output_bck.is_stream:
-        return
-    uncounted = [target for target in spec.targets if target.asked_count is None]
-    if uncounted or spec.keep_shards:
-        text = "needs output_shard_count, a number or {multiple_of: 64}"
-        several = f": {uncounted[0].name} has none" if uncounted and spec.outputs else ""
-        yield SpecProblem("equalize", text + several)
 
 
 @rule

@@ -91,8 +91,6 @@ def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[S
 def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
     if spec.ekm is None:
         return
-    if not spec.ekm:
-        yield SpecProblem("ekm", "must not be empty")
     owners: dict[str, str] = {}
     for template, keys in spec.ekm.items():
         for index, key in enumerate(keys):
