@@ -205,6 +205,7 @@ class S3Client:
         self._keys = KeyPrefix(prefix)
         self._limits = limits
         self._was_seen = False
+        self._sends_on = False
         with S3Errors(f"open bucket {self.uri}"):
             self._made = make_api(ref, limits)
         self.api: Any = self._made.client
@@ -279,6 +280,8 @@ class S3Client:
 
     def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
         """Request bytes ``start:stop``."""
+        if pinned is None and self._sends_on:
+            return self._fetch_as_found(name, start, stop)
         more = {"IfMatch": pinned.etag} if pinned is not None else {}
         if start or stop is not None:
             more["Range"] = f"bytes={start}-" + ("" if stop is None else str(stop - 1))
@@ -291,6 +294,9 @@ class S3Client:
                 place = place_of(error)
                 if not place:
                     raise
+                if pinned is None:
+                    self._sends_on = True
+                    return self._fetch_as_found(name, start, stop)
                 head, action = partial(self.head_reply, name), f"read {name} in bucket {self.uri}"
                 reply, stream = self._sent_on.get(place, more.get("Range", ""), head, action)
         try:
@@ -307,6 +313,15 @@ class S3Client:
                 )
             raise PreconditionError(f"{name} in bucket {self.uri} changed")
         return Fetched(info, stream)
+
+    def _fetch_as_found(self, name: str, start: int, stop: int | None) -> Fetched:
+        """The bytes of the object that is there now. The facts behind the place of the bytes may
+        be those of an object that has replaced it, so they are compared with the facts before."""
+        try:
+            return self.fetch(name, start, stop, self.head(name))
+        except PreconditionError:
+            text = f"{name} in bucket {self.uri} was replaced while it was opened"
+            raise TransientStorageError(text) from None
 
     @cached_property
     def _sent_on(self) -> SentOn:

@@ -1,8 +1,8 @@
 """Reads of a gateway that sends its readers on to a server of bytes: 302 in reply to GetObject.
 
 botocore takes such a reply for an error. The server of bytes has ETags of its own, so the gateway
-is asked for the facts of the object after it has named the place: an object that was replaced
-before has another ETag then.
+is asked for the facts of the object before and after it has named the place: an object that was
+replaced in between has another ETag then.
 """
 
 from __future__ import annotations
