@@ -7,6 +7,7 @@ replaced in between has another ETag then.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from dsort.storage.redirects import RuledWeb, WebBody, WebErrors
 
 _FOUND: Final = 302
 _OK: Final = (200, 206)
+_NATURAL: Final = r"[0-9]{1,19}"
 
 
 def place_of(error: boto.ClientError) -> str:
@@ -55,7 +57,7 @@ class SentOn:
         try:
             found = head()
             whole = given.rpartition("/")[2] or length
-            if whole != str(found["ContentLength"]) or not length.isdecimal():
+            if whole != str(found["ContentLength"]) or not re.fullmatch(_NATURAL, length):
                 raise TransientStorageError(
                     f"cannot {action}: the reply is about {whole[:20] or 'no'} bytes, the object "
                     f"has {found['ContentLength']:,}"

@@ -5,25 +5,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from urllib3.response import HTTPResponse
 
 import dsort
 from dsort.errors import (
     ChangedInputError,
     StorageAccessError,
     StorageError,
+    TransientStorageError,
 )
 from dsort.storage.bucket import Bucket
+from dsort.storage.redirects import Reply, RuledWeb
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
 from dsort.storage.s3.sent_on import SentOn
 from tests.support.bucket_suite import BucketSuite
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.object_stores import MIB, SMALL, TOKEN, upload
+from tests.support.refusals import raises
 from tests.support.s3_gateway import KEY, SECRET, Gateway, s3_gateway
 from tests.support.seaweedfs import S3Server
 
@@ -126,6 +131,24 @@ def test_an_object_that_is_replaced_while_it_is_opened_is_read_from_one_version(
         assert opened.info == bucket.stat("a")
         opened.read_into(again := memoryview(bytearray(200)), 0)
     assert whole == again == other
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Range": "bytes 0-4/5", "Content-Length": "5" * 5000},
+        {"Content-Range": "bytes 0-4/5", "Content-Length": "-5"},
+        {"Content-Range": "bytes 0-4/5", "Content-Length": ""},
+        {"Content-Range": "bytes 0-4/6", "Content-Length": "5"},
+    ],
+)
+def test_a_reply_without_its_length_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
+    raw = HTTPResponse(BytesIO(b"hello"), headers, 206, preload_content=False)
+    monkeypatch.setattr(RuledWeb, "ask", lambda *_: Reply(raw, {}, ""))
+    with raises(TransientStorageError, "read a"):
+        SentOn("http://host", SMALL).get("x", "bytes=0-4", lambda: {"ContentLength": 5}, "read a")
 
 
 @pytest.mark.parametrize(
