@@ -7,6 +7,7 @@ with encoded slashes (``s3%3A%2F%2Fdata``). In ``/v1/shards/BUCKET`` it is all t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -397,8 +398,9 @@ def _all_buckets(config: ServiceConfig, policy: SpecPolicy) -> Iterator[str]:
     names = sorted(each.name for each in os.scandir(root) if each.is_dir()) if root.is_dir() else ()
     refs = [BucketRef("", name) for name in names if not name.startswith(".")]
     for pattern in policy.allow:
-        if not has_wildcard(pattern):
-            refs.append(parse_address(pattern))
+        # The places below a pattern may be buckets, and it itself none: hf://datasets/USER.
+        with contextlib.suppress(SpecError):
+            refs += [] if has_wildcard(pattern) else [parse_address(pattern)]
     fetch = policy.fetch_policy()
     for ref in refs:
         try:

@@ -415,7 +415,7 @@ def test_names_of_enemies_lead_nowhere(plain: ServiceHere) -> None:
 
 def test_buckets_are_listed_as_specs_name_them_and_as_far_as_tokens_go(tmp_path: Path) -> None:
     other = tmp_path / "other"
-    allow = (f"file://{other}", "s3://data/train", "s3://team-*")
+    allow = (f"file://{other}", "s3://data/train", "s3://team-*", "hf://datasets/lab")
     with service_here(tmp_path, no_auth=False, allow=allow) as here:
         root = here.service.config.run.root
         for path in (root / "images", root / "secret", other):
