@@ -323,16 +323,21 @@ def _is_binary(data: bytes) -> bool:
 
 @contextmanager
 def _opened(to: str) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that appears once it is complete."""
-    path = Path(f"{to}.part")
+    """Standard output, a device or a pipe, or a file that appears once it is complete."""
+    staged: Path | None = None
     try:
         if to == "-":
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
-            return
-        with path.open("wb") as stream:
-            yield stream
-        path.replace(to)
+        elif Path(to).exists() and not Path(to).is_file():
+            with Path(to).open("wb") as stream:  # a rename would put a file in place of /dev/null
+                yield stream
+        else:
+            target = os.path.realpath(to)
+            staged = Path(f"{target}.part")
+            with staged.open("wb") as stream:
+                yield stream
+            staged.replace(target)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -340,8 +345,8 @@ def _opened(to: str) -> Iterator[IO[bytes]]:
             output.abandon_stdout()
         raise StorageError(f"cannot write {to}: {os.strerror(error.errno or 0)}") from error
     finally:
-        if to != "-":
-            path.unlink(missing_ok=True)
+        if staged is not None:
+            staged.unlink(missing_ok=True)
 
 
 _CURL: Final = 'pipe:curl -fsSL --retry 9 -H "Authorization: Bearer $DSORT_TOKEN" '

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import sys
 import tarfile
 import zipfile
@@ -64,6 +65,23 @@ def test_a_record_may_come_as_a_tar(cat: CommandLine, tmp_path: Path) -> None:
             "a.bin": b"\0\1\2",
         }
     assert (tmp_path / "one.tar").stat().st_size % 512 == 0
+
+
+def test_a_file_that_is_no_regular_file_is_written_and_not_replaced(
+    cat: CommandLine, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert cat("a.txt", "-o", "pipe").code == 0
+        assert os.read(reader, 100) == b"text of a\n"
+    finally:
+        os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to("target")
+    assert cat("a.txt", "-o", "link").code == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"text of a\n"
 
 
 @pytest.mark.parametrize(
