@@ -174,6 +174,7 @@ def add(
 
 def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A schedule from ``source`` (a whole schedule, or the spec of its jobs) and the options."""
+    from dsort.naming.names import closest
     from dsort.spec.load import read_fields
 
     fields, _ = read_fields(source, stdin=sys.stdin)
@@ -183,8 +184,10 @@ def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         document = {"spec": document, **hooks}
     definition = {**document, **given}
     if not (definition.get("cron") or definition.get("every")):
+        names = (name for name in fields if "spec" in fields and closest(name, ("cron", "every")))
+        hint = f'is "{mistyped}" mistyped?' if (mistyped := next(names, "")) else "'0 2 * * *'"
         raise SpecError(
-            [SpecProblem("--cron", "is missing, and so is --every: when is it due?", "'0 2 * * *'")]
+            [SpecProblem("--cron", "is missing, and so is --every: when is it due?", hint)]
         )
     return definition
 

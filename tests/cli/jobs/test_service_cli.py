@@ -276,6 +276,8 @@ def test_schedules_are_added_shown_run_and_removed(
     assert (none.out, none.err) == ("", "there is no schedule\n")
     undue = there("schedule", "add", "never", "-f", spec)
     assert (undue.code, "--cron" in undue.err) == (2, True)
+    mistyped = there("schedule", "add", "never", "-f", '{"crno": "0 2 * * *", "spec": {}}')
+    assert (mistyped.code, '"crno"' in mistyped.err) == (2, True)
 
 
 def test_options_of_the_other_way_are_refused(place: Place, there: CommandLine) -> None:
