@@ -323,7 +323,7 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
             from dsort.naming.names import shortened
 
             hint = f"{_usage(context)}; a pattern without quotes is many words; {hint}"
-            message = shortened(message)
+            message = shortened(message.rstrip(").")) + ")"
         return exits.report_usage(message, command=command, hint=hint, as_json=as_json)
     except DsortError as failure:
         return exits.report_error(failure, as_json=as_json, debug=debug)

@@ -119,6 +119,7 @@ def test_exit_codes_are_those_of_the_error_tree(cli: CommandLine) -> None:
         ("start spec.yaml", 2, ["dsort start -f SPEC [OPTIONS] [SRC] [DST]"]),
         ("shuffle", 2, ["dsort shuffle [OPTIONS] SRC DST"]),
         ("shuffle a.tar b.tar c.tar x", 2, ["(c.tar x)", "dsort shuffle [OPTIONS] SRC DST"]),
+        ("shuffle " + "long-name.tar " * 99, 2, ["...)"]),
         ("shuffle images", 2, ["`dsort shuffle --help`"]),
         ("ls", 2, ["missing argument 'BUCKET'"]),
         ("ls images --prefx a", 2, ["--prefx", "--prefix"]),
