@@ -48,7 +48,7 @@ def load_places(spec: JobSpec, options: RunOptions) -> GivenPlaces:
         raise InputError(
             f"{spec.like} has {len(shards):,} shards and {total:,} records: like takes a result of "
             f"at least one shard, and of up to {RECORDS_MAX:,} records",
-            hint="order both by the same seed, keys and shard names instead",
+            hint="name another result, or order both by the same seed, keys and shard names",
         )
     return KeyPlaces.of(f"the result {spec.like}", _keys_of(shards))
 
