@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from itertools import islice
 from typing import Final
@@ -223,7 +223,9 @@ class SampleStream:
                         self._retired.append((fetchers.submit(source.finish, ticket), source))
                     self._unwanted.clear()
                 if not begun:
-                    # If little of a shard is left, it is read to its end, to get its index.
+                    # If little of a shard is left, it is read to its end, to get its index: also of
+                    # shards that are in the queue for that, which the end of threads would empty.
+                    wait(ended for ended, _ in self._retired)
                     for source in self._sources.values():
                         source.finish(source.ticket())
                     return
