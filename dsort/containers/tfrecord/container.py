@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from dsort.containers.bare_rows import BareRows, Value, record_table
 from dsort.containers.base import Container, ContainerOptions, Need, Scanner
 from dsort.containers.facets import Packing, Seals
-from dsort.containers.tfrecord.example import ExampleBytes, Feature, NoExampleError
-from dsort.containers.tfrecord.frames import (
+from dsort.containers.tfrecord.example import (
     HEAD_BYTES,
     KEY_FEATURE,
     TAIL_BYTES,
+    ExampleBytes,
+    Feature,
+    NoExampleError,
     length_checksums,
     masked,
     masked_all,

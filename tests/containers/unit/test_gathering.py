@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsort.containers.tfrecord.frames import bytes_features
+from dsort.containers.tfrecord.example import bytes_features
 from tests.support.commands import ROOT
 from tests.support.internals import (
     SHORT_BYTES_MAX,

@@ -12,7 +12,7 @@ from tfrecord.tools.tfrecord2idx import create_index
 
 from dsort.containers.base import Container, ContainerOptions, Scan
 from dsort.containers.tfrecord.container import KEYED_BYTES_MAX, TFRECORD
-from dsort.containers.tfrecord.frames import (
+from dsort.containers.tfrecord.example import (
     ROW_BYTES_MAX,
     length_checksums,
     row_checksums,
