@@ -1,5 +1,5 @@
 """The build hook of ``dsort-client``: puts those modules of dsort into its wheel that the client
-and the command line import when they are loaded, and a few that they import when they run. There
+and the command line import when they are loaded, and those of specs that they import later. There
 ``dsort.errors`` is ``dsort_client.errors``, and the command ``dsort`` is ``dsort-client``.
 """
 
@@ -17,17 +17,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 __all__ = ["HERE_ONLY", "FilesHook", "files_of", "imports_of", "renamed"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-STARTS = ("dsort.__main__", "dsort.client")
-LOADED_LATER = (
-    "dsort.builder",
-    "dsort.log_lines",
-    "dsort.spec.field_problems",
-    "dsort.spec.load",
-    "dsort.spec.outputs",
-    "dsort.spec.transform",
-    "dsort.spec.yaml_text",
-    "dsort.version",
-)
+STARTS = ("dsort.__main__", "dsort.client", "dsort.builder")
+LATER = "dsort.spec."
+"""Modules that are in the wheel even if they are imported only when a command runs."""
 HERE_ONLY = ("gen-shards", "materialize", "remove", "serve", "verify", "where")
 """Commands that only ``dsort-shards`` has. Texts of the client name them as `` `dsort serve` ``."""
 NAME = re.compile(
@@ -75,7 +67,7 @@ def files_of(repository: Path) -> list[Path]:
     """The modules, and the packages that they are in."""
     verbs = (f"dsort.cli.{path.stem}" for path in (repository / "dsort/cli").glob("[!_]*.py"))
     found: set[Path] = set()
-    left = [*STARTS, *LOADED_LATER, *verbs]
+    left = [*STARTS, *verbs]
     while left:
         name = left.pop()
         path = _file(repository, name)
@@ -95,8 +87,14 @@ def _file(repository: Path, name: str) -> Path | None:
 
 def imports_of(path: Path) -> Iterator[str]:
     """The names that a module imports when it is loaded, and of ``from a import b`` also ``a.b``,
-    which may be a module."""
-    for node in _run_at_once(ast.parse(path.read_text(encoding="utf-8")).body):
+    which may be a module; and those of ``LATER`` that it imports when it runs."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    yield from _names(_run_at_once(tree.body))
+    yield from (each for each in _names(ast.walk(tree)) if each.startswith(LATER))
+
+
+def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
