@@ -19,6 +19,7 @@ from tests.support.commands import CommandLine
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.hub_server import TOKEN, Hub
 from tests.support.internals import Event
+from tests.support.refusals import raises
 
 SOURCE = "hf://datasets/lab/images@main/train"
 SPEC: dict[str, Any] = {
@@ -130,7 +131,7 @@ def test_no_output_goes_to_a_dataset(here: Path, hub: Hub) -> None:
 
 
 def test_a_dataset_that_is_not_there_ends_the_job_before_it_begins(here: Path) -> None:
-    with pytest.raises(ObjectNotFoundError, match="no such revision"):
+    with raises(ObjectNotFoundError, "revision v9", "bucket hf://datasets/lab/images@v9/train"):
         dsort.run({**SPEC, "input_bck": "hf://datasets/lab/images@v9/train"})
     assert not (here / "out").exists()
 

@@ -321,6 +321,6 @@ def test_no_wait_begins_that_would_end_after_the_time_of_the_policy(clock: FakeC
     def request() -> None:
         raise busy
 
-    with pytest.raises(StorageError, match="tried once"):
+    with raises(StorageError, "read a", hint="dsort resume"):
         Transport(StoreLimits(), policy=policy).call("read a", request)
     assert clock.slept == []
