@@ -70,10 +70,8 @@ _NEXT_PAGE: Final = r'<([^<>]*)>\s*;\s*rel="?next"?'
 _TOKEN_HINT: Final = "set HF_TOKEN, or sign in with `hf auth login`; workers need the token, too"
 
 
-class _NoEntryError(ObjectNotFoundError):
-    """The commit has no such file or folder."""
-
-
+_NO_ENTRY: Final = "EntryNotFound"
+"""The commit has no such file or folder."""
 _REASONS: Final[Mapping[str, tuple[type[StorageError], str, str]]] = {
     "RepoNotFound": (
         StorageAccessError,
@@ -85,7 +83,7 @@ _REASONS: Final[Mapping[str, tuple[type[StorageError], str, str]]] = {
         "the dataset has no such revision",
         "write @ and a branch, a tag or a commit behind the name of the dataset",
     ),
-    "EntryNotFound": (_NoEntryError, "there is no such object", ""),
+    _NO_ENTRY: (ObjectNotFoundError, "there is no such object", ""),
     "GatedRepo": (
         StorageAccessError,
         "the dataset is gated",
@@ -212,10 +210,11 @@ class HubClient:
             if url in pages or len(pages) == PAGES_MAX:
                 raise StorageError(f"cannot {action}: the listing of the Hub has no end")
             pages.add(url)
-            try:
-                reply = self._asked("GET", url, action)
-            except _NoEntryError:
+            reply = self._replied("GET", url, action)
+            if reply.headers.get("X-Error-Code") == _NO_ENTRY:
+                reply.close()
                 return  # there is no such folder
+            _check(reply, action)
             entries = _parsed(reply, list[_Entry], action)
             found = [
                 self._listed(entry, names)
@@ -336,15 +335,25 @@ class HubClient:
     ) -> Reply:
         """The reply to a request, if it is a success, or a redirection that is not to be
         followed."""
+        reply = self._replied(method, url, action, headers, leaves=leaves)
+        _check(reply, action)
+        return reply
+
+    def _replied(
+        self,
+        method: str,
+        url: str,
+        action: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        leaves: bool = True,
+    ) -> Reply:
+        """The reply to a request, whatever its status."""
         with WebErrors(action):
             try:
-                reply = self._web.ask(method, url, headers or {}, leaves=leaves)
+                return self._web.ask(method, url, headers or {}, leaves=leaves)
             except StorageError as error:
                 raise StorageError(f"cannot {action}: {error}") from None
-        if reply.status >= 400:
-            reply.close()
-            raise _error_of_reply(reply, action)
-        return reply
 
     def refuse(self, *_: object, **__: object) -> NoReturn:
         """``StorageError``: nothing is written to a dataset."""
@@ -393,7 +402,11 @@ def _parsed(reply: Reply, kind: Any, action: str) -> Any:
             ) from None
 
 
-def _error_of_reply(reply: Reply, action: str) -> StorageError:
+def _check(reply: Reply, action: str) -> None:
+    """Raise the error that a reply is about."""
+    if reply.status < 400:
+        return
+    reply.close()
     code = reply.headers.get("X-Error-Code", "")
     kind, reason, hint = meaning_of_status(reply.status)
     if code in _REASONS:
@@ -403,7 +416,7 @@ def _error_of_reply(reply: Reply, action: str) -> StorageError:
     error = kind(f"cannot {action}: {reason}", hint=hint)
     if isinstance(error, TransientStorageError):
         error.retry_after_s = _asked_wait_s(reply.headers)
-    return error
+    raise error
 
 
 def _asked_wait_s(headers: Mapping[str, str]) -> float:

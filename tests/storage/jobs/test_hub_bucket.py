@@ -113,7 +113,7 @@ def test_large_reads_are_ranges_at_once(hub: Hub) -> None:
 
 def test_a_missing_file_is_not_found(hub: Hub, commit: str) -> None:
     for door in (bucket_of(hub).stat, bucket_of(hub).open, bucket_of(hub).read):
-        with pytest.raises(ObjectNotFoundError, match=r"a-9\.tar in bucket hf://"):
+        with raises(ObjectNotFoundError, f"a-9.tar in bucket hf://datasets/{REPO}"):
             door("a-9.tar")
 
 
@@ -338,7 +338,8 @@ def test_a_read_that_breaks_off_is_continued_where_it_stopped(hub: Hub, commit: 
 
 
 def test_a_hub_that_is_gone_is_transient() -> None:
-    gone = HubBucket(BucketRef("hf", f"datasets/{REPO}", "http://127.0.0.1:9"), ONCE)
+    ref = BucketRef("hf", f"datasets/{REPO}", "http://127.0.0.1:9")
+    gone = HubBucket(ref, ONCE)
     with raises(StorageError, f"a in bucket hf://datasets/{REPO}", hint="dsort resume"):
         gone.read("a")
 
