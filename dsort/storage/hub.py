@@ -81,7 +81,8 @@ _REASONS: Final[Mapping[str, tuple[type[StorageError], str, str]]] = {
     "RevisionNotFound": (
         ObjectNotFoundError,
         "the dataset has no such revision",
-        "write @ and a branch, a tag or a commit behind the name of the dataset",
+        "write @ and a branch, a tag or a commit behind the name of the dataset; for a branch with "
+        "a slash, write its commit",
     ),
     _NO_ENTRY: (ObjectNotFoundError, "there is no such object", ""),
     "GatedRepo": (
@@ -173,11 +174,16 @@ class HubClient:
         """The commit that all requests are about; "" if none was made yet."""
         return self._commit
 
+    @property
+    def finding(self) -> str:
+        """The request for the commit, behind "cannot"."""
+        return f"find revision {self._revision} of bucket {self.uri}"
+
     def commit(self) -> str:
         """The commit that all requests are about."""
         with self._lock:
             if not self._commit:
-                action = f"find revision {self._revision} of bucket {self.uri}"
+                action = self.finding
                 revision = quote(self._revision, safe="")
                 url = f"{self._home}/api/datasets/{self._repo}/revision/{revision}"
                 reply = self._asked("GET", f"{url}?expand=sha", action)
@@ -398,7 +404,8 @@ def _parsed(reply: Reply, kind: Any, action: str) -> Any:
             return msgspec.json.decode(reply.text(PAGE_BYTES_MAX), type=kind)
         except (ValueError, RecursionError) as error:
             raise StorageError(
-                f"cannot {action}: the reply is not of the Hub: {one_line(str(error))}"
+                f"cannot {action}: the reply is not of the Hub: {one_line(str(error))}",
+                hint="look at HF_ENDPOINT, and at proxies on the way to it",
             ) from None
 
 
@@ -452,9 +459,13 @@ class HubBucket(ObjectBucket):
     def __reduce__(self) -> tuple[object, ...]:
         return (_opened, (self._ref, self._limits, self._client.known_commit))
 
+    def exists(self) -> bool:
+        """See ``HubClient.exists``."""
+        return self.transport.call(self._client.finding, self._client.exists)
+
     def at_commit(self) -> BucketRef:
         """The reference of this bucket with its commit as the revision."""
-        commit = self.ask("find the commit of its revision", self._client.commit)
+        commit = self.transport.call(self._client.finding, self._client.commit)
         return replace(self._ref, path=self._client.path_at(commit))
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:

@@ -340,6 +340,10 @@ def test_a_read_that_breaks_off_is_continued_where_it_stopped(hub: Hub, commit: 
 def test_a_hub_that_is_gone_is_transient() -> None:
     ref = BucketRef("hf", f"datasets/{REPO}", "http://127.0.0.1:9")
     gone = HubBucket(ref, ONCE)
+    for ask in (gone.exists, lambda: fixed_ref(ref, ONCE)):
+        with raises(StorageError, ref.uri, hint="dsort resume") as caught:
+            ask()
+        assert str(caught.value).count(ref.uri) == 1  # the reason does not repeat what is asked
     with raises(StorageError, f"a in bucket hf://datasets/{REPO}", hint="dsort resume"):
         gone.read("a")
 
