@@ -44,7 +44,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Call(Struct, Generic[Answer], frozen=True):
-    """One request, and what makes a value of its answer.
+    """One request, and the function that makes a value from its answer.
 
     ``read`` takes the JSON document, or the answer of ``httpx`` unless ``is_json``. ``repeatable``:
     sending the request twice does no harm.

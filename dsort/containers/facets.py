@@ -31,9 +31,9 @@ class CompressedPayloads(Struct, frozen=True):
 
 
 class Seals(Struct, frozen=True):
-    """The last ``size_bytes`` of each record: a checksum of all its other bytes but the first
-    ``skips_bytes``. It is cheaper to make when the record is copied, because its bytes are then in
-    the processor's cache.
+    """The last ``size_bytes`` of each record are a checksum of the bytes before them, without the
+    first ``skips_bytes``. It is cheaper to make when the record is copied, because its bytes are
+    then in the processor's cache.
 
     ``checksum``: returns the checksum after a piece of a record, given the checksum before it, at
     first 0. ``of``: the seals of records with these checksums, shape ``(n, size_bytes)``."""

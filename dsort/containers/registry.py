@@ -164,7 +164,8 @@ def codec_of(name: str) -> Codec | None:
 
 
 def _codec_around(name: str) -> Codec | str | None:
-    """The codec around the shard ``name``, or the place of one of dsort's own."""
+    """The codec around the shard ``name``; for a codec of dsort, only its place, so that it is not
+    loaded."""
     extension = archive_extension(name)
     if extension is None:
         return None

@@ -131,8 +131,8 @@ def bare_samples(
     values: Sequence[SampleValue],
     key_value: str | None,
 ) -> MemberTable:
-    """See ``Container.bare``. ``key_value``: the value that is the key of its record unless it is
-    empty; a key is no member."""
+    """See ``Container.bare``. ``key_value``: the value that is the key of its record, and so no
+    member, unless it is empty."""
     assert members.own.key_bytes is not None
     sizes_of = struct.Struct(f"<{sum(each.size is None for each in values)}I")
     named = [(each, each.name.encode("utf-8", "surrogatepass")) for each in values]

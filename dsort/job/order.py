@@ -336,8 +336,8 @@ def _names(ordering: Ordering, pieces: Sequence[Piece]) -> list[tuple[str, str]]
 
 
 def run_rule(job: Job, stored_bytes: int) -> CutRule:
-    """The rule that ends the runs of records that are encoded together; ``stored_bytes``: of all
-    records."""
+    """The rule by which runs of records end that are encoded together; ``stored_bytes``: the size
+    of all records."""
     encoders = [
         target.codec.encoder(target.codec_level) for target in job.pipeline.targets if target.codec
     ]

@@ -1,5 +1,5 @@
-"""The names of output shards, made from a template or kept from the input shards, and when a shard
-is full."""
+"""The names of output shards, made from a template or kept from the input shards; and the rule by
+which a shard is full."""
 
 from __future__ import annotations
 

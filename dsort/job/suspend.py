@@ -183,7 +183,8 @@ def _finding(options: RunOptions) -> list[str]:
 
 
 def _place(uri: str) -> str:
-    """A path, which is easier to copy, for the URI of a directory of this machine."""
+    """The place ``uri`` in a form that is easy to copy: a directory of this machine becomes a
+    path."""
     return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
 
 

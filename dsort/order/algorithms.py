@@ -372,7 +372,7 @@ class Keys(Algorithm, frozen=True):
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """The value of one key, in the order of that key."""
+    """The value of one key, which compares in the order of this key."""
 
     value: SortValue
     decreasing: bool

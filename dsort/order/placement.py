@@ -301,7 +301,8 @@ class Batches(Placement, frozen=True):
         return f"in batches of {self.records:,} with about the same {self.similar}, {window}"
 
     def sort_keys(self, records: RecordTable, found: ClassPlaces, hashes: UInt64s) -> SortKeys:
-        """Words by window; texts with the number and the place within the window."""
+        """Sort keys with the window as word, and with the number and the place in the window as
+        text."""
         import numpy as np
 
         from dsort.data.index import SortKeys

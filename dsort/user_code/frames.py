@@ -134,10 +134,10 @@ def answer_pieces(answer: Answer) -> list[bytes]:
 
 
 class Results(NamedTuple):
-    """The results of ``len(counts)`` records: how many records each became (or ``SAME``) in
-    ``counts``. The numbers of members and the bytes of key of the new records follow each other in
-    ``members`` and ``key_bytes``. Their members are in ``tar``, or, if they are ``named``, in the
-    given records. ``errors``: by record, why it failed."""
+    """The results of some records: ``counts`` has, for each of them, the number of records that it
+    became, or ``SAME``. The numbers of members and the bytes of key of the new records follow each
+    other in ``members`` and ``key_bytes``. Their members are in ``tar``, or, if they are ``named``,
+    in the given records. ``errors``: by record, why it failed."""
 
     counts: Sequence[int]
     members: Sequence[int]

@@ -290,8 +290,8 @@ class RowsAgain(RowsAsTheyAre, frozen=True):
     def of(
         cls, steps: Sequence[Step], key_field: str, bucket: Bucket, shard: str, code: CodeAgain
     ) -> RowsAgain:
-        """An object for the rows that ``steps`` make of rows with the columns of ``shard``. From
-        now on ``code`` receives rows as values. Raises ``InputError`` and its subclasses."""
+        """The object for these ``steps``, if the rows that they get have the columns of ``shard``.
+        From now on ``code`` receives rows as values. Raises ``InputError`` and its subclasses."""
         read = table_schema(bucket, shard)
         code.read_rows(cell_decoders(plain_schema(shard, read)))
         made = schema_of(made_schema(steps, key_field, schema_bytes(read)))

@@ -1,5 +1,5 @@
-"""Writes what extraction makes to scratch: the record index by partition, and the payload to the
-spill files of one worker."""
+"""Writes the results of extraction to scratch: the record index by partition, and the payload,
+which goes to the spill files of one worker."""
 
 from __future__ import annotations
 

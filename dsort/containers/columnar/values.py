@@ -165,8 +165,8 @@ def _leaves(schema: Any) -> Iterator[Leaf]:
 
 
 def long_leaves(batches: Sequence[LightRows], leaves: Sequence[Leaf]) -> int:
-    """Which leaves are long in these batches, or away from some already, as bits: bit ``i`` for
-    leaf ``i``."""
+    """As bits, bit ``i`` for leaf ``i``: which leaves are long in these batches, or are already
+    away from some of them."""
     rows, found = sum(batch.num_rows for batch in batches), 0
     for at, leaf in enumerate(leaves):
         if any(leaf in batch.leaves for batch in batches):

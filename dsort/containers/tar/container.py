@@ -55,8 +55,8 @@ _NAMING = (b"path=", b"GNU.sparse")
 def overwritable_names(
     header_bytes: Int64s, names: BytesColumn, read: Callable[[Int64s], BytesColumn]
 ) -> Bools:
-    """Which members, whose headers have ``header_bytes``, can have their names in their last block
-    overwritten with ``names``. ``read``: returns the headers of some rows."""
+    """Which members can get the new ``names`` by overwriting the last block of their headers;
+    ``header_bytes`` are the lengths of the headers. ``read``: returns the headers of some rows."""
     lengths = names.lengths
     fit: Bools = (lengths > 0) & (lengths <= NAME_BYTES)
     fit &= ~names.rows_with(names.blob == 0)
@@ -122,8 +122,8 @@ def _write_checksums(blocks: Blocks) -> None:
 
 
 def renamed_headers(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-    """Each of ``headers``, for the name in the same row. ``ValueError`` if that cannot be a
-    name."""
+    """Each of ``headers``, changed to have the name in the same row. ``ValueError`` if that cannot
+    be a name."""
     quick = overwritable_names(headers.lengths, names, headers.take)
     return row_by_row(
         ~quick,

@@ -207,8 +207,8 @@ def _are_digits(times: UInt64s, ends: UInt64s) -> bool:
 
 @lru_cache(64)
 def _are_plain(numbers: bytes) -> bool:
-    """Whether the words of a header that hold numbers, apart from its time, are plain. One header
-    stands for all headers of a run, and usually for those of all shards."""
+    """Whether all words of a header that hold numbers are plain; the word of the time does not
+    matter. One header stands for all headers of a run, and usually for those of all shards."""
     words: UInt64s = np.frombuffer(numbers, np.uint64).reshape(-1, 1)
     return bool(_plain_numbers(words, _ZEROS.reshape(1), _TIME_END.reshape(1))[0])
 

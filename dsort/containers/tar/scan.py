@@ -48,7 +48,7 @@ _OTHER_RECORD_BYTES_MIN, _OTHER_RECORD_BYTES_MAX = 32 << 10, 1 << 20
 
 
 class EndWatch:
-    """The ends found so far of the archives in one shard of ``size_bytes``.
+    """Watches for the ends of archives in a shard of ``size_bytes``, and has the ends found so far.
 
     A torn write or a preallocated download leaves zeros in place of members, and two zero blocks
     are an end marker. The padding distinguishes them. GNU tar, Python and others pad an archive to

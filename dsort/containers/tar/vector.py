@@ -102,8 +102,8 @@ def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
 
 
 def _matters_not(payload: UInt8s, keyword_at: Int64s, after: Int64s) -> Bools:
-    """Which pax records surely have a keyword that a scan does not need: it needs those that begin
-    with ``path``, ``linkpath``, ``size`` or ``GNU.``."""
+    """Which pax records surely do not matter to a scan. It needs keywords that begin with ``path``,
+    ``linkpath``, ``size`` or ``GNU.``."""
     texts = np.ndarray(
         (len(payload) - _KEYWORD_BYTES_MAX + 1,), f"V{_KEYWORD_BYTES_MAX}", payload, strides=(1,)
     )

@@ -216,8 +216,8 @@ def local_header(directory: Directory, row: int) -> bytes:
 
 
 def renamed(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-    """Each of ``headers``, for the name in the same row. ``ValueError`` if that cannot be a
-    name."""
+    """Each of ``headers``, changed to have the name in the same row. ``ValueError`` if that cannot
+    be a name."""
     lengths = names.lengths
     if not bool(((lengths > 0) & (lengths <= NAME_BYTES_MAX)).all()):
         raise ValueError("a zip has names of 1 to 65,535 bytes")

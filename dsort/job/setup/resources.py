@@ -225,7 +225,8 @@ PART_BYTES_MAX = 64 << 20
 
 class CodeRoom(Struct, frozen=True):
     """What user code may use of this machine. ``workers_max``: the most workers with processes of
-    user code; None: all. ``gpus``: the GPUs that these share; None: not distributed by dsort."""
+    user code; None: all. ``gpus``: the GPUs that such processes share; None: dsort does not
+    distribute GPUs."""
 
     workers_max: int | None = None
     gpus: tuple[str, ...] | None = None

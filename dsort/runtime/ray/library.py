@@ -78,7 +78,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def first_line(text: object) -> str:
-    """The first line that is not empty, of a text or of the message of an error."""
+    """The first non-empty line of a text, or of an error's message."""
     return next(filter(None, map(str.strip, str(text).splitlines())), type(text).__name__)
 
 

@@ -319,6 +319,6 @@ def _row(entry: Entry, asked: _Asked) -> dict[str, str | int]:
 
 
 def _go_rfc822(time_ns: int) -> str:
-    """A time in the format of AIStore's times of access, which are times of the last change
-    here."""
+    """A time in the format of AIStore's access times. This service sends the time of the last
+    change in their place."""
     return datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%d %b %y %H:%M UTC")

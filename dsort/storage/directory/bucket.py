@@ -448,7 +448,7 @@ class LocalBucket:
 
     def _open_to_fill(self, path: str, more_flags: int) -> int:
         """Open ``path`` for reading and writing, and make it and its directories if they do not
-        exist. Links are refused: files that dsort writes are its own."""
+        exist. Links are refused, because dsort writes only to files of its own."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | more_flags
         directory = path.rpartition("/")[0]
         for _ in range(_OPEN_TRIES_MAX - 1):

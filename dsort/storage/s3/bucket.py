@@ -147,7 +147,8 @@ class S3Bucket(ObjectBucket):
 
     @property
     def surely_heeds_conditions(self) -> bool:
-        """Whether it is known without a probe that publishing a name takes one request."""
+        """Whether publishing a name surely takes only one request, even without a probe of the
+        store."""
         return self._condition.is_known
 
     def __reduce__(self) -> tuple[object, ...]:
