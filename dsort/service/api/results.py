@@ -47,8 +47,10 @@ from dsort.service.database.tables import JobRow, main_uri
 from dsort.service.hosting.process import open_output, output_ref, policy_of_job
 from dsort.service.jobs.rows import NOT_READ, EventRow, progress_view, rfc3339, validated
 from dsort.service.objects.places import Asking, ObjectPlace, name_in_specs
+from dsort.service.security.guard import check_bucket
 from dsort.service.service import Service
 from dsort.sizes import format_bytes
+from dsort.spec.load import parse_spec
 from dsort.web import job_page as job_page
 
 DOCUMENT_BYTES_MAX: Final = 1 << 28
@@ -188,7 +190,7 @@ def _add_view(routes: APIRouter, looks: Looks) -> None:
         dependencies=[Depends(looks.counted)],
         response_model=ViewRecordPage,
         responses=shown(200, example_of(ViewRecordPage))
-        | problems(400, 401, 404, 409, 413, 422, 429, 502),
+        | problems(400, 401, 403, 404, 409, 413, 422, 429, 502),
         summary="List the records of a view",
     )
     async def list_view_records(
@@ -203,7 +205,8 @@ def _add_view(routes: APIRouter, looks: Looks) -> None:
         """The records of the view that a job wrote, in its order, with the ranges of the input
         shards that have their members. Read are the parts of the view that have these records, and
         the headers of their members. Of a result with shards the answer is 409."""
-        place = _view_of(row, Asking(identity, service.config, service.submitter.policy))
+        asking = Asking(identity, service.config, service.submitter.policy)
+        place = await run_in_threadpool(_view_of, row, asking)
         await looks.note(request, "data.list", place, job=row.job_id)
         reads = policy_of_job(service.submitter.policy.fetch_policy(), row)
         order = {
@@ -219,7 +222,8 @@ def _add_view(routes: APIRouter, looks: Looks) -> None:
 
 
 def _view_of(row: JobRow, asking: Asking) -> ObjectPlace:
-    """The bucket with the view that a job wrote. ``NotFoundError``, ``ConflictError``."""
+    """The bucket with the view that a job wrote. ``NotFoundError``, ``ConflictError``;
+    ``ForbiddenError`` if the service may no longer use one of the job's buckets."""
     if row.state != "finished" or row.kind != "run":
         hint = "" if row.ended else "it is written at the very end"
         raise NotFoundError(f"job {row.job_id} is {row.state} and has no result", hint=hint)
@@ -232,6 +236,8 @@ def _view_of(row: JobRow, asking: Asking) -> ObjectPlace:
             "their records",
         )
     ref = output_ref(row, asking.config.run.settings)
+    for each in (ref, *(source.bucket for source in parse_spec(row.spec).spec.sources)):
+        check_bucket(each, asking.policy)
     return ObjectPlace(ref, uri, "", asking, uri)
 
 

@@ -200,6 +200,20 @@ def test_a_token_for_other_buckets_sees_no_record(tmp_path: Path) -> None:
             assert ask(here, view).status_code == status, name
 
 
+@pytest.mark.parametrize("place", ["input_bck", "output_bck"])
+def test_a_store_that_the_service_may_no_longer_use_is_not_read(
+    here: ServiceHere, view: str, place: str
+) -> None:
+    row = here.service.store.get(view)
+    assert row is not None
+    spec = {**row.spec, place: "s3://once-allowed"}
+    with here.service.database.writing() as connection:
+        connection.execute(update(jobs).where(jobs.c.job_id == view).values(spec=spec))
+    answer = ask(here, view)
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:dsort:problem:forbidden")
+    assert "s3://once-allowed" in answer.json()["detail"]
+
+
 # --- views of strangers --------------------------------------------------------------------------
 
 
