@@ -79,7 +79,7 @@ class Reading(Struct, frozen=True):
         return self.containers[self.names.index(input_of(shard, self.names))]
 
     def with_schema(self, schema: str) -> Reading:
-        """The same reading, where all shards have the schema of the first one."""
+        """These rules, for shards that all have the schema of the first one."""
         container = self.container.with_schema(schema)
         if len(self.containers) > 1:
             return replace(self, container=container)

@@ -71,7 +71,7 @@ class _Open(Struct):
 
     @classmethod
     def of(cls, left: int) -> _Open:
-        """The list or map that is meant by ``left``, which ``_skim`` returned."""
+        """The list or map to which a ``left`` belongs that ``_skim`` returned."""
         if left > _LIST_MIN:
             return cls(-1, False)
         return cls(-1, True, OPEN_MAP - left) if left > _MAP_MIN else cls(left, False)

@@ -466,7 +466,8 @@ class TarScan:
     ) -> tuple[dict[int, TarMember], int]:
         """The special members of ``run``, and how many of its members are valid.
 
-        If reading one by one and the run differ on a member's extent, the run ends before it.
+        If a member that is read by itself has another extent than in the run, the run ends before
+        this member.
         """
         one_by_one: dict[int, TarMember] = {}
         for row in np.flatnonzero(run.special).tolist():

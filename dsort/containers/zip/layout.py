@@ -109,7 +109,7 @@ def extra_fields(extra: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def without_extras(extra: bytes, *ids: int) -> bytes:
-    """An extra without its fields of these ``ids``."""
+    """The extra field, without the parts that have these ``ids``."""
     kept, at = [], 0
     for start, kind, data in extra_fields(extra):
         stop = start + _FIELD.size + len(data)

@@ -75,8 +75,8 @@ def _options(directory: Path, order: Order) -> RunOptions:
 
 
 def _change(directory: Path, order: Order) -> None:
-    """Write a record, and the records that a job with a transform, and with this record only, makes
-    of it."""
+    """Write a record and the results of a transform on it, which are the records of a job with this
+    record only."""
     with opened_shard(order) as shard:
         record = record_of(shard, int(order["number"]))
         if record.size_bytes > RECORD_BYTES_MAX:
