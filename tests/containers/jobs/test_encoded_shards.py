@@ -26,7 +26,7 @@ from dsort.options import RunOptions
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
 from tests.support.datasets import END, Member, Shard, small_dataset, tree_of
-from tests.support.encoded_files import SUFFIXES, WRITTEN, decoded, encoded, judged, made_elsewhere
+from tests.support.encoded_files import WRITTEN, encoded, judged, made_elsewhere
 from tests.support.engine import count_of, plan_local, refused, run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.refusals import raises
@@ -77,31 +77,6 @@ def check(root: Path) -> None:
     """`dsort verify` finds nothing wrong."""
     (path,) = (root / "out" / ".dsort").glob("*/manifest.json")
     assert api.verify(path.read_bytes(), options=RunOptions(root=root)).problems == ()
-
-
-@pytest.mark.sample(keep=6)
-@pytest.mark.parametrize("to", [*WRITTEN, ""])
-@pytest.mark.parametrize("suffix", [*SUFFIXES, ""])
-def test_each_codec_is_read_and_written(tmp_path: Path, suffix: str, to: str) -> None:
-    plain = dataset()
-    made = {stem: made_elsewhere(suffix, data) if suffix else data for stem, data in plain.items()}
-    names = stored(tmp_path, {f"{stem}.tar{suffix}": data for stem, data in made.items()})
-    ending = OUT.get(to, ".tar")
-    spec = spec_of(input_format={"objnames": names}, output_extension=ending, **SHUFFLE)
-    report = run_inline(spec, tmp_path, Moved("spill" if suffix else "map"))
-    files = outputs(tmp_path, ending)
-    tars = [judged(to, file) if to else file for file in files]
-    assert [decoded(to, file) if to else file for file in files] == tars
-    assert members_of(tars, tmp_path) == members_of([*plain.values()], tmp_path)
-    listed = manifest(tmp_path)
-    assert [each["file_bytes"] for each in listed["outputs"]] == [len(file) for file in files]
-    assert report.totals.file_bytes == sum(map(len, files))
-    if to:
-        assert [each["decoded_bytes"] for each in listed["outputs"]] == [len(tar) for tar in tars]
-        assert listed["codec"]["level"] == 1
-    else:
-        assert listed["codec"] is None
-    check(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", WRITTEN)

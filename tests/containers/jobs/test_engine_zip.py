@@ -66,18 +66,6 @@ def test_a_shuffle_of_zips_keeps_every_entry_and_compresses_nothing_again(
     assert methods == {(8 if deflated else 0, 8 if streamed else 0)}
 
 
-@pytest.mark.parametrize("deflated", [False, True])
-def test_zips_are_sorted_by_what_a_member_says_compressed_or_not(
-    tmp_path: Path, *, deflated: bool
-) -> None:
-    some_zips(tmp_path / "in", deflated=deflated)
-    order = {"kind": "content", "extension": ".cls", "content_key_type": "int"}
-    run_local(tmp_path, spec_of(**ZIPS, algorithm=order))
-    labels = [int(payload) for name, payload in read_zips(outputs(tmp_path)) if ".cls" in name]
-    assert labels == sorted(labels)
-    assert len(labels) == 21
-
-
 def test_tars_become_zips_and_tars_again_with_the_same_members(tmp_path: Path) -> None:
     members = [(f"d/{n}.é.bin", bytes([n]) * n * 500) for n in range(5)]
     members += [("d/4.cls", b""), ("d/5.cls", b"five")]
