@@ -37,6 +37,18 @@ def checked_dataset(path: str, written: str, uri: str) -> str:
     return path
 
 
+def dataset_of_page(url: str) -> str:
+    """The URI of the dataset of whose files ``url`` is a page of the Hub; "" if it is none."""
+    files = r"/(?:tree|blob|resolve)/(?!refs/)([^/]+)(/.+)?"
+    page = re.fullmatch(
+        rf"https?://(?:huggingface\.co|hf\.co)/(datasets/{_NAME}/{_NAME})(?:{files})?", url
+    )
+    if page is None:
+        return ""
+    revision = f"@{page[2]}" if page[2] else ""
+    return f"hf://{page[1]}{revision}{page[3] or ''}"
+
+
 def revision_end(uri: str) -> int:
     """The length of the part of ``uri`` that ends with the revision of a dataset; 0 if it has
     none."""

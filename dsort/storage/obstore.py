@@ -27,6 +27,7 @@ from dsort.errors import (
 )
 from dsort.log_lines import logger_of
 from dsort.storage.bucket import COPY, Buffer, Meaning, ObjectInfo
+from dsort.storage.hub_address import dataset_of_page
 from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import (
     ACCESS_HINT,
@@ -196,10 +197,10 @@ class ObstoreClient:
         """All objects whose names begin with ``prefix``. Filters, because obstore lists whole
         folders."""
         if self._is_web:
-            raise StorageError(
-                f"bucket {self.uri} cannot be listed: it is a web server",
-                hint="name the shards, by a template or a list",
-            )
+            dataset = dataset_of_page(self.uri)
+            hint = f'write "{dataset}"' if dataset else "name the shards, by a template or a list"
+            text = f"bucket {self.uri} cannot be listed: it is a web server"
+            raise StorageError(text, hint=hint)
         wanted = self._keys.key(prefix)
         folder = wanted.rpartition("/")[0] or None
         with self.doing(f"list {prefix}*"):

@@ -13,7 +13,7 @@ from dsort.containers.registry import (
     container_of,
     is_called,
 )
-from dsort.errors import SpecError
+from dsort.errors import SpecError, StorageError
 from dsort.spec.buckets import parse_bucket
 from dsort.storage.bucket import INTERNAL_PREFIX
 from dsort.storage.limit import StoreLimiter, StoreLimits
@@ -398,3 +398,25 @@ def test_a_record_without_a_key_is_called_by_its_shard_and_its_position(
     shard: str, key: bytes
 ) -> None:
     assert position_key(shard, 7) == key
+
+
+@pytest.mark.parametrize(
+    ("page", "dataset"),
+    [
+        ("datasets/lab/images", "hf://datasets/lab/images"),
+        ("datasets/lab/images/tree/main", "hf://datasets/lab/images@main"),
+        ("datasets/lab/images/tree/v1/train/a", "hf://datasets/lab/images@v1/train/a"),
+        ("datasets/lab/images/resolve/main/a%23b", "hf://datasets/lab/images@main/a%23b"),
+        ("datasets/lab/images/discussions/1", ""),
+        ("datasets/lab/images/tree/refs/pr/1", ""),
+        ("lab/model", ""),
+        ("", ""),
+    ],
+)
+def test_the_page_of_a_dataset_is_answered_with_its_address(page: str, dataset: str) -> None:
+    ref = parse_address(f"https://huggingface.co/{page}".rstrip("/"))
+    bucket = open_bucket(ref, root=Path(), limits=StoreLimits())
+    hint = f'write "{dataset}"' if dataset else "template"
+    with raises(StorageError, ref.uri, hint=hint):
+        list(bucket.list())
+    assert not dataset or parse_address(dataset).uri == dataset
