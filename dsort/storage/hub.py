@@ -67,7 +67,11 @@ _RANGE: Final = rf"bytes ({_NATURAL})-({_NATURAL})/({_NATURAL})"
 _ETAG: Final = r'(?:W/)?"?([A-Za-z0-9._-]{1,128})"?'
 _NEXT_PAGE: Final = r'<([^<>]*)>\s*;\s*rel="?next"?'
 
-_TOKEN_HINT: Final = "set HF_TOKEN, or sign in with `hf auth login`; workers need the token, too"
+_TOKEN_HINTS: Final = {
+    False: "set HF_TOKEN, or sign in with `hf auth login`; workers need the token, too",
+    True: "see that the token (HF_TOKEN, or that of `hf auth login`) is valid and may read it",
+}
+"""What helps where access is denied, by whether the request had a token."""
 
 
 _NO_ENTRY: Final = "EntryNotFound"
@@ -76,7 +80,7 @@ _REASONS: Final[Mapping[str, tuple[type[StorageError], str, str]]] = {
     "RepoNotFound": (
         StorageAccessError,
         "there is no such dataset, or it is private",
-        f"check its name; for a private one, {_TOKEN_HINT}",
+        "check its name; for a private one, {}",
     ),
     "RevisionNotFound": (
         ObjectNotFoundError,
@@ -88,11 +92,11 @@ _REASONS: Final[Mapping[str, tuple[type[StorageError], str, str]]] = {
     "GatedRepo": (
         StorageAccessError,
         "the dataset is gated",
-        f"accept its terms on its page; then {_TOKEN_HINT}",
+        "accept its terms on its page; then {}",
     ),
     "DisabledRepo": (StorageAccessError, "the Hub has disabled the dataset", ""),
 }
-"""Meanings of the header X-Error-Code, which explains a status."""
+"""Meanings of the header X-Error-Code, which explains a status. ``{}``: a hint about the token."""
 
 
 class _Lfs(Struct):
@@ -159,6 +163,7 @@ class HubClient:
         self._keys = KeyPrefix(self._prefix)
         self._home = (ref.endpoint_url or HUB_ENDPOINT).rstrip("/")
         token = hub_token(self._home)
+        self._has_token = bool(token)
         self._web = RuledWeb(
             self._home, limits, {"Authorization": f"Bearer {token}"} if token else {}
         )
@@ -220,7 +225,7 @@ class HubClient:
             if reply.headers.get("X-Error-Code") == _NO_ENTRY:
                 reply.close()
                 return  # there is no such folder
-            _check(reply, action)
+            _check(reply, action, has_token=self._has_token)
             entries = _parsed(reply, list[_Entry], action)
             found = [
                 self._listed(entry, names)
@@ -342,7 +347,7 @@ class HubClient:
         """The reply to a request, if it is a success, or a redirection that is not to be
         followed."""
         reply = self._replied(method, url, action, headers, leaves=leaves)
-        _check(reply, action)
+        _check(reply, action, has_token=self._has_token)
         return reply
 
     def _replied(
@@ -409,8 +414,8 @@ def _parsed(reply: Reply, kind: Any, action: str) -> Any:
             ) from None
 
 
-def _check(reply: Reply, action: str) -> None:
-    """Raise the error that a reply is about."""
+def _check(reply: Reply, action: str, *, has_token: bool) -> None:
+    """Raise the error that a reply is about. ``has_token``: whether the request had one."""
     if reply.status < 400:
         return
     reply.close()
@@ -419,8 +424,8 @@ def _check(reply: Reply, action: str) -> None:
     if code in _REASONS:
         kind, reason, hint = _REASONS[code]
     elif kind is StorageAccessError:
-        hint = _TOKEN_HINT
-    error = kind(f"cannot {action}: {reason}", hint=hint)
+        hint = "{}"
+    error = kind(f"cannot {action}: {reason}", hint=hint.replace("{}", _TOKEN_HINTS[has_token]))
     if isinstance(error, TransientStorageError):
         error.retry_after_s = _asked_wait_s(reply.headers)
     raise error

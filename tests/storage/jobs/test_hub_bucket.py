@@ -309,6 +309,17 @@ def test_a_dataset_behind_a_token_says_so(
         bucket_of(hub, "lab/closed").exists()
 
 
+@pytest.mark.parametrize(("token", "hint"), [("", "; workers"), ("hf_old", "(HF_TOKEN, or ")])
+def test_the_hint_knows_whether_a_token_was_sent(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, token: str, hint: str
+) -> None:
+    hub.commit("lab/closed", FILES, private=True)
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setenv("HF_TOKEN_PATH", "/dev/null")
+    with raises(StorageAccessError, "hf://datasets/lab/closed", hint=hint):
+        bucket_of(hub, "lab/closed").exists()
+
+
 def test_a_dataset_that_is_not_there_is_reported(hub: Hub) -> None:
     with raises(StorageAccessError, "bucket hf://datasets/lab/none", hint="HF_TOKEN"):
         list(bucket_of(hub, "lab/none").list())
