@@ -208,10 +208,11 @@ def _splits(text: str) -> list[dict[str, object]]:
     for part in text.split(","):
         name, equals, fraction = (each.strip() for each in part.partition("="))
         try:
-            found.append({"name": name, "fraction": float(fraction)})
+            share = float(fraction)
         except ValueError:
-            equals = ""
-        if not (name and equals):
+            share = 0.0
+        found.append({"name": name, "fraction": share})
+        if not (name and equals and 0 < share <= 1):
             problem = SpecProblem(
                 "--split", f"{part.strip()!r} is no NAME=PART", "train=0.9,val=0.1"
             )

@@ -127,6 +127,7 @@ REFUSED = {
     "no bucket": (("nowhere", "out"), 4, "nowhere"),
     "two containers": (("mixed", "out"), 2, "--from"),
     "no fraction": (("in", "out", "--split", "train,val"), 2, "--split"),
+    "percentages": (("in", "out", "--split", "train=90,val=10"), 2, "train=0.9,val=0.1"),
     "two sizes": (("in", "out", "--shards", "2", "--shard-records", "3"), 2, "--shards"),
     "names in use": (("in", "used", "--names", "in-%d"), 2, "--overwrite"),
 }
