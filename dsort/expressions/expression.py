@@ -18,7 +18,12 @@ from dsort.expressions.parser import (
     nodes_of,
     parse,
 )
-from dsort.expressions.semantics import Budget, EvaluationError, SpentError
+from dsort.expressions.semantics import (
+    NO_INTEGER,
+    Budget,
+    EvaluationError,
+    SpentError,
+)
 from dsort.naming.names import readable, shortened
 
 if TYPE_CHECKING:
@@ -136,6 +141,7 @@ class Expression:
 
     def _refuse(self, records: RecordTable, row: int, problem: str, owner: str) -> None:
         hint = _OF_ANOTHER_TYPE if problem.endswith("cannot be compared") else _MISSING
+        hint = _NO_CLASS if problem.endswith(NO_INTEGER) else hint
         raise TransformError(
             f"{owner} {shortened(self.text)}: record {readable(records.keys[row])} of shard "
             f"{records.shard}: {problem}",
@@ -147,6 +153,7 @@ _MISSING = (
     "json.score is a field of a line or of a .json member; has(json.score) asks whether there is "
     "one, as in 'has(json.score) && json.score > 0.5'"
 )
+_NO_CLASS = 'text("cls") reads the member as a text'
 _FEWER_STEPS = "lists that are gone through and texts that are searched have to be shorter"
 _OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) asks what a record has"
 

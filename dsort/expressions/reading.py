@@ -17,7 +17,14 @@ from msgspec import Struct
 from dsort.data.json_pointer import value_as_member
 from dsort.expressions.closures import Closure, Problem, closure_of
 from dsort.expressions.parser import Constant, Leaf, Node, Operation, nodes_of
-from dsort.expressions.semantics import STEPS_MAX, Budget, EvaluationError, SpentError, not_a
+from dsort.expressions.semantics import (
+    NO_INTEGER,
+    STEPS_MAX,
+    Budget,
+    EvaluationError,
+    SpentError,
+    not_a,
+)
 from dsort.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -196,7 +203,7 @@ def _number(content: bytes) -> int:
     text = content.strip()
     digits = text[1:] if text[:1] in (b"-", b"+") else text
     if not digits.isdigit() or len(digits) > 19 or not -(1 << 63) <= int(text) < 1 << 63:
-        raise ValueError("no integer of 64 bits")
+        raise ValueError(NO_INTEGER)
     return int(text)
 
 

@@ -49,6 +49,7 @@ LIST_MAX: Final = 10_000
 """The number of items in a list that is searched or iterated, for each record."""
 TEXT_MAX: Final = 1 << 20
 """The number of characters in a text that ``+`` makes."""
+NO_INTEGER: Final = "no integer of 64 bits"
 STEPS_MAX: Final = 1_000_000
 """The number of steps of an expression for one record, about 0.1 µs each. A step is one part of the
 body of a quantifier for one item, one item that is compared, or 32 characters of a long text."""

@@ -84,6 +84,13 @@ def test_members_that_are_not_what_their_extension_says_are_refused(text: str, m
         Expression.of(text).true_of(table_of(RECORDS[1:]), "filter")
 
 
+def test_a_class_that_is_a_name_can_be_read_as_a_text() -> None:
+    table = table_of([("a", {"cls": b"cat"})])
+    with raises(TransformError, "cls", hint='text("cls")'):
+        of_first("cls > 1", table)
+    assert of_first('text("cls") == "cat"', table)
+
+
 def test_an_operand_that_decides_alone_hides_errors_of_the_other() -> None:
     for text in ('size("x") > 1 || has("jpg")', 'has("jpg") || size("x") > 1'):
         assert of_first(text)
