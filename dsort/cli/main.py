@@ -381,4 +381,7 @@ def _run(argv: Sequence[str]) -> int:
             made.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
+    except click.UsageError as mistake:  # click does not say of which command each of them is
+        mistake.ctx = mistake.ctx or click.Context(made, info_name=name)
+        raise
     return 0

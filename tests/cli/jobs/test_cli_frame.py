@@ -130,6 +130,7 @@ def test_exit_codes_are_those_of_the_error_tree(cli: CommandLine) -> None:
         ("token add q", 2, ["missing", "--role", "choose from: viewer, submitter, admin"]),
         ("start -f no-such.json", 2, ["no-such.json", "hint:"]),
         ("sort a b --move map", 2, ["--print-spec", "`dsort start -f SPEC --move`"]),
+        ("show a --html", 2, ["`dsort show --help`"]),
         ("ls a --move map", 2, ["`dsort ls --help`"]),
         ("shuffle imges x", 4, ["--root"]),
         ("shuffle loose/*.tar x", 4, ["/loose;", "input_format", "--print-spec"]),
