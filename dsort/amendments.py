@@ -143,8 +143,8 @@ def _sources(base: Manifest, source: object, template: str | None) -> dict[str, 
 
 
 def _continued_map(base: Manifest) -> dict[str, Any]:
-    """The fields of a key map that gives each record the same template; the names of each template
-    continue."""
+    """The fields of a key map that gives records the same templates as in the result, but the names
+    of each template continue."""
     spec = base.spec
     if spec.ekm is None:  # a file that a bucket names is never copied into the bucket
         raise SpecError(

@@ -50,8 +50,8 @@ OF_A_JOB = (
 class FoundJob(Struct, frozen=True):
     """A job that has files in its output bucket. ``document``: the name of its manifest, or of its
     report if it was aborted; "" for a job without either, which runs or died. If one of several
-    outputs has its own bucket, that bucket has only a file that points to the manifest, and
-    ``document`` names this file (``_followed``)."""
+    outputs has its own bucket, a file there points to the manifest, and ``document`` names this
+    file (``_followed``)."""
 
     job_id: str
     bucket: Bucket

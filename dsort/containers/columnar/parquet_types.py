@@ -57,8 +57,8 @@ def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
 
 
 def _ways(elements: Sequence[ThriftStruct]) -> Iterator[tuple[tuple[int, ...], ThriftStruct]]:
-    """Each element except the root, with the names that lead to it. ``ValueError`` if they do not
-    form a tree."""
+    """Yield (way, element) for each element except the root; a way is the numbers of the children
+    that lead to the element. ``ValueError`` if they do not form a tree."""
     counts, way = [_children(elements[0]) if elements else 0], [-1]
     for element in elements[1:]:
         while counts and way[-1] + 1 >= counts[-1]:

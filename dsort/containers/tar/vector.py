@@ -39,8 +39,8 @@ class LongNames(Struct):
     """The names in extension headers; columns of shape ``(n,)``. Where names are too long for a
     header, or not ASCII, every member has an extension header.
 
-    ``start`` counts bytes from block 0. ``length`` is 0 if the header has no name. Rows that are
-    not ``plain`` have undefined values.
+    ``start`` counts bytes from block 0. ``length`` is 0 if the header has no name. In rows that are
+    not ``plain``, both are undefined.
     """
 
     plain: Bools
