@@ -53,6 +53,7 @@ EXTENTS_AT_ONCE: Final = 1 << 16
 """A window of short ranges is read in parts: a range takes far more memory than its bytes."""
 AT_ONCE_BYTES_MIN: Final = 1 << 20
 """Less than this is read from files by one thread: it is mostly in the page cache."""
+_BYTES_MAX: Final = (1 << 63) - 1
 _HINT: Final = "a view points into its inputs: put them back, or make the view again"
 
 
@@ -206,7 +207,8 @@ class ViewBucket(MadeBucket):
         stop = np.zeros(len(rows), np.int64)
         is_range = rows.shard >= 0
         if len(rows) and int(rows.shard.max()) < len(self._known):
-            sizes = np.array([each.bytes for each in self._known] or [0], np.int64)
+            known = [min(max(each.bytes, 0), _BYTES_MAX) for each in self._known]
+            sizes = np.array(known or [0], np.int64)
             stop[is_range] = sizes[rows.shard[is_range]]
         fits = np.where(is_range, rows.length <= stop - rows.offset, True)
         total = int(rows.length.sum())

@@ -353,6 +353,21 @@ def test_changed_and_missing_inputs_are_named(here: ServiceHere, view: str) -> N
     refused(here, view, "missing_shard", ".tar")
 
 
+@pytest.mark.parametrize(
+    ("size", "kind"), [(1 << 63, "changed_input"), (-(1 << 65), "corrupt_shard")]
+)
+def test_sizes_of_inputs_that_no_file_has_are_refused(
+    here: ServiceHere, size: int, kind: str
+) -> None:
+    root = here.service.config.run.root
+    write_shards(root / "tars", small_dataset(5))
+    zips = {"input_bck": "tars", "output_bck": "in", "output_extension": ".zip"}
+    dsort.run({**VIEW, **zips, "output": "shards"}, options=dsort.RunOptions(root=root, workers=1))
+    view = written(here, {**VIEW, "input_extension": ".zip"})
+    edit(here, view, lambda manifest: [each.update(bytes=size) for each in manifest["inputs"]])
+    refused(here, view, kind, ".zip")
+
+
 def test_ranges_that_are_no_record_are_named_by_input_and_byte(
     here: ServiceHere, view: str
 ) -> None:
