@@ -268,7 +268,7 @@ def test_records_that_lack_members_may_be_left_out(tmp_path: Path) -> None:
     [
         ({"output_extension": ".tar"}, "member_defaults"),
         ({"input_extension": ".mds"}, "member_defaults"),
-        ({"member_defaults": {".cls": ""}}, "member_defaults"),
+        ({"member_defaults": {".cls": ""}}, "member_defaults..cls"),
         ({"member_defaults": {"cls": 1}}, "member_defaults.cls"),
         ({"member_defaults": {"\ud800": ""}}, "member_defaults"),
     ],
