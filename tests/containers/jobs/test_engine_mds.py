@@ -54,6 +54,29 @@ def by_label(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(samples, key=lambda sample: int(sample["label"]))
 
 
+@pytest.mark.usefixtures("worker_processes")
+def test_samples_are_shuffled_as_they_are_whatever_the_movement_and_the_workers(
+    tmp_path: Path,
+) -> None:
+    everything = some_samples(tmp_path / "in", 300)
+    sizes = {"output_shard_records": 370}
+    outputs = []
+    # The least memory parts the records, so that shards are written across partitions.
+    for bucket, move, workers, memory in (("o1", "map", 2, ""), ("o2", "spill", 1, "1KB")):
+        limit = {"max_mem_usage": memory} if memory else {}
+        spec = spec_of(**{**JOB, "output_bck": bucket, **sizes, **limit}, verify="content")
+        report = run_local(tmp_path, spec, move=move, workers=workers)
+        assert verified(tmp_path, bucket) == ()
+        found = list(samples_in(tmp_path / bucket / "train"))
+        assert by_label(found) == everything
+        assert found != everything
+        files = files_of(tmp_path / bucket / "train", "*")
+        assert report.totals.file_bytes == sum(len(files[n]) for n in files if n.endswith(".mds"))
+        assert sorted(files) == ["index.json", *(f"shard.{n:05d}.mds" for n in range(3))]
+        outputs.append(files)
+    assert outputs[0] == outputs[1]
+
+
 def test_an_index_that_says_something_else_does_not_verify(tmp_path: Path) -> None:
     some_samples(tmp_path / "in")
     run_local(tmp_path, spec_of(**JOB))
