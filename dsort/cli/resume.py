@@ -125,8 +125,9 @@ def _tell_stale(found: FoundJob) -> None:
         return  # a manifest of another version, which cannot be read
     left = left_of_replaced(found.bucket, manifest)
     if left:
-        are = "objects" if len(left) > 1 else "object"
+        objects, them = ("objects", "them") if len(left) > 1 else ("object", "it")
         output.warn(
-            f"{len(left):,} {are} of results that job {found.job_id} replaced, and was to remove, "
-            f"will be left in {output.place(found.bucket.uri)}: {first_few(left)}"
+            f"{len(left):,} {objects} of results that job {found.job_id} replaced will be left in "
+            f"{output.place(found.bucket.uri)}, though the job was to remove {them}: "
+            f"{first_few(left)}"
         )

@@ -274,9 +274,10 @@ def refuse_other_schema(job: Job, schema: str) -> None:
             found = b""
         if found != right:
             raise InputError(
-                f"{name} does not list the result of job {base.job_id} as one of records like the "
-                "new ones: they have other columns, or the file was changed",
-                hint="dsort verify tells which; records of other columns are a result of their own",
+                f"{name}, which lists the shards of job {base.job_id}, does not fit the new "
+                "records: they have other columns than its records, or the file was changed",
+                hint="dsort verify tells which; make records with other columns a result of "
+                "their own",
             )
 
 

@@ -76,7 +76,8 @@ class PutBack(Struct):
             one = "1 object that it was to replace is"
             sentences.append(f"{several if len(self.names) > 1 else one} as before in {uri}")
         for name, why in list(self.lost.items())[:_SHOWN_MAX]:
-            sentences.append(f"what {name} was is kept as {self.places[name]} in {uri}: {why}")
+            place = self.places[name]
+            sentences.append(f"the earlier object {name} is kept as {place} in {uri}: {why}")
         if len(self.lost) > _SHOWN_MAX:
             sentences.append(f"so are {len(self.lost) - _SHOWN_MAX:,} others")
         return "; ".join(sentences)

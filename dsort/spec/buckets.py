@@ -167,7 +167,7 @@ def bucket_value(ref: BucketRef) -> str | dict[str, Any]:
 def _parse_pipe(fields: Mapping[Any, object]) -> BucketRef:
     more = [str(name) for name in fields if name != PIPE]
     if more:
-        text = f"cannot be combined with {PIPE}, which is all there is to say of a program"
+        text = f"cannot be combined with {PIPE}, which must be the only field"
         raise FieldError.of([SpecProblem(name, text) for name in more])
     given = fields[PIPE]
     words = list(given) if isinstance(given, (list, tuple)) else []

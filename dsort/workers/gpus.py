@@ -120,4 +120,4 @@ class GpuPlace:
             self._file = file
             return place
         # The coordinator starts no more workers than `GpuNeeds.workers` allows.
-        raise InvariantError(f"more workers than the {places} that there are GPUs for")
+        raise InvariantError(f"no GPUs are left for another worker (places for workers: {places})")

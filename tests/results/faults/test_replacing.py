@@ -207,7 +207,7 @@ def test_a_store_that_fails_while_all_is_put_back(
     assert struck(points) == sorted(fault.point for fault in faults)
     job = job_in(tmp_path / "out")
     if how == "denied":
-        assert f"what out-3.tar was is kept as .dsort/{job}/replaced/3" in ended.err
+        assert f"the earlier object out-3.tar is kept as .dsort/{job}/replaced/3" in ended.err
     else:
         assert "not all of it could be undone" in ended.err
     assert f"`dsort resume {job}` goes on" in ended.err
@@ -269,7 +269,7 @@ def test_what_cannot_be_put_back_is_kept_and_named(begun: Coordinators, tmp_path
     (tmp_path / "out" / "out-3.tar").mkdir()
     removed = begun.run(tmp_path, *GC)
     assert removed.code == 4, removed.err
-    assert f"what out-3.tar was is kept as .dsort/{job}/replaced/3" in removed.err
+    assert f"the earlier object out-3.tar is kept as .dsort/{job}/replaced/3" in removed.err
     assert (tmp_path / f"out/.dsort/{job}/replaced/3").read_bytes() == b"another"
     assert (tmp_path / "out" / "out-0.tar").read_bytes() == b"an old shard"
     (tmp_path / "out" / "out-3.tar").rmdir()
