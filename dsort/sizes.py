@@ -11,7 +11,15 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-__all__ = ["Bytes", "Percent", "format_bytes", "format_count", "parse_quantity", "parse_size_bytes"]
+__all__ = [
+    "Bytes",
+    "Percent",
+    "agreed",
+    "format_bytes",
+    "format_count",
+    "parse_quantity",
+    "parse_size_bytes",
+]
 
 SIZE_BYTES_MAX = 2**63 - 1
 _TEXT_MAX = 40  # characters; no sensible size is longer
@@ -19,6 +27,7 @@ _TEXT_MAX = 40  # characters; no sensible size is longer
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:([KMGT])I?)?B?", re.IGNORECASE)
 _PERCENT = re.compile(r"([0-9]+)%")
+_FORMS = re.compile(r"\[([^|\]]*)\|([^|\]]*)\]")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -46,6 +55,11 @@ def format_count(count: int, one: str, many: str = "") -> str:
     if count == 1:
         return f"1 {one}"
     return f"{count:,} {many or f'{one}s'}"
+
+
+def agreed(text: str, count: int) -> str:
+    """``text`` with the first form of each ``[one|many]`` for a count of 1, else the second."""
+    return _FORMS.sub(r"\1" if count == 1 else r"\2", text)
 
 
 def parse_size_bytes(text: str | int) -> int:

@@ -40,10 +40,10 @@ class OddityKind(Struct, frozen=True):
 
     note: str
     kind: str = ""  # its name in counts of reports and manifests; "": not counted by itself
-    warning: str = ""  # a job's warning, with {count} and {names}; "": it is counted silently
+    warning: str = ""  # a job's warning, with {count}, {names}, [one|many]; "": none
     by_shard: bool = False  # a job counts the shards that have it
     inspected: str = ""  # what `dsort inspect` calls it; "": not listed
-    text: str = ""  # the text that follows the count in `dsort inspect`
+    text: str = ""  # the text that follows the count in `dsort inspect`, with [one|many]
     shortfall: str = ""  # why members may be missing if a shard has it, with {count}
     refused: str = ""  # what `concatenated_shards: abort` calls such a shard, with {archives}
     unless: str = ""  # another note: this oddity is not reported for shards that have that note

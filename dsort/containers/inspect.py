@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, overload
+from typing import Final, Self, overload
 
 import numpy as np
 from msgspec import Struct
@@ -19,10 +19,11 @@ from dsort.data.numbered import NumberedColumn, are_positions
 from dsort.data.records import FormedRecords, form_records, split_name
 from dsort.data.text_sets import first_equals
 from dsort.naming.safe_names import UNSAFE_NAMES, new_safe_names, unsafe_links, unsafe_rows
+from dsort.sizes import agreed
 
 SAMPLES_MAX = 5
 AT_ONCE: Final = 1 << 14
-DUPLICATE_KEYS: Final = "records with the key of an earlier record"
+DUPLICATE_KEYS: Final = "[record|records] with the key of an earlier record"
 
 
 class RecordSummary(Struct, frozen=True):
@@ -49,6 +50,11 @@ class Oddity(Struct, frozen=True):
     count: int
     text: str
     samples: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, kind: str, count: int, text: str, samples: tuple[str, ...] = ()) -> Self:
+        """One whose ``text`` has the form ``[one|many]`` that ``count`` needs."""
+        return cls(kind, count, agreed(text, count), samples)
 
 
 class RecordSummaries(Sequence[RecordSummary], ABC):
@@ -196,7 +202,7 @@ def _container_oddities(container: Container, members: MemberTable) -> Iterable[
         if oddity.inspected:
             before = found.get(oddity.inspected)
             rows = getattr(notes, oddity.note)
-            found[oddity.inspected] = Oddity(
+            found[oddity.inspected] = Oddity.of(
                 oddity.inspected,
                 count + (before.count if before else 0),
                 oddity.text,
@@ -207,15 +213,18 @@ def _container_oddities(container: Container, members: MemberTable) -> Iterable[
 
 def _kind_oddities(members: MemberTable) -> Iterable[Oddity]:
     texts = {
-        MemberKind.SYMLINK: ("symlinks", "symbolic links"),
-        MemberKind.DIRECTORY: ("directories", "directories"),
-        MemberKind.DEVICE: ("devices", "devices or fifos"),
-        MemberKind.HARDLINK: ("broken_hard_links", "hard links to members that are not here"),
+        MemberKind.SYMLINK: ("symlinks", "symbolic [link|links]"),
+        MemberKind.DIRECTORY: ("directories", "[directory|directories]"),
+        MemberKind.DEVICE: ("devices", "[device or fifo|devices or fifos]"),
+        MemberKind.HARDLINK: (
+            "broken_hard_links",
+            "hard [link|links] to members that are not here",
+        ),
     }
     for kind, (label, text) in texts.items():
         rows = np.flatnonzero(members.kind == kind).tolist()
         if rows:
-            yield Oddity(label, len(rows), text, _samples(members, rows))
+            yield Oddity.of(label, len(rows), text, _samples(members, rows))
 
 
 def _unsafe_oddities(members: MemberTable, targets: Mapping[int, bytes]) -> Iterable[Oddity]:
@@ -224,33 +233,35 @@ def _unsafe_oddities(members: MemberTable, targets: Mapping[int, bytes]) -> Iter
     if numbered and unsafe:
         unsafe = [*range(len(members))]
     if unsafe:
-        yield Oddity("unsafe_names", len(unsafe), UNSAFE_NAMES, _samples(members, unsafe))
+        yield Oddity.of("unsafe_names", len(unsafe), UNSAFE_NAMES, _samples(members, unsafe))
     safe = new_safe_names(members.names, unsafe) if targets else {}
     escaping = unsafe_links(
         [(row, safe.get(row, members.names[row]), target) for row, target in targets.items()]
     )
     if escaping:
-        text = "symbolic links that lead out of the archive"
-        yield Oddity("unsafe_links", len(escaping), text, _samples(members, escaping))
+        text = "symbolic [link that leads|links that lead] out of the archive"
+        yield Oddity.of("unsafe_links", len(escaping), text, _samples(members, escaping))
 
 
 def _record_oddities(formed: FormedRecords, members: MemberTable) -> Iterable[Oddity]:
     kinds = members.kind
     rows = [row for row in formed.strays if kinds[row] in (MemberKind.FILE, MemberKind.SYMLINK)]
     if rows:
-        text = "members that are no part of a record (no extension, or a hidden file)"
-        yield Oddity("stray_members", len(rows), text, _samples(members, rows))
+        text = "[member that is|members that are] no part of a record (no extension, or hidden)"
+        yield Oddity.of("stray_members", len(rows), text, _samples(members, rows))
     if formed.repeated:
-        text = "members whose name comes again in the run of their key, where a record begins"
+        text = (
+            "[member|members] whose name comes again in the run of its key: a record begins there"
+        )
         samples = _samples(members, formed.repeated)
-        yield Oddity("duplicated_records", len(formed.repeated), text, samples)
+        yield Oddity.of("duplicated_records", len(formed.repeated), text, samples)
     again = repeated_keys(formed.keys, formed.key_hash)
     if len(again):
         samples = tuple(_text(formed.keys[row]) for row in again[:SAMPLES_MAX].tolist())
-        yield Oddity("duplicate_keys", len(again), DUPLICATE_KEYS, samples)
+        yield Oddity.of("duplicate_keys", len(again), DUPLICATE_KEYS, samples)
     if formed.non_adjacent:
-        text = "pieces of records that are apart from the rest of their record"
-        yield Oddity("non_adjacent", formed.non_adjacent, text)
+        text = "[piece of a record|pieces of records], apart from the rest of the record"
+        yield Oddity.of("non_adjacent", formed.non_adjacent, text)
 
 
 def repeated_keys(keys: BytesColumn, hashes: UInt64s) -> Int64s:

@@ -15,7 +15,9 @@ import numpy as np
 from dsort.data.columns import BytesColumn
 from dsort.data.records import split_name
 
-UNSAFE_NAMES: Final = "members with absolute names, or '..' in them"
+UNSAFE_NAMES: Final = (
+    "[member with an absolute name, or '..' in it|members with absolute names, or '..' in them]"
+)
 _NAMELESS = b"_"
 _SLASH, _DOT = 0x2F, 0x2E
 

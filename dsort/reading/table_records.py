@@ -240,10 +240,12 @@ def summarise_table(table: TableRecords, file_bytes: int, reopened: Reopened) ->
     again = table.keys.repeated()
     oddities = []
     if counts.unsafe:
-        oddities.append(Oddity("unsafe_names", counts.unsafe, UNSAFE_NAMES, tuple(counts.samples)))
+        oddities.append(
+            Oddity.of("unsafe_names", counts.unsafe, UNSAFE_NAMES, tuple(counts.samples))
+        )
     if len(again):
         samples = tuple(table.keys[number] for number in again[:SAMPLES_MAX].tolist())
-        oddities.append(Oddity("duplicate_keys", len(again), DUPLICATE_KEYS, samples))
+        oddities.append(Oddity.of("duplicate_keys", len(again), DUPLICATE_KEYS, samples))
     return ShardSummary(
         shard=table.name,
         file_bytes=file_bytes,

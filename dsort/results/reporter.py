@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from dsort.results.report import (
     ReactionCount,
     Sample,
 )
+from dsort.sizes import agreed
 from dsort.spec.model import JobSpec
 
 MOVING_PHASES: Final = frozenset({"extract", "create"})
@@ -175,45 +175,50 @@ AS_ASKED = "left_out_"
 WARNING_TEXTS = {  # [singular|plural]
     "rows_without_record": "{count} [row|rows] of ingest.table [is|are] about no record: {names}",
     "records_without_row": "{count} [record has|records have] no row in ingest.table: {names}",
-    "unlisted_files": "{count} files were left out, for they are in no row of metadata: {names}",
-    "unusable_files": "{count} files were left out, for they can be no members: {names}",
-    "failed_records": "steps failed at {count} records, as on_error says: {names}",
-    "lost_with_failed": "{count} records were left out with one of their shard at which a step "
-    "failed: {names}",
+    "unlisted_files": "{count} [file was|files were] left out, for [it is|they are] in no row of "
+    "metadata: {names}",
+    "unusable_files": "{count} [file was|files were] left out, for [it|they] can be no "
+    "[member|members]: {names}",
+    "failed_records": "steps failed at {count} [record|records], as on_error says: {names}",
+    "lost_with_failed": "{count} [record was|records were] left out with one of [its|their] shard "
+    "at which a step failed: {names}",
     "missing_shards": "{count} input [shard is|shards are] missing: {names}",
-    "objects_passed_over": "{count} objects passed over, for their names do not end in the input "
-    "extension: {names}",
-    "duplicated_records": "{count} members occur again in their record; the last one was kept: "
-    "{names}",
-    "duplicate_keys": "{count} [record has|records have] the key of an earlier record "
-    "(webdataset reads "
-    "neighbours of one key as one sample; duplicate_keys: rename mends that): {names}",
+    "objects_passed_over": "{count} [object|objects] passed over, for [its name does|their names "
+    "do] not end in the input extension: {names}",
+    "duplicated_records": "{count} [member occurs|members occur] again in their record; the last "
+    "one was kept: {names}",
+    "duplicate_keys": "{count} [record has|records have] the key of an earlier record (webdataset "
+    "reads neighbours of one key as one sample; duplicate_keys: rename mends that): {names}",
     "duplicate_keys_dropped": "{count} [record was|records were] dropped, an earlier one has "
-    "their key: {names}",
+    "[its|their] key: {names}",
     "duplicate_keys_renamed": "{count} [record was|records were] renamed, an earlier one has "
-    "their key: {names}",
-    "final_newlines_stripped": "{count} payloads lost the line feed at their end, which does not "
-    "come back: {names}",
-    "members_defaulted": "{count} members that records lacked were made of member_defaults: "
-    "{names}",
+    "[its|their] key: {names}",
+    "final_newlines_stripped": "{count} [payload|payloads] lost the line feed at [its|their] end, "
+    "which does not come back: {names}",
+    "members_defaulted": "{count} [member that a record lacked was|members that records lacked "
+    "were] made of member_defaults: {names}",
     "corrupt_shards": "{count} corrupt [shard was|shards were] left out: {names}",
     "stray_members_dropped": "{count} stray [member was|members were] dropped: {names}",
-    "missing_members": "{count} records lack a member that require names: {names}",
-    "missing_members_excluded": "{count} records lack a member that require names, and were left "
-    "out: {names}",
-    "non_adjacent_records": "{count} pieces of records were not adjacent and were brought "
-    "together, in {names}",
-    "incomplete_shards": "{count} shards may not be whole; what could be read was taken: {names}",
-    "replaced_inputs": "{count} input shards are newer than the manifest of the job that wrote "
-    "them, and have another size: {names}",
-    "unsafe_names": "{count} members have names or link targets that lead out of the directory "
-    "they are unpacked in (unsafe_names: rename mends that): {names}",
-    "unsafe_names_renamed": "{count} members had names or link targets that lead out of the "
-    "directory they are unpacked in, and were renamed: {names}",
-    "ekm_missing_key": "{count} records have no place in the external key map, or several, or "
-    "none in the result that like names; they went to ekm_default if there is one, else they were "
-    "dropped: {names}",
-    "ekm_malformed_line": "{count} lines of the external key map are malformed: {names}",
+    "missing_members": "{count} [record lacks|records lack] a member that require names: {names}",
+    "missing_members_excluded": "{count} [record lacks a member that require names, and "
+    "was|records lack a member that require names, and were] left out: {names}",
+    "non_adjacent_records": "{count} [piece of a record was not adjacent and was|pieces of records "
+    "were not adjacent and were] brought together, in {names}",
+    "incomplete_shards": "{count} [shard|shards] may not be whole; what could be read was taken: "
+    "{names}",
+    "replaced_inputs": "{count} input [shard is|shards are] newer than the manifest of the job "
+    "that wrote [it, and has|them, and have] another size: {names}",
+    "unsafe_names": "{count} [member has a name or link target that leads|members have names or "
+    "link targets that lead] out of the directory [it is|they are] unpacked in (unsafe_names: "
+    "rename mends that): {names}",
+    "unsafe_names_renamed": "{count} [member had a name or link target that leads|members had "
+    "names or link targets that lead] out of the directory [it is|they are] unpacked in, and "
+    "[was|were] renamed: {names}",
+    "ekm_missing_key": "{count} [record has|records have] no place in the external key map, or "
+    "several, or none in the result that like names; [it|they] went to ekm_default if there is "
+    "one, else [it was|they were] dropped: {names}",
+    "ekm_malformed_line": "{count} [line of the external key map is|lines of the external key map "
+    "are] malformed: {names}",
 }
 
 
@@ -291,9 +296,8 @@ class Reporter(Struct):
             base = "duplicate_keys" if kind.startswith("duplicate_keys") else kind
             if text and getattr(self.spec.config, base, None) != "ignore":
                 shown = ", ".join(samples[:3]) + (", …" if count > min(len(samples), 3) else "")
-                which = r"\1" if count == 1 else r"\2"
-                agreed = re.sub(r"\[([^|\]]*)\|([^\]]*)\]", which, text)
-                self.warn(kind, agreed.format(count=f"{count:,}", names=shown))
+                said = agreed(text, count).format(count=f"{count:,}", names=shown)
+                self.warn(kind, said)
 
     def reactions(self) -> tuple[ReactionCount, ...]:
         """Everything that was counted so far."""

@@ -33,6 +33,7 @@ from dsort.pipeline.pipeline import Policies
 from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import NO_LINES, LineWriter, ReactionLog, lines_file
 from dsort.scratch.nodes import ScratchNodes
+from dsort.sizes import format_count
 from dsort.storage.bucket import Bucket, ObjectInfo
 from dsort.storage.routed import input_of
 from dsort.workers.batch import Batch, StepsDone
@@ -408,7 +409,7 @@ def _refuse_strays(
         )
     if strays:
         raise StrayMemberError(
-            f"shard {shard} has {len(strays)} stray members, the first is "
+            f"shard {shard} has {format_count(len(strays), 'stray member')}, the first is "
             f"{readable(members.names[strays[0]])}",
             hint="stray_members: keep or drop lets the job go on",
         )

@@ -35,7 +35,8 @@ class Columnar(Container):
         OddityKind(
             "other_metadata",
             kind="other_metadata",
-            warning="{count} shards have other schema metadata than the first one: {names}",
+            warning="{count} [shard has|shards have] other schema metadata than the first one: "
+            "{names}",
             by_shard=True,
         ),
     )

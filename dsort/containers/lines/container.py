@@ -35,23 +35,23 @@ ODDITIES: Final = (
     OddityKind(
         "empty_lines",
         kind="empty_lines_dropped",
-        warning="{count} empty lines were dropped, in {names}",
+        warning="{count} empty [line was|lines were] dropped, in {names}",
         inspected="empty_lines",
-        text="empty lines, which are no records",
+        text="empty [line, which is no record|lines, which are no records]",
     ),
     OddityKind(
         "byte_order_mark",
         kind="byte_order_marks_dropped",
-        warning="{count} byte order marks were dropped, in {names}",
+        warning="{count} byte order [mark was|marks were] dropped, in {names}",
         inspected="byte_order_mark",
-        text="a byte order mark, which is dropped",
+        text="byte order [mark, which is|marks, which are] dropped",
     ),
     OddityKind(
         "unended_line",
         kind="line_ends_added",
-        warning="{count} last lines had no line feed and got one, in {names}",
+        warning="{count} last [line|lines] had no line feed and got one, in {names}",
         inspected="unended_line",
-        text="a last line without a line feed, which gets one",
+        text="last [line|lines] without a line feed, which [gets|get] one",
     ),
 )
 

@@ -38,13 +38,13 @@ ODDITIES = (
     OddityKind(
         "trailing_bytes",
         inspected="trailing_bytes",
-        text="bytes behind the end marker that are no tar",
+        text="[byte|bytes] behind the end marker that [is|are] no tar",
         shortfall="{count:,} bytes behind its end marker are no tar",
     ),
     OddityKind(
         "unexplained_zeros",
         inspected="unexplained_zeros",
-        text="bytes of zeros behind an end marker, more than tar writers pad with",
+        text="[byte|bytes] of zeros behind an end marker, more than tar writers pad with",
         shortfall="more zeros than tar writers pad with ({count:,} bytes)",
     ),
     OddityKind(
@@ -57,73 +57,76 @@ ODDITIES = (
     OddityKind(
         "concatenated",
         kind="concatenated_shards",
-        warning="{count} shards are several tars one after the other; all were read, but many "
-        "readers stop where the first one ends: {names}",
+        warning="{count} [shard is|shards are] several tars one after the other; all were read, "
+        "but many readers stop where the first one ends: {names}",
         by_shard=True,
         inspected="concatenated",
         refused="is {archives} tars one after the other",
-        text="further tars behind the first one's end marker, where many readers stop",
+        text="further [tar|tars] behind the first one's end marker, where many readers stop",
     ),
     OddityKind(
         "unusual_padding",
         kind="unusual_padding",
-        warning="{count} shards end in zeros as only tar -b and tar -A leave them; if these did "
-        "not write them, members may be missing: {names}",
+        warning="{count} [shard ends|shards end] in zeros as only tar -b and tar -A leave them; "
+        "if these did not write them, members may be missing: {names}",
         by_shard=True,
         inspected="unusual_padding",
-        text="bytes of zeros behind the end marker, as only tar -b and tar -A leave them",
+        text="[byte|bytes] of zeros behind the end marker, as only tar -b and tar -A leave them",
     ),
     OddityKind(
         "hardlinks_resolved",
         kind="hardlinks_resolved",
         inspected="hard_links",
-        text="hard links to other members of the shard",
+        text="hard [link to another member|links to other members] of the shard",
     ),
     OddityKind(
         "global_headers_folded",
         kind="global_headers_folded",
-        warning="{count} global pax headers were folded into the members they govern, in {names}",
+        warning="{count} global pax [header was|headers were] folded into the members that "
+        "[it governs|they govern], in {names}",
         inspected="global_headers",
-        text="global pax headers",
+        text="global pax [header|headers]",
     ),
     OddityKind(
         "global_headers_dropped",
         kind="global_headers_dropped",
         inspected="global_headers",
-        text="global pax headers",
+        text="global pax [header|headers]",
     ),
     OddityKind(
         "volume_labels_dropped",
         kind="volume_labels_dropped",
         inspected="volume_labels",
-        text="volume labels, which are no members",
+        text="volume [label, which is no member|labels, which are no members]",
     ),
     OddityKind(
         "lone_zero_blocks",
         kind="lone_zero_blocks",
-        warning="{count} lone blocks of zeros stand between members, where some readers stop (all "
-        "members were read), in {names}",
+        warning="{count} lone [block of zeros stands|blocks of zeros stand] between members, where "
+        "some readers stop (all members were read), in {names}",
         inspected="lone_zero_blocks",
-        text="lone blocks of zeros between members, where some readers stop",
+        text="lone [block|blocks] of zeros between members, where some readers stop",
     ),
     OddityKind(
         "mended",
         kind="headers_mended",
-        warning="{count} members have numbers in their headers at which some readers stop; these "
-        "were written anew: {names}",
+        warning="{count} [member has numbers in its header|members have numbers in their headers] "
+        "at which some readers stop; these were written anew: {names}",
         inspected="odd_headers",
-        text="members with numbers in their headers at which some readers stop",
+        text="[member|members] with numbers in headers at which some readers stop",
     ),
     OddityKind(
         "long_names_repeated",
         kind="long_names_repeated",
-        warning="{count} members have several long names, of which the last one counts: {names}",
+        warning="{count} [member has|members have] several long names, of which the last one "
+        "counts: {names}",
         inspected="repeated_long_names",
-        text="members with several long names, of which the last one counts",
+        text="[member|members] with several long names, of which the last one counts",
     ),
     OddityKind(
         "unsafe_prefixes",
         inspected="unsafe_prefixes",
-        text="members that some readers unpack elsewhere, by a prefix that others do not read",
+        text="[member|members] that some readers unpack elsewhere, by a prefix that others "
+        "do not read",
     ),
 )

@@ -20,6 +20,7 @@ from dsort.containers.tar.oddities import TarNotes
 from dsort.shard_contents import inspect_object
 from dsort.sidecars import kinds
 from dsort.sidecars.base import Sidecar
+from dsort.sizes import agreed
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.internals import CONTAINERS
 from tests.support.refusals import raises
@@ -55,6 +56,14 @@ def test_a_codec_with_a_suffix_of_dsorts_own_is_refused() -> None:
     codec = codec_of("a.tar.gz")
     assert codec is not None
     assert not isinstance(codec, SlowCodec)
+
+
+@pytest.mark.parametrize("extension", CONTAINERS)
+def test_the_texts_of_a_container_have_forms_for_one_and_many(extension: str) -> None:
+    for oddity in container_of(extension).oddities:
+        for text in filter(None, (oddity.warning, oddity.text)):
+            said = agreed(text, 1) != agreed(text, 2)
+            assert said or oddity.note in ("blank", "missing_end"), text
 
 
 TABLE = container_of(".tar").oddities

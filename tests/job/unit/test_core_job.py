@@ -7,7 +7,7 @@ import pytest
 from dsort.errors import InvariantError
 from dsort.spec.load import parse_spec
 from tests.support.engine import spec_of
-from tests.support.internals import PHASES, JobState, Reporter, Tally
+from tests.support.internals import PHASES, WARNING_TEXTS, JobState, Reporter, Tally
 
 
 def test_a_jobs_phases_one_after_the_other() -> None:
@@ -66,3 +66,13 @@ def test_what_is_noted_is_kept_through_all_phases() -> None:
 def reporter() -> Reporter:
     spec = parse_spec(spec_of()).spec
     return Reporter("some-job", spec, (), lambda event: None)
+
+
+@pytest.mark.parametrize("kind", WARNING_TEXTS)
+def test_a_warning_has_forms_for_one_and_many(kind: str) -> None:
+    told = reporter()
+    for count in (1, 2):
+        told.note(Tally({kind: count}))
+    one, many = (text.replace(f"{count} ", "", 1) for count, text in enumerate(told.warnings, 1))
+    assert one != many
+    assert "|" not in one + many

@@ -19,7 +19,7 @@ from tests.support.refusals import raises
 def test_a_report_that_lacks_a_fact_of_its_job_is_damaged(name: str, tmp_path: Path) -> None:
     stray = Shard((Member("README", b"x"),))
     write_shards(tmp_path / "in", {"in-0.tar": shard_of("a", "b"), "in-1.tar": stray})
-    with refused(tmp_path, StrayMemberError, "1 stray members"):
+    with refused(tmp_path, StrayMemberError, "1 stray member,"):
         run_local(tmp_path, spec_of(stray_members="abort"))
     (path,) = (tmp_path / "out" / ".dsort").glob("*/report.json")
     report = json.loads(path.read_text())

@@ -16,7 +16,7 @@ from dsort.durations import (
     parse_duration_s,
     parse_moment,
 )
-from dsort.sizes import Bytes, Percent, format_bytes, parse_quantity
+from dsort.sizes import Bytes, Percent, agreed, format_bytes, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,11 @@ from dsort.sizes import Bytes, Percent, format_bytes, parse_quantity
 )
 def test_sizes_are_shown_in_the_largest_fitting_unit(size_bytes: int, text: str) -> None:
     assert format_bytes(size_bytes) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "lines are"), (1, "line is"), (2, "lines are")])
+def test_a_text_agrees_with_its_count(count: int, text: str) -> None:
+    assert agreed("[line|lines] [is|are] (see [a])", count) == f"{text} (see [a])"
 
 
 @pytest.mark.parametrize(
