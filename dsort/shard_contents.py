@@ -165,7 +165,7 @@ class ShardContents:
 
 
 class _TableContents(ShardContents):
-    """The same of a table. Row ``r`` is cell ``r % width`` of record ``r // width``."""
+    """The contents of a table. Row ``r`` is cell ``r % width`` of record ``r // width``."""
 
     @cached_property
     def _table(self) -> TableRecords:

@@ -45,9 +45,9 @@ def in_words_of_calls(
     inputs: Sequence[str],
     set_by: Mapping[str, str],
 ) -> list[SpecProblem]:
-    """``problems`` of a spec with these ``fields``, expressed with calls. ``order``: the call that
-    set the order of records; ``inputs``: the calls that set the inputs; ``set_by``: the call that
-    sets each field."""
+    """``problems`` of a spec with these ``fields``, with the names of calls instead of fields.
+    ``order``: the call that set the order of records; ``inputs``: the calls that set the inputs;
+    ``set_by``: the call that sets each field."""
     names = sorted((name for name in set_by if "_" in name), key=len, reverse=True)
     named = re.compile(rf"\b({'|'.join(names)})\b")
 

@@ -13,7 +13,7 @@ __all__ = ["StepCalls"]
 
 
 class StepCalls(BuilderFields):
-    """Calls that add steps, and leave out equal records."""
+    """Calls that add steps, and a call that leaves out equal records."""
 
     _set_by: ClassVar[Mapping[str, str]] = {
         "require": "require",

@@ -392,7 +392,7 @@ _IS_IT_THERE = "is `dsort serve` running there? --server and DSORT_SERVER say wh
 def _checked_token(token: str) -> str:
     stripped = token.strip()
     if not stripped.isascii() or not stripped.isprintable() or " " in stripped:
-        raise SpecError("the token is none: it has spaces or characters that no token has")
+        raise SpecError("the token is not valid: it has spaces or characters that no token has")
     return stripped
 
 

@@ -226,7 +226,7 @@ def _refusal(kind: str, error: ValidationError) -> ServiceError:
             hint="is it an older one? `dsort --version` tells ours",
         )
     said = "; ".join(f"{path}: {each['msg']}" for path, each in wrong)
-    return ServiceError(f"the service's {kind} is none: {said}")
+    return ServiceError(f"the service's {kind} is not valid: {said}")
 
 
 def _error(document: Any) -> Any:

@@ -112,7 +112,7 @@ class BareRows:
             self.add_member(record, name, len(key), value)
         if not seen:
             raise ConversionError(
-                f"record {readable(key)} holds nothing, and a record without members is none",
+                f"record {readable(key)} holds nothing, and a record needs a member",
                 hint="remove it from its shard, or keep to its container",
             )
 

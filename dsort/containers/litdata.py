@@ -183,7 +183,7 @@ def schema_in(data: bytes) -> str:
     leaves = kept["data_format"]
     texts = isinstance(leaves, list) and all(isinstance(leaf, str) for leaf in leaves)
     if not texts or not 0 < len(leaves) <= LEAVES_MAX:
-        raise ValueError("its data_format is none")
+        raise ValueError("its data_format is no valid list of formats")
     return json.dumps(kept, sort_keys=True)
 
 

@@ -177,8 +177,9 @@ def read_view(name: str, data: bytes) -> tuple[ViewRows, str]:
 
 
 def read_view_records(name: str, source: Source, first: int, stop: int) -> tuple[ViewRows, str]:
-    """The same of the rows of records ``first`` to ``stop`` alone, none of which may be missing.
-    Only row groups that have such rows are read, and the numbers of records of all others."""
+    """(rows of records ``first`` to ``stop``, schema of the output shards). ``CorruptShardError``
+    also if one of these records is missing. Only row groups that have such rows are read, and the
+    numbers of records of all others."""
     file = _ViewFile(name, source)
     rows = file.rows(file.records(first, stop, _first_row_of(name, source, first)))
     if len(np.unique(rows.record)) != stop - first:

@@ -112,7 +112,7 @@ class Algorithm(OptionGroup, frozen=True):
     summary: ClassVar[str]
     """How it orders, for the description of ``kind``: "by record key"."""
     words: ClassVar[str]
-    """The same for the summary of a job: "alphanumeric: sorted by name"."""
+    """How it orders, for the summary of a job: "alphanumeric: sorted by name"."""
     is_random: ClassVar[bool] = False
     """Whether it uses a ``seed``; then one is drawn if a spec has none."""
     spreads_evenly: ClassVar[bool] = False

@@ -73,7 +73,7 @@ def _p_value_by_recurrence(half: float, degrees: int) -> float:
 
 
 def mixing_line(stored: Mapping[str, Any]) -> str:
-    """A stored mixing in half a line: the verdict, and the limit that it was compared with."""
+    """A short text for a stored mixing: the verdict, the p-value, and the limit for it."""
     verdict = str(stored["verdict"])
     if verdict == "too_few":
         return "too few records or shards to tell"

@@ -229,7 +229,7 @@ def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
 
 
 class _Similar(Named, frozen=True):
-    """The number in which the records of a batch are similar."""
+    """The number that is similar in all records of a batch."""
 
     noun: ClassVar[str] = "number to sort by"
     missing_hint: ClassVar[str] = "batches.missing: first or last keeps such records"

@@ -104,7 +104,7 @@ class Deduplication(Struct, frozen=True):
 
 
 class DeduplicationByField(Deduplication, frozen=True, kw_only=True):
-    """The same for records that are compared by a field, which is ``value``."""
+    """Deduplication of records that are compared by a field, ``value``."""
 
     value: Expression
 

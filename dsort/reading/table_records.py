@@ -1,7 +1,7 @@
 """The rows of one table as records. A batch of rows is decoded when one of its rows is read.
 
-A few bytes of a table may stand for millions of rows. So only some batches are kept, and the keys
-of the rows where the table has a column of keys.
+A few bytes of a table may stand for millions of rows. So only some batches are kept in memory. The
+keys of all rows are kept, too, if the table has a column of keys.
 """
 
 from __future__ import annotations

@@ -473,7 +473,7 @@ def _spec_of(fields: dict[str, Any], what: str) -> JobSpec:
     try:
         return parse_spec(fields).spec
     except SpecError as error:
-        raise _no_manifest(f"{what} is none: {error}") from None
+        raise _no_manifest(f"{what} is not valid: {error}") from None
 
 
 def _json_object(data: bytes) -> dict[str, Any]:

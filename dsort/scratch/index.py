@@ -136,11 +136,11 @@ class IndexStore:
     ) -> int:
         """Store one shard's index, rows already ordered by partition; returns bytes written.
 
-        ``index`` has a column of shards if it belongs to a run of shards that begins with
-        ``shard``. ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's
-        rows begin. ``spill``: where the payload is in the spill; empty if payload did not move. It
-        has either ``spill_starts``, the begin of each partition's piece, or the columns of many
-        blocks and ``block_offsets``, the begin of each partition's blocks.
+        The index of a run of shards has a column of shards, and ``shard`` is the first of the run.
+        ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's rows begin.
+        ``spill``: where the payload is in the spill; empty if payload did not move. It has either
+        ``spill_starts``, the begin of each partition's piece, or the columns of many blocks and
+        ``block_offsets``, the begin of each partition's blocks.
         """
         rows = index.without(KEY_HASH, SAME_HASH, SAME_MORE)
         if spill:
@@ -219,8 +219,8 @@ class IndexStore:
         return found.with_(KEY_HASH, hashes)
 
     def same_hashes(self, stage: str, shard: int, low: int = 0, high: int = 0) -> Table:
-        """The same for records that are compared by content: their hash is the first half of the
-        hash of their content."""
+        """The records in a shard's file with ``low <= content hash < high``, as in ``key_hashes``.
+        A content hash is the first half of the hash of a record's content."""
         file = self.columns(f"{stage}-{shard}.col")
         hashes, start, stop = _between(file, "same_hash", low, high)
         found = self._rows_at(file, shard, file.array("same_row", start, stop))

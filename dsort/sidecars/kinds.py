@@ -156,7 +156,7 @@ class Energon(Sidecar):
         return energon_index(members)
 
     def result_files(self, shards: Sequence[str]) -> Sequence[str]:
-        """The same for all results."""
+        """The names of the files in ``.nv-meta/``: they are the same for all results."""
         names = (".info.json", "dataset.yaml", DATABASE, "index.uuid", "split.yaml")
         return [f".nv-meta/{name}" for name in names]
 

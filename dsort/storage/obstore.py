@@ -534,7 +534,7 @@ def _parsed(receipt: str) -> tuple[int, int]:
         fields = json.loads(receipt)
         size_bytes, stored_ns = fields["size_bytes"], fields["stored_ns"]
         if type(size_bytes) is not int or type(stored_ns) is not int:
-            raise TypeError("a number is none")
+            raise TypeError("a field must be a number")
         return size_bytes, stored_ns
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise StorageError(f"not a receipt: {receipt[:100]!r}") from error

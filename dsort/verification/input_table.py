@@ -285,7 +285,7 @@ def copies_asked_for(
 
 
 def _copies_of_all(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, Int64s]:
-    """The same for inputs with weights for all records."""
+    """For each shard: how often each record is written, if all records are weighed."""
     found: dict[str, Int64s] = {}
     shards: dict[str, list[str]] = {source.name: [] for source in spec.sources}
     for shard in hashes:

@@ -263,7 +263,7 @@ class Decoding:
         )
 
     def _garbage(self, offset: int) -> CorruptShardError:
-        return self._corrupt(offset, f"what follows its last {self._what} is none")
+        return self._corrupt(offset, f"the bytes after its last {self._what} are no {self._what}")
 
     def _corrupt(self, offset: int, reason: str, *, hint: str = "") -> CorruptShardError:
         return CorruptShardError(self._shard, offset, reason, hint=hint)

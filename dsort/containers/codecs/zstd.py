@@ -1,7 +1,7 @@
 """zstd (RFC 8878): frames of 2 MiB with a checksum each, followed by a seek table.
 
-Any reader passes over the table, because it is a skippable frame. Readers that support it (zstd's
-own ``contrib/seekable_format``) find the frame of a byte with it.
+Any reader passes over the table, because it is a skippable frame. Readers that support the table
+(zstd's own ``contrib/seekable_format``) look up which frame has a certain byte.
 """
 
 from __future__ import annotations

@@ -287,8 +287,8 @@ def _value_hashes(array: Any) -> UInt64s:
 
 
 def _of_lists(items: UInt64s, offsets: Int64s) -> UInt64s:
-    """The hashes of lists whose items ``offsets[i]`` to ``offsets[i + 1]`` have the hashes
-    ``items``."""
+    """The hash of each list. ``items``: the hashes of the items of all lists; list ``i`` has those
+    from ``offsets[i]`` to ``offsets[i + 1]``."""
     lengths = np.diff(offsets)
     place = np.arange(len(items)) - np.repeat(offsets[:-1], lengths)
     running = np.zeros(len(items) + 1, np.uint64)

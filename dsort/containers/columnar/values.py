@@ -211,8 +211,8 @@ def light_batch(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
 
 
 def whole_batch(light: Any, values: Sequence[tuple[Leaf, memoryview]], schema: Any) -> Any:
-    """The batch of ``schema``, with all values again. ``values``: for each leaf that is away, the
-    bytes of its values in all rows, joined."""
+    """A batch of ``schema``, with the values of all leaves. ``light``: the batch without the values
+    of some leaves; ``values``: for each of these leaves, the bytes of its values, joined."""
     arrays = {}
     for leaf, data in values:
         lengths = leaf.of(light)

@@ -134,4 +134,4 @@ def output_names(
     try:
         return replace(OutputNames.of(placed_by.templates, spec.names_extension), suffix=suffix)
     except ValueError as error:
-        raise KeyMapError(f"a template of the external key map is none: {error}") from None
+        raise KeyMapError(f"the external key map has a wrong template: {error}") from None

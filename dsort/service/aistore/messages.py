@@ -55,9 +55,9 @@ async def action_message(request: Request, *actions: str) -> dict[str, Any]:
     message = message_of(await request.body())
     found = text_in(message, "action")
     if found in _DECLINED:
-        raise NotSupportedError(f"action: {found!r} is none that this service has")
+        raise NotSupportedError(f"action: {found!r} is no action of this service")
     if found not in actions and (found or actions != ("list",)):
-        text = f"{found[:80]!r} is none that this service has" if found else "is missing"
+        text = f"{found[:80]!r} is no action of this service" if found else "is missing"
         hint = " or ".join(f'{{"action": "{action}"}}' for action in actions)
         raise SpecError([SpecProblem("action", text, f"send {hint}")])
     return message

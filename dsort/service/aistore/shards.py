@@ -70,7 +70,7 @@ class InlineSpec(Struct, frozen=True):
     fetch: FetchPolicy
 
     def order(self) -> dict[str, Any]:
-        """The same as an order for the process that does the job."""
+        """The order for the process that does the job."""
         order = {"spec": self.spec.canonical(), "fetch": self.fetch.to_json()}
         return {"look": "transform", **order}
 

@@ -127,7 +127,7 @@ def number_of(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not cursor.isascii() or not cursor.isdecimal() or int(cursor) >= 2**63:
-        raise SpecError([SpecProblem("cursor", "is none of ours", "take next_cursor of a page")])
+        raise SpecError([SpecProblem("cursor", "comes from no page", "take next_cursor of a page")])
     return int(cursor)
 
 

@@ -53,7 +53,7 @@ def parse_text(body: bytes, limits: TextLimits | None = None) -> Mapping[str, An
 
 
 def parse_unchecked(body: bytes, limits: TextLimits | None = None) -> Mapping[str, Any]:
-    """The same for callers that give the fields to ``check_fields``."""
+    """Parse as ``parse_text`` does, but leave ``check_fields`` to the caller."""
     limits = limits or TextLimits()
     if len(body) > limits.bytes_max:
         raise TooLargeError(

@@ -132,9 +132,9 @@ class Receipt(NamedTuple):
             texts = (receipt.name, receipt.upload_id, receipt.digest, *receipt[-2:])
             numbers = (receipt.size_bytes, receipt.began_s, receipt.part_count)
             if not all(isinstance(each, str) for each in (*texts, *receipt.etags)):
-                raise TypeError("a text is none")
+                raise TypeError("a field must be a text")
             if not all(type(each) is int and each >= 0 for each in numbers):
-                raise TypeError("a number is none")
+                raise TypeError("a field must be a number")
             return receipt
         except (ValueError, TypeError, RecursionError) as error:
             raise StorageError(f"not a receipt of an upload: {text[:100]!r}") from error

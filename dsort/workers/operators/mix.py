@@ -70,8 +70,8 @@ def _copied(
     counts: Int64s,
 ) -> tuple[MemberTable, MemberTable, FormedRecords]:
     """Repeat each record ``counts`` times: return (``members``, ``named``, the records). ``named``
-    is ``members`` with new names. Where the container has names for records, copies are named
-    ``key~1``; then both tables have separate rows for them."""
+    is ``members`` with new names. If the container has names for records, copies are named
+    ``key~1``, and both tables have rows of their own for each copy."""
     if (counts == 1).all():
         return members, named, records
     table = RecordTable(shard.name, named, records, shard.content)
