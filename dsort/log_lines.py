@@ -78,8 +78,8 @@ _running: list[_Origin] = []
 
 @contextmanager
 def about(job_id: str) -> Iterator[None]:
-    """Lines of the body are about that job; lines of other threads, too, while it is the only job
-    of the process."""
+    """Mark the lines that the body logs as lines about the job ``job_id``. Lines of other threads
+    have the mark, too, as long as no other job runs in the process."""
     origin: _Origin = {"job": job_id}
     token = _here.set(origin)
     _running.append(origin)

@@ -182,7 +182,7 @@ class Steps(Struct, frozen=True):
 
 
 class LoaderCheck(Struct, frozen=True):
-    """Figures of the next ``steps`` of all ranks together.
+    """How well the next ``steps`` steps are mixed, counted over all ranks.
 
     ``records``: the places that were counted. ``coverage``: the share of the epoch's records among
     them, 0..1. ``duplicates``: how many places repeat the record of an earlier place, which a

@@ -45,7 +45,7 @@ def stamp_of(info: ObjectInfo) -> int:
 
 
 def stamp_of_status(status: os.stat_result) -> int:
-    """The stamp of a file of this machine, computed in a fifth of the time."""
+    """The stamp of a file of this machine. Takes a fifth of the time of ``stamp_of``."""
     text = b"%d %d %d %d" % (
         status.st_size,
         status.st_mtime_ns,

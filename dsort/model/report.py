@@ -259,7 +259,7 @@ class RecordFlowView(Model):
 
 
 class RunReportView(Model):
-    """The work of a job; of a failed or stopped job, its work up to that point."""
+    """The work of a job. If the job failed or was stopped, its work until then."""
 
     sent_sometimes = frozenset(("mixing", "timeline", "algorithm", "outputs", "flow"))
 

@@ -215,8 +215,8 @@ class _Failures:
         return bool(self._reasons) and self._rules.on_error in ("stop", "skip_shard")
 
     def add(self, first: int, errors: Mapping[int, str]) -> None:
-        """Add records that failed, by their place behind record ``first``. ``TransformError`` if
-        ``on_error`` is ``fail``."""
+        """Add records that failed: record ``first + place`` for each ``place`` in ``errors``.
+        ``TransformError`` if ``on_error`` is ``fail``."""
         for place, reason in sorted(errors.items()):
             if self.ends_shard:
                 return
