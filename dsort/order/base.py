@@ -232,7 +232,7 @@ class GivenPlaces(Struct, frozen=True, eq=False, dict=True):
     map, or another result. This class is for jobs that have neither, and is false.
 
     ``field``: the field of specs that gives the names of outputs. ``missing_hint``,
-    ``twice_hint``: what to do about records without a place, and about those of one key."""
+    ``twice_hint``: what to do about records without a place, and about records with equal keys."""
 
     field: ClassVar[str] = "output_format"
     missing_hint: ClassVar[str] = ""

@@ -29,8 +29,8 @@ TIES_MAX: Final = 16
 class KeyPlaces(GivenPlaces, frozen=True):
     """The place of each key in a result. ``shards``, ``counts``: the names of its shards, in its
     order, and their numbers of records. ``words``: the result, in a sentence.
-    ``keys``: all keys, in the order of their ``hashes``; ``places``: the number of the record of
-    each, counted through all shards. Shapes ``(n,)``."""
+    ``keys``: all keys, in the order of their ``hashes``; ``places``: the number of each
+    key's record, counted through all shards. Shapes ``(n,)``."""
 
     words: str
     shards: tuple[str, ...]

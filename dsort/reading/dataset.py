@@ -307,8 +307,8 @@ class IndexCache(NoIndexes):
         return None
 
     def keep(self, bucket_uri: str, info: ObjectInfo, index: RecordIndex) -> None:
-        """Keep the index of the shard ``info``, unless nothing shows when the shard changes. Its
-        file is complete from the moment it exists."""
+        """Keep the index of the shard ``info``, if the shard has an etag, which tells of changes.
+        The file of the index is complete from the moment it exists."""
         estimate = len(index.size) * FILE_BYTES  # the exact size takes that memory
         if not info.etag or estimate > self._file_bytes_max:
             return

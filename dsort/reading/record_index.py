@@ -288,7 +288,7 @@ class KeySequence(Sequence[str]):
 
     @cached_property
     def _order(self) -> tuple[UInt64s, Int64s]:
-        """The hashes of the keys, sorted, and the number of each."""
+        """The hashes of the keys, sorted, and for each hash the number of its key."""
         hashes = np.empty(self._count, np.uint64)
         for first in range(0, self._count, AT_ONCE):
             some = self._some(first, min(first + AT_ONCE, self._count))

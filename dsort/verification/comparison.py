@@ -97,7 +97,7 @@ class Leftovers(Struct, frozen=True, eq=False):
 
 
 def sort_out(inputs: InputTable, key_hash: UInt64s, digests: UInt64s, source: Int64s) -> Leftovers:
-    """Sort the records that ``match_records`` left unmatched by their faults."""
+    """Find what is wrong with each record for which ``match_records`` found no match."""
     used = np.zeros(len(inputs), np.bool_)
     used[source[source >= 0]] = True
     lost = np.flatnonzero(inputs.expected & ~used)

@@ -374,7 +374,7 @@ def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> 
 
 
 def outputs_asked_for(division: Division, lots: UInt64s, counting: Bools) -> Int32s:
-    """The output of each record, in input order. ``lots``: the class and the lot of each, shape
+    """The output of each record, in input order. ``lots``: its class and its lot, shape
     ``(n, 2)``. Records that are not ``counting`` are not counted and get the first output."""
     outputs = np.zeros(len(lots), np.int32)
     rows = np.flatnonzero(counting)
