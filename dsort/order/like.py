@@ -15,6 +15,7 @@ from dsort.data.numbered import hash_column
 from dsort.errors import InputError, KeyMapError
 from dsort.naming.names import readable
 from dsort.order.base import Algorithm, GivenPlaces, KeyMatch, Record, SortValue
+from dsort.sizes import agreed
 
 if TYPE_CHECKING:
     from dsort.data.members import MemberTable
@@ -137,7 +138,8 @@ class KeyPlaces(GivenPlaces, frozen=True):
         missing = np.flatnonzero(is_missing)
         for place in missing[:1].tolist():
             key = readable(self.keys[int(np.flatnonzero(self.places == place)[0])])
-            what = f"inputs lack {len(missing):,} records: {key} of shard {self.shard_of(place)}"
+            count = agreed(f"{len(missing):,} [record|records]", len(missing))
+            what = f"inputs lack {count}: {key} of shard {self.shard_of(place)}"
         hint = "add the records to the inputs, or name a result that has none but these"
         raise KeyMapError(f"{what} of {self.words}", hint=hint)
 

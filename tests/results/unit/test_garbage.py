@@ -17,6 +17,7 @@ from tests.support.internals import (
     OWNER_FILE,
     Committing,
     Garbage,
+    InputsResolved,
     Journal,
     Lease,
     Planned,
@@ -83,6 +84,7 @@ def leave_job(
     at.time_s -= ago_s
     lease = Lease.take(bucket, job_id, attempt=1, machine=at)
     journal = Journal(bucket, job_id, 1)
+    journal.append(InputsResolved(()))
     journal.append(Planned("d", tuple(PlannedRow(name, 1, 1, 1, 1) for name in names)))
     journal.flush()
     with bucket.stage(f".dsort/{job_id}/staged/0", name=names[0]) as staged:
