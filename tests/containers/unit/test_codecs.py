@@ -99,7 +99,6 @@ def test_what_follows_the_last_member_is_refused(suffix: str) -> None:
     whole = made_elsewhere(suffix, TEXT)
     error = refused(suffix, whole + b"garbage")
     assert error.offset == len(whole)
-    assert "follows its last" in error.reason
 
 
 def test_zeros_behind_a_gzip_file_are_padding_unless_they_are_many() -> None:
