@@ -52,12 +52,24 @@ def read(where: str) -> tuple[float, float, int]:
     return time.monotonic() - began, time.process_time() - cpu, total
 
 
-def compare(base: str, rounds: int) -> dict[str, float]:
-    """The figures of one size of records: shards and view are read in pairs, without an index."""
+def forget_pages(directory: Path) -> None:
+    """Take all files below ``directory`` out of the page cache."""
+    os.sync()  # dirty pages stay
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def compare(base: str, rounds: int, cold: Path | None) -> dict[str, float]:
+    """The figures of one size of records: shards and view are read in pairs, without an index.
+    ``cold``: the directory whose files are taken out of the page cache before each reading."""
     found: dict[str, list[tuple[float, float]]] = {"shards": [], "view": []}
     total = 0
     for turn in range(rounds + 1):
         for name in ("shards", "view") if turn % 2 else ("view", "shards"):
+            if cold:
+                forget_pages(cold)
             seconds, cpu, total = read(f"{base}/{name}")
             if turn:  # the first round warms the page cache
                 found[name].append((seconds, cpu))
@@ -75,6 +87,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--s3", action="store_true", help="in SeaweedFS instead of files")
+    parser.add_argument("--cold", action="store_true", help="from the disk, not the page cache")
     parser.add_argument("--only", choices=[*FILE_SIZES, *STORE_SIZES])
     given = parser.parse_args()
     given.directory.mkdir(parents=True, exist_ok=True)
@@ -94,7 +107,9 @@ def report(given: argparse.Namespace, sizes: dict[str, int], base: str) -> None:
     for name, size in sizes.items():
         if given.only in (None, name):
             make(f"{base}/{name}", size, given.megabytes << 20)
-            found[name] = compare(f"{base}/{name}", given.rounds)
+            found[name] = compare(
+                f"{base}/{name}", given.rounds, given.directory if given.cold else None
+            )
             print(name, found[name], file=sys.stderr)
     print(json.dumps({"load": os.getloadavg()[0], **found}))
 
