@@ -5,6 +5,7 @@ A container is loaded only when it is requested, so that a spec is read without 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import import_module
@@ -252,9 +253,8 @@ def _begins(shard: str, codec: Codec, head: bytes) -> bool:
 def _goes_on(shard: str, codec: Codec, pieces: Iterable[bytes], size_bytes: int) -> bool:
     """Whether other bytes follow the encoded members at the beginning of the file. A file that is
     cut off counts as encoded, and so does one that decodes to too many bytes."""
-    try:
-        for _ in Decoding(shard, codec, pieces, size_bytes):
+    decoding = Decoding(shard, codec, pieces, size_bytes)
+    with contextlib.suppress(CorruptShardError):
+        for _ in decoding:
             pass
-    except CorruptShardError as error:
-        return "follows its last" in error.message
-    return False
+    return decoding.is_followed

@@ -112,6 +112,7 @@ class Decoding:
     ``pieces``: the file, in order. ``file_bytes``: its length. ``CorruptShardError`` if it does not
     consist of members from its first byte to its last, or decodes to more than ``max_expansion``
     times its length and ``EXPANSION_FLOOR_BYTES``. ``MemoryError`` if a decoder gets no memory.
+    ``is_followed``: other bytes were found after the last member.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Decoding:
         self._decoded_max = file_bytes * max_expansion + EXPANSION_FLOOR_BYTES
         self._window = min(max(window_bytes_max, WINDOW_BYTES_MIN), WINDOW_BYTES_MAX)
         self.decoded_bytes = 0
+        self.is_followed = False
 
     def __iter__(self) -> Iterator[bytes]:
         source, members = self._input, 0
@@ -263,6 +265,7 @@ class Decoding:
         )
 
     def _garbage(self, offset: int) -> CorruptShardError:
+        self.is_followed = True
         return self._corrupt(offset, f"the bytes after its last {self._what} are no {self._what}")
 
     def _corrupt(self, offset: int, reason: str, *, hint: str = "") -> CorruptShardError:
