@@ -185,7 +185,10 @@ def cells_of_shard(
             yield batch, row_keys(shard, batch, key_field, first).tolist()
             first += batch.num_rows
 
-    return cells_of_rows(with_keys(), plain.names)
+    try:
+        return cells_of_rows(with_keys(), plain.names)
+    except ConversionError as error:
+        raise ConversionError(f"shard {shard}: {error.message}", hint=error.hint) from None
 
 
 def cells_of_rows(
