@@ -360,11 +360,7 @@ class HubClient:
         leaves: bool = True,
     ) -> Reply:
         """The reply to a request, whatever its status."""
-        with WebErrors(action):
-            try:
-                return self._web.ask(method, url, headers or {}, leaves=leaves)
-            except StorageError as error:
-                raise StorageError(f"cannot {action}: {error}") from None
+        return self._web.reply(action, method, url, headers or {}, leaves=leaves)
 
     def refuse(self, *_: object, **__: object) -> NoReturn:
         """``StorageError``: nothing is written to a dataset."""

@@ -122,6 +122,22 @@ class RuledWeb:
         self._limits = limits
         self._pools: dict[str, urllib3.PoolManager] = {}
 
+    def reply(
+        self,
+        action: str,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        leaves: bool = True,
+    ) -> Reply:
+        """The same as ``ask``, with errors that name the ``action``, as in "read x"."""
+        with WebErrors(action):
+            try:
+                return self.ask(method, url, headers, leaves=leaves)
+            except StorageError as error:
+                raise StorageError(f"cannot {action}: {error}") from None
+
     def ask(
         self, method: str, url: str, headers: Mapping[str, str], *, leaves: bool = True
     ) -> Reply:

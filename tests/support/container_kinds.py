@@ -337,7 +337,11 @@ def _rows(table: pa.Table) -> Reading:
     """Each row with the schema and its metadata."""
     table.validate(full=True)
     schema = table.schema.to_string(truncate_metadata=False)
-    return [(schema, json.dumps(row, default=bytes.hex)) for row in table.to_pylist()]
+    return [(schema, json.dumps(row, default=_shown)) for row in table.to_pylist()]
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else repr(value)
 
 
 def _key_of_row(row: tuple[str, str]) -> str:

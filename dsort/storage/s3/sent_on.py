@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import botocore.exceptions as boto
 
-from dsort.errors import StorageError, TransientStorageError
+from dsort.errors import TransientStorageError
 from dsort.storage.limit import StoreLimits
 from dsort.storage.objects import error_of, meaning_of_status
-from dsort.storage.redirects import RuledWeb, WebBody, WebErrors
+from dsort.storage.redirects import RuledWeb, WebBody
 
 _FOUND: Final = 302
 _OK: Final = (200, 206)
@@ -42,11 +42,7 @@ class SentOn:
     ) -> tuple[dict[str, Any], WebBody]:
         """(a reply as one of GetObject, its body) from ``url``. ``wanted``: the range as a header,
         or "". ``head``: requests the facts of the object."""
-        with WebErrors(action):
-            try:
-                reply = self._web.ask("GET", url, {"Range": wanted} if wanted else {})
-            except StorageError as error:
-                raise StorageError(f"cannot {action}: {error}") from None
+        reply = self._web.reply(action, "GET", url, {"Range": wanted} if wanted else {})
         if reply.status not in _OK:
             reply.close()
             raise error_of(meaning_of_status(reply.status), action)
