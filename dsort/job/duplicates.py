@@ -21,11 +21,16 @@ from dsort.order.equal_keys import new_keys
 from dsort.scratch.columns import columns_bytes
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
 from dsort.scratch.tables import NTH, POSITION_SHARD, POSITIONS, by_position
+from dsort.sizes import format_count
 from dsort.workers.tasks import DuplicatesDone, DuplicatesTask
 
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20
 OPENED_FILES_MAX = 1 << 20
+KNOWN_HINT = (
+    "duplicate_keys: drop leaves out records whose keys are there, warn lets them be; rename does "
+    "not rename records that have keys of the result"
+)
 HASH_BYTES = 40
 """Memory of a record in the search for duplicates: hash, positions, and their sorted copies."""
 
@@ -98,18 +103,19 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     if count == 0:
         return before
     samples = _samples(job, found)
+    records = format_count(count, "record has", "records have")
     if reaction == "abort":
         earlier = (
             "an earlier record, or of one of the result" if search.known else "an earlier record"
         )
         raise DuplicateError(
-            f"{count} records have the key of {earlier}: {', '.join(samples[:3])}",
-            hint=job.pipeline.placed_by.twice_hint,
+            f"{records} the key of {earlier}: {', '.join(samples[:3])}",
+            hint=KNOWN_HINT if search.known else job.pipeline.placed_by.twice_hint,
         )
     if indexed and reaction != "drop":
         raise DuplicateError(
-            f"{count} records have the key of an earlier record: {', '.join(samples[:3])}; wids "
-            "and webdataset take neighbours of one key for one sample, so that an index would be "
+            f"{records} the key of an earlier record: {', '.join(samples[:3])}; wids and "
+            "webdataset take neighbours of one key for one sample, so that an index would be "
             "wrong",
             hint="duplicate_keys: rename gives them keys of their own; or leave out the index",
         )
@@ -134,8 +140,9 @@ def _refuse_known(job: Job, extraction: Extraction) -> None:
     search = replace(_key_search(job), name="known")
     found = _find_duplicates(job, extraction, search) if search.known else []
     if count := sum(part.count for part in found):
+        keys = format_count(count, "record has a key", "records have keys")
         raise DuplicateError(
-            f"{count} records have keys that the result has: {', '.join(_samples(job, found)[:3])}",
+            f"{keys} that the result has: {', '.join(_samples(job, found)[:3])}",
             hint="rename gives new keys among the new records alone; a rekey step gives all of "
             "them others",
         )

@@ -48,7 +48,7 @@ from dsort.order.mixing_counts import judge_mixing
 from dsort.order.output_shards import OutputShards, Pieces, merge_pieces
 from dsort.results.report import OutputCount, ReaderCounts, Totals, reader_counts
 from dsort.scratch.requests import Sample
-from dsort.sizes import format_bytes
+from dsort.sizes import format_bytes, format_count
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 from dsort.workers.conversion import extensions_by_output
@@ -247,7 +247,7 @@ def _warn_of_large_records(job: Job, plan: Plan, rule: CutRule) -> None:
             names.append(name)
             limits.add(format_bytes(own.size_bytes))
     if names:
-        records = f"{len(names):,} records are" if len(names) > 1 else "1 record is"
+        records = format_count(len(names), "record is", "records are")
         job.reporter.warn(
             "output_shard_size",
             f"{records} larger than output_shard_size, {' or '.join(sorted(limits))}, and have "

@@ -148,7 +148,7 @@ def _fetched(
         ) from error
     except RefusedConnectionError as error:
         raise kind.error(
-            f"{kind.words}s may not be fetched from {error}",
+            f"the {kind.words} may not be fetched from {error}",
             hint=f"ask for the host to be allowed, or {kind.in_place}",
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -183,7 +183,7 @@ def _too_large(kind: TextKind, shown: str, bytes_max: int) -> InputError:
 def _checked_path(path: Path, kind: TextKind, policy: FetchPolicy) -> Path:
     """``path`` with all links resolved. ``kind.error`` if the policy does not allow it."""
     if not (policy.roots or policy.files):
-        raise kind.error(f"{kind.words}s in files are not allowed here", hint=kind.in_place)
+        raise kind.error(f"the {kind.words} may not be a file here", hint=kind.in_place)
     real = Path(os.path.realpath((policy.base or policy.roots[0]) / path))
     if not policy.allows_text(str(real)) or INTERNAL_PART in real.parts:
         if policy.files is not None:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from dsort.errors import DsortError, SpecProblem
 from dsort.naming.names import closest
 from dsort.results.report import JobReport
+from dsort.sizes import format_count
 from dsort.spec.model import JobSpec
 from dsort.spec.outputs import Hook
 from dsort.storage.guarded_http import RefusedConnectionError, web_opener
@@ -70,7 +71,8 @@ def job_notice(spec: JobSpec, job_id: str, end: JobReport | DsortError) -> dict[
     }
     if isinstance(end, JobReport):
         done = {"records": end.records, "shards": end.output_shards}
-        text = f"dsort job {job_id} finished: {end.records} records to {end.output_uri}"
+        records = format_count(end.records, "record")
+        text = f"dsort job {job_id} finished: {records} to {end.output_uri}"
         return {**notice, **done, "event": "job.finished", "state": "finished", "text": text}
     failed = {"detail": str(end), "hint": end.hint}
     text = f"dsort job {job_id} failed: {end}"[:TEXT_CHARS_MAX]

@@ -229,7 +229,11 @@ class JobReport(Struct, frozen=True):
                 ("records", f"{totals.records:,}"),
                 ("size", format_bytes(totals.file_bytes)),
                 *(
-                    (f"→ {each.name}", f"{each.records:,} records in {each.shards:,} shards")
+                    (
+                        f"→ {each.name}",
+                        f"{format_count(each.records, 'record')} in "
+                        f"{format_count(each.shards, 'shard')}",
+                    )
                     for each in self.outputs
                 ),
                 ("algorithm", self.order.algorithm),

@@ -18,6 +18,7 @@ from dsort.data.hashes import mix
 from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
 from dsort.pipeline.pipeline import Pipeline
+from dsort.sizes import format_count
 from dsort.spec.model import JobSpec
 from dsort.verification.findings import Findings
 from dsort.verification.input_table import InputTable, RecordRows, later_duplicates
@@ -219,9 +220,12 @@ class Comparison(Struct, frozen=True):
         unreadable = sum(shard.records for shard in self.outputs.facts if not shard.readable)
         if unreadable:
             if len(missing) > unreadable:
+                lost = format_count(
+                    len(missing), "record of the inputs is", "records of the inputs are"
+                )
                 text = (
-                    f"{len(missing):,} records of the inputs are in no output shard that can be "
-                    f"read, and those that cannot be read should have {unreadable:,}"
+                    f"{lost} in no output shard that can be read, and those that cannot be read "
+                    f"should have {unreadable:,}"
                 )
                 self.findings.problem("missing_record", "", "", text)
             return

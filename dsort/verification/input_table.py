@@ -23,6 +23,7 @@ from dsort.errors import MixError
 from dsort.moves.input_shard import ShardBytes
 from dsort.order.base import Algorithm
 from dsort.order.equal_keys import JoinRule, repeated_hashes
+from dsort.sizes import format_count
 from dsort.spec.model import JobSpec
 from dsort.storage.routed import parted
 from dsort.transforms.outputs import Division, lots_of
@@ -330,12 +331,13 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
             wanted = {name: ceil(max(rounds) * weight) for name, weight in weights.items()}
     for name, count in wanted.items():
         there = records[name]
+        asked = format_count(count, "record is", "records are") + f" wanted of the input {name}"
         if count and not there:
-            text = f"{count:,} records are wanted of the input {name}, which has none"
+            text = f"{asked}, which has none"
             raise MixError(text, hint="leave it out, or look at its input_format")
         if count > there and not repeats:
             raise MixError(
-                f"{count:,} records are wanted of the input {name}, which has {there:,}",
+                f"{asked}, which has {there:,}",
                 hint="mix.replacement: true takes them several times; or lower mix.records, or the "
                 "weight of the input",
             )

@@ -27,6 +27,7 @@ from dsort.order.equal_keys import JoinRule
 from dsort.pipeline.pipeline import DeduplicationByField, Pipeline
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import ManifestInput
+from dsort.sizes import format_count
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
 from dsort.storage.routed import input_of
@@ -159,7 +160,9 @@ class InputReader:
             placed = int((group >= 0).sum())
             rule = self._pipeline.join
             if placed != shard.records and not rule.is_settled_first:
-                text = f"input: {placed:,} records, the manifest says {shard.records:,}"
+                text = (
+                    f"input: {format_count(placed, 'record')}, the manifest says {shard.records:,}"
+                )
                 findings.problem("counts", shard.name, "", text)
             members = np.diff(records.member_offsets).astype(np.int32)
             distinct = are_positions(records.keys)

@@ -23,6 +23,7 @@ from dsort.order.class_numbers import class_seed
 from dsort.order.placement import WORDS, Batches, Placement, batch_hash
 from dsort.pipeline.compile import written_container
 from dsort.pipeline.pipeline import Pipeline
+from dsort.sizes import format_count
 from dsort.spec.model import JobSpec
 from dsort.spec.target import Target
 from dsort.verification.findings import Findings
@@ -339,7 +340,7 @@ def _check_multiple(
 def _wrong_records(shard: ShardFacts, wanted: int, *, last: bool) -> str:
     if shard.records == wanted or (last and 0 < shard.records < wanted):
         return ""
-    return f"has {shard.records:,} records, {wanted:,} go into a shard"
+    return f"has {format_count(shard.records, 'record')}, {wanted:,} go into a shard"
 
 
 def _wrong_size(
@@ -384,5 +385,5 @@ def _check_count(
         findings.problem("cut", "", "", text)
     for shard in facts:
         if shard.readable and shard.records not in (even, even + bool(more)):
-            text = f"has {shard.records:,} records, an even share is {even:,}"
+            text = f"has {format_count(shard.records, 'record')}, an even share is {even:,}"
             findings.problem("cut", shard.name, "", text)

@@ -27,6 +27,7 @@ from dsort.naming.patterns import LinearRegex
 from dsort.pipeline.pipeline import OutputForm
 from dsort.reading.shard_reader import ShardReader
 from dsort.results.manifest import Manifest, ManifestOutput, wids_index_bytes
+from dsort.sizes import format_count
 from dsort.storage.bucket import Bucket, MadeBucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.input_table import InputTable, RecordRows
@@ -235,7 +236,7 @@ class OutputReader:
                 self._tell_missing(shard)
 
     def _tell_missing(self, listed: ManifestOutput) -> None:
-        text = f"is not there; it should have {listed.records:,} records"
+        text = f"is not there; it should have {format_count(listed.records, 'record')}"
         self._findings.problem("missing_shard", listed.name, "", text)
 
     def _has_size(self, listed: ManifestOutput, size_bytes: int) -> bool:

@@ -65,7 +65,7 @@ MODULES = {
     "dsort.job.suspend": "gc_command resume_command",
     "dsort.job.synthetic": "generate_shards shard_pieces ShardRecipe",
     "dsort.keymap": "match",
-    "dsort.keymap.fetch": "read_text",
+    "dsort.keymap.fetch": "TextKind read_text",
     "dsort.keymap.match": "entries_of_mapping KeyMap KeyMapEntries MalformedLine parse_keymap",
     "dsort.loader": "forward_tar loader shard_file shard_source",
     "dsort.loader.order": "EpochOrder OrderKind Position Remainder Steps",

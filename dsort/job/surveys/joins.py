@@ -29,6 +29,7 @@ from dsort.scratch.tables import (
     check_left_out,
     check_places,
 )
+from dsort.sizes import format_count
 from dsort.workers.tasks import JoinFinding, OrderDone, OrderTask, Stage
 
 LEFT_OUT_FILE = "left-out.col"
@@ -127,13 +128,12 @@ def _summed(ordered: Iterable[OrderDone]) -> Iterator[JoinFinding]:
 
 
 def _refuse(job: Job, found: JoinFinding) -> None:
-    first, many = found.samples[0], found.count
-    records = f"{many:,} records have" if many > 1 else "1 record has"
+    first = found.samples[0]
+    records = format_count(found.count, "record has", "records have")
     if found.kind == JoinedKind.UNMATCHED:
+        key = "its key" if found.count == 1 else "their key"
         raise JoinError(
-            f"{records} none of their key in the input {found.input_name}: {first}"
-            if many > 1
-            else f"a record has none of its key in the input {found.input_name}: {first}",
+            f"{records} none of {key} in the input {found.input_name}: {first}",
             hint="nonmatch: skip leaves such records out, none keeps them without it, also for one "
             "input alone (inputs[].join.nonmatch); by: stem does not look at directories in keys",
         )

@@ -20,6 +20,7 @@ from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.survey import Selection, Survey
 from dsort.pipeline.pipeline import Mix
 from dsort.scratch.requests import KeyDraws
+from dsort.sizes import format_count
 from dsort.storage.routed import parted
 from dsort.transforms.outputs import ORDINAL_BITS, CopyRule, shares_of_stop, shares_of_total
 from dsort.workers.tasks import Stage
@@ -62,19 +63,19 @@ def wanted_records(
         wanted = {name: count for name, count in exact if count is not None}
     for name, count in wanted.items():
         there = records[name]
+        asked = format_count(count, "record is", "records are") + f" wanted of the input {name}"
         if count and not there:
-            text = f"{count:,} records are wanted of the input {name}, which has none"
+            text = f"{asked}, which has none"
             raise MixError(text, hint="leave it out, or look at its input_format")
         if mix.total and not mix.replacement and count > there:
             raise MixError(
-                f"{count:,} records are wanted of the input {name}, which has {there:,}",
+                f"{asked}, which has {there:,}",
                 hint="mix.replacement: true takes them several times; or lower mix.records, or the "
                 "weight of the input",
             )
         if count > there and not may_copy:
             raise MixError(
-                f"{count:,} records are wanted of the input {name}, of which deduplicate leaves "
-                f"{there:,}: copies would count as equal",
+                f"{asked}, of which deduplicate leaves {there:,}: copies would count as equal",
                 hint="lower its records; or leave out what is equal in a job before this one",
             )
     return wanted

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from dsort.errors import KeyMapError
+from dsort.errors import KeyMapError, TransformError
 from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy, address_kind
 from tests.support.certificates import make_certificate
-from tests.support.internals import Tally, load_keymap, read_text
+from tests.support.internals import Tally, TextKind, load_keymap, read_text
 from tests.support.refusals import raises
 
 TEXT = "cat\tone-%d\ncaf\udce9\ttwo-%d\n"
@@ -350,6 +350,9 @@ def test_files_are_read_under_the_roots_only(tmp_path: Path) -> None:
             read_text(odd, policy=policy)
     with raises(KeyMapError):
         read_text("map", policy=FetchPolicy())
+    lists = TextKind("list of keys", "transform.steps", "give the keys", TransformError)
+    with raises(TransformError, "list of keys ", hint="give the keys"):
+        read_text("keys", lists, policy=FetchPolicy())
 
 
 def test_a_link_that_is_put_there_after_the_look_is_not_followed(
