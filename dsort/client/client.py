@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 import httpx
 
@@ -27,49 +27,73 @@ __all__ = ["AsyncClient", "DsortClient", "named_service", "token_of", "trusted"]
 TIMEOUT_S = 30.0
 
 How = ParamSpec("How")
-Answer = TypeVar("Answer")
-Item = TypeVar("Item")
-Made = TypeVar("Made", bound=Callable[..., Any])
-Method = Callable[Concatenate[Any, How], Answer]
+Answer = TypeVar("Answer", covariant=True)
+Item = TypeVar("Item", covariant=True)
+Link = TypeVar("Link", bound=Transport | AsyncTransport)
 
 
-def _sent(request: Callable[How, Call[Answer]]) -> Method[How, Answer]:
-    """The method that sends a request, and returns its answer."""
+class _Part(Generic[Link]):
+    """Some functions of a service. Through an ``AsyncTransport`` they are awaited."""
 
-    def method(self: _Part, /, *args: How.args, **how: How.kwargs) -> Answer:
+    def __init__(self, transport: Link) -> None:
+        self._transport = transport
+
+
+class _Sends(Protocol[How, Answer]):
+    """A method that sends one request, as type checkers see it."""
+
+    @overload
+    def __get__(self, part: _Part[Transport], kind: Any = None) -> Callable[How, Answer]: ...
+    @overload
+    def __get__(
+        self, part: _Part[AsyncTransport], kind: Any = None
+    ) -> Callable[How, Coroutine[Any, Any, Answer]]: ...
+
+
+class _Lists(Protocol[How, Item]):
+    """A method that reads a list page by page, as type checkers see it."""
+
+    @overload
+    def __get__(
+        self, part: _Part[Transport], kind: Any = None
+    ) -> Callable[How, Iterator[Item]]: ...
+    @overload
+    def __get__(
+        self, part: _Part[AsyncTransport], kind: Any = None
+    ) -> Callable[How, AsyncIterator[Item]]: ...
+
+
+def _sent(request: Callable[How, Call[Answer]]) -> _Sends[How, Answer]:
+    """The method that sends a request, and returns its answer, or a coroutine that does."""
+
+    def method(self: _Part[Any], /, *args: How.args, **how: How.kwargs) -> Any:
         return self._transport.call(request(*args, **how))
 
-    return _named(method, request)
+    return cast(_Sends[How, Answer], _named(method, request))
 
 
-def _listed(request: Callable[How, Call[Page[Item]]]) -> Method[How, Iterator[Item]]:
+def _listed(request: Callable[How, Call[Page[Item]]]) -> _Lists[How, Item]:
     """The method that reads a list page by page."""
 
-    def method(self: _Part, /, *args: How.args, **how: How.kwargs) -> Iterator[Item]:
+    def method(self: _Part[Any], /, *args: How.args, **how: How.kwargs) -> Any:
         return self._transport.pages(request(*args, **how))
 
-    return _named(method, request)
+    return cast(_Lists[How, Item], _named(method, request))
 
 
-def _named(method: Made, request: Callable[..., Any]) -> Made:
+def _named(method: Any, request: Callable[..., Any]) -> Any:
     """``method`` with the parameters and the docstring of ``request``, for ``help``."""
     taken = inspect.signature(request)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     names = [own, *taken.parameters.values()]
-    made = taken.replace(parameters=names, return_annotation=inspect.Signature.empty)
-    vars(method)["__signature__"] = made
+    method.__signature__ = taken.replace(
+        parameters=names, return_annotation=inspect.Signature.empty
+    )
     method.__doc__ = request.__doc__
     return method
 
 
-class _Part:
-    """Some functions of a service."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-
-class Schedules(_Part):
+class Schedules(_Part[Link]):
     """``client.schedules``: jobs that a service submits at certain times."""
 
     add = _sent(calls.add_schedule)
@@ -83,7 +107,7 @@ class Schedules(_Part):
     runs = _sent(calls.runs_of_schedule)
 
 
-class Transforms(_Part):
+class Transforms(_Part[Link]):
     """``client.transforms``: transforms that jobs of a service may use by name. A version is a
     mapping with ``name``, ``version``, ``digest``, ``created_at``, ``created_by``, ``kinds``,
     ``runs_code``; the answers of ``get`` also have ``transform`` and ``versions``."""
@@ -94,7 +118,7 @@ class Transforms(_Part):
     remove = _sent(calls.remove_transform)
 
 
-class Tokens(_Part):
+class Tokens(_Part[Link]):
     """``client.tokens``: for admins. A token is a mapping with the fields of the REST reference,
     without its secret."""
 
@@ -103,7 +127,7 @@ class Tokens(_Part):
     remove = _sent(calls.remove_token)
 
 
-class Data(_Part):
+class Data(_Part[Link]):
     """``client.data``: shards, their records, and the members of records, as on the service's page.
     Rows are mappings with the fields of the REST reference. ``bucket``: as in a spec; ``shard``:
     its name in the bucket; ``number``: of a record in its shard, from 0 on."""
@@ -117,6 +141,10 @@ class Data(_Part):
     changed = _sent(calls.changed_record)
     read = _sent(calls.read_member)
 
+
+class DataAndObjects(Data[Transport]):
+    """The same, and whole objects."""
+
     def whole(self, bucket: str, name: str) -> Iterator[bytes]:
         """The bytes of an object, in pieces, from a service with ``--aistore``."""
         path = calls.data_path("objects", bucket, name)
@@ -129,17 +157,11 @@ class Data(_Part):
             raise self._transport.failure(error) from error
 
 
-class DsortClient(_Part, ClosesOnExit):
-    """A dsort service, for Python.
+class _Client(_Part[Link]):
+    """A client of either kind. ``_link``, ``_data``: the classes of its transport and its data."""
 
-    ``url``: like ``http://127.0.0.1:8080``; default ``DSORT_SERVER``. ``token``: default
-    ``DSORT_TOKEN``, else the content of the file that ``token_file`` or ``DSORT_TOKEN_FILE`` names;
-    ``verify``: whether the service's certificate is checked, or the file (default
-    ``DSORT_CA_FILE``) of the authorities to trust. All errors are ``DsortError``. A problem at the
-    service becomes the error that the library itself would raise; a failed connection is a
-    ``ServiceError``. ``on_wait`` is called with a text when the client has to wait. Requests that
-    may safely be repeated are sent again, as ``patience`` allows.
-    """
+    _link: type[Link]
+    _data: type[Data[Link]] = Data
 
     def __init__(
         self,
@@ -151,21 +173,21 @@ class DsortClient(_Part, ClosesOnExit):
         verify: bool | str | Path | ssl.SSLContext | None = None,
         patience: Patience | None = None,
         on_wait: Callable[[str], None] | None = None,
-        http: httpx.BaseTransport | None = None,
+        http: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        transport = Transport(
+        transport = self._link(
             named_service(url),
             token_of(token, token_file),
             timeout_s=timeout_s,
             verify=trusted(verify),
             patience=patience or Patience(),
             on_wait=on_wait,
-            http=http,
+            http=cast(Any, http),
         )
         super().__init__(transport)
         self.schedules = Schedules(transport)
         self.transforms = Transforms(transport)
-        self.data = Data(transport)
+        self.data = self._data(transport)
         self.tokens = Tokens(transport)
 
     def __repr__(self) -> str:
@@ -175,10 +197,6 @@ class DsortClient(_Part, ClosesOnExit):
     def url(self) -> str:
         """The service's address."""
         return self._transport.url
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
 
     submit = _sent(calls.submit)
     get = _sent(calls.get)
@@ -194,6 +212,27 @@ class DsortClient(_Part, ClosesOnExit):
     validate = _sent(calls.validate)
     schema = _sent(calls.schema)
     whoami = _sent(calls.whoami)
+
+
+class DsortClient(_Client[Transport], ClosesOnExit):
+    """A dsort service, for Python.
+
+    ``url``: like ``http://127.0.0.1:8080``; default ``DSORT_SERVER``. ``token``: default
+    ``DSORT_TOKEN``, else the content of the file that ``token_file`` or ``DSORT_TOKEN_FILE`` names;
+    ``verify``: whether the service's certificate is checked, or the file (default
+    ``DSORT_CA_FILE``) of the authorities to trust. All errors are ``DsortError``. A problem at the
+    service becomes the error that the library itself would raise; a failed connection is a
+    ``ServiceError``. ``on_wait`` is called with a text when the client has to wait. Requests that
+    may safely be repeated are sent again, as ``patience`` allows.
+    """
+
+    _link = Transport
+    _data = DataAndObjects
+    data: DataAndObjects
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
 
     def find(self, job: str) -> Job:
         """The job whose id is ``job`` or begins with it; a leading ``srt-``, which AIStore's
@@ -257,111 +296,7 @@ class DsortClient(_Part, ClosesOnExit):
             self._transport.sleep(tail.delay_s)
 
 
-def named_service(url: str | None) -> str:
-    """The address of a service: ``url``, or the address in the environment."""
-    url = url or os.environ.get("DSORT_SERVER")
-    if not url:
-        raise SpecError("no service is named", hint="give its address, or set DSORT_SERVER")
-    return url
-
-
-def trusted(
-    verify: bool | str | Path | ssl.SSLContext | None,
-) -> bool | str | Path | ssl.SSLContext:
-    """``verify``, else the file of authorities that the environment names."""
-    return (os.environ.get("DSORT_CA_FILE") or True) if verify is None else verify
-
-
-def token_of(given: str | None, file: str | Path | None) -> str | None:
-    """The token: ``given``, or in ``file``, or in the environment."""
-    if given or (file is None and os.environ.get("DSORT_TOKEN")):
-        return given or os.environ["DSORT_TOKEN"]
-    path = file or os.environ.get("DSORT_TOKEN_FILE")
-    if not path:
-        return None
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SpecError(f"cannot read the token in {path}: {reason}") from None
-    if not text:
-        raise SpecError(f"there is no token in {path}: it is empty")
-    return text
-
-
-# -- the same for an event loop --------------------------------------------------------------------
-
-
-def _awaited(request: Callable[How, Call[Answer]]) -> Method[How, Coroutine[Any, Any, Answer]]:
-    """The method that sends a request, to be awaited."""
-
-    async def method(self: _AsyncPart, /, *args: How.args, **how: How.kwargs) -> Answer:
-        return await self._transport.call(request(*args, **how))
-
-    return _named(method, request)
-
-
-def _paged(request: Callable[How, Call[Page[Item]]]) -> Method[How, AsyncIterator[Item]]:
-    """The method that reads a list page by page, for ``async for``."""
-
-    def method(self: _AsyncPart, /, *args: How.args, **how: How.kwargs) -> AsyncIterator[Item]:
-        return self._transport.pages(request(*args, **how))
-
-    return _named(method, request)
-
-
-class _AsyncPart:
-    """Some functions of a service."""
-
-    def __init__(self, transport: AsyncTransport) -> None:
-        self._transport = transport
-
-
-class AsyncSchedules(_AsyncPart):
-    """``client.schedules``: the methods of ``Client.schedules``, awaited."""
-
-    add = _awaited(calls.add_schedule)
-    replace = _awaited(calls.replace_schedule)
-    list = _awaited(calls.list_schedules)
-    get = _awaited(calls.get_schedule)
-    remove = _awaited(calls.remove_schedule)
-    pause = _awaited(calls.pause_schedule)
-    resume = _awaited(calls.resume_schedule)
-    run_now = _awaited(calls.run_schedule_now)
-    runs = _awaited(calls.runs_of_schedule)
-
-
-class AsyncTransforms(_AsyncPart):
-    """``client.transforms``: the methods of ``Client.transforms``, awaited."""
-
-    put = _awaited(calls.put_transform)
-    get = _awaited(calls.get_transform)
-    list = _paged(calls.list_transforms)
-    remove = _awaited(calls.remove_transform)
-
-
-class AsyncTokens(_AsyncPart):
-    """``client.tokens``: the methods of ``Client.tokens``, awaited."""
-
-    add = _awaited(calls.add_token)
-    list = _awaited(calls.list_tokens)
-    remove = _awaited(calls.remove_token)
-
-
-class AsyncData(_AsyncPart):
-    """``client.data``: the methods of ``Client.data``, awaited; lists are for ``async for``."""
-
-    shards = _paged(calls.list_shards)
-    objects = _paged(calls.list_objects)
-    garbage = _awaited(calls.find_garbage)
-    records = _paged(calls.list_records)
-    show = _awaited(calls.show_records)
-    sample = _awaited(calls.sample_records)
-    changed = _awaited(calls.changed_record)
-    read = _awaited(calls.read_member)
-
-
-class AsyncClient(_AsyncPart):
+class AsyncClient(_Client[AsyncTransport]):
     """A dsort service, for Python with an event loop: the methods of ``Client``, awaited.
 
     Arguments, answers and errors are those of ``Client``. ``list``, ``events`` and ``follow_log``
@@ -373,35 +308,7 @@ class AsyncClient(_AsyncPart):
                 print(event.kind)
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        token: str | None = None,
-        *,
-        token_file: str | Path | None = None,
-        timeout_s: float = TIMEOUT_S,
-        verify: bool | str | Path | ssl.SSLContext | None = None,
-        patience: Patience | None = None,
-        on_wait: Callable[[str], None] | None = None,
-        http: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        transport = AsyncTransport(
-            named_service(url),
-            token_of(token, token_file),
-            timeout_s=timeout_s,
-            verify=trusted(verify),
-            patience=patience or Patience(),
-            on_wait=on_wait,
-            http=http,
-        )
-        super().__init__(transport)
-        self.schedules = AsyncSchedules(transport)
-        self.transforms = AsyncTransforms(transport)
-        self.data = AsyncData(transport)
-        self.tokens = AsyncTokens(transport)
-
-    def __repr__(self) -> str:
-        return f"<AsyncClient {self.url}>"
+    _link = AsyncTransport
 
     async def __aenter__(self) -> Self:
         return self
@@ -414,29 +321,9 @@ class AsyncClient(_AsyncPart):
     ) -> None:
         await self.close()
 
-    @property
-    def url(self) -> str:
-        """The service's address."""
-        return self._transport.url
-
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
-
-    submit = _awaited(calls.submit)
-    get = _awaited(calls.get)
-    list = _paged(calls.list_jobs)
-    stop = _awaited(calls.stop)
-    resume = _awaited(calls.resume)
-    retry = _awaited(calls.retry)
-    remove = _awaited(calls.remove)
-    manifest = _awaited(calls.manifest)
-    report = _awaited(calls.report)
-    log = _awaited(calls.log)
-    page = _awaited(calls.page)
-    validate = _awaited(calls.validate)
-    schema = _awaited(calls.schema)
-    whoami = _awaited(calls.whoami)
 
     async def find(self, job: str) -> Job:
         """The job whose id is ``job`` or begins with it; see ``Client.find``."""
@@ -488,3 +375,35 @@ class AsyncClient(_AsyncPart):
             if ended:
                 return
             await asyncio.sleep(tail.delay_s)
+
+
+def named_service(url: str | None) -> str:
+    """The address of a service: ``url``, or the address in the environment."""
+    url = url or os.environ.get("DSORT_SERVER")
+    if not url:
+        raise SpecError("no service is named", hint="give its address, or set DSORT_SERVER")
+    return url
+
+
+def trusted(
+    verify: bool | str | Path | ssl.SSLContext | None,
+) -> bool | str | Path | ssl.SSLContext:
+    """``verify``, else the file of authorities that the environment names."""
+    return (os.environ.get("DSORT_CA_FILE") or True) if verify is None else verify
+
+
+def token_of(given: str | None, file: str | Path | None) -> str | None:
+    """The token: ``given``, or in ``file``, or in the environment."""
+    if given or (file is None and os.environ.get("DSORT_TOKEN")):
+        return given or os.environ["DSORT_TOKEN"]
+    path = file or os.environ.get("DSORT_TOKEN_FILE")
+    if not path:
+        return None
+    try:
+        text = Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SpecError(f"cannot read the token in {path}: {reason}") from None
+    if not text:
+        raise SpecError(f"there is no token in {path}: it is empty")
+    return text
