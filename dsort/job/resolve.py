@@ -41,7 +41,13 @@ from dsort.naming.names import directory_of, is_hidden, shortened
 from dsort.naming.patterns import FileLocation
 from dsort.options import RunOptions
 from dsort.pipeline.movement import EVERY_WAY
-from dsort.results.earlier_results import KnownOutput, checksums, compare_sizes, known_outputs
+from dsort.results.earlier_results import (
+    KnownOutput,
+    checksums,
+    compare_sizes,
+    count_read_again,
+    known_outputs,
+)
 from dsort.results.journal import note_elsewhere
 from dsort.results.journal_entries import InputRow, InputsResolved, JobAccepted, MovementChosen
 from dsort.results.layout import report_name
@@ -226,6 +232,7 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
     names = [shard.name for shard in job.inputs]
     known = job.stop.wait_for(lambda: _known_outputs(job, names))
     compare_sizes(job.inputs, known, job.spec.config.incomplete_shards, tally)
+    count_read_again(job.inputs, known, tally)
     if job.pipeline.result.checks_content:
         job.found.input_checksums = checksums(job.inputs, known)
 

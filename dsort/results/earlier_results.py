@@ -36,12 +36,14 @@ LATER_MANIFEST_BYTES_MAX: Final = 256 << 20
 
 
 class KnownOutput(Struct, frozen=True):
-    """An object as the job ``job_id`` wrote it. ``written_ns``: when its manifest was written."""
+    """An object as the job ``job_id`` wrote it. ``written_ns``: when its manifest was written;
+    ``sources``: (name, etag) of each object that the job read."""
 
     job_id: str
     file_bytes: int
     xxh3: str
     written_ns: int
+    sources: frozenset[tuple[str, str]]
 
 
 def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput]:
@@ -53,11 +55,12 @@ def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput
         for info in _newest_manifests(bucket):
             if not wanted:
                 break
-            job_id = job_of(info.name)
-            for name, file_bytes, xxh3 in listed_outputs(bucket.read(info.name)):
-                if name in wanted:
-                    found[name] = KnownOutput(job_id, file_bytes, xxh3, info.mtime_ns)
-                    wanted.discard(name)
+            job_id, data = job_of(info.name), bucket.read(info.name)
+            rows = [row for row in listed_outputs(data) if row[0] in wanted]
+            sources = frozenset(_listed_inputs(data)) if rows else frozenset()
+            for name, file_bytes, xxh3 in rows:
+                found[name] = KnownOutput(job_id, file_bytes, xxh3, info.mtime_ns, sources)
+                wanted.discard(name)
     except StorageError:
         return found
     return found
@@ -71,17 +74,28 @@ def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
 
 def listed_outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
     """(name, file_bytes, xxh3) of each output in a manifest; anything malformed is left out."""
+    for row in _rows(data, "outputs"):
+        name, file_bytes, xxh3 = row.get("name"), row.get("file_bytes"), row.get("xxh3")
+        if isinstance(name, str) and type(file_bytes) is int and isinstance(xxh3, str):
+            yield name, file_bytes, xxh3
+
+
+def _listed_inputs(data: bytes) -> Iterator[tuple[str, str]]:
+    for row in _rows(data, "inputs"):
+        name, etag = row.get("name"), row.get("etag")
+        if isinstance(name, str) and isinstance(etag, str):
+            yield name, etag
+
+
+def _rows(data: bytes, field: str) -> Iterator[dict[str, Any]]:
     try:
         content = json.loads(data.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         return
-    rows: Any = content.get("outputs") if isinstance(content, dict) else None
+    rows: Any = content.get(field) if isinstance(content, dict) else None
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict):
-            name, file_bytes = row.get("name"), row.get("file_bytes")
-            xxh3 = row.get("xxh3")
-            if isinstance(name, str) and type(file_bytes) is int and isinstance(xxh3, str):
-                yield name, file_bytes, xxh3
+            yield row
 
 
 def checksums(
@@ -118,6 +132,19 @@ def compare_sizes(
             )
         else:
             tally.add("incomplete_shards", 1, [f"{shard.name} ({text})"])
+
+
+def count_read_again(
+    inputs: Sequence[InputShard], known: Mapping[str, KnownOutput], tally: Tally
+) -> None:
+    """Count the inputs that a job read whose output is among the inputs, too: a job that writes to
+    its input bucket adds shards, and the next job over the bucket reads all of them."""
+    sources = {wrote.job_id: wrote.sources for wrote in known.values()}
+    for shard in inputs:
+        for job_id, read in sources.items():
+            if (shard.name, shard.etag) in read:
+                tally.add("read_again", 1, [f"{shard.name} (by job {job_id})"])
+                break
 
 
 # The moment of a commit is the `created` of its manifest: a store's time may be that of a copy, and

@@ -208,6 +208,8 @@ WARNING_TEXTS = {  # [singular|plural]
     "{names}",
     "replaced_inputs": "{count} input [shard is|shards are] newer than the manifest of the job "
     "that wrote [it, and has|them, and have] another size: {names}",
+    "read_again": "{count} input [shard was|shards were] read by an earlier job whose output is "
+    "among the inputs, too, so that [its|their] records are read twice: {names}",
     "unsafe_names": "{count} [member has a name or link target that leads|members have names or "
     "link targets that lead] out of the directory [it is|they are] unpacked in (unsafe_names: "
     "rename mends that): {names}",

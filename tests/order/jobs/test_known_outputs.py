@@ -68,6 +68,23 @@ def test_of_several_manifests_the_newest_counts(tmp_path: Path) -> None:
     assert taken.records == 40
 
 
+def test_inputs_that_a_job_read_beside_its_outputs_are_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write_shards(tmp_path / "in", small_dataset("known", shards=2, records=20))
+    first = run_local(tmp_path, spec_of(output_bck="in", output_format="new-%d"))
+    assert count_of(first, "read_again")[0] == 0
+    all_of_it = spec_of(input_format={"glob": "*.tar"}, Config=CONFIG)
+    taken = run_local(tmp_path, all_of_it)
+    count, names = count_of(taken, "read_again")
+    assert count == 2
+    assert names[0] == f"in-0.tar (by job {first.job_id})"
+    with (tmp_path / "in" / "in-0.tar").open("r+b"):
+        os.utime(tmp_path / "in" / "in-0.tar")  # another object has the name since
+    assert count_of(plan_local(tmp_path, all_of_it), "read_again")[0] == 1
+    only_new = spec_of(input_format={"glob": "new-*.tar"}, overwrite=True)
+    assert count_of(run_local(tmp_path, only_new), "read_again")[0] == 0
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -77,8 +94,14 @@ def test_of_several_manifests_the_newest_counts(tmp_path: Path) -> None:
         b"[" * 100_000,
         json.dumps({"outputs": [1, {}, {"name": 2, "file_bytes": "x"}]}).encode(),
         json.dumps({"outputs": {"name": "in-0.tar"}}).encode(),
+        json.dumps(
+            {
+                "outputs": [{"name": "in-0.tar", "file_bytes": 10240, "xxh3": ""}],
+                "inputs": [1, {"name": [], "etag": {}}],
+            }
+        ).encode(),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_what_is_no_manifest_says_nothing(content: bytes, tmp_path: Path) -> None:
     report, _ = written_by_a_job(tmp_path)
