@@ -24,7 +24,6 @@ from dsort.containers.columnar.values import (
     light_batch,
     light_schema,
     long_leaves,
-    slices_of,
     stored_values,
     whole_batch,
 )
@@ -66,9 +65,11 @@ def deal_out(
     taken = joined([batch.light for batch in apart], light)
     if not np.array_equal(order, np.arange(taken.num_rows)):
         taken = taken.take(array_of(order))
-    source = _Sources([[batch.values[at] for batch in apart] for at in range(len(leaves))])
-    stays = [by_place and source.is_in_shard(at) for at in range(len(leaves))]
-    behind = [source.is_prefixed(at) and not stays[at] for at in range(len(leaves))]
+    values = [Values.joined([batch.values[at] for batch in apart]) for at in range(len(leaves))]
+    stays = [by_place and each.in_shard for each in values]
+    behind = [
+        each.prefixed and not is_in_place for each, is_in_place in zip(values, stays, strict=True)
+    ]
     staying, prefixed = (
         sum(1 << every.index(leaf) for leaf, is_so in zip(leaves, those, strict=True) if is_so)
         for those in (stays, behind)
@@ -79,73 +80,16 @@ def deal_out(
         message = taken.slice(start, stop - start).serialize()
         head = HEADER.pack(mask, staying, prefixed, message.size)
         pieces = [memoryview(head), memoryview(message)]
-        for leaf, is_in_place in enumerate(stays):
+        for each, is_in_place, is_behind in zip(values, stays, behind, strict=True):
             if is_in_place:
-                pieces.append(memoryview(source.starts(leaf, order[start:stop]).tobytes()))
+                pieces.append(memoryview(each.starts[order[start:stop]].tobytes()))
             else:
-                before = LENGTH_PREFIX.size if behind[leaf] else 0
-                pieces.extend(source.slices(leaf, order[start:stop], before=before))
+                before = LENGTH_PREFIX.size if is_behind else 0
+                pieces.extend(each.slices(order[start:stop], before=before))
         size_bytes = sum(map(len, pieces))
         padding = -size_bytes % ALIGNMENT
         pieces.append(memoryview(bytes(padding)))
         yield DealtBlock(int(of_row[start]), stop - start, pieces, size_bytes + padding)
-
-
-class _Sources:
-    """The values of some leaves, in several batches or blocks, whose rows are numbered
-    consecutively.
-
-    ``values``: for each leaf, its values in each batch."""
-
-    def __init__(self, values: Sequence[Sequence[Values]]) -> None:
-        self._in_shard = [all(each.in_shard for each in found) for found in values]
-        self._prefixed = [all(each.prefixed for each in found) for found in values]
-        self._starts = [_concatenated([each.starts for each in found]) for found in values]
-        self._lengths = [_concatenated([each.lengths for each in found]) for found in values]
-        self._data = [[part for each in found for part in each.data] for found in values]
-        self._part = [_parts(found) for found in values]
-
-    def is_in_shard(self, leaf: int) -> bool:
-        """Whether all values are in their input shards."""
-        return self._in_shard[leaf]
-
-    def is_prefixed(self, leaf: int) -> bool:
-        """Whether each value has its length before it."""
-        return self._prefixed[leaf]
-
-    def lengths(self, leaf: int, rows: Int64s) -> Int64s:
-        """The lengths of the values of some rows."""
-        return self._lengths[leaf][rows]
-
-    def starts(self, leaf: int, rows: Int64s) -> Int64s:
-        """The offsets of the values of some rows."""
-        return self._starts[leaf][rows]
-
-    def slices(self, leaf: int, rows: Int64s, *, before: int = 0) -> list[memoryview]:
-        """The bytes of some rows, in order, with ``before`` bytes before each value; nulls have
-        none, because their offsets are 0."""
-        starts, part = self._starts[leaf][rows], self._part[leaf]
-        stops = starts + self._lengths[leaf][rows]
-        part = None if part is None else part[rows]
-        return slices_of(self._data[leaf], part, starts - before, stops)
-
-
-def _parts(values: Sequence[Values]) -> Int64s | None:
-    """For each row, which item of ``values`` has it; None if there is only one item."""
-    counts = [len(each.data) for each in values]
-    if sum(counts) <= 1:
-        return None
-    firsts = np.cumsum(counts) - counts
-    return np.concatenate(
-        [
-            np.full(len(each.starts), first) if each.part is None else first + each.part
-            for first, each in zip(firsts.tolist(), values, strict=True)
-        ]
-    )
-
-
-def _concatenated(parts: Sequence[Int64s]) -> Int64s:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 class RowBlocks:
@@ -170,8 +114,9 @@ class RowBlocks:
         light = light_schema(schema, self.leaves)
         apart = [rows.without(self.leaves, light) for _, rows in opened]
         self.light = joined([rows.light for rows in apart], light)
-        values = [[rows.values[at] for rows in apart] for at in range(len(self.leaves))]
-        self._sources = _Sources(values)
+        self._values = [
+            Values.joined([rows.values[at] for rows in apart]) for at in range(len(self.leaves))
+        ]
 
     @classmethod
     def of_batch(cls, batch: Any, schema: Any, away: Sequence[Leaf]) -> RowBlocks:
@@ -181,25 +126,24 @@ class RowBlocks:
         found.mask |= sum(1 << every.index(leaf) for leaf in away)
         found.leaves = chosen_leaves(every, found.mask)
         found.light = light_batch(batch, found.leaves, light_schema(schema, found.leaves))
-        found._sources = _Sources([[Values.of(leaf.of(batch))] for leaf in found.leaves])
+        found._values = [Values.of(leaf.of(batch)) for leaf in found.leaves]
         return found
 
     def slices(self, leaf: int, rows: Int64s) -> list[memoryview]:
         """The bytes of leaf number ``leaf`` in some rows, in order."""
-        return self._sources.slices(leaf, rows)
+        return self._values[leaf].slices(rows)
 
     def lengths(self, leaf: int, rows: Int64s) -> Int64s:
         """The lengths of the values of leaf number ``leaf`` in some rows; undefined for nulls."""
-        return self._sources.lengths(leaf, rows)
+        return self._values[leaf].lengths[rows]
 
     def prefixed(self, leaf: int, rows: Int64s) -> tuple[list[memoryview], bool]:
         """(values, each after its length, without nulls; whether these bytes stay valid as long as
         the shard is open)."""
-        if not self._sources.is_prefixed(leaf):
-            found = self._sources.slices(leaf, rows)
-            return _with_lengths(found), True
-        found = self._sources.slices(leaf, rows, before=LENGTH_PREFIX.size)
-        return found, self._sources.is_in_shard(leaf)
+        values = self._values[leaf]
+        if not values.prefixed:
+            return _with_lengths(values.slices(rows)), True
+        return values.slices(rows, before=LENGTH_PREFIX.size), values.in_shard
 
 
 def _with_lengths(slices: Sequence[memoryview]) -> list[memoryview]:

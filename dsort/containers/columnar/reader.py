@@ -35,13 +35,7 @@ from dsort.containers.columnar.page_bounds import (
     torn_page,
 )
 from dsort.containers.columnar.parquet_types import with_types_of
-from dsort.containers.columnar.plain_pages import (
-    INFLATED_CODECS,
-    InflatedColumn,
-    IrregularPageError,
-    PlacedPages,
-    PlacedValues,
-)
+from dsort.containers.columnar.plain_pages import IrregularPageError, LongColumn, is_long
 from dsort.containers.columnar.ranges import Source, SourceFile, arrow_file, ranged_headers
 from dsort.containers.columnar.schema import decoded
 from dsort.containers.columnar.values import (
@@ -272,47 +266,41 @@ class _Parquet:
         """See :func:`light_batches`."""
         leaves = self._leaves_in_place(plain, kept)
         for run in self._runs(bytes_max, leaves):
-            placed = self._placed(run, leaves, plain)
-            inflated = self._inflated(run, leaves)
-            if not run.stored and not run.inflated:
+            if not run.leaves:
                 yield from self._decoded_of(run, plain)
                 continue
             done = 0
-            if len(placed) + len(inflated) == len(run.stored) + len(run.inflated):
-                for rows in self._apart(run, leaves, placed, inflated, plain):
-                    done += rows.num_rows
-                    yield rows
+            for rows in self._apart(run, leaves, plain):
+                done += rows.num_rows
+                yield rows
             if done < run.rows:
                 for again in self._runs(bytes_max, {}, run.groups):
                     yield from self._decoded_of(again, plain, done)
                     done = max(done - again.rows, 0)
 
     def _apart(
-        self,
-        run: RowGroupRun,
-        leaves: Mapping[Leaf, int],
-        placed: Sequence[PlacedLeaf],
-        inflated: Mapping[Leaf, InflatedColumn],
-        plain: Any,
+        self, run: RowGroupRun, leaves: Mapping[Leaf, int], plain: Any
     ) -> Iterator[LightRows]:
-        """The rows of a run without ``placed`` and ``inflated``, up to the first irregular page."""
-        away = {leaves[each.leaf] for each in placed} | {leaves[leaf] for leaf in inflated}
+        """The rows of a run without its leaves, up to the first irregular page."""
+        try:
+            columns = {leaf: self._long_column(run, leaves[leaf]) for leaf in run.leaves}
+        except IrregularPageError:
+            return
+        away = {leaves[leaf] for leaf in columns}
         others = [at for at in range(len(self._file.schema)) if at not in away]
         batches = self._batches_of(run, others) if others else run.batch_rows()
-        first = 0
         for batch in batches:
             count = batch if isinstance(batch, int) else batch.num_rows
-            some = [each.run(first, first + count) for each in placed]
+            placed = []
             try:
-                for leaf, column in inflated.items():
-                    some.append(self._placed_leaf(leaf, leaves, column.take(count), plain))
+                for leaf, column in columns.items():
+                    nullable = self.schema.field(plain.field(leaf.column).name).nullable
+                    placed.append(PlacedLeaf(leaf, *column.take(count), column.level_max, nullable))
             except IrregularPageError:
                 return
             with arrow_errors(self._shard):
-                some.sort(key=lambda each: leaves[each.leaf])
-                rows = with_placed(None if isinstance(batch, int) else batch, some, plain)
+                rows = with_placed(None if isinstance(batch, int) else batch, placed, plain)
             yield rows
-            first += count
 
     def _decoded_of(self, run: RowGroupRun, plain: Any, first: int = 0) -> Iterator[LightRows]:
         """The rows of a run from row ``first`` on."""
@@ -353,54 +341,16 @@ class _Parquet:
                     found[leaf] = at
         return found
 
-    def _placed(self, run: RowGroupRun, leaves: Mapping[Leaf, int], plain: Any) -> list[PlacedLeaf]:
-        """The leaves whose values in a run of row groups are long and can stay in their places."""
-        found = []
-        for leaf in run.stored:
-            at = leaves[leaf]
-            assert self._whole is not None
-            pages = PlacedPages(self._whole, self._level_max(at))
-            if all(self._is_placed(pages, number, at) for number in run.groups):
-                found.append(self._placed_leaf(leaf, leaves, pages.values(), plain))
-        return found
-
-    def _placed_leaf(
-        self, leaf: Leaf, leaves: Mapping[Leaf, int], values: PlacedValues, plain: Any
-    ) -> PlacedLeaf:
-        stored = self.schema.field(plain.field(leaf.column).name)
-        return PlacedLeaf(leaf, values, self._level_max(leaves[leaf]), stored.nullable)
-
-    def _level_max(self, column: int) -> int:
-        return int(self._file.schema.column(column).max_definition_level)
-
-    def _inflated(self, run: RowGroupRun, leaves: Mapping[Leaf, int]) -> dict[Leaf, InflatedColumn]:
-        """The leaves whose values in a run are long and can be taken from inflated pages."""
-        found = {}
-        for leaf in run.inflated:
-            at = leaves[leaf]
-            assert self._whole is not None
-            column = InflatedColumn(self._whole, self._level_max(at), self._inflated_max)
-            chunks = ((self._chunks()[number][at], number) for number in run.groups)
-            metadata = self._file.metadata
-            if all(column.add(chunk, metadata.row_group(of).num_rows) for chunk, of in chunks):
-                found[leaf] = column
-        return found
-
-    def _is_placed(self, pages: PlacedPages, group: int, column: int) -> bool:
-        chunk, rows = self._chunks()[group][column], self._file.metadata.row_group(group).num_rows
-        return pages.add(chunk.page, chunk.page + chunk.stored_bytes, rows)
-
-    def _is_long(self, number: int, rows: int, column: int) -> bool:
-        """Whether a column of a row group has long, uncompressed values, according to the
-        footer."""
-        chunk = self._chunks()[number][column]
-        return chunk.is_stored and 0 < rows * LONG_BYTES <= chunk.stored_bytes
-
-    def _is_inflatable(self, number: int, rows: int, column: int) -> bool:
-        """Whether a column of a row group has long values that are compressed."""
-        chunk = self._chunks()[number][column]
-        is_long = 0 < rows * LONG_BYTES <= chunk.inflated_bytes
-        return is_long and chunk.codec in INFLATED_CODECS
+    def _long_column(self, run: RowGroupRun, at: int) -> LongColumn:
+        """The values of column ``at`` in a run of row groups, in their places.
+        ``IrregularPageError``."""
+        assert self._whole is not None
+        metadata, schema = self._file.metadata, self._file.schema
+        level_max = int(schema.column(at).max_definition_level)
+        column = LongColumn(self._whole, level_max, self._inflated_max)
+        for group in run.groups:
+            column.add(self._chunks()[group][at], metadata.row_group(group).num_rows)
+        return column
 
     def _batches_of(self, run: RowGroupRun, columns: Sequence[int] | None) -> Iterator[Any]:
         """The rows of a run: of ``columns``, or of all columns. ``CorruptShardError`` names a page
@@ -515,26 +465,23 @@ class _Parquet:
         """Runs of row groups that are read at once, because a read costs 0.2 ms whatever its size.
         ``leaves`` that may stay in their places take only the memory for these places."""
         chunks = self._chunks()
-        groups, kinds = list[int](), (tuple[Leaf, ...](), tuple[Leaf, ...]())
+        groups, found = list[int](), tuple[Leaf, ...]()
         size_bytes = widest = rows = 0
         for at in range(len(chunks)) if numbers is None else numbers:
             with arrow_errors(self._shard):
                 group = self._file.metadata.row_group(at)
                 more, count = max(group.total_byte_size, 0), group.num_rows
-                found = tuple(leaf for leaf in leaves if self._is_long(at, count, leaves[leaf]))
-                for leaf in found:
-                    chunk_bytes = chunks[at][leaves[leaf]].stored_bytes
-                    held = PLACE_BYTES * count + chunk_bytes // IN_SHARD_SHARE
-                    more = max(more - chunk_bytes, 0) + held
-                packed = tuple(
-                    leaf for leaf in leaves if self._is_inflatable(at, count, leaves[leaf])
-                )
-            if groups and (size_bytes + more > bytes_max or (found, packed) != kinds):
-                yield RowGroupRun(groups, *kinds, widest, rows, bytes_max)
+                long = tuple(leaf for leaf in leaves if is_long(chunks[at][leaves[leaf]], count))
+                for chunk in (chunks[at][leaves[leaf]] for leaf in long):
+                    if chunk.is_stored:
+                        held = PLACE_BYTES * count + chunk.stored_bytes // IN_SHARD_SHARE
+                        more = max(more - chunk.stored_bytes, 0) + held
+            if groups and (size_bytes + more > bytes_max or long != found):
+                yield RowGroupRun(groups, found, widest, rows, bytes_max)
                 groups, size_bytes, widest, rows = [], 0, 0, 0
-            kinds = found, packed
+            found = long
             groups.append(at)
             size_bytes, rows = size_bytes + more, rows + count
             widest = max(widest, more // max(count, 1), 1)
         if groups:
-            yield RowGroupRun(groups, *kinds, widest, rows, bytes_max)
+            yield RowGroupRun(groups, found, widest, rows, bytes_max)

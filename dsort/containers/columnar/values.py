@@ -4,14 +4,15 @@ which has only their lengths."""
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.containers.columnar.arrow import pa
-from dsort.containers.columnar.plain_pages import PlacedValues
 from dsort.containers.columnar.schema import (
     array_of,
     batch_bytes,
@@ -20,7 +21,7 @@ from dsort.containers.columnar.schema import (
     row_bytes,
     value_offsets,
 )
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, UInt8s
 
 LONG_BYTES = 512
 """Values of at least so many bytes on average are moved as bytes: a slice costs 0.3 µs."""
@@ -77,21 +78,44 @@ class Values(Struct, frozen=True):
         data = memoryview(buffer if buffer is not None else b"").cast("B")
         return cls((data,), offsets[:-1], lengths)
 
-    def slices(self, rows: Int64s) -> list[memoryview]:
-        """The bytes of some rows, in order."""
-        starts, part = self.starts[rows], None if self.part is None else self.part[rows]
-        return slices_of(self.data, part, starts, starts + self.lengths[rows])
+    @classmethod
+    def joined(cls, values: Sequence[Values]) -> Values:
+        """Several values of one leaf, whose rows are numbered consecutively."""
+        none = np.zeros(0, np.int64)
+        data, part = [view for each in values for view in each.data], None
+        if any(view is not data[0] for view in data):
+            firsts = accumulate((len(each.data) for each in values), initial=0)
+            parts = [
+                np.full(len(each.starts), first) if each.part is None else first + each.part
+                for first, each in zip(firsts, values, strict=False)
+            ]
+            part = np.concatenate(parts)
+        return cls(
+            tuple(data if part is not None else data[:1]),
+            np.concatenate([none, *(each.starts for each in values)]),
+            np.concatenate([none, *(each.lengths for each in values)]),
+            in_shard=all(each.in_shard for each in values),
+            prefixed=all(each.prefixed for each in values),
+            part=part,
+        )
 
+    def run(self, start: int, stop: int) -> Values:
+        """Rows ``start:stop``."""
+        part = None if self.part is None else self.part[start:stop]
+        starts, lengths = self.starts[start:stop], self.lengths[start:stop]
+        return replace(self, starts=starts, lengths=lengths, part=part)
 
-def slices_of(
-    data: Sequence[memoryview], part: Int64s | None, starts: Int64s, stops: Int64s
-) -> list[memoryview]:
-    """Bytes ``starts[i]:stops[i]`` of ``data[part[i]]``, or of ``data[0]`` if ``part`` is None."""
-    if part is None or len(data) == 1:
-        view = data[0] if data else memoryview(b"")
-        return [view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-    places = zip(part.tolist(), starts.tolist(), stops.tolist(), strict=True)
-    return [data[at][a:b] for at, a, b in places]
+    def slices(self, rows: Int64s, *, before: int = 0) -> list[memoryview]:
+        """The bytes of some rows, in order, with ``before`` bytes before each value; nulls have
+        none, because their offsets are 0."""
+        starts = self.starts[rows]
+        stops = (starts + self.lengths[rows]).tolist()
+        starts = (starts - before).tolist()
+        if self.part is None:
+            view = self.data[0] if self.data else memoryview(b"")
+            return [view[a:b] for a, b in zip(starts, stops, strict=True)]
+        places = zip(self.part[rows].tolist(), starts, stops, strict=True)
+        return [self.data[at][a:b] for at, a, b in places]
 
 
 class LightRows(Struct, frozen=True):
@@ -306,12 +330,10 @@ def joined(batches: Sequence[Any], schema: Any) -> Any:
 
 class RowGroupRun(Struct, frozen=True):
     """Row groups that are read ``bytes_max`` at a time. They have ``rows`` rows in all, and the
-    widest has ``row_bytes`` a row. ``stored``: leaves that may stay in their places. ``inflated``:
-    leaves that may stay in their inflated pages."""
+    widest has ``row_bytes`` a row. ``leaves``: those that may stay in their pages."""
 
     groups: list[int]
-    stored: tuple[Leaf, ...]
-    inflated: tuple[Leaf, ...]
+    leaves: tuple[Leaf, ...]
     row_bytes: int
     rows: int
     bytes_max: int
@@ -328,31 +350,26 @@ class RowGroupRun(Struct, frozen=True):
 
 
 class PlacedLeaf(Struct, frozen=True):
-    """The places of the values of a leaf. ``level_max``: the definition level of a value that is
-    not null. ``in_nullable``: the whole column may be null."""
+    """The places of the values of a leaf. ``levels``: the definition level of each row; None if no
+    value is null. ``level_max``: that of a value that is not null. ``in_nullable``: the whole
+    column may be null."""
 
     leaf: Leaf
-    values: PlacedValues
+    values: Values
+    levels: UInt8s | None
     level_max: int
     in_nullable: bool
 
-    def run(self, start: int, stop: int) -> PlacedLeaf:
-        """Rows ``start:stop``."""
-        values = self.values.run(start, stop)
-        return PlacedLeaf(self.leaf, values, self.level_max, self.in_nullable)
-
     def lengths(self) -> Any:
         """The lengths as an array, null where the value is null."""
-        levels = self.values.levels
-        nulls = None if levels is None else levels < self.level_max
+        nulls = None if self.levels is None else self.levels < self.level_max
         return array_of(self.values.lengths, nulls)
 
     def nulls_of_column(self) -> NDArray[np.bool_]:
         """In which rows the whole column is null."""
-        levels = self.values.levels
-        if levels is None or not self.in_nullable:
+        if self.levels is None or not self.in_nullable:
             return np.zeros(len(self.values.starts), np.bool_)
-        found: NDArray[np.bool_] = levels == 0
+        found: NDArray[np.bool_] = self.levels == 0
         return found
 
 
@@ -377,17 +394,7 @@ def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRo
         if pa.types.is_null(found.type) and found.type != field.type:
             found = pa.nulls(len(found), field.type)
         columns.append(found if found.type == field.type else found.cast(field.type))
-    values = tuple(
-        Values(
-            each.values.data,
-            each.values.starts,
-            each.values.lengths,
-            in_shard=each.values.part is None,
-            prefixed=True,
-            part=each.values.part,
-        )
-        for each in placed
-    )
+    values = tuple(each.values for each in placed)
     return LightRows(pa.RecordBatch.from_arrays(columns, schema=light), leaves, values)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from dsort.containers.columnar import thrift
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup, deal_out
-from dsort.containers.columnar.plain_pages import InflatedColumn, IrregularPageError
+from dsort.containers.columnar.plain_pages import IrregularPageError, LongColumn
 from dsort.containers.columnar.ranges import MemorySource
 from dsort.containers.columnar.reader import light_batches, open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, row_bytes
@@ -103,15 +103,15 @@ def test_pages_that_are_not_regular_behind_others_that_are_are_left_to_pyarrow(
 ) -> None:
     data = shard_of(tmp_path, long_table(90, seed=1), compression="snappy", row_group_size=90)
     wanted, taken = rows_in_memory(data), []
-    take = InflatedColumn.take
+    take = LongColumn.take
 
-    def fails_at_last(column: InflatedColumn, count: int) -> Any:
+    def fails_at_last(column: LongColumn, count: int) -> Any:
         taken.append(count)
         if len(taken) > 7:
             raise IrregularPageError("torn")
         return take(column, count)
 
-    monkeypatch.setattr(InflatedColumn, "take", fails_at_last)
+    monkeypatch.setattr(LongColumn, "take", fails_at_last)
     found = light_rows(data)
     assert len(taken) == 8
     assert [bool(rows.leaves) for rows in found[:2]] == [True, True]
