@@ -59,9 +59,10 @@ ROOMS = (
 itself; rooms of one line know nothing of each other."""
 
 ENGINE = {
-    *("containers", "data", "expressions", "job", "keymap", "loose_files", "model", "moves"),
-    *("naming", "order", "pipeline", "results", "runtime", "scratch", "service", "settings"),
-    *("sidecars", "spec", "storage", "transforms", "user_code", "verification", "web", "workers"),
+    *("cli", "client", "containers", "data", "expressions", "job", "keymap", "loose_files"),
+    *("model", "moves", "naming", "order", "pipeline", "results", "runtime", "scratch"),
+    *("service", "settings", "sidecars", "spec", "storage", "transforms", "user_code"),
+    *("verification", "web", "workers"),
 }
 """Rooms whose modules are for each other: they have no ``__all__``."""
 RAY_LIBRARY = "dsort/runtime/ray/library.py"

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from dsort.cli import options, output
-from dsort.cli.find import FoundJob, bucket_uri, find_job
+from dsort.cli.find import find_job
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import (
@@ -26,11 +26,10 @@ from dsort.cli.remote import (
 from dsort.cli.run import run_options, stoppable
 from dsort.errors import InputError
 from dsort.installation import is_part, missing_part
+from dsort.reading.results import FoundJob, bucket_uri
 
 if TYPE_CHECKING:
     from dsort.amendments import Removal
-
-__all__ = ["Dataset", "append", "refuse_moved", "remove"]
 
 Dataset = Annotated[
     str,

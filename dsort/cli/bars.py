@@ -21,8 +21,6 @@ from dsort.cli import output
 from dsort.cli.summary import speed_text, time_left_s
 from dsort.results.report import PhaseDone, Progress
 
-__all__ = ["Bars"]
-
 DRAW_INTERVAL_S = 0.1
 SHOW_CURSOR = "\x1b[?25h"
 LINE_COLUMNS_MAX = 100

@@ -15,8 +15,6 @@ from dsort.installation import COMMAND
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem, ShellComplete
 
-__all__ = ["COMPLETE", "answer", "files", "install", "script"]
-
 COMPLETE: Final = f"_{COMMAND.upper().replace('-', '_')}_COMPLETE"
 """The environment variable that a shell sets to ``bash_source`` or ``bash_complete``."""
 SHELLS: Final = ("bash", "zsh", "fish")

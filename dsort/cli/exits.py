@@ -11,8 +11,6 @@ from types import TracebackType
 from dsort.cli import output
 from dsort.errors import DsortError, InvariantError, JobStoppedError, SpecError
 
-__all__ = ["exit_code", "exit_table", "report_bug", "report_error", "report_usage"]
-
 BUG_HINT = (
     "this is a bug of dsort, not a mistake of yours: please report it, "
     "with what `--debug` adds to this message"

@@ -13,29 +13,12 @@ from urllib.parse import unquote
 from dsort.errors import ObjectNotFoundError
 from dsort.naming.names import VIEW_SUFFIX, archive_extension, closest
 from dsort.reading import results
-from dsort.reading.results import FoundJob, JobFinder, bucket_uri, object_in, open_place
+from dsort.reading.results import FoundJob, JobFinder, object_in, open_place
 from dsort.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from dsort.storage.bucket import Bucket
     from dsort.storage.ref import BucketRef
-
-__all__ = [
-    "FoundJob",
-    "bucket_uri",
-    "data_root",
-    "find_job",
-    "find_shard",
-    "known_jobs",
-    "object_in",
-    "open_argument",
-    "open_existing",
-    "open_shard",
-    "opener",
-    "scratch_bases",
-    "user_settings",
-]
-
 
 NEAR_LOOKED_AT_MAX = 1000
 _FILE: Final = "file://"

@@ -10,17 +10,16 @@ import click
 from msgspec.structs import asdict
 
 from dsort.cli import options, output
-from dsort.cli.find import bucket_uri, open_existing, opener, scratch_bases
+from dsort.cli.find import open_existing, opener, scratch_bases
 from dsort.cli.options import duration_s
 from dsort.cli.parameters import Option
 from dsort.cli.remote import connected, is_remote
 from dsort.errors import DsortError
+from dsort.reading.results import bucket_uri
 
 if TYPE_CHECKING:
     from dsort.job.gc import Garbage
     from dsort.storage.bucket import Bucket
-
-__all__ = ["gc"]
 
 OlderThan = Annotated[
     str | None,

@@ -11,8 +11,6 @@ from dsort.cli.parameters import Argument, Option
 from dsort.cli.progress import make_reporter
 from dsort.errors import SpecError, SpecProblem
 
-__all__ = ["gen_shards"]
-
 SHARDS_MAX = 100_000
 FIRST_RANGE = re.compile(r"[{]|%[0-9]*d|@[0-9]")
 TarFormat = Literal["ustar", "gnu", "pax"]

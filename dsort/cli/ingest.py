@@ -11,13 +11,11 @@ from typing import Annotated, Any, Literal
 import click
 from msgspec import Struct
 
-from dsort.cli.find import bucket_uri
 from dsort.cli.made_spec import MadeJob, OutputShards, Seed, run_made_spec, shuffle_with
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import is_remote
 from dsort.errors import DsortError, ObjectNotFoundError, SpecError, SpecProblem
-
-__all__ = ["ingest"]
+from dsort.reading.results import bucket_uri
 
 _TEMPLATE = re.compile(r"%[0-9]*d|[{}]")
 _FIELD = re.compile(r"\bingest\.(layout|key|dots|unusable): (\w+)")

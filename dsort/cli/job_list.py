@@ -14,17 +14,16 @@ import click
 from msgspec import Struct
 
 from dsort.cli import output
-from dsort.cli.find import FoundJob, data_root, known_jobs, user_settings
+from dsort.cli.find import data_root, known_jobs, user_settings
 from dsort.cli.remote import connected
 from dsort.errors import JobConflictError, StorageError
+from dsort.reading.results import FoundJob
 
 if TYPE_CHECKING:
     from dsort.client import Job
     from dsort.results.journal_entries import JournalState
     from dsort.results.lease import JobHold
     from dsort.results.lease_record import Standing
-
-__all__ = ["Unfinished", "list_jobs", "list_jobs_here", "look_at"]
 
 
 def _why_dead(standing: Standing) -> str:

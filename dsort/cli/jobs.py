@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from dsort.cli import exits, options, output
-from dsort.cli.find import FoundJob, find_job
+from dsort.cli.find import find_job
 from dsort.cli.options import duration_s
 from dsort.cli.parameters import Option
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote, watch, write_result
 from dsort.errors import ConflictError, DsortError, JobConflictError, ObjectNotFoundError
+from dsort.reading.results import FoundJob
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job
-
-__all__ = ["log", "rm", "stop", "wait"]
 
 
 def log(

@@ -16,15 +16,14 @@ from urllib.parse import quote
 import click
 
 from dsort.cli import options, output
-from dsort.cli.find import bucket_uri, open_existing, open_shard
+from dsort.cli.find import open_existing, open_shard
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import connected, is_remote, shards_there
 from dsort.errors import InputError, SpecError, SpecProblem, StorageError
+from dsort.reading.results import bucket_uri
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient
-
-__all__ = ["cat", "inspect_shard", "ls", "urls"]
 
 ROWS_AT_ONCE = 1000
 NAME_COLUMNS_MIN = 24

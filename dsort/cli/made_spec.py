@@ -14,24 +14,13 @@ import click
 from msgspec import Struct
 
 from dsort.cli import options, output
-from dsort.cli.find import bucket_uri, open_existing
+from dsort.cli.find import open_existing
 from dsort.cli.parameters import Option
 from dsort.cli.progress import ProgressStyle, make_reporter
 from dsort.cli.remote import Submission, connected, is_remote, submit, write_report
 from dsort.cli.run import read_spec, run_options, run_or_plan
 from dsort.errors import MissingShardError, SpecError, SpecProblem
-
-__all__ = [
-    "NAMES",
-    "From",
-    "MadeJob",
-    "OutputShards",
-    "Seed",
-    "find_inputs",
-    "run_made_spec",
-    "shuffle_with",
-    "suffix_of",
-]
+from dsort.reading.results import bucket_uri
 
 SEEDS = 2**32
 

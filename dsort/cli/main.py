@@ -20,8 +20,6 @@ from dsort.installation import COMMAND, is_part, missing_part
 from dsort.storage.process_limits import explain_limits
 from dsort.version import dsort_version
 
-__all__ = ["LogLevel", "add_log_level", "main", "whole_app"]
-
 _TOO_MANY: Final = "unexpected extra argument"
 LEVEL_DEFAULT: Final = "warning"
 LEVEL: Final = "log_level"

@@ -13,58 +13,6 @@ from dsort.durations import format_duration, parse_duration_s
 from dsort.errors import SpecError, SpecProblem
 from dsort.sizes import parse_size_bytes
 
-__all__ = [
-    "AsJson",
-    "BandwidthMax",
-    "BucketUri",
-    "DatabaseUrl",
-    "Debug",
-    "Destination",
-    "EngineArguments",
-    "JobBucket",
-    "JobName",
-    "JobNames",
-    "JobOrManifest",
-    "JobOrNone",
-    "Labels",
-    "Local",
-    "MaxExpansion",
-    "MemoryMax",
-    "Move",
-    "MoveChoice",
-    "Overwrite",
-    "Priority",
-    "ProgressOption",
-    "Ray",
-    "RayAddress",
-    "RayLabels",
-    "RayResources",
-    "RemoteJob",
-    "RemoteJobs",
-    "RemoveStale",
-    "Root",
-    "RunArguments",
-    "SampleSeed",
-    "Scratch",
-    "Server",
-    "Service",
-    "ServiceOrHere",
-    "Shard",
-    "ShowAll",
-    "Source",
-    "SpecSource",
-    "StateDir",
-    "TokenFile",
-    "Verbose",
-    "VerifyMaxExpansion",
-    "VerifyMemoryMax",
-    "WaitOption",
-    "Workers",
-    "duration_s",
-    "size_bytes",
-]
-
-
 MoveChoice = Literal["auto", "map", "range", "spill"]
 
 Source = Annotated[

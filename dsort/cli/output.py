@@ -16,34 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TextIO
 
-from dsort.durations import format_duration as duration
+from dsort.durations import format_duration
 from dsort.errors import StorageError
-from dsort.naming.names import place
-from dsort.sizes import format_bytes
-from dsort.sizes import format_count as count
+from dsort.naming.names import place as place
+from dsort.sizes import format_bytes, format_count
 
-__all__ = [
-    "abandon_stdout",
-    "count",
-    "duration",
-    "fields",
-    "fitted",
-    "inform",
-    "number",
-    "place",
-    "prepare_streams",
-    "printable",
-    "rate",
-    "reader_gone",
-    "size",
-    "table",
-    "warn",
-    "width",
-    "write",
-    "write_either",
-    "write_json",
-    "write_json_list",
-]
+count, duration = format_count, format_duration
 
 COLUMNS_MIN = 20
 TABLE_COLUMNS_MIN = 80

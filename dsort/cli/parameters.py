@@ -31,21 +31,6 @@ from dsort.errors import DsortError, SpecError, SpecProblem
 
 _Command = TypeVar("_Command", bound=click.Command)
 
-__all__ = [
-    "CONTEXT_SETTINGS",
-    "FIELDS",
-    "Argument",
-    "Command",
-    "Option",
-    "Without",
-    "command",
-    "flag_for",
-    "naming_flags",
-    "parameter",
-    "with_flag",
-    "with_flags",
-]
-
 CONTEXT_SETTINGS: Final[dict[str, Any]] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 80,

@@ -16,8 +16,6 @@ from typing import Final
 
 from dsort.errors import WorkerLostError
 
-__all__ = ["is_for_ray", "is_own_process", "own_process", "run_overseen", "without_plugins"]
-
 PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 PLUGIN_LOADER: Final = "pydantic.plugin._loader"
 """The module that looks for pydantic's plugins. It loads ``importlib.metadata``, and with that

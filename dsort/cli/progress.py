@@ -25,16 +25,6 @@ from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progr
 if TYPE_CHECKING:
     from dsort.cli.bars import Bars
 
-__all__ = [
-    "BarReporter",
-    "JsonReporter",
-    "PlainReporter",
-    "ProgressStyle",
-    "QuietReporter",
-    "Reporter",
-    "make_reporter",
-]
-
 ProgressStyle = Literal["auto", "bar", "plain", "json", "none"]
 Clock = Callable[[], float]
 

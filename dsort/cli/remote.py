@@ -22,21 +22,6 @@ from dsort.results.report import Event, JobReport
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobEvent
 
-__all__ = [
-    "Submission",
-    "command_words",
-    "connected",
-    "follow",
-    "found_jobs",
-    "is_remote",
-    "shards_there",
-    "submit",
-    "watch",
-    "write_report",
-    "write_result",
-]
-
-
 HERE_ONLY = (
     "root",
     "bucket",

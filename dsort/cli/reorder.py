@@ -9,7 +9,7 @@ import click
 from msgspec import Struct
 
 from dsort.cli import options
-from dsort.cli.find import bucket_uri, data_root, find_job, user_settings
+from dsort.cli.find import data_root, find_job, user_settings
 from dsort.cli.made_spec import (
     From,
     MadeJob,
@@ -26,8 +26,7 @@ from dsort.cli.remote import write_report
 from dsort.cli.run import stoppable
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
-
-__all__ = ["convert", "materialize", "reshard", "shuffle", "sort"]
+from dsort.reading.results import bucket_uri
 
 Source = Annotated[str, Argument(metavar="SRC", help="The bucket to read.")]
 Destination = Annotated[str, Argument(metavar="DST", help="The bucket to write.")]

@@ -18,8 +18,6 @@ from dsort.cli.run import stoppable
 from dsort.errors import InputError, SpecError, SpecProblem, VerifyError
 from dsort.options import RunOptions
 
-__all__ = ["export", "verify", "where"]
-
 
 def verify(
     job: options.JobOrManifest,

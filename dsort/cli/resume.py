@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from dsort.cli import options, output
-from dsort.cli.find import FoundJob, find_job, opener, scratch_bases
+from dsort.cli.find import find_job, opener, scratch_bases
 from dsort.cli.parameters import Option, Without
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import connected, follow, found_jobs, is_remote, write_report
@@ -17,8 +17,7 @@ from dsort.cli.run import run_options, stoppable
 from dsort.cli.show import replaced_shards, show_finished
 from dsort.errors import ForbiddenError
 from dsort.options import RunOptions
-
-__all__ = ["resume"]
+from dsort.reading.results import FoundJob
 
 
 def resume(

@@ -14,20 +14,19 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsort.cli import output
-from dsort.cli.find import bucket_uri, data_root, user_settings
+from dsort.cli.find import data_root, user_settings
 from dsort.cli.options import EngineArguments, RunArguments, size_bytes
 from dsort.cli.parameters import with_flag
 from dsort.cli.process import is_own_process, without_plugins
 from dsort.cli.progress import Reporter
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
+from dsort.reading.results import bucket_uri
 from dsort.stop_flag import StopFlag
 
 if TYPE_CHECKING:
     from dsort.results.report import JobReport
     from dsort.spec.model import JobSpec
-
-__all__ = ["read_fields", "read_spec", "run_options", "run_or_plan", "stoppable"]
 
 STOPPING = b"stopping: ending the workers\n"
 STOPPING_ALREADY = b"stopping, please wait\n"

@@ -21,8 +21,6 @@ from dsort.errors import SpecError, SpecProblem
 if TYPE_CHECKING:
     from dsort.client import Schedule, ScheduleRun
 
-__all__ = ["add", "ls", "pause", "resume", "rm", "run", "show"]
-
 Spec = Annotated[
     str,
     Option(

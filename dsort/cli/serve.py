@@ -20,8 +20,6 @@ from dsort.options import RunOptions
 if TYPE_CHECKING:
     from dsort.service.config import ServiceConfig
 
-__all__ = ["serve"]
-
 Host = Annotated[
     str, Option("--host", metavar="ADDR", help="The address that the service listens on.")
 ]

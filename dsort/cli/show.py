@@ -14,7 +14,7 @@ import click
 from msgspec import Struct
 
 from dsort.cli import options, output, summary
-from dsort.cli.find import FoundJob, find_job
+from dsort.cli.find import find_job
 from dsort.cli.job_list import list_jobs, list_jobs_here, look_at
 from dsort.cli.parameters import Option
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
@@ -29,22 +29,13 @@ from dsort.cli.summary import (
 from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
 from dsort.installation import is_part, missing_part
+from dsort.reading.results import FoundJob
 from dsort.results.report import Progress, output_counts, reaction_counts
 from dsort.storage.directory.os_errors import StorageErrors
 
 if TYPE_CHECKING:
     from dsort.client import DsortClient, Job, JobProgress
     from dsort.results.earlier_results import Replacement
-
-__all__ = [
-    "page_of",
-    "replaced_shards",
-    "shards_text",
-    "show",
-    "show_finished",
-    "show_job",
-    "write_page",
-]
 
 STDOUT = "-"
 

@@ -16,8 +16,6 @@ from dsort.errors import SpecError
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-__all__ = ["check", "plan", "schema", "start"]
-
 DryRun = Annotated[
     bool, Option("--dry-run", help="Read and plan, but write nothing, as `dsort plan` does.")
 ]

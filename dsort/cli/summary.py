@@ -25,28 +25,6 @@ if TYPE_CHECKING:
     from dsort.verification.findings import VerifyReport
     from dsort.verification.sample import SampleReport
 
-__all__ = [
-    "begin_text",
-    "bytes_line",
-    "done_text",
-    "estimate_lines",
-    "figures",
-    "flow_lines",
-    "job",
-    "mixing",
-    "output_lines",
-    "planned_shards",
-    "progress_text",
-    "reaction_lines",
-    "reader_lines",
-    "records_line",
-    "skipped",
-    "speed_text",
-    "started_text",
-    "time_left_s",
-    "verification",
-]
-
 SHARDS_SHOWN = 10
 KINDS_A_ROW, MOVES_A_ROW = 3, 2
 SAMPLES_SHOWN = 3

@@ -24,8 +24,6 @@ from dsort.installation import need_extra
 if TYPE_CHECKING:
     from dsort.service.database.engine import Database
 
-__all__ = ["add", "ls", "rm"]
-
 Name = Annotated[
     str,
     Argument(

@@ -17,16 +17,14 @@ import click
 from msgspec import Struct
 
 from dsort.cli import options, output
-from dsort.cli.find import bucket_uri
 from dsort.cli.made_spec import From, MadeJob, find_inputs, run_made_spec, suffix_of
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import connected, is_remote
 from dsort.errors import SpecError, SpecProblem
+from dsort.reading.results import bucket_uri
 
 if TYPE_CHECKING:
     from dsort.spec.transform import NamedTransform
-
-__all__ = ["Change", "InputShards", "add", "ls", "read_definition", "rm", "show", "transform"]
 
 STORE_VERBS = ("add", "ls", "show", "rm")
 

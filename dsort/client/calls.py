@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from dsort.spec.model import JobSpec
 
-__all__ = ["Call", "Page", "Query", "Row"]
-
 Query = Sequence[tuple[str, str | int]]
 Row = Mapping[str, Any]
 Answer = TypeVar("Answer")

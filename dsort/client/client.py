@@ -22,8 +22,6 @@ from dsort.client.values import Job
 from dsort.closing import ClosesOnExit
 from dsort.errors import SpecError
 
-__all__ = ["AsyncClient", "DsortClient", "named_service", "token_of", "trusted"]
-
 TIMEOUT_S = 30.0
 
 How = ParamSpec("How")

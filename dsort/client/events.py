@@ -21,16 +21,6 @@ from dsort.log_lines import logger_of
 from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.retry import Failures, RetryPolicy
 
-__all__ = [
-    "JobEnded",
-    "JobEvent",
-    "LogTail",
-    "LogText",
-    "StateChanged",
-    "await_events",
-    "stream_events",
-]
-
 LOG_DELAY_S = 0.5
 LOG_DELAY_MAX_S = 4.0
 LOG_OVERLAP = 4096

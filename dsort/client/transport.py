@@ -25,15 +25,6 @@ from dsort.errors import DsortError, ServiceError, SpecError, TooManyRequestsErr
 from dsort.log_lines import logger_of
 from dsort.retry import JITTER, Failures, RetryPolicy
 
-__all__ = [
-    "AsyncTransport",
-    "Connection",
-    "Patience",
-    "Transport",
-    "UnavailableError",
-    "checked_url",
-]
-
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 AGAIN_STATUSES = frozenset((502, 503, 504))

@@ -61,21 +61,6 @@ from dsort.results.report import (
     Totals,
 )
 
-__all__ = [
-    "SIGNALS_FROM",
-    "Identity",
-    "Job",
-    "JobProgress",
-    "PhaseTotals",
-    "Schedule",
-    "ScheduleRun",
-    "Validation",
-    "WaitTimeoutError",
-    "error_of",
-    "known",
-    "report_of",
-]
-
 Value = TypeVar("Value", bound=Struct)
 Json = Mapping[str, Any]
 
