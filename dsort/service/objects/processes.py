@@ -18,11 +18,11 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import anyio.to_thread
 from msgspec import Struct, to_builtins
@@ -143,79 +143,51 @@ class MadeFile(Struct):
             buffer, offset = buffer[count:], offset + count
 
 
-class Turns:
-    """The turns of clients: a few processes run at once. Waiting clients get turns one after the
-    other. No client has all processes at once: one is always left for another client. At most
-    ``WAITING_MAX`` requests of one client wait, each at most ``WAIT_S_MAX`` seconds. For one event
-    loop."""
+class _Line:
+    """The requests of one client: ``own`` turns, and how many of them wait."""
 
     def __init__(self) -> None:
-        self._running: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by client, the next one first
+        self.own = asyncio.Semaphore(RUNNING_MAX - 1)
+        self.waiting = 0
+
+
+class Turns:
+    """The turns of clients: a few processes run at once. No client has all processes at once: one
+    is always left for another client. At most ``WAITING_MAX`` requests of one client wait, each at
+    most ``WAIT_S_MAX`` seconds. For one event loop."""
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(RUNNING_MAX)
+        # A line lasts while requests hold it.
+        self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
     async def one(self, client: str) -> AsyncIterator[None]:
         """A context in which the client has a turn. ``TooManyRequestsError`` if it does not get one
         in time."""
-        await self._wait(client)
-        try:
-            yield
-        finally:
-            self._end(client)
-
-    async def _wait(self, client: str) -> None:
-        if len(self._waiting.get(client, ())) >= WAITING_MAX:
+        line = self._lines.setdefault(client, _Line())
+        if line.waiting >= WAITING_MAX:
             raise TooManyRequestsError(
                 f"{client} waits for {WAITING_MAX} shards already",
                 retry_after_s=RETRY_S,
                 hint="read fewer at once",
             )
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(turn)
-        self._give()
-        has_come = False
-        try:
-            async with asyncio.timeout(WAIT_S_MAX):
-                await turn
-            has_come = True
-        except TimeoutError:
-            raise TooManyRequestsError(
-                f"{RUNNING_MAX} shards are being worked on, as many as may be at once",
-                retry_after_s=RETRY_S,
-            ) from None
-        finally:
-            if not has_come:
-                self._leave(client, turn)
-
-    def _give(self) -> None:
-        while self._running.total() < RUNNING_MAX:
-            able = (each for each in self._waiting if self._running[each] < RUNNING_MAX - 1)
-            client = next(able, None)
-            if client is None:
-                return
-            turns = self._waiting.pop(client)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[client] = turns  # behind all others
-            if not turn.cancelled():  # else its request was cancelled and has not noticed yet
-                self._running[client] += 1
-                turn.set_result(None)
-
-    def _leave(self, client: str, turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():  # the turn was given at the moment the wait ended
-            self._end(client)
-            return
-        turns = self._waiting.get(client, deque())
-        if turn in turns:
-            turns.remove(turn)
-            if not turns:
-                del self._waiting[client]
-
-    def _end(self, client: str) -> None:
-        self._running[client] -= 1
-        if not self._running[client]:
-            del self._running[client]
-        self._give()
+        async with contextlib.AsyncExitStack() as turn:
+            line.waiting += 1
+            try:
+                async with asyncio.timeout(WAIT_S_MAX):
+                    # In this order: a client that waits for its own turns is not in the line of
+                    # all, where others would have to wait behind it.
+                    await turn.enter_async_context(line.own)
+                    await turn.enter_async_context(self._all)
+            except TimeoutError:
+                raise TooManyRequestsError(
+                    f"{RUNNING_MAX} shards are being worked on, as many as may be at once",
+                    retry_after_s=RETRY_S,
+                ) from None
+            finally:
+                line.waiting -= 1
+            yield
 
 
 class ShardProcesses(ClosesOnExit):

@@ -210,7 +210,7 @@ def test_a_client_that_asks_for_all_turns_leaves_one_for_another() -> None:
     in_a_loop(test)
 
 
-def test_clients_that_wait_get_turns_one_after_the_other() -> None:
+def test_clients_that_wait_get_turns_in_pairs() -> None:
     async def test() -> None:
         turns, begun = Turns(), list[str]()
         looks = [Look(turns, client, begun) for client in ("ann", "ben") for _ in range(6)]
@@ -220,7 +220,7 @@ def test_clients_that_wait_get_turns_one_after_the_other() -> None:
             await order[number].end()
             await settled()
             order += [each for each in looks if each.has_turn and each not in order]
-        assert "".join(each[0] for each in begun) == "aabababababb"
+        assert "".join(each[0] for each in begun) == "aabbaabbaabb"
 
     in_a_loop(test)
 
