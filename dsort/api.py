@@ -34,12 +34,10 @@ from dsort.results.layout import manifest_name, report_name
 from dsort.results.lease import Lease, last_attempt
 from dsort.results.manifest import parse_manifest
 from dsort.results.report import Event, JobReport, JobWarning, Progress
-from dsort.settings import resolve_ref
-from dsort.settings.named_transforms import find_transform
+from dsort.settings import find_transform, resolve_ref
 from dsort.spec.load import load_spec as read_spec
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
-from dsort.spec.outputs import Hook
 from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from dsort.amendments import Removal
     from dsort.job.streams import Streams
     from dsort.reading.results import Result
+    from dsort.spec.outputs import Hook
     from dsort.verification.findings import VerifyReport
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 from dsort.builder.fields import BuilderFields, Place, input_place, name_of, problem
 from dsort.builder.outputs import KeyMapCalls, OrderCalls, OutputCalls
 from dsort.builder.steps import StepCalls
-from dsort.settings.named_transforms import find_transform
+from dsort.settings import find_transform
 from dsort.spec.inputs import Nonmatch
 from dsort.spec.model import JobSpec
 

@@ -22,6 +22,7 @@ from dsort.cli.progress import Reporter
 from dsort.errors import SpecError, SpecProblem
 from dsort.options import RunOptions
 from dsort.reading.results import bucket_uri
+from dsort.settings import find_transform
 from dsort.stop_flag import StopFlag
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ def read_spec(
     """The spec from ``source`` (a path, ``-`` or text) with its buckets replaced by ``src`` and
     ``dst``, and with those ``flags`` set that are true. ``warn`` is called with its warnings."""
     with without_plugins():
-        from dsort.settings.named_transforms import find_transform
         from dsort.spec.load import load_spec
 
     given = {"input_bck": src, "output_bck": dst}

@@ -60,7 +60,6 @@ from dsort.results.manifest import (
 )
 from dsort.results.transaction import PutBack, Transaction
 from dsort.storage.small_objects import Staged, stage, stage_file
-from dsort.transforms.payload import PayloadStep
 from dsort.workers.tasks import PublishDone, PublishTask
 
 PUBLISHED_BY_WORKERS_MIN = 1000
@@ -381,8 +380,8 @@ def _manifest(
         lineage=lineage,
         code=[
             {"step": number, "kind": step.kind, **json.loads(step.known)}
-            for number, step in enumerate(job.pipeline.steps)
-            if isinstance(step, PayloadStep) and step.known
+            for number, step in job.pipeline.code_steps.items()
+            if step.known
         ],
         classes=classes_of(job),
     )

@@ -41,7 +41,6 @@ from dsort.storage.routed import BucketPlace, bucket_named
 from dsort.storage.small_objects import parse_json, read_small
 from dsort.transforms.base import InputPositions
 from dsort.transforms.outputs import CopyRule
-from dsort.transforms.payload import PayloadStep
 
 if TYPE_CHECKING:
     from dsort.job.streams import Streams
@@ -230,9 +229,8 @@ class Job(Struct):
     @property
     def extractors_max(self) -> int | None:
         """How many workers may extract at the same time; None: all."""
-        limits: list[int | None] = [
-            step.limits.processes for step in self.pipeline.steps if isinstance(step, PayloadStep)
-        ]
+        steps = self.pipeline.code_steps.values()
+        limits: list[int | None] = [step.limits.processes for step in steps]
         limits += [self.spec.extract_concurrency_max_limit, self.found.code_room.workers_max]
         return min((limit for limit in limits if limit), default=None)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from dsort.transforms.outputs import Division
 
 if TYPE_CHECKING:
     from dsort.expressions.expression import Expression
+    from dsort.transforms.payload import PayloadStep
 
 
 class Policies(Struct, frozen=True):
@@ -255,10 +256,20 @@ class Pipeline(Struct, frozen=True, dict=True):
         return self.algorithm.is_spread_evenly and not self.placed_by.templates
 
     @cached_property
+    def code_steps(self) -> Mapping[int, PayloadStep]:
+        """The steps that run a user's code, by their numbers."""
+        # Few jobs have such steps, so what the others load does not include their class.
+        return {
+            number: cast("PayloadStep", step)
+            for number, step in enumerate(self.steps)
+            if step.needs == "payload"
+        }
+
+    @cached_property
     def makes_records(self) -> bool:
         """Whether some step makes new records; their members have new headers, as after a
         conversion."""
-        return any(step.needs == "payload" for step in self.steps)
+        return bool(self.code_steps)
 
     @property
     def member_defaults(self) -> Sequence[tuple[str, bytes]]:

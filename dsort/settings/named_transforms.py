@@ -30,11 +30,6 @@ def local_transforms() -> LocalTransforms:
     return LocalTransforms(directory / "dsort" / "transforms")
 
 
-def find_transform(name: str, version: int | None = None) -> NamedTransform:
-    """The transform that this user calls ``name``: see ``LocalTransforms.find``."""
-    return local_transforms().find(name, version)
-
-
 class LocalTransforms:
     """The transforms in ``directory``, which need not exist."""
 

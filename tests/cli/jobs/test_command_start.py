@@ -90,6 +90,7 @@ def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
         *("email", "http.client", "importlib.metadata", "numpy.ma", "sqlite3", "ssl"),
         *("dsort.cli.serve", "dsort.containers.columnar", "dsort.containers.zip"),
         *("dsort.results.hooks", "dsort.keymap.fetch", "dsort.verification"),
+        *("dsort.spec.outputs", "dsort.spec.transform", "dsort.transforms.payload"),
     )
     ended = run_script(
         tmp_path,
