@@ -429,7 +429,7 @@ class _Inputs:
                 found.users -= 1
 
     def _close_old(self) -> None:
-        for shard, each in list(self._open.items())[: len(self._open) - self._open_max]:
+        for shard, each in list(self._open.items())[: max(len(self._open) - self._open_max, 0)]:
             if not each.users:
                 del self._open[shard]
                 if each.reads is not None:

@@ -250,6 +250,37 @@ def test_inputs_of_a_view_are_opened_at_the_same_time(here: Path) -> None:
     assert bucket.read("out-000.tar") == (here / "out" / "out-000.tar").read_bytes()
 
 
+class Counted:
+    """A bucket that notes the names of its opened objects."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.opened: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open(self, name: str) -> Any:
+        self.opened.append(name)
+        return self._inner.open(name)
+
+
+@pytest.mark.parametrize("open_max", [2, 3])
+def test_inputs_of_a_view_stay_open_up_to_a_number(
+    open_max: int, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsort.reading.view.INPUTS_OPEN_MAX", open_max)
+    options = dsort.RunOptions(root=here)
+    manifest = parse_manifest(manifest_in(here / "view").read_bytes())
+    files = open_with_settings("view", root=here, settings=options.settings)
+    inputs: Any = Counted(open_with_settings("in", root=here, settings=options.settings))
+    bucket = ViewBucket(manifest, files, inputs)
+    for output in manifest.outputs:
+        bucket.read(output.name.removesuffix(".view"))
+    assert len(manifest.inputs) == 3
+    assert (len(inputs.opened) == 3) == (open_max == 3)
+
+
 def edited(here: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     path = manifest_in(here / "view")
     document = json.loads(path.read_bytes())
