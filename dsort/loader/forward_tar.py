@@ -256,9 +256,11 @@ class ForwardTar:
                 return base + total == self._size_bytes
             payload_at = at + BLOCK_BYTES
             at = payload_at + padded_bytes(size)
-            if size >= LARGE_BYTES:  # the last block is read: the hash needs the zeros in it
-                window.holes.append((base + payload_at, base + at - BLOCK_BYTES))
-                filled = max(filled, at - BLOCK_BYTES)
+            if size >= LARGE_BYTES:
+                # The last block is read for a hash, which needs the zeros in it.
+                end = at if self._hash is None else at - BLOCK_BYTES
+                window.holes.append((base + payload_at, base + end))
+                filled = max(filled, end)
         if filled < total:
             direct.read_into(view[filled:], base + filled)
         return True
