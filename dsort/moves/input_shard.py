@@ -38,7 +38,7 @@ from dsort.scratch.columns import columns_bytes
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.sizes import format_bytes
-from dsort.storage.bucket import Bucket, ReadObject
+from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
 from dsort.storage.directory.files import LocalReadObject
 
 SLICES_AT_ONCE_MAX = 2048
@@ -445,13 +445,8 @@ _NAMES = ("utf-8", "surrogateescape")
 OPEN_TRIES_MAX = 3
 
 
-class InputShard(Struct, frozen=True):
+class InputShard(ObjectInfo, frozen=True):
     """One resolved input shard. ``etag`` pins its content for the length of the job."""
-
-    name: str
-    size_bytes: int
-    mtime_ns: int
-    etag: str
 
 
 def inputs_bytes(inputs: Sequence[InputShard]) -> bytes:

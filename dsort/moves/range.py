@@ -32,7 +32,7 @@ from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.tables import OrderedRows
-from dsort.storage.bucket import Bucket, ObjectInfo, RandomReads, ReadObject
+from dsort.storage.bucket import Bucket, RandomReads, ReadObject
 from dsort.storage.process_limits import files_that_fit
 
 ALIGNMENT_BYTES = 4096
@@ -137,7 +137,7 @@ class RangedInputs:
     @cached_property
     def are_far(self) -> bool:
         """Whether inputs are in stores, where each read is a request."""
-        return bool(self._inputs) and self._bucket.pinned(_info_of(self._inputs[0])) is not None
+        return bool(self._inputs) and self._bucket.pinned(self._inputs[0]) is not None
 
     @property
     def alignment_bytes(self) -> int:
@@ -167,7 +167,7 @@ class RangedInputs:
         expected = self._inputs[shard]
         found: RandomReads | PinnedReads | None = None
         if self.are_far:
-            pinned = self._bucket.pinned(_info_of(expected))
+            pinned = self._bucket.pinned(expected)
             found = None if pinned is None else PinnedReads(pinned)
         else:
             of = (expected.name, expected.size_bytes, expected.etag)
@@ -430,7 +430,3 @@ def _in_parts(segments: Segments, part_bytes: int) -> tuple[Int64s, Int64s, Int6
     begun = start[of_segment]
     begun = np.where(begun < 0, begun - shift, begun + shift)
     return row[of_segment], begun, np.minimum(part_bytes, length[of_segment] - shift)
-
-
-def _info_of(shard: InputShard) -> ObjectInfo:
-    return ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)

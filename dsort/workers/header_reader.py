@@ -144,8 +144,7 @@ class HeaderReader:
 
     def _begin(self, number: int) -> None:
         shard = self.shards[number]
-        info = ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)
-        hopped = self._hopped(info)
+        hopped = self._hopped(shard)
         if hopped is not None:
             self._begun[number] = self._threads.submit(self._scanned, hopped)
             return

@@ -27,7 +27,7 @@ from dsort.moves.payload_files import PayloadBuffer, RangeBuffer
 from dsort.moves.range_queue import RangeQueue, RangeRead
 from dsort.naming.names import archive_extension
 from dsort.sizes import format_bytes
-from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
+from dsort.storage.bucket import RandomReads, ReadObject
 from dsort.storage.process_limits import UNLIMITED, address_space_bytes, free_processes
 from dsort.storage.small_objects import read_bytes
 from dsort.workers.header_reader import Peeks, header_hops
@@ -77,7 +77,7 @@ def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
 
 def are_in_stores(job: Job) -> bool:
     """Whether each read of a range of the inputs is a request."""
-    return bool(_pinned(job, job.inputs[0]))
+    return bool(job.buckets.inputs.pinned(job.inputs[0]))
 
 
 def _range_suits_in_store(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
@@ -117,15 +117,10 @@ def _sampled(job: Job) -> Iterator[list[tuple[InputShard, RandomReads]]]:
         yield opened
 
 
-def _pinned(job: Job, shard: InputShard) -> ReadObject | None:
-    info = ObjectInfo(shard.name, shard.size_bytes, shard.mtime_ns, shard.etag)
-    return job.buckets.inputs.pinned(info)
-
-
 def _record_bytes_in_store(job: Job) -> int:
     """The average size of a record, by the first headers of a shard, which takes a few requests."""
     shard = max(job.inputs, key=lambda each: each.size_bytes)
-    pinned = _pinned(job, shard)
+    pinned = job.buckets.inputs.pinned(shard)
     if not pinned:
         return 0
     source = HoppedShard(pinned, FAR_HEADERS * HOP_BYTES)
