@@ -40,7 +40,7 @@ from dsort.moves.slices import (
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import RUN_SHARDS_MAX
 from dsort.scratch.nodes import ShardLocations, ordered_rows
-from dsort.scratch.spill import SpillExtents, SpillFile, SpillReader
+from dsort.scratch.spill import SpillExtents, SpillReader
 from dsort.scratch.tables import OrderedRows
 from dsort.storage.directory.files import LocalStagedObject
 from dsort.storage.directory.os_errors import StorageErrors
@@ -162,7 +162,6 @@ class SpilledPayload:
         self._shift = _NONE  # by block; empty: blocks follow one another
         self._block_of_shard = _NONE  # makes a look-up take 1 ns a row, not 30
         self._batch: RangeBatch = NO_READS
-        self._files: dict[int, SpillFile] = {}
         self._holds_room = False
         self._gatherer = Gatherer()
 
@@ -190,8 +189,6 @@ class SpilledPayload:
             self._load_otherwise()
         if self._forgets:
             self._reader.forget()
-            for file in self._files.values():
-                file.forget()
 
     def close(self) -> None:
         """Close the spill files, and return the room in the buffer."""
@@ -200,8 +197,6 @@ class SpilledPayload:
         if self._holds_room:
             self._room.give_back()
             self._holds_room = False
-        for file in self._files.values():
-            file.close()
         self._views = {}
         self._reader.close()
         if self._split is not None:
@@ -267,9 +262,8 @@ class SpilledPayload:
         self._holds_room = bool(extents.size_bytes)
         reads = []
         for worker, offset, at, size, least in extents.reads(READ_BYTES_MAX):
-            if worker not in self._files:
-                self._files[worker] = self._reader.open_file(worker, direct=self._direct)
-            reads.append(RangeRead(self._files[worker], view[at : at + size], offset, least))
+            file = self._reader.file(worker, direct=self._direct)
+            reads.append(RangeRead(file, view[at : at + size], offset, least))
         self._batch, self._views = self._queue.begin(reads), {0: view}
         self._shift = extents.shift
         return True

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 from msgspec import Struct, field
@@ -33,88 +34,32 @@ def spill_name(worker: int, partition: int) -> str:
     return f"spill-{worker}-{partition}"
 
 
-def remove_spill(scratch: Scratch, partition: int, workers: Iterable[int]) -> None:
-    """Remove the files of a partition whose records are written."""
-    for worker in workers:
-        scratch.unlink(spill_name(worker, partition))
-
-
-def read_spill(
-    scratch: Scratch, worker: int, partition: int, start: int, buffer: memoryview
-) -> None:
-    """Fill ``buffer`` from byte ``start`` of one spill file."""
-    name = spill_name(worker, partition)
-    file = scratch.open_to_read(name)
-    try:
-        with StorageErrors(f"read {name}", str(scratch)):
-            _fill(file, name, start, buffer)
-    finally:
-        os.close(file)
-
-
 class SpillFiles:
     """The spill files of one partition on one node, each opened when it is first needed."""
 
     def __init__(self, scratch: Scratch, partition: int) -> None:
         self._scratch = scratch
         self._partition = partition
-        self._files: dict[int, int] = {}
+        self._files: dict[tuple[int, bool], SpillFile] = {}
 
-    def read_into(self, buffer: memoryview, worker: int, start: int) -> None:
-        """Fill ``buffer`` from byte ``start`` of a worker's file."""
-        name = spill_name(worker, self._partition)
-        with StorageErrors(f"read {name}", str(self._scratch)):
-            _fill(self._open(worker, name), name, start, buffer)
-
-    def descriptor(self, worker: int) -> int:
-        """The descriptor of a worker's file, open for reading."""
-        name = spill_name(worker, self._partition)
-        with StorageErrors(f"read {name}", str(self._scratch)):
-            return self._open(worker, name)
-
-    def mapping(self, worker: int, begin: int, end: int) -> memoryview:
-        """The first ``end`` bytes of a worker's file, mapped as long as the view exists.
-        ``StorageError`` unless the file has the bytes from ``begin`` to ``end``."""
-        name = spill_name(worker, self._partition)
-        with StorageErrors(f"map {name}", str(self._scratch)):
-            file = self._open(worker, name)
-            have = os.fstat(file).st_size
-            # Reading a mapping behind the end of its file would kill the process (SIGBUS).
-            if begin < 0 or have < end:
-                raise StorageError(f"{name} in scratch ends at byte {have:,}")
-            # From the beginning, as mappings begin at a page. Pages that are not read cost nothing.
-            return memoryview(mmap.mmap(file, end, prot=mmap.PROT_READ))
-
-    def size_bytes(self, worker: int) -> int:
-        """The length of a worker's file in bytes."""
-        return os.fstat(self.descriptor(worker)).st_size
+    def of(self, worker: int, *, direct: bool = False) -> SpillFile:
+        """The file of a worker. ``direct``: past the page cache."""
+        if (worker, direct) not in self._files:
+            name = spill_name(worker, self._partition)
+            fd = self._scratch.open_to_read(name)
+            self._files[worker, direct] = SpillFile(fd, name, str(self._scratch), direct=direct)
+        return self._files[worker, direct]
 
     def forget(self) -> None:
         """Release the pages of the files, whose bytes are in a buffer by now."""
         for file in self._files.values():
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            file.forget()
 
     def close(self) -> None:
         """Close all files."""
         for file in self._files.values():
-            os.close(file)
+            file.close()
         self._files.clear()
-
-    def _open(self, worker: int, name: str) -> int:
-        if worker not in self._files:
-            file = self._files[worker] = self._scratch.open_to_read(name)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        return self._files[worker]
-
-
-def _fill(file: int, name: str, start: int, buffer: memoryview) -> None:
-    done = 0
-    while done < len(buffer):
-        # One call reads 2 GiB at most.
-        got = os.preadv(file, [buffer[done:]], start + done)
-        if got == 0:
-            raise StorageError(f"{name} in scratch ends at byte {start + done:,}")
-        done += got
 
 
 BLOCKS_IN_FLIGHT_MAX = 2
@@ -142,9 +87,10 @@ class SpillBlock(Struct, frozen=True):
         block = np.empty(sum(self.sizes), np.uint8)
         view, at = block.data, 0
         ranges = zip(self.workers, self.starts, self.sizes, strict=True)
-        for worker, start, size in ranges:
-            read_spill(store.scratch, worker, self.partition, start, view[at : at + size])
-            at += size
+        with contextlib.closing(SpillFiles(store.scratch, self.partition)) as files:
+            for worker, start, size in ranges:
+                files.of(worker).read(view[at : at + size], start, size)
+                at += size
         return [block]
 
 
@@ -155,8 +101,8 @@ class RemoveSpill(Struct, frozen=True):
     workers: tuple[int, ...]
 
     def answer(self, store: IndexStore) -> None:
-        for partition in self.partitions:
-            remove_spill(store.scratch, partition, self.workers)
+        for partition, worker in product(self.partitions, self.workers):
+            store.scratch.unlink(spill_name(worker, partition))
 
 
 class _Range(Struct, frozen=True):
@@ -253,11 +199,10 @@ class SpillReader:
             return None
         return spill_extents(self._worker, self._start, sizes)
 
-    def open_file(self, worker: int, *, direct: bool) -> SpillFile:
+    def file(self, worker: int, *, direct: bool) -> SpillFile:
         """The file of a worker of this node. ``direct``: past the page cache."""
-        scratch, name = self._scratch_nodes.store.scratch, spill_name(worker, self._partition)
         with self._there(self._scratch_nodes.node):
-            return SpillFile(scratch.open_to_read(name), name, str(scratch), direct=direct)
+            return self._files.of(worker, direct=direct)
 
     def mapped(self) -> tuple[dict[int, memoryview], Int64s]:
         """Map the files of this node, which has all blocks. Return read-only views by worker, and
@@ -270,7 +215,7 @@ class SpillReader:
             for worker in sorted(set(self._worker[sizes > 0].tolist())):
                 blocks = (self._worker == worker) & (sizes > 0)
                 begin, end = self._start[blocks].min(), (self._start + sizes)[blocks].max()
-                views[worker] = self._files.mapping(worker, int(begin), int(end))
+                views[worker] = self._files.of(worker).mapping(int(begin), int(end))
         return views, self._start - self._offsets[:-1]
 
     def ask_ahead(self) -> None:
@@ -288,7 +233,7 @@ class SpillReader:
         with self._there(self._scratch_nodes.node):
             for each in fetch.here:
                 target = buffers[each.buffer][each.at : each.at + each.size]
-                self._files.read_into(target, each.worker, each.start)
+                self._files.of(each.worker).read(target, each.start, each.size)
         for batch in fetch.batches:
             with self._there(batch.node):
                 batch.scatter(next(fetch.blocks), buffers)
@@ -409,7 +354,7 @@ class SpillFile(ClosesOnExit):
     def __init__(self, fd: int, name: str, where: str, *, direct: bool) -> None:
         """``fd``: the file, open for reading; it is closed with this object. ``direct``: read past
         the page cache, if the file system supports that."""
-        self._fd = fd
+        self.fd = fd
         self._name = name
         self._where = where
         self._direct = -1
@@ -425,12 +370,28 @@ class SpillFile(ClosesOnExit):
         """The descriptor for direct reads; -1 if direct reads are impossible."""
         return self._direct
 
+    def size_bytes(self) -> int:
+        """The length of the file."""
+        return os.fstat(self.fd).st_size
+
+    def mapping(self, begin: int, end: int) -> memoryview:
+        """The first ``end`` bytes of the file, mapped as long as the view exists. ``StorageError``
+        unless the file has the bytes from ``begin`` to ``end``."""
+        with StorageErrors(f"map {self._name}", self._where):
+            have = self.size_bytes()
+            # Reading a mapping behind the end of its file would kill the process (SIGBUS).
+            if begin < 0 or have < end:
+                raise StorageError(f"{self._name} in scratch ends at byte {have:,}")
+            # From the beginning, as mappings begin at a page. Pages that are not read cost nothing.
+            return memoryview(mmap.mmap(self.fd, end, prot=mmap.PROT_READ))
+
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None:
         """Fill ``buffer`` from byte ``offset``. ``StorageError`` if there are fewer than
         ``least_bytes``."""
         done = 0
         with StorageErrors(f"read {self._name}", self._where):
             while done < least_bytes:
+                # One call reads 2 GiB at most.
                 got = self._read_some(buffer[done:], offset + done)
                 if not got:
                     raise StorageError(f"{self._name} in scratch ends at byte {offset + done:,}")
@@ -441,15 +402,15 @@ class SpillFile(ClosesOnExit):
         if self._direct >= 0 and not offset % ALIGNMENT_BYTES:
             with contextlib.suppress(OSError):
                 return os.preadv(self._direct, [buffer], offset)
-        return os.preadv(self._fd, [buffer], offset)
+        return os.preadv(self.fd, [buffer], offset)
 
     def forget(self) -> None:
         """Release the pages of the file, whose bytes are in a buffer by now."""
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """Close the file. Closing again is harmless."""
-        fds, self._fd, self._direct = (self._fd, self._direct), -1, -1
+        fds, self.fd, self._direct = (self.fd, self._direct), -1, -1
         for fd in fds:
             if fd >= 0:
                 os.close(fd)

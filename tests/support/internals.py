@@ -203,7 +203,7 @@ MODULES = {
         "check_class_table class_table_bytes FreeBytes Indexed LineFiles SpillBlocksOf"
     ),
     "dsort.scratch.spill": (
-        "BLOCK_BYTES Payload read_spill spill_extents spill_name SpillBlock SpillFile SpillReader"
+        "BLOCK_BYTES Payload spill_extents spill_name SpillBlock SpillFile SpillFiles SpillReader"
     ),
     "dsort.scratch.tables": "check_left_out OrderedRows POSITION_SHARD",
     "dsort.transforms.outputs": "shares_of_total",

@@ -221,7 +221,7 @@ class BlockServer:
             ends[worker] = max(ends.get(worker, 0), start + size)
         with contextlib.closing(SpillFiles(self._scratch, block.partition)) as files:
             for worker, end in ends.items():
-                if end > files.size_bytes(worker):
+                if end > files.of(worker).size_bytes():
                     raise TicketError(f"it asks for more than worker {worker} has spilled")
         return block
 
@@ -260,7 +260,7 @@ class BlockServer:
         if self._context is not None or size_bytes < len(parts) * SENDFILE_BYTES_MIN:
             chunk, at = memoryview(bytearray(size_bytes)), 0
             for worker, start, size in parts:
-                files.read_into(chunk[at : at + size], worker, start)
+                files.of(worker).read(chunk[at : at + size], start, size)
                 at += size
             connection.sendall(length)
             connection.sendall(chunk)
@@ -268,7 +268,7 @@ class BlockServer:
         # MSG_MORE: the length leaves in one packet with the first bytes of the file.
         connection.sendall(length, socket.MSG_MORE)
         for worker, start, size in parts:
-            _send_file(connection, files.descriptor(worker), start, size, end_s)
+            _send_file(connection, files.of(worker).fd, start, size, end_s)
 
 
 def _send_file(connection: socket.socket, file: int, start: int, size: int, end_s: float) -> None:

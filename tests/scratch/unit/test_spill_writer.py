@@ -3,6 +3,7 @@ leaves it on the way, and is whole on the disk."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -17,8 +18,8 @@ from tests.support.internals import (
     DIRECT_BYTES_MIN,
     FLUSH_BYTES,
     Scratch,
+    SpillFiles,
     SpillWriter,
-    read_spill,
     spill_name,
 )
 from tests.support.page_cache import cached_pages, forget
@@ -37,6 +38,11 @@ def forgetful(tmp_path: Path) -> Path:
     probe.write_bytes(bytes(FLUSH_BYTES))
     forget(probe)
     return tmp_path
+
+
+def read_spill(scratch: Scratch, worker: int, partition: int, start: int, found: bytearray) -> None:
+    with contextlib.closing(SpillFiles(scratch, partition)) as files:
+        files.of(worker).read(memoryview(found), start, len(found))
 
 
 @pytest.mark.parametrize("past_cache", [True, False])
@@ -60,7 +66,7 @@ def test_spill_of_small_parts_that_is_read_past_the_page_cache_leaves_it_on_the_
             is_there = any(pages[: len(pages) // len(blocks)])
         writer.close()
         found = bytearray(len(blocks) * FLUSH_BYTES)
-        read_spill(scratch, 3, 1, 0, memoryview(found))
+        read_spill(scratch, 3, 1, 0, found)
     assert found == b"".join(blocks)
     assert is_there is not past_cache
     assert pages[-1], "it is on its way"
@@ -93,7 +99,7 @@ def test_large_parts_go_past_the_page_cache_and_begin_with_a_block(
         for start, part in zip(begun, parts, strict=True):
             assert start % mmap.PAGESIZE == 0
             found = bytearray(len(part))
-            read_spill(scratch, 3, 1, start, memoryview(found))
+            read_spill(scratch, 3, 1, start, found)
             assert found == part
 
 
@@ -136,6 +142,6 @@ def test_any_parts_are_read_as_they_were_appended_whatever_the_disk_takes(
         writer.close()
         for partition, start, part in appended:
             found = bytearray(len(part))
-            read_spill(scratch, 0, partition, start, memoryview(found))
+            read_spill(scratch, 0, partition, start, found)
             assert found == part
     assert len(calls) > (fails_after or 0), "the disk was asked, and refused"
