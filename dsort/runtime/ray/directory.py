@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from dsort.data.json_values import checked
 from dsort.errors import StorageError
 from dsort.runtime.machine import Holder, Machine
-from dsort.runtime.ray.watchdog import end_holders, holders
+from dsort.runtime.ray.watchdog import end_holders, holders, holders_of
 
 # dsort-ray-XXXXXXXX/   mode 0700: Ray makes some of its files writable for all users
 #     owner.json        the process with which the Ray ends
@@ -74,22 +74,18 @@ def ray_places() -> list[Path]:
 
 def rays_left(base: Path, *, machine: Machine | None = None) -> Iterator[LeftRay]:
     """Yield this user's directories in ``base`` whose owner has ended. No link is followed."""
-    machine = machine or Machine()
-    for path in sorted(base.glob(f"{PREFIX}*")):
-        try:
-            with _opened(path) as descriptor:
-                running = holders(path)
-                is_left = _is_left(descriptor, machine, is_used=len(running) > 0)
-        except OSError:
-            continue  # belongs to another user, is no directory, or was removed meanwhile
-        if is_left:
-            yield LeftRay(path, len(running))
+    machine, paths = machine or Machine(), sorted(base.glob(f"{PREFIX}*"))
+    running = holders_of(paths) if paths else {}
+    for path in paths:
+        if _is_left(path, machine, is_used=len(running[path]) > 0):
+            yield LeftRay(path, len(running[path]))
 
 
 def remove_ray_directory(path: Path, *, machine: Machine | None = None) -> None:
     """End the processes of an abandoned Ray that still run, and remove its files. Do nothing if it
     is gone, or not abandoned."""
-    if any(left.path == path for left in rays_left(path.parent, machine=machine)):
+    is_used = len(holders(path)) > 0
+    if path.name.startswith(PREFIX) and _is_left(path, machine or Machine(), is_used=is_used):
         discard_ray_directory(path)
 
 
@@ -116,11 +112,16 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _is_left(descriptor: int, machine: Machine, *, is_used: bool) -> bool:
-    """Whether its owner is gone. ``is_used``: some process has files of it open."""
-    owner = _owner(descriptor)
+def _is_left(path: Path, machine: Machine, *, is_used: bool) -> bool:
+    """Whether this is this user's directory, and its owner is gone. ``is_used``: some process has
+    files of it open."""
+    try:
+        with _opened(path) as descriptor:
+            owner, made_at_s = _owner(descriptor), os.fstat(descriptor).st_mtime
+    except OSError:
+        return False  # belongs to another user, is no directory, or was removed meanwhile
     if owner is None:  # made by a version that did not record owners, or a moment ago
-        return not is_used and machine.now_s() - os.fstat(descriptor).st_mtime >= YOUNG_S
+        return not is_used and machine.now_s() - made_at_s >= YOUNG_S
     here = machine.holder()
     if owner.host != here.host:
         return False  # on a file system that machines share: only the other machine can check

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 LOOK_S = 0.1
@@ -53,10 +54,20 @@ def end_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
 # cannot be used, as they overwrite these.)
 def holders(directory: Path) -> list[int]:
     """The other processes that have files in ``directory`` open for writing."""
-    within = f"{directory}/"
+    return holders_of([directory])[directory]
+
+
+def holders_of(directories: Sequence[Path]) -> dict[Path, list[int]]:
+    """The same for several directories, from one look at all processes."""
+    found: dict[Path, list[int]] = {each: [] for each in directories}
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and _writes(pid, within)]
+    for pid in pids:
+        written = _written(pid) if pid != os.getpid() else ()
+        for directory in directories:
+            if any(path.startswith(f"{directory}/") for path in written):
+                found[directory].append(pid)
+    return found
 
 
 def end_holders(directory: Path, *, spare: int = 0) -> None:
@@ -93,15 +104,15 @@ def main() -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _writes(pid: int, within: str) -> bool:
-    try:
+def _written(pid: int) -> list[str]:
+    """The files that a process has open for writing."""
+    found = []
+    with contextlib.suppress(OSError):  # it has ended, or belongs to another user
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # closed in the meantime
-                if link.lstat().st_mode & WRITE_BIT and str(link.readlink()).startswith(within):
-                    return True
-    except OSError:
-        pass  # it has ended, or belongs to another user
-    return False
+                if link.lstat().st_mode & WRITE_BIT:
+                    found.append(str(link.readlink()))
+    return found
 
 
 def _kill(pid: int, directory: Path) -> None:
@@ -111,7 +122,7 @@ def _kill(pid: int, directory: Path) -> None:
         # kill.
         handle = os.pidfd_open(pid)
         try:
-            if _writes(pid, f"{directory}/"):
+            if any(path.startswith(f"{directory}/") for path in _written(pid)):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
             os.close(handle)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -152,6 +153,22 @@ def test_what_still_runs_of_it_is_ended_first_and_no_reader_is(
     assert writer.status() == psutil.STATUS_ZOMBIE
     assert reader.status() != psutil.STATUS_ZOMBIE
     assert not path.exists()
+
+
+def test_all_directories_are_found_by_one_look_at_the_processes(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = sorted(left(base) for _ in range(3))
+    looks: list[object] = []
+    scan = os.scandir
+
+    def counted(path: Any) -> Any:
+        looks.extend([path] * (path == "/proc"))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    assert [each.path for each in rays_left(base)] == paths
+    assert looks == ["/proc"]
 
 
 @pytest.mark.parametrize(
