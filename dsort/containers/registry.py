@@ -124,7 +124,7 @@ def is_called(name: str, extension: str) -> bool:
 
 
 def _is_same_container(raw: str, other: str) -> bool:
-    return raw == other or (is_supported(raw) and container_of(raw) == container_of(other))
+    return raw == other or (is_supported(raw) and _container_at(raw) == _container_at(other))
 
 
 def is_columnar(extension: str) -> bool:
@@ -140,19 +140,26 @@ def is_columnar(extension: str) -> bool:
 def container_of(name: str) -> Container:
     """The container of the shard ``name``, or of an extension, with any codec around it. The
     longest known suffix of ``name`` decides; without one it is tar."""
-    raw = raw_extension(name)
-    known = (*_registered, *CONTAINERS)
-    suffix = max((each for each in known if raw.endswith(each)), key=len, default="")
-    if not suffix and load_installed():
-        return container_of(name)
-    if suffix in _registered:
-        return _registered[suffix]
-    found: Container = _loaded(CONTAINERS[suffix or DEFAULT_EXTENSION])
+    place = _container_at(name)
+    if not isinstance(place, str):
+        return place
+    found: Container = _loaded(place)
     codec = codec_extension(without_numbers(name))
     index = found.index
     if index is None or index.compressed is None or codec not in index.codecs:
         return found
     return index.compressed(codec)
+
+
+def _container_at(name: str) -> Container | str:
+    """The container of the shard ``name``; for a container of dsort, only its place, so that it is
+    not loaded: `dsort-client` has none of them."""
+    raw = raw_extension(name)
+    known = (*_registered, *CONTAINERS)
+    suffix = max((each for each in known if raw.endswith(each)), key=len, default="")
+    if not suffix and load_installed():
+        return _container_at(name)
+    return _registered.get(suffix) or CONTAINERS[suffix or DEFAULT_EXTENSION]
 
 
 def codec_of(name: str) -> Codec | None:

@@ -224,6 +224,14 @@ def test_public_names_of_the_client_load_without_the_whole(said: list[str]) -> N
     assert python == f"b True\n[]\n{dsort_version()} False\n"
 
 
+def test_the_client_tells_containers_apart_that_it_cannot_read(client_alone: Path) -> None:
+    code = """
+from dsort_client.containers.registry import is_called
+print(is_called("a.jsonl", ".tar"), is_called("a.ndjson.gz", ".jsonl"))
+"""
+    assert run(client_alone, code) == "False True\n"
+
+
 # --- extras --------------------------------------------------------------------------------------
 
 
