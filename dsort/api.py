@@ -120,6 +120,7 @@ def run(
     _refuse_unknown_commands(spec, options)
     listener = _listener(on_progress, on_event)
     job_id = job_id or new_job_id()
+    job: Job | None = None
     try:
         with opened_job(spec, options, listener, stop, job_id=job_id) as (job, tally):
             if spec.dry_run:
@@ -128,7 +129,9 @@ def run(
             report = run_job(job, tally)
             if job.buckets.streams is not None and job.buckets.streams.output is not None:
                 report = _delivered(job, job.buckets.streams, report)
-    except JobStoppedError:
+    except JobStoppedError as stopped:
+        if job is None or not job.attempt.has_begun:
+            stopped.hint = "nothing is left of it: no file of the job was there yet"
         raise
     except DsortError as error:
         if not spec.dry_run:

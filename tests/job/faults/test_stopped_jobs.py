@@ -162,6 +162,15 @@ def ctrl_c_works() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_job_that_is_stopped_before_it_begins_says_that_nothing_is_left(tmp_path: Path) -> None:
+    with StopFlag() as stop:
+        stop.request(signal.SIGINT)
+        with pytest.raises(JobStoppedError) as stopped:
+            run_case(tmp_path, "spilled", stop=stop)
+    assert "nothing is left" in stopped.value.hint
+    assert tree_of(tmp_path / "out") == {}
+
+
 @pytest.mark.parametrize("phase", ["extract", "plan", "create"])
 def test_ctrl_c_in_python_keeps_what_is_done(
     phase: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
