@@ -59,7 +59,8 @@ Scratch = Annotated[
     Option(
         "--scratch",
         metavar="DIR",
-        help="The directory for temporary files.  [default: beside the output]",
+        help="The directory for temporary files; it is made if it is missing.  [default: beside "
+        "the output]",
     ),
 ]
 MemoryMax = Annotated[
