@@ -3,7 +3,6 @@ names."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -148,6 +147,8 @@ def normalize_extension(text: str) -> str:
 
 def suggested_extension(name: str) -> str:
     """A suggestion for a ``name`` whose end is no archive extension: a short sentence, or ""."""
+    from difflib import get_close_matches  # only mistakes need it
+
     for spelt, suffix in _SPELT_OUT.items():
         name = name.removesuffix(spelt) + suffix if name.endswith(spelt) else name
     codec = codec_extension(name)
@@ -155,7 +156,7 @@ def suggested_extension(name: str) -> str:
     dot = raw.rfind(".")
     if codec and dot < 0:
         return f"{codec} is how a shard is compressed, as in .tar{codec}"
-    meant = difflib.get_close_matches(raw[max(dot, 0) :].lower(), ARCHIVE_EXTENSIONS, 1, 0.75)
+    meant = get_close_matches(raw[max(dot, 0) :].lower(), ARCHIVE_EXTENSIONS, 1, 0.75)
     return f"did you mean {meant[0]}{codec}?" if meant else ""
 
 
@@ -238,8 +239,10 @@ def _length_bytes(part: str, name: str) -> int:
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The text in ``known`` that is most similar to ``name``; None if none is similar."""
+    from difflib import get_close_matches  # only mistakes need it
+
     by_lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
 
 

@@ -9,17 +9,16 @@ import gc
 import json
 import logging
 import os
+import pickle
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from msgspec import Struct
 
@@ -40,6 +39,9 @@ from dsort.storage.process_limits import PROCESSES_HINT
 from dsort.workers.tasks import Task, TaskDone, WorkerSetup
 from dsort.workers.worker import Heap, Worker
 
+if TYPE_CHECKING:
+    import subprocess
+
 BOOTSTRAP = (
     "import gc, json, sys; gc.disable(); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from dsort.runtime.local import main; main()"
@@ -49,16 +51,57 @@ BOOTSTRAP = (
 AHEAD_A_WORKER = 4
 """The tasks that are made before a worker is free for them. More would take memory, and keep
 workers waiting until all are made."""
+LENGTH_BYTES: Final = 8
 LOST_HINT = "look at that shard, and at the memory that workers have: --max-memory, --workers"
 
 log = logger_of("runtime")
+
+
+class Link:
+    """One end of a socket pair between a coordinator and its worker. A message is any object, as a
+    pickle with its length in front."""
+
+    # The connections of ``multiprocessing`` would do, but load 12 modules in each small job.
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(True)  # whatever timeout the user's program gives to all new sockets
+        self._end = end
+
+    def fileno(self) -> int:
+        """The descriptor, for selectors."""
+        return self._end.fileno()
+
+    def close(self) -> None:
+        """Close this end: the other one receives ``EOFError``."""
+        self._end.close()
+
+    def send(self, message: object) -> None:
+        """Send a message. ``OSError`` if the other end is closed."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        # In one piece: the receiver would wake up for a length alone, and wait again.
+        self._end.sendall(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+
+    def recv(self) -> Any:
+        """The next message. ``EOFError`` or ``ConnectionError`` if the other end is closed."""
+        length = int.from_bytes(self._read(LENGTH_BYTES), "big")
+        return pickle.loads(self._read(length))
+
+    def _read(self, count: int) -> bytearray:
+        data = bytearray(count)
+        left = memoryview(data)
+        while left:
+            received = self._end.recv_into(left)
+            if not received:
+                raise EOFError
+            left = left[received:]
+        return data
 
 
 class _Host(Struct, eq=False):
     """One worker process."""
 
     process: subprocess.Popen[bytes] | ForkedProcess
-    link: Connection
+    link: Link
     number: int
 
     def __str__(self) -> str:
@@ -201,7 +244,7 @@ class LocalRuntime:
         self._started += 1
         kind = "a fork" if isinstance(process, ForkedProcess) else "a fresh interpreter"
         log.debug("process %d was started as a worker: %s", process.pid, kind)
-        return _Host(process, Connection(ours.detach()), number)
+        return _Host(process, Link(ours), number)
 
     def _greet(self, at: int, host: _Host) -> None:
         try:
@@ -282,6 +325,8 @@ class LocalRuntime:
 
 def _begin(link: socket.socket) -> subprocess.Popen[bytes]:
     """Start a fresh interpreter that becomes a worker."""
+    import subprocess  # few commands start one: workers are forks
+
     # -P: before BOOTSTRAP sets the path, no module may come from the current directory.
     command = [sys.executable, "-P", "-c", BOOTSTRAP, json.dumps(sys.path)]
     return subprocess.Popen(
@@ -309,8 +354,6 @@ def _cause(host: _Host) -> str:
 
 
 PR_SET_PDEATHSIG = 1
-
-log = logger_of("runtime")
 LINK = 3
 """The descriptor of a worker's socket, after those of the standard streams."""
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -328,7 +371,7 @@ def serve(descriptor: int, parent: int) -> None:
     # Hundreds of thousands of slices would start one collection after another, of objects without
     # cycles: 10 % of the time of a job with small records.
     gc.disable()
-    link, lock = Connection(descriptor), threading.Lock()
+    link, lock = Link(socket.socket(fileno=descriptor)), threading.Lock()
 
     def send(message: object) -> None:
         with lock:  # threads of the worker send log lines, too
@@ -427,7 +470,6 @@ def _become_worker(
     stack belong to the coordinator."""
     code = 1
     try:
-        gc.disable()
         os.setsid()  # Ctrl-C is handled by the coordinator
         for number in HANDLED:
             if callable(signal.getsignal(number)):

@@ -42,7 +42,7 @@ class Machine:
 
     def holder_of(self, pid: int) -> Holder:
         """Process ``pid`` of this machine."""
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         # Containers of one host share the boot id, and with host networking the host name, but not
         # process numbers.
         namespace = Path("/proc/self/ns/pid").stat().st_ino

@@ -131,7 +131,7 @@ def scratch_owner(job_id: str, output_uri: str) -> dict[str, str]:
 
 def boot_id() -> str:
     try:
-        return BOOT_ID_FILE.read_text(encoding="ascii").strip()
+        return BOOT_ID_FILE.read_text(encoding="utf-8").strip()
     except OSError:  # not on Linux: scratch is then valid only for this process
         return f"pid-{os.getpid()}"
 
