@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -23,7 +24,7 @@ import psutil
 from tests.support.children import COORDINATORS
 from tests.support.commands import Ended
 from tests.support.disks import REAL_DISK, wait_for_disk
-from tests.support.fault_points import DIRECTORY, points_environment
+from tests.support.fault_points import DIRECTORY, PointFault, arm, points_environment, struck
 
 END_SECONDS_MAX = 180
 PARTITION_BYTES = 8 << 10
@@ -99,6 +100,18 @@ class Coordinators:
     def run(self, cwd: Path, *args: str, **named: Any) -> Ended:
         """The same, to its end."""
         return self.start(cwd, *args, **named).wait()
+
+    def done(self, cwd: Path, *args: str, **named: Any) -> Ended:
+        """The same, which has to end well."""
+        ended = self.run(cwd, *args, **named)
+        assert ended.code == 0, ended.err
+        return ended
+
+    def killed(self, cwd: Path, *args: str, by: PointFault, **named: Any) -> None:
+        """The same, which the fault has to kill."""
+        points = arm(cwd / f"points-{self._begun}", by)
+        ended = self.run(cwd, *args, points=points, **named)
+        assert (ended.code, struck(points)) == (-signal.SIGKILL, [by.point]), ended.err
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None

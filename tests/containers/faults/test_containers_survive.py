@@ -5,7 +5,6 @@ store as well. What its sidecars replaced comes back, or they are all there."""
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from tests.support.surviving import job_in, resume_here
 WORKERS = 2
 SHARDS, RECORDS = 4, 12
 POINTS = (("spill:append", 5), ("index:write", 3), ("create:end", 1))
-COMMITTING = ("publish:end", 2)
 
 
 def spec_for(kind: Kind, **fields: Any) -> dict[str, Any]:
@@ -114,10 +112,8 @@ def test_files_beside_shards_survive_a_death_between_two_names(
     expected = undisturbed(kind, tmp_path / "undisturbed", **index)
     assert len([name for name in expected if not name.startswith("out-")]) == 1
     prepare(kind, root)
-    points = arm(root / "points", PointFault(*COMMITTING, "kill"))
     given = ["-f", json.dumps(spec_for(kind, **index)), "--workers", str(WORKERS)]
-    ended = begun.run(root, "start", *given, "--move", "spill", "--progress", "none", points=points)
-    assert (ended.code, struck(points)) == (-9, [COMMITTING[0]])
+    begun.killed(root, "start", *given, "--move", "spill", by=PointFault("publish:end", 2))
     assert resume_here(root, monkeypatch).error is None
     assert result_in(root / "out") == expected
 
@@ -158,10 +154,7 @@ FAULTS = [
 def begin(begun: Coordinators, root: Path, fault: PointFault) -> None:
     write_shards(root / "in", small_dataset("sidecars", shards=2, records=6))
     write_shards(root / "out", OLD)
-    points = arm(root / "points", fault)
-    ended = begun.run(root, "start", "-f", json.dumps(SPEC), "--workers", "1", points=points)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [fault.point]
+    begun.killed(root, "start", "-f", json.dumps(SPEC), "--workers", "1", by=fault)
 
 
 @pytest.mark.sample(keep=2)
@@ -170,8 +163,7 @@ def test_gc_gives_back_what_sidecars_replaced(
     fault: PointFault, begun: Coordinators, tmp_path: Path
 ) -> None:
     begin(begun, tmp_path, fault)
-    removed = begun.run(tmp_path, "gc", "out", "--remove", "--older-than", "0s")
-    assert removed.code == 0, removed.err
+    begun.done(tmp_path, "gc", "out", "--remove", "--older-than", "0s")
     assert {name: data for name, (_, data) in tree_of(tmp_path / "out").items()} == OLD
 
 
@@ -182,8 +174,7 @@ def test_a_resumed_job_names_them_all(
 ) -> None:
     begin(begun, tmp_path, fault)
     job_id = job_in(tmp_path / "out")
-    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
-    assert ended.code == 0, ended.err
+    begun.done(tmp_path, "resume", job_id, "--bucket", "out")
     manifest = tmp_path / "out" / ".dsort" / job_id / "manifest.json"
     checked = api.verify(
         manifest.read_bytes(),

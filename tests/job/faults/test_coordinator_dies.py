@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.coordinators import Coordinators
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault
 from tests.support.surviving import (
     CASES,
     assert_whole,
@@ -23,13 +23,10 @@ from tests.support.surviving import (
 )
 
 
-def die(begun: Coordinators, root: Path, case: str, *faults: PointFault, code: int = -9) -> None:
-    """Begin the job, which must end by the faults and show nothing of its result."""
+def die(begun: Coordinators, root: Path, case: str, fault: PointFault) -> None:
+    """Begin the job, which must end by the fault and show nothing of its result."""
     prepare(root, CASES[case])
-    points = arm(root / "points", *faults)
-    ended = begun.run(root, *start_arguments(CASES[case]), points=points)
-    assert ended.code == code, ended.err
-    assert struck(points) == sorted(fault.point for fault in faults)
+    begun.killed(root, *start_arguments(CASES[case]), by=fault)
     assert list(root.glob("out/.dsort/*/manifest.json")) == []
 
 

@@ -4,7 +4,6 @@ counts of one that nothing happened to: what the first attempt counted or chose 
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import Member, Shard, files_of, small_dataset, write_shards
 from tests.support.engine import run_local, spec_of
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault
 from tests.support.surviving import job_in
 
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 3}}
@@ -180,15 +179,11 @@ def test_a_resumed_job_writes_and_counts_what_an_undisturbed_one_does(
     for root in (there, here):
         feature.prepare(root)
     report = run_local(there, dict(feature.spec), move="map")
-    points = arm(here / "points", feature.fault)
     arguments = ["start", "-f", json.dumps(feature.spec), "--workers", "1", "--move", "spill"]
-    ended = begun.run(here, *arguments, points=points, flush_s=0.0)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [feature.fault.point]
+    begun.killed(here, *arguments, by=feature.fault)
     job_id = job_in(here / "out")
     assert [*here.glob(f"out/.dsort/{job_id}/**/*{feature.kept}*")]
-    ended = begun.run(here, "resume", job_id, "--bucket", "out", "--json")
-    assert ended.code == 0, ended.err
+    ended = begun.done(here, "resume", job_id, "--bucket", "out", "--json")
     made, expected = (files_of(root / "out", "*.*") for root in (here, there))
     for files in (made, expected):
         for name_of_index in [each for each in files if each.startswith("20")]:

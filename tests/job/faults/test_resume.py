@@ -21,7 +21,7 @@ from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import tree_of
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault, arm
 from tests.support.internals import (
     NODE_FILE,
     Scratch,
@@ -50,10 +50,7 @@ def die(
     begun: Coordinators, root: Path, case: str, fault: PointFault, *, flush_s: float = 0.0
 ) -> None:
     prepare(root, CASES[case])
-    points = arm(root / "points", fault)
-    ended = begun.run(root, *start_arguments(CASES[case]), points=points, flush_s=flush_s)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [fault.point]
+    begun.killed(root, *start_arguments(CASES[case]), by=fault, flush_s=flush_s)
 
 
 NEVER = 1e9
@@ -201,11 +198,9 @@ def test_dying_again_and_again(
         PointFault("publish:end", 5),
         PointFault("make_durable", 1),
     ]
-    for number, fault in enumerate(again):
-        points = arm(tmp_path / f"points-{number}", fault)
+    for fault in again:
         arguments = ["resume", job_in(tmp_path / "out"), "--bucket", "out", "--workers", "2"]
-        assert begun.run(tmp_path, *arguments, points=points).code == -signal.SIGKILL
-        assert struck(points) == [fault.point]
+        begun.killed(tmp_path, *arguments, by=fault)
     resumed = resume_here(tmp_path, monkeypatch)
     assert resumed.error is None
     assert resumed.tasks == []
@@ -338,9 +333,8 @@ def test_an_aborted_job_is_begun_again_by_its_report(
     assert ended.code == 1, ended.err
     only_a_report(tmp_path / "out")
     # The next one dies as well, when there is only its own journal beside the report.
-    points = arm(tmp_path / "points-2", PointFault("create:end", 1, "kill parent"))
     arguments = ["resume", job_in(tmp_path / "out"), "--bucket", "out", "--workers", "2"]
-    assert begun.run(tmp_path, *arguments, points=points).code == -signal.SIGKILL
+    begun.killed(tmp_path, *arguments, by=PointFault("create:end", 1, "kill parent"))
     recorded = set(known_of(tmp_path / "out").created)
     resumed = resume_here(tmp_path, monkeypatch)
     assert resumed.error is None
@@ -378,9 +372,7 @@ def test_a_key_map_that_changed_since_is_named(
     fields = {**case.fields, "ekm": None, "ekm_file": str(tmp_path / "map.txt")}
     named = dataclasses.replace(case, fields=fields)
     prepare(tmp_path, named)
-    points = arm(tmp_path / "points", PointFault("create:end", 2, "kill parent"))
-    ended = begun.run(tmp_path, *start_arguments(named), points=points)
-    assert ended.code == -signal.SIGKILL, ended.err
+    begun.killed(tmp_path, *start_arguments(named), by=PointFault("create:end", 2, "kill parent"))
     (tmp_path / "map.txt").write_text("^0001\tlow-%02d\n^0000\thigh-%02d\n")
     resumed = resume_here(tmp_path, monkeypatch)
     assert isinstance(resumed.error, ChangedInputError)
@@ -398,8 +390,7 @@ def test_dying_before_the_journal_says_enough_is_reported(
     resumed = resume_here(tmp_path, monkeypatch)
     assert isinstance(resumed.error, JobConflictError)
     assert "start it again" in resumed.error.hint
-    removed = begun.run(tmp_path, "gc", "out", "--remove", "--older-than", "0s")
-    assert removed.code == 0, removed.err
+    begun.done(tmp_path, "gc", "out", "--remove", "--older-than", "0s")
     assert tree_of(tmp_path / "out") == {}
 
 

@@ -4,7 +4,6 @@ part: no record of the others comes twice, and none is missing."""
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import write_shards
 from tests.support.engine import run_local, shard_of, spec_of
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault
 from tests.support.surviving import facts_of, job_in, known_of
 
 SHARDS = 64
@@ -28,14 +27,10 @@ def test_a_run_that_is_known_in_part_is_extracted_again(
         write_shards(tmp_path / place / "in", shards)
     there, here = tmp_path / "there", tmp_path / "here"
     run_local(there, SPEC, move="map")
-    points = arm(here / "points", PointFault("journal:append", 21, about="ShardExtracted"))
     arguments = ["start", "-f", json.dumps(SPEC), "--workers", "1", "--move", "spill"]
-    ended = begun.run(here, *arguments, points=points, flush_s=0.0)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == ["journal:append"]
+    begun.killed(here, *arguments, by=PointFault("journal:append", 21, about="ShardExtracted"))
     known = known_of(here / "out").extracted
     assert {facts.run_begin for facts in known.values()} == {0, 8, 16}
     assert sum(facts.run_begin == 16 for facts in known.values()) < 8
-    ended = begun.run(here, "resume", job_in(here / "out"), "--bucket", "out", "--workers", "1")
-    assert ended.code == 0, ended.err
+    begun.done(here, "resume", job_in(here / "out"), "--bucket", "out", "--workers", "1")
     assert facts_of(here / "out") == facts_of(there / "out")

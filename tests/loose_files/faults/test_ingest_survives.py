@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import files_of
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault
 from tests.support.loose_files import ingest_spec, write_tree
 from tests.support.surviving import job_in
 
@@ -22,10 +21,7 @@ SPEC = ingest_spec(
 
 def begin(begun: Coordinators, root: Path, fault: PointFault) -> str:
     write_tree(root / "in", FILES)
-    points = arm(root / "points", fault)
-    ended = begun.run(root, "start", "-f", json.dumps(SPEC), "--workers", "1", points=points)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [fault.point]
+    begun.killed(root, "start", "-f", json.dumps(SPEC), "--workers", "1", by=fault)
     return job_in(root / "out")
 
 
@@ -42,11 +38,9 @@ def test_a_job_continues_from_the_same_files(
     fault: PointFault, begun: Coordinators, tmp_path: Path
 ) -> None:
     job_id = begin(begun, tmp_path, fault)
-    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
-    assert ended.code == 0, ended.err
+    begun.done(tmp_path, "resume", job_id, "--bucket", "out")
     died = files_of(tmp_path / "out")
-    undisturbed = begun.run(tmp_path, "start", "-f", json.dumps(SPEC | {"output_bck": "other"}))
-    assert undisturbed.code == 0, undisturbed.err
+    begun.done(tmp_path, "start", "-f", json.dumps(SPEC | {"output_bck": "other"}))
     assert died == files_of(tmp_path / "other")
     assert {path.name for path in (tmp_path / "out" / ".dsort" / job_id).iterdir()} == {
         "manifest.json"

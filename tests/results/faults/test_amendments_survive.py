@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import files_of, write_shards
 from tests.support.engine import run_local, shard_of, spec_of
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault
 
 SHUFFLE = {"kind": "shuffle", "seed": 3}
 VERBS = {
@@ -45,24 +44,16 @@ def test_an_amendment_that_died_is_finished_or_undone(
     there = tmp_path / "there"
     prepare(there)
     before = files_of(there / "out", ALL)
-    done = begun.run(there, *VERBS[verb])
-    assert done.code == 0, done.err
+    begun.done(there, *VERBS[verb])
     for after_it in ("resume", "gc"):
         here = tmp_path / after_it
         prepare(here)
-        points = arm(here / "points", PointFault("publish:end", 2))
-        ended = begun.run(here, *VERBS[verb], points=points, flush_s=0.0)
-        assert ended.code == -signal.SIGKILL, ended.err
-        assert struck(points) == ["publish:end"]
+        begun.killed(here, *VERBS[verb], by=PointFault("publish:end", 2))
         if after_it == "resume":
-            ended = begun.run(here, "resume", amending_job(here / "out"), "--bucket", "out")
-            assert ended.code == 0, ended.err
-            assert files_of(here / "out", ALL) == files_of(there / "out", ALL)
+            begun.done(here, "resume", amending_job(here / "out"), "--bucket", "out")
         else:
-            ended = begun.run(here, "gc", "out", "--remove", "--older-than", "0s")
-            assert ended.code == 0, ended.err
+            begun.done(here, "gc", "out", "--remove", "--older-than", "0s")
             assert files_of(here / "out", ALL) == before
-            ended = begun.run(here, *VERBS[verb])  # what died has no claim any more
-            assert ended.code == 0, ended.err
-            assert files_of(here / "out", ALL) == files_of(there / "out", ALL)
-        assert begun.run(here, "verify", "out").code == 0
+            begun.done(here, *VERBS[verb])  # what died has no claim any more
+        assert files_of(here / "out", ALL) == files_of(there / "out", ALL)
+        begun.done(here, "verify", "out")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -64,12 +63,9 @@ def named(fault: PointFault) -> str:
     return f"{fault.point} {fault.nth} {fault.about}"
 
 
-def die(begun: Coordinators, root: Path, fault: PointFault, *arguments: str) -> None:
-    """The process of ``dsort ARGUMENTS``, or of the job, is killed by the fault."""
-    points = arm(root / f"points {fault.point} {len(list(root.iterdir()))}", fault)
-    ended = begun.run(root, *(arguments or start_arguments(CASES[CASE])), points=points)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [fault.point]
+def die(begun: Coordinators, root: Path, fault: PointFault) -> None:
+    """The process of the job is killed by the fault."""
+    begun.killed(root, *start_arguments(CASES[CASE]), by=fault)
 
 
 def as_before(root: Path) -> None:
@@ -85,8 +81,7 @@ def test_a_job_that_died_is_undone_by_gc(
 ) -> None:
     prepare(tmp_path, CASES[CASE])
     die(begun, tmp_path, fault)
-    removed = begun.run(tmp_path, *GC)
-    assert removed.code == 0, removed.err
+    begun.done(tmp_path, *GC)
     as_before(tmp_path)
 
 
@@ -100,10 +95,9 @@ def test_a_job_that_died_is_resumed(
 ) -> None:
     prepare(tmp_path, CASES[CASE])
     die(begun, tmp_path, fault)
-    ended = begun.run(tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out")
-    assert ended.code == 0, ended.err
+    begun.done(tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out")
     if fault in AFTER_IT:
-        assert begun.run(tmp_path, *GC).code == 0
+        begun.done(tmp_path, *GC)
     assert_whole(tmp_path / "out", undisturbed(CASE, base))
 
 
@@ -114,7 +108,7 @@ def test_what_was_committed_is_not_undone(
 ) -> None:
     prepare(tmp_path, CASES[CASE])
     die(begun, tmp_path, fault)
-    assert begun.run(tmp_path, *GC).code == 0
+    begun.done(tmp_path, *GC)
     assert_whole(tmp_path / "out", undisturbed(CASE, base))
 
 
@@ -141,14 +135,13 @@ def test_dying_while_it_is_undone(
 ) -> None:
     prepare(tmp_path, CASES[CASE])
     die(begun, tmp_path, PointFault("publish:start", about="manifest"))
-    die(begun, tmp_path, PointFault("put back:end", nth), *GC)
+    begun.killed(tmp_path, *GC, by=PointFault("put back:end", nth))
     if then == "gc":
-        ended = begun.run(tmp_path, *GC)
+        begun.done(tmp_path, *GC)
         as_before(tmp_path)
     else:
-        ended = begun.run(tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out")
+        begun.done(tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out")
         assert_whole(tmp_path / "out", undisturbed(CASE, base))
-    assert ended.code == 0, ended.err
 
 
 @pytest.mark.exhaustive
@@ -163,7 +156,7 @@ def test_old_shards_of_the_same_bytes_are_not_taken_for_the_jobs_own(
         prepare(root, CASES[CASE])
         write_shards(root / "out", expected.shards)
         die(begun, root, fault)
-        assert begun.run(root, *GC).code == 0
+        begun.done(root, *GC)
         assert files_of(root / "out") == expected.shards, fault
         assert set(tree_of(root / "out")) == set(expected.shards)
 
@@ -211,7 +204,7 @@ def test_a_store_that_fails_while_all_is_put_back(
     else:
         assert "not all of it could be undone" in ended.err
     assert f"`dsort resume {job}` goes on" in ended.err
-    assert begun.run(tmp_path, *GC).code == 0
+    begun.done(tmp_path, *GC)
     assert files_of(tmp_path / "out") == CASES[CASE].old
     assert [name for name in left_in(tmp_path / "out") if name not in CASES[CASE].old] in (
         [],
@@ -273,7 +266,7 @@ def test_what_cannot_be_put_back_is_kept_and_named(begun: Coordinators, tmp_path
     assert (tmp_path / f"out/.dsort/{job}/replaced/3").read_bytes() == b"another"
     assert (tmp_path / "out" / "out-0.tar").read_bytes() == b"an old shard"
     (tmp_path / "out" / "out-3.tar").rmdir()
-    assert begun.run(tmp_path, *GC).code == 0
+    begun.done(tmp_path, *GC)
     as_before(tmp_path)
 
 
@@ -287,7 +280,7 @@ def test_an_object_that_a_stranger_wrote_since_stays(begun: Coordinators, tmp_pa
     assert removed.code == 4, removed.err
     assert "another writer has stored something under that name since" in removed.err
     (tmp_path / f"out/.dsort/{job}/replaced/3").unlink()
-    assert begun.run(tmp_path, *GC).code == 0
+    begun.done(tmp_path, *GC)
     assert files_of(tmp_path / "out") == {"out-0.tar": b"an old shard", "out-3.tar": b"newer"}
 
 

@@ -4,7 +4,6 @@ it removes the same, or tells what is left."""
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import files_of
 from tests.support.engine import run_local
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault
 from tests.support.surviving import KEY_MAP, Case, prepare, start_arguments
 
 SEVERAL = {"output_format": "out-{0..9}-{0..3}"}
@@ -41,11 +40,7 @@ def replaced(root: Path, fields: Mapping[str, Any]) -> set[str]:
 def die(begun: Coordinators, root: Path, fields: Mapping[str, Any], fault: PointFault) -> str:
     """The job that replaces the result is killed by the fault; its id."""
     before = set((root / "out" / ".dsort").iterdir())
-    points = arm(root / "points", fault)
-    arguments = start_arguments(Case("map", {**fields, **REPLACING}))
-    ended = begun.run(root, *arguments, points=points)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [fault.point]
+    begun.killed(root, *start_arguments(Case("map", {**fields, **REPLACING})), by=fault)
     (directory,) = set((root / "out" / ".dsort").iterdir()) - before
     return directory.name
 
@@ -58,8 +53,7 @@ def test_a_job_that_only_had_to_commit_removes_the_same(
     expected = replaced(tmp_path, CASES[name])
     fault = PointFault("journal:append", about="Committing")
     job_id = die(begun, tmp_path, CASES[name], fault)
-    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
-    assert ended.code == 0, ended.err
+    begun.done(tmp_path, "resume", job_id, "--bucket", "out")
     assert set(files_of(tmp_path / "out")) == expected
 
 
@@ -72,8 +66,7 @@ def test_what_a_job_left_that_died_once_it_was_committed_is_reported(
     fault = PointFault("publish:end", about="manifest")
     job_id = die(begun, tmp_path, CASES[name], fault)
     left = sorted(set(files_of(tmp_path / "out")) - expected)
-    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
-    assert ended.code == 0, ended.err
+    ended = begun.done(tmp_path, "resume", job_id, "--bucket", "out")
     said = " ".join(ended.err.split())
     assert f"warning: {len(left)} objects of results that job {job_id} replaced" in said
     assert left[0] in said
@@ -92,7 +85,6 @@ def test_what_is_reported_is_not_what_newer_jobs_or_others_wrote(
     manifest = json.loads((tmp_path / "out" / ".dsort" / job_id / "manifest.json").read_text())
     run_local(tmp_path, Case("map", {"output_shard_records": 2, "overwrite": True}).spec)
     assert len(files_of(tmp_path / "out")) > len(manifest["outputs"])
-    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
-    assert ended.code == 0, ended.err
+    ended = begun.done(tmp_path, "resume", job_id, "--bucket", "out")
     assert "output shards were replaced by job" in ended.err
     assert "objects of results that job" not in ended.err

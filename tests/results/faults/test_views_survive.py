@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from dsort.options import RunOptions
 from tests.support.coordinators import Coordinators
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault
 from tests.support.seaweedfs import S3Server
 from tests.support.surviving import job_in
 
@@ -36,14 +35,9 @@ def test_a_resumed_job_writes_the_same_view(
     for root in (there, here):
         write_shards(root / "in", small_dataset("view", shards=3, records=12))
     run_local(there, SPEC)
-    fault = PointFault(point, 5)
-    points = arm(here / "points", fault)
     arguments = ["start", "-f", json.dumps(SPEC), "--workers", "1"]
-    ended = begun.run(here, *arguments, points=points, flush_s=0.0)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [fault.point]
-    ended = begun.run(here, "resume", job_in(here / "out"), "--bucket", "out")
-    assert ended.code == 0, ended.err
+    begun.killed(here, *arguments, by=PointFault(point, 5))
+    begun.done(here, "resume", job_in(here / "out"), "--bucket", "out")
     made = files_of(here / "out", "**/*.view")
     assert len(made) == 9
     assert made == files_of(there / "out", "**/*.view")
@@ -65,6 +59,7 @@ def test_shards_of_a_view_get_their_names_together_or_not_at_all(
     assert not [each for each in (tmp_path / "made").rglob("*") if each.is_file()]
 
 
+MATERIALIZE = ("materialize", "out", "made")
 COPYING = PointFault("file:sync", 2, about="staged")
 NAMING = PointFault("publish:end", 3)
 LAST = PointFault("publish:start", about="manifest")
@@ -80,28 +75,19 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def killed(begun: Coordinators, here: Path, fault: PointFault, destination: str = "made") -> None:
-    """``dsort materialize out DESTINATION``, killed where ``fault`` says."""
-    points = arm(here / "points", fault)
-    ended = begun.run(here, "materialize", "out", destination, points=points)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [fault.point]
-
-
 @pytest.mark.parametrize("fault", [COPYING, NAMING, LAST, NAMED], ids=lambda fault: str(fault))
 def test_a_second_materialize_completes_what_a_killed_one_left(
     fault: PointFault, begun: Coordinators, here: Path
 ) -> None:
-    killed(begun, here, fault)
-    ended = begun.run(here, "materialize", "out", "made")
-    assert ended.code == 0, ended.err
+    begun.killed(here, *MATERIALIZE, by=fault)
+    begun.done(here, *MATERIALIZE)
     assert files_of(here / "made") == files_of(here / "direct")
     left = [path for path in (here / "made").rglob("*") if path.is_file() and path.suffix != ".tar"]
     assert [path.name for path in left] == ["manifest.json"]
 
 
 def test_gc_removes_what_a_killed_materialize_named(begun: Coordinators, here: Path) -> None:
-    killed(begun, here, NAMING)
+    begun.killed(here, *MATERIALIZE, by=NAMING)
     assert len(files_of(here / "made")) == 3
     ended = begun.run(here, "resume", job_in(here / "made"), "--bucket", "made")
     assert ended.code == JobConflictError.exit_code
@@ -109,52 +95,45 @@ def test_gc_removes_what_a_killed_materialize_named(begun: Coordinators, here: P
         ended = begun.run(here, *command)
         assert "dsort resume" not in ended.out
         assert ("dsort materialize" in ended.out) is (command[0] == "gc")
-    ended = begun.run(here, "gc", "made", "--older-than", "0s", "--remove")
-    assert ended.code == 0, ended.err
+    begun.done(here, "gc", "made", "--older-than", "0s", "--remove")
     assert [path for path in (here / "made").rglob("*") if path.is_file()] == []
 
 
 def test_what_others_have_stored_since_stays(begun: Coordinators, here: Path) -> None:
-    killed(begun, here, NAMING)
+    begun.killed(here, *MATERIALIZE, by=NAMING)
     name = min(files_of(here / "made"))
     (here / "made" / name).unlink()
     (here / "made" / name).write_bytes(b"of another writer")
-    ended = begun.run(here, "materialize", "out", "made")
+    ended = begun.run(here, *MATERIALIZE)
     assert ended.code == NamesTakenError.exit_code, ended.err
     assert files_of(here / "made") == {name: b"of another writer"}
 
 
 def test_another_view_may_be_materialized_after_a_kill(begun: Coordinators, here: Path) -> None:
     run_local(here, {**SPEC, "output_bck": "other", "algorithm": {"kind": "shuffle", "seed": 4}})
-    killed(begun, here, NAMING)
-    ended = begun.run(here, "materialize", "other", "made")
-    assert ended.code == 0, ended.err
+    begun.killed(here, *MATERIALIZE, by=NAMING)
+    begun.done(here, "materialize", "other", "made")
     assert len(files_of(here / "made")) == 9
     assert files_of(here / "made") != files_of(here / "direct")
 
 
 def test_a_job_that_died_beside_it_is_kept(begun: Coordinators, here: Path) -> None:
-    points = arm(here / "job", PointFault("journal:append", 5))
     spec = {**SPEC, "output": "shards", "output_bck": "made", "output_format": "other-%d"}
-    ended = begun.run(here, "start", "-f", json.dumps(spec), "--workers", "1", points=points)
-    assert ended.code == -signal.SIGKILL, ended.err
+    start = ["start", "-f", json.dumps(spec), "--workers", "1"]
+    begun.killed(here, *start, by=PointFault("journal:append", 5))
     job_id = job_in(here / "made")
-    assert begun.run(here, "materialize", "out", "made").code == 0
-    ended = begun.run(here, "resume", job_id, "--bucket", "made")
-    assert ended.code == 0, ended.err
+    begun.done(here, *MATERIALIZE)
+    begun.done(here, "resume", job_id, "--bucket", "made")
 
 
 def test_a_second_materialize_completes_what_a_killed_one_left_in_a_store(
     s3: S3Server, begun: Coordinators, here: Path
 ) -> None:
     bucket = s3.new_bucket_name()
-    points = arm(here / "points", PointFault("s3 publish:end", 3))
     env = {**s3.environment(), "AWS_ENDPOINT_URL": s3.endpoint_url}
-    ended = begun.run(here, "materialize", "out", f"s3://{bucket}/made", points=points, env=env)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == ["s3 publish:end"]
-    ended = begun.run(here, "materialize", "out", f"s3://{bucket}/made", env=env)
-    assert ended.code == 0, ended.err
+    materialize = ["materialize", "out", f"s3://{bucket}/made"]
+    begun.killed(here, *materialize, by=PointFault("s3 publish:end", 3), env=env)
+    begun.done(here, *materialize, env=env)
     found = s3.client().list_objects_v2(Bucket=bucket)["Contents"]
     assert len([each for each in found if each["Key"].endswith(".tar")]) == 9
     assert len(found) == 10

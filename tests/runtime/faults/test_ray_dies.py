@@ -4,7 +4,6 @@ driver dies is resumed, there or on this machine. (Nodes that are lost: ``test_c
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from dsort import api
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.coordinators import Coordinators
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault, struck
 from tests.support.ray_cluster import SharedCluster, shared_cluster
 from tests.support.surviving import (
     CASES,
@@ -99,13 +98,9 @@ def test_a_job_whose_driver_dies_is_resumed(
 ) -> None:
     prepare(tmp_path, CASES[case])
     cluster.arm()
-    points = arm(tmp_path / "points", fault)
     there = ["--ray-address", cluster.address, "--scratch", str(tmp_path / "scratch")]
-    ended = begun.run(
-        tmp_path, *start_arguments(CASES[case], *there), points=points, env=dict(os.environ)
-    )
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == [fault.point]
+    arguments = start_arguments(CASES[case], *there)
+    begun.killed(tmp_path, *arguments, by=fault, env=dict(os.environ))
     known = known_of(tmp_path / "out")
     resumed = resume_here(
         tmp_path, monkeypatch, runtime=runtime, scratch=tmp_path / "scratch", workers=ACTORS
@@ -127,8 +122,8 @@ def test_a_job_that_died_here_is_resumed_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     prepare(tmp_path, CASES["spilled"])
-    points = arm(tmp_path / "points", PointFault("create:end", 3, "kill parent"))
-    assert begun.run(tmp_path, *start_arguments(CASES["spilled"]), points=points).code == -9
+    fault = PointFault("create:end", 3, "kill parent")
+    begun.killed(tmp_path, *start_arguments(CASES["spilled"]), by=fault)
     cluster.arm()
     resumed = resume_here(tmp_path, monkeypatch, runtime="ray", workers=ACTORS)
     assert resumed.error is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.coordinators import Coordinators, Ended
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault, arm
 from tests.support.seaweedfs import S3Server
 from tests.support.surviving import CASES, Case, prepare, start_arguments, undisturbed
 
@@ -53,9 +53,7 @@ class Store:
         points = arm(self.root / "points", *faults)
         buckets = {"input_bck": f"s3://{self.bucket}/in", "output_bck": self.uri}
         case: Case = replace(CASES[CASE], fields={**CASES[CASE].fields, **buckets, **fields})
-        ended = self.run(*start_arguments(case), points=points)
-        assert struck(points) == [fault.point for fault in faults], ended.err
-        return ended
+        return self.run(*start_arguments(case), points=points)
 
     def job(self) -> str:
         (job,) = {name.split("/")[1] for name in self.objects() if name.startswith(".dsort/")}

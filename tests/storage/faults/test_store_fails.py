@@ -66,8 +66,7 @@ def test_what_passes_changes_nothing(
     points = tmp_path / "points"
     arm_store(points, StoreFaults(seed=f"{what} {case}", like_store=like_store, **PASSING[what]))
     scratch = ["--scratch", str(tmp_path / "scratch")]
-    ended = begun.run(tmp_path, *start_arguments(CASES[case], *scratch), points=points)
-    assert ended.code == 0, ended.err
+    begun.done(tmp_path, *start_arguments(CASES[case], *scratch), points=points)
     assert_whole(tmp_path / "out", undisturbed(case, base))
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -116,8 +115,7 @@ def test_a_lasting_failure_ends_the_job_and_it_can_be_resumed(
         assert list((tmp_path / "scratch").iterdir()) == []
     arm_store(points, StoreFaults(like_store=like_store))
     found = ["--bucket", "out", *scratch]
-    ended = begun.run(tmp_path, "resume", job_in(tmp_path / "out"), *found, points=points)
-    assert ended.code == 0, ended.err
+    begun.done(tmp_path, "resume", job_in(tmp_path / "out"), *found, points=points)
     assert_whole(tmp_path / "out", undisturbed("spilled", base))
 
 
@@ -152,10 +150,7 @@ def test_a_store_that_goes_away_leaves_a_job_that_can_be_resumed(
     assert "503" in ended.err
     assert "Traceback" not in ended.err
     (points / DOWN).unlink()
-    ended = begun.run(
-        tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out", points=points
-    )
-    assert ended.code == 0, ended.err
+    begun.done(tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out", points=points)
     assert_whole(tmp_path / "out", undisturbed(case, base))
 
 
@@ -185,9 +180,7 @@ def died(begun: Coordinators, root: Path, fault: PointFault) -> str:
     """A job that is killed; its id."""
     write_shards(root / "in", small_dataset("in", shards=4, records=12))
     write_shards(root / "val", OLD)
-    points = arm(root / "points", fault)
-    arguments = ["start", "-f", json.dumps(SPEC), "--workers", "1"]
-    assert begun.run(root, *arguments, points=points).code == -9
+    begun.killed(root, "start", "-f", json.dumps(SPEC), "--workers", "1", by=fault)
     assert list(root.glob("out/.dsort/*/manifest.json")) == []
     return job_in(root / "out")
 
@@ -203,8 +196,7 @@ def test_a_resumed_job_gives_the_names_that_are_left(begun: Coordinators, tmp_pa
     job_id = died(begun, tmp_path, PointFault("publish:end", 8, "kill", ".tar"))
     assert files_of(tmp_path / "val").keys() - OLD.keys() or files_of(tmp_path / "out")
     assert find_garbage(LocalBucket(tmp_path / "val")) == []  # the job may go on
-    ended = begun.run(tmp_path, "resume", job_id, "--bucket", "out")
-    assert ended.code == 0, ended.err
+    begun.done(tmp_path, "resume", job_id, "--bucket", "out")
     again = tmp_path / "again"
     write_shards(again / "in", small_dataset("in", shards=4, records=12))
     run_local(again, SPEC)

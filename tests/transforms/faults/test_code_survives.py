@@ -4,13 +4,12 @@ that has changed is refused."""
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 from tests.support.coordinators import Coordinators
-from tests.support.datasets import small_dataset, write_shards
+from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import run_local, spec_of
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault
 from tests.support.surviving import job_in
 
 CODE = """
@@ -39,28 +38,18 @@ def test_a_resumed_job_runs_code_only_if_asked_and_as_it_was(
         for root in (there, here)
     }
     run_local(there, spec[there])
-    points = arm(here / "points", PointFault("create:end", 2, "kill parent"))
     arguments = ["start", "-f", json.dumps(spec[here]), "--workers", "1"]
-    ended = begun.run(here, *arguments, points=points, flush_s=0.0)
-    assert ended.code == -signal.SIGKILL, ended.err
-    assert struck(points) == ["create:end"]
+    begun.killed(here, *arguments, by=PointFault("create:end", 2, "kill parent"))
     job_id = job_in(here / "out")
     ended = begun.run(here, "resume", job_id, "--bucket", "out")
     assert "--run-code" in ended.err
     done = (here / "done.txt").read_text()
-    ended = begun.run(here, "resume", job_id, "--bucket", "out", "--run-code")
-    assert ended.code == 0, ended.err
+    begun.done(here, "resume", job_id, "--bucket", "out", "--run-code")
     assert (here / "done.txt").read_text() == done
     assert sorted(done.split()) == sorted((there / "done.txt").read_text().split())
-    made, expected = (
-        {path.name: path.read_bytes() for path in (root / "out").glob("*.tar")}
-        for root in (here, there)
-    )
-    assert made == expected
-    (here / "points" / "again").mkdir()
-    points = arm(here / "points" / "again", PointFault("create:end", 1, "kill parent"))
-    again = json.dumps({**spec[here], "output_bck": "other"})
-    begun.run(here, "start", "-f", again, "--workers", "1", points=points, flush_s=0.0)
+    assert files_of(here / "out") == files_of(there / "out")
+    again = ["-f", json.dumps({**spec[here], "output_bck": "other"})]
+    begun.killed(here, "start", *again, by=PointFault("create:end", 1, "kill parent"))
     (here / "code.py").write_text(CODE + "# changed\n")
     job_id = job_in(here / "other")
     ended = begun.run(here, "resume", job_id, "--bucket", "other", "--run-code")
