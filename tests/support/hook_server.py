@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+
+from tests.support.local_servers import LocalServer, QuietHandler, serving
 
 BODY_BYTES_MAX = 1 << 20
 DRIP = -1
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: HookServer
 
     def do_POST(self) -> None:
@@ -41,41 +41,26 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.server.cut.set()
 
-    def log_message(self, format: str, *args: object) -> None:
-        """No test reads it."""
 
-
-class HookServer(ThreadingHTTPServer):
+class HookServer(LocalServer):
     """``notices``: the documents of all requests; ``statuses``: the next answers, then 204;
     ``cut``: whether the client had enough of an answer that drips (``DRIP``)."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.notices: queue.Queue[dict[str, Any]] = queue.Queue()
         self.paths: list[str] = []
         self.statuses: list[int] = []
         self.cut, self.ended = threading.Event(), threading.Event()
 
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"http://127.0.0.1:{self.server_port}"
+    def shutdown(self) -> None:
+        self.ended.set()
+        super().shutdown()
 
 
-@contextmanager
-def hook_server() -> Iterator[HookServer]:
+def hook_server() -> AbstractContextManager[HookServer]:
     """A server until the end of the block."""
-    with HookServer() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.ended.set()
-            server.shutdown()
-            thread.join()
+    return serving(HookServer())
 
 
 def hook_program(directory: Path, *, exit_code: int = 0) -> tuple[tuple[str, ...], Path]:

@@ -12,20 +12,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from tests.support.commands import ROOT
+from tests.support.local_servers import LocalServer, QuietHandler, process_of_two, serve_two
 
 TOKEN = "hf_" + "T" * 34
 PAGE_ENTRIES = 4
@@ -100,61 +97,31 @@ def _write(path: Path, value: Mapping[str, Any]) -> None:
 @contextmanager
 def hub_server(directory: Path) -> Iterator[Hub]:
     """A stand-in over ``directory``, until the end of the block."""
-    directory.mkdir(parents=True, exist_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.hub_server", str(directory)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        ports = process.stdout.readline().split()
-        assert len(ports) == 2, "the stand-in for the Hub did not start"
-        api, data = (f"http://127.0.0.1:{int(port)}" for port in ports)
-        yield Hub(directory, api, data, process.pid)
-    finally:
-        process.kill()
-        process.communicate()
+    with process_of_two("tests.support.hub_server", directory, {}) as (pid, api, data):
+        yield Hub(directory, api, data, pid)
 
 
 # --- the process ----------------------------------------------------------------------------------
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class _Server(LocalServer):
     def __init__(self, handler: type[_Handler], directory: Path) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+        super().__init__(handler)
         self.directory = directory
         self.other: _Server = self
         self.lock = threading.Lock()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients leave when they have enough."""
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = 1 << 16  # head and body in one packet: two would wait for each other
     server: _Server
-
-    def log_message(self, format: str, *args: object) -> None:
-        """No test reads it."""
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         self.query = parse_qs(parts.query)
         self.faults = _read(self.server.directory / "faults.json")
         self.answer(parts.path)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
 
     def answer(self, path: str) -> None:
         raise NotImplementedError
@@ -364,9 +331,7 @@ def main() -> None:
     directory = Path(sys.argv[1])
     api, data = _Server(_Api, directory), _Server(_Data, directory)
     api.other = data
-    threading.Thread(target=data.serve_forever, daemon=True).start()
-    os.write(1, f"{api.server_port} {data.server_port}\n".encode())
-    api.serve_forever()
+    serve_two(api, data)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,11 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -30,7 +28,7 @@ import botocore.awsrequest
 import botocore.credentials
 import urllib3
 
-from tests.support.commands import ROOT
+from tests.support.local_servers import LocalServer, QuietHandler, process_of_two, serve_two
 from tests.support.seaweedfs import S3Server
 
 NAMESPACE = "lab"
@@ -83,25 +81,9 @@ class Gateway:
 @contextmanager
 def s3_gateway(directory: Path, server: S3Server) -> Iterator[Gateway]:
     """A stand-in before ``server``, until the end of the block."""
-    directory.mkdir(parents=True, exist_ok=True)
     behind = {"UPSTREAM": server.endpoint_url, **server.environment()}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.s3_gateway", str(directory)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        env={**os.environ, **behind},
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        ports = process.stdout.readline().split()
-        assert len(ports) == 2, "the stand-in for the gateway did not start"
-        api, data = (f"http://127.0.0.1:{int(port)}" for port in ports)
-        yield Gateway(directory, f"{api}/{NAMESPACE}", data, server, process.pid)
-    finally:
-        process.kill()
-        process.communicate()
+    with process_of_two("tests.support.s3_gateway", directory, behind) as (pid, api, data):
+        yield Gateway(directory, f"{api}/{NAMESPACE}", data, server, pid)
 
 
 # --- the process ----------------------------------------------------------------------------------
@@ -115,11 +97,9 @@ class _RefusedError(Exception):
         self.status, self.code = status, code
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class _Server(LocalServer):
     def __init__(self, handler: type[_Handler], directory: Path) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+        super().__init__(handler)
         self.directory = directory
         self.data_url = ""
         self.lock = threading.Lock()
@@ -139,9 +119,6 @@ class _Server(ThreadingHTTPServer):
             method, url, body=body, headers=sent, redirect=False, decode_content=False
         )
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients leave when they have enough."""
-
 
 def _own_credentials() -> botocore.credentials.Credentials:
     return botocore.credentials.Credentials(
@@ -149,19 +126,13 @@ def _own_credentials() -> botocore.credentials.Credentials:
     )
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = 1 << 16  # head and body in one packet: two would wait for each other
     server: _Server
     operation = "data"
 
-    def log_message(self, format: str, *args: object) -> None:
-        """No test reads it."""
-
     def do_GET(self) -> None:
-        self.answer()
-
-    def do_HEAD(self) -> None:
         self.answer()
 
     def do_PUT(self) -> None:
@@ -320,10 +291,8 @@ def _behaviour(directory: Path) -> dict[str, Any]:
 def main() -> None:
     directory = Path(sys.argv[1])
     api, data = _Server(_Gateway, directory), _Server(_Data, directory)
-    api.data_url = f"http://127.0.0.1:{data.server_port}"
-    threading.Thread(target=data.serve_forever, daemon=True).start()
-    os.write(1, f"{api.server_port} {data.server_port}\n".encode())
-    api.serve_forever()
+    api.data_url = data.url
+    serve_two(api, data)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
+
+from tests.support.local_servers import LocalServer, serving
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -29,30 +29,15 @@ class _Handler(SimpleHTTPRequestHandler):
         """No test reads it."""
 
 
-class WebServer(ThreadingHTTPServer):
+class WebServer(LocalServer):
     """``requests`` were made; ``statuses`` are the next answers to GET, instead of a file."""
 
-    daemon_threads = True
-
     def __init__(self, directory: Path) -> None:
-        super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(directory)))
+        super().__init__(partial(_Handler, directory=str(directory)))
         self.requests: list[str] = []
         self.statuses: list[int] = []
 
-    @property
-    def host(self) -> str:
-        """``host:port``."""
-        return f"127.0.0.1:{self.server_port}"
 
-
-@contextmanager
-def web_server(directory: Path) -> Iterator[WebServer]:
+def web_server(directory: Path) -> AbstractContextManager[WebServer]:
     """Serve the files of ``directory`` until the end of the block."""
-    with WebServer(directory) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    return serving(WebServer(directory))

@@ -9,9 +9,7 @@ import os
 import pickle
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,14 @@ from dsort.spec.load import parse_spec
 from dsort.storage.network_policy import FetchPolicy, address_kind
 from tests.support.certificates import make_certificate
 from tests.support.internals import Tally, TextKind, load_keymap, read_text
+from tests.support.local_servers import LocalServer, QuietHandler, serving
 from tests.support.refusals import raises
 
 TEXT = "cat\tone-%d\ncaf\udce9\ttwo-%d\n"
 DATA = TEXT.encode("utf-8", "surrogateescape")
 
 
-class Server(BaseHTTPRequestHandler):
+class Server(QuietHandler):
     """Serves ``DATA`` in several ways."""
 
     def do_GET(self) -> None:
@@ -54,20 +53,12 @@ class Server(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *arguments: object) -> None:
-        """Quiet."""
-
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("NO_PROXY", "*")
-    http_server = HTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=http_server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"127.0.0.1:{http_server.server_port}"
-    http_server.shutdown()
-    thread.join()
-    http_server.server_close()
+    with serving(LocalServer(Server)) as http_server:
+        yield http_server.host
 
 
 def test_a_file_is_read_by_path_and_by_url(tmp_path: Path) -> None:
@@ -142,7 +133,7 @@ def test_a_server_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch)
 LINES = "cat\tone-%d\n"
 
 
-class Redirecting(BaseHTTPRequestHandler):
+class Redirecting(QuietHandler):
     """Serves ``LINES``, and redirections to wherever the query says."""
 
     asked: list[str]
@@ -158,8 +149,9 @@ class Redirecting(BaseHTTPRequestHandler):
         if path != "/to":
             self.wfile.write(LINES.encode())
 
-    def log_message(self, *arguments: object) -> None:
-        """Quiet."""
+
+def redirecting(asked: list[str]) -> LocalServer:
+    return LocalServer(type("Asked", (Redirecting,), {"asked": asked}))
 
 
 @pytest.fixture
@@ -171,13 +163,8 @@ def asked() -> list[str]:
 @pytest.fixture
 def port(asked: list[str]) -> Iterator[int]:
     """The port of a web server on 127.0.0.1."""
-    server = HTTPServer(("127.0.0.1", 0), type("Asked", (Redirecting,), {"asked": asked}))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(redirecting(asked)) as server:
+        yield server.server_port
 
 
 @pytest.fixture
@@ -458,16 +445,12 @@ def tls_port(asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """The port of a web server on 127.0.0.1 that speaks TLS, and is trusted."""
     certificate, key = make_certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    server = HTTPServer(("127.0.0.1", 0), type("Asked", (Redirecting,), {"asked": asked}))
+    server = redirecting(asked)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield server.server_port
 
 
 def test_a_certificate_has_to_be_the_hosts(

@@ -7,9 +7,7 @@ import json
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -24,6 +22,7 @@ from dsort.storage.registry import open_object_bucket
 from dsort.storage.s3.bucket import S3Bucket
 from dsort.storage.transport import opened_together
 from tests.support.commands import ROOT
+from tests.support.local_servers import LocalServer, QuietHandler, serving
 from tests.support.refusals import raises
 
 LIMITS = StoreLimits()
@@ -192,24 +191,14 @@ def asked() -> Iterator[tuple[str, list[str]]]:
     """The address of a server that has nothing, and the paths that it was asked for."""
     paths: list[str] = []
 
-    class Nothing(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
+    class Nothing(QuietHandler):
+        def do_GET(self) -> None:
             paths.append(unquote(self.path.partition("?")[0]))
             self.send_response(404)
             self.end_headers()
 
-        def do_GET(self) -> None:
-            self.do_HEAD()
-
-        def log_message(self, *args: object) -> None:
-            """Not here."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", paths
-        server.shutdown()
-        thread.join()
+    with serving(LocalServer(Nothing)) as server:
+        yield server.url, paths
 
 
 def test_google_is_asked_at_its_endpoint(

@@ -3,23 +3,21 @@ without the headers that are for the first server."""
 
 from __future__ import annotations
 
-import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.limit import StoreLimits
 from dsort.storage.redirects import REDIRECTS_MAX, RuledWeb, WebErrors, is_safe_place, origin_of
+from tests.support.local_servers import LocalServer, QuietHandler, serving
 from tests.support.refusals import raises
 
 OWN = {"Authorization": "Bearer secret"}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
 
@@ -38,44 +36,23 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(body)
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
 
-    def log_message(self, format: str, *args: object) -> None:
-        """No test reads it."""
-
-
-class _Server(ThreadingHTTPServer):
+class _Server(LocalServer):
     """``targets``: of redirections, by path."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.targets: dict[str, str] = {}
         self.requests: list[tuple[str, str]] = []
         self.logins: list[str] = []
         self.connections: set[tuple[str, int]] = set()
         self.body_bytes = 5
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-
-@contextmanager
-def _served() -> Iterator[_Server]:
-    with _Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
 def servers() -> Iterator[tuple[_Server, _Server]]:
-    with ExitStack() as stack:
-        yield stack.enter_context(_served()), stack.enter_context(_served())
+    with serving(_Server()) as home, serving(_Server()) as other:
+        yield home, other
 
 
 def web_of(server: _Server) -> RuledWeb:
