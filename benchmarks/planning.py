@@ -29,7 +29,7 @@ from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.scratch.nodes import NoExchange, ScratchNodes, ShardLocations
 from dsort.workers.orderer import Orderer
-from dsort.workers.tasks import CutTask, DuplicatesTask, OrderTask
+from dsort.workers.tasks import CutTask, DuplicatesTask, OrderTask, Search
 
 __all__ = ["make_index", "plan_index"]
 
@@ -85,7 +85,7 @@ def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
     bounds = [part * (1 << 64) // PARTS for part in range(PARTS)] + [0]
     for part in range(PARTS):
         orderer.duplicates(
-            DuplicatesTask(part, bounds[part], bounds[part + 1], WHERE, "index", want_rows=False)
+            DuplicatesTask(part, bounds[part], bounds[part + 1], WHERE, "index", Search("keys"))
         )
     pieces: list[Piece] = []
     state, mixing = OpenShard(), MixingTally(shards)

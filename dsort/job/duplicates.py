@@ -22,7 +22,7 @@ from dsort.scratch.columns import columns_bytes
 from dsort.scratch.requests import DistinctKeyHashes, Numbered, PositionsOf
 from dsort.scratch.tables import NTH, POSITION_SHARD, POSITIONS, by_position
 from dsort.sizes import format_count
-from dsort.workers.tasks import DuplicatesDone, DuplicatesTask
+from dsort.workers.tasks import DuplicatesDone, DuplicatesTask, Search
 
 DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20
@@ -54,7 +54,7 @@ def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     if not wanted or job.pipeline.deduplicates_first:
         return _settle_keys(job, extraction, Dropped())
     recorded = "deduplicated" if job.attempt.has_begun else ""
-    search = replace(_equal_search(job), want_rows=True, recorded=recorded)
+    search = replace(_equal_search(job), want_rows=True, reaction=recorded)
     found = _find_duplicates(job, extraction, search)
     same = _left_out(job, search, "deduplicated", found, Dropped())
     return same if by_key else _settle_keys(job, extraction, same)
@@ -96,7 +96,7 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     kind = "duplicate_keys_dropped" if reaction == "drop" else "duplicate_keys"
     recorded = kind if job.attempt.has_begun and reaction != "abort" else ""
     search = replace(
-        _key_search(job), want_rows=reaction == "drop", recorded=recorded, without=before.file
+        _key_search(job), want_rows=reaction == "drop", reaction=recorded, without=before.file
     )
     found = _find_duplicates(job, extraction, search)
     count = sum(part.count for part in found)
@@ -122,13 +122,13 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     return _left_out(job, search, kind, found, before)
 
 
-def _key_search(job: Job) -> _Search:
+def _key_search(job: Job) -> Search:
     """The search for records whose key occurs in an earlier record, or in the result to which the
     job adds records."""
     return replace(_BY_KEY, known=known_keys(job) if job.appends else ())
 
 
-def _equal_search(job: Job) -> _Search:
+def _equal_search(job: Job) -> Search:
     """The search of ``deduplicate``."""
     search = _key_search(job) if job.pipeline.drops_same_keys else _BY_CONTENT
     return replace(search, keep_last=job.pipeline.deduplication.keeps_last)
@@ -149,7 +149,7 @@ def _refuse_known(job: Job, extraction: Extraction) -> None:
 
 
 def _left_out(
-    job: Job, search: _Search, kind: str, found: Sequence[DuplicatesDone], before: Dropped
+    job: Job, search: Search, kind: str, found: Sequence[DuplicatesDone], before: Dropped
 ) -> Dropped:
     """``before``, with the records that were ``found`` after it. These are counted as ``kind``, and
     left out if the search wrote their positions."""
@@ -193,25 +193,11 @@ def rename_duplicates(job: Job, survey: Extraction) -> Tally:
     return tally
 
 
-class _Search(Struct, frozen=True):
-    """One search for equal records. ``name``: the name of the files that it writes; ``recorded``:
-    names of records are logged under this kind ("": not at all); ``without``: the file of records
-    that are already left out, or ""; ``known``: where the keys are that the result already has."""
-
-    name: str
-    by_content: bool = False
-    keep_last: bool = False
-    want_rows: bool = False
-    recorded: str = ""
-    without: str = ""
-    known: tuple[tuple[str, tuple[int, ...]], ...] = ()
+_BY_KEY = Search("duplicates")
+_BY_CONTENT = Search("same", by_content=True)
 
 
-_BY_KEY = _Search("duplicates")
-_BY_CONTENT = _Search("same", by_content=True)
-
-
-def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[DuplicatesDone]:
+def _find_duplicates(job: Job, extraction: Extraction, search: Search) -> list[DuplicatesDone]:
     """Search by ranges of a hash, each small enough for one worker's memory."""
     records = sum(facts.records for facts in extraction.done.values())
     if not records:
@@ -227,13 +213,7 @@ def _find_duplicates(job: Job, extraction: Extraction, search: _Search) -> list[
             bounds[part + 1],
             extraction.locations,
             extraction.stage.name,
-            search.want_rows,
-            search.recorded,
-            search.name,
-            search.by_content,
-            search.keep_last,
-            search.without,
-            search.known,
+            search,
         )
         for part in range(parts)
     )

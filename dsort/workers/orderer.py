@@ -67,6 +67,7 @@ from dsort.workers.tasks import (
     OrderRunTask,
     OrderTask,
     RunOrdered,
+    Search,
 )
 
 
@@ -98,15 +99,15 @@ class Orderer:
 
     def duplicates(self, task: DuplicatesTask) -> DuplicatesDone:
         """Find the duplicates of earlier records in one range of hashes."""
-        locations = self._scratch_nodes.locations(task.locations)
-        request = SameHashes if task.by_content else KeyHashes
+        locations, search = self._scratch_nodes.locations(task.locations), task.search
+        request = SameHashes if search.by_content else KeyHashes
         asks = (
             (node, request(task.stage, shards, task.low, task.high))
             for node, shards in locations.by_node()
         )
         nothing = DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
         hashed = Table.concat(list(self._scratch_nodes.ask_all(asks)), FOUND)
-        known = self._known(task, hashed[KEY_HASH])
+        known = self._known(search, hashed[KEY_HASH])
         twice = repeated_hashes(hashed[KEY_HASH])
         # One record is enough if the result has its key already.
         if len(known):
@@ -115,21 +116,21 @@ class Orderer:
             return nothing
         at = np.minimum(np.searchsorted(twice, hashed[KEY_HASH]), len(twice) - 1)
         rows = by_position(hashed.take(np.flatnonzero(twice[at] == hashed[KEY_HASH])))
-        if task.drop:
-            dropped = self._store.positions(task.drop)
+        if search.without:
+            dropped = self._store.positions(search.without)
             rows = rows.take(np.flatnonzero(~dropped.contains(rows[POSITION_SHARD], rows[ORDINAL])))
             if not len(rows):  # an earlier search already leaves out all of them
                 return nothing
         shards, key_hash = rows[POSITION_SHARD], rows[KEY_HASH]
         keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows[ROW])
         # Equal hashes only make candidates: the keys, or the rest of the digest, decide.
-        compared = words_as_bytes(rows[SAME_MORE]) if task.by_content else keys
-        found = find_duplicates(compared, key_hash, keep_last=task.keep_last)
+        compared = words_as_bytes(rows[SAME_MORE]) if search.by_content else keys
+        found = find_duplicates(compared, key_hash, keep_last=search.keep_last)
         found = found.with_known(compared, key_hash, known[KEYS], known[KEY_HASH])
-        if task.want_rows:
+        if search.want_rows:
             own = rows.only((POSITION_SHARD, ORDINAL)).with_(KEYS, keys).take(found.rows)
-            self._store.write_table(f"{task.name}-{task.part}.col", own.with_(NTH, found.nth))
-        if task.reaction:
+            self._store.write_table(f"{search.name}-{task.part}.col", own.with_(NTH, found.nth))
+        if search.reaction:
             # In the order of hashes, so that the lines of consecutive parts are in order, too.
             by_hash = np.lexsort((found.rows, key_hash[found.rows]))
             self._tell(task, shards, keys, found.rows[by_hash])
@@ -137,18 +138,18 @@ class Orderer:
         samples = tuple((int(shards[at]), int(rows[ORDINAL][at]), keys[at]) for at in first)
         return DuplicatesDone(task.part, self._scratch_nodes.node, len(found), samples)
 
-    def _known(self, task: DuplicatesTask, key_hash: UInt64s) -> Table:
+    def _known(self, search: Search, key_hash: UInt64s) -> Table:
         """The keys with these hashes that the result has already."""
-        hashes = np.unique(key_hash) if task.known else key_hash[:0]
-        asks = ((node, KnownKeysOf(numbers, hashes)) for node, numbers in task.known)
+        hashes = np.unique(key_hash) if search.known else key_hash[:0]
+        asks = ((node, KnownKeysOf(numbers, hashes)) for node, numbers in search.known)
         return Table.concat(list(self._scratch_nodes.ask_all(asks)), (KEY_HASH, KEYS))
 
     def _tell(self, task: DuplicatesTask, shards: Int64s, keys: BytesColumn, rows: Int64s) -> None:
         names = [shard.name for shard in read_inputs(self._store)]
-        writer = LineWriter(self._store.scratch, lines_file(task.name, task.part))
+        writer = LineWriter(self._store.scratch, lines_file(task.search.name, task.part))
         writer.write(
             reaction_line(
-                task.reaction,
+                task.search.reaction,
                 shard=names[int(shards[row])],
                 name=readable(keys[row]),
             )

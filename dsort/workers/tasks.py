@@ -185,30 +185,34 @@ class RunExtracted(Struct, frozen=True):
     shards: tuple[ShardExtracted, ...]
 
 
-class DuplicatesTask(Doable, frozen=True):
-    """Find duplicate keys among the hashes ``low <= hash < high`` (high 0: no upper end).
+class Search(Struct, frozen=True):
+    """A search for records that repeat an earlier one. ``name``: the name of the files that it
+    writes. ``by_content``: records with the same content, rather than the same key, are duplicates.
+    ``keep_last``: find all records but the last one, rather than all but the first. ``want_rows``:
+    write the positions of the found records to scratch, as ``<name>-<part>``. ``reaction``: the
+    kind under which their names are also logged; "": they are not. ``without``: the column file of
+    positions that do not count, or "". ``known``: (node, numbers of its files) with keys that the
+    result already has (``KnownKeysTask``): records with such a key are found, too."""
 
-    ``locations``: the shared file with the node of each shard's index. ``want_rows``: write the
-    positions of the later records to scratch, as ``<name>-<part>``. ``reaction``: the kind under
-    which their names are also logged; "": they are not. ``by_content``: records with the same
-    content, rather than the same key, are duplicates. ``keep_last``: find all records but the last
-    one, rather than all but the first. ``drop``: the column file of positions that do not count, or
-    "". ``known``: (node, numbers of its files) with keys that the result already has
-    (``KnownKeysTask``): records with such a key are found, too.
-    """
+    name: str
+    by_content: bool = False
+    keep_last: bool = False
+    want_rows: bool = False
+    reaction: str = ""
+    without: str = ""
+    known: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+class DuplicatesTask(Doable, frozen=True):
+    """Do a part of a ``search``: among the hashes ``low <= hash < high`` (high 0: no upper end).
+    ``locations``: the shared file with the node of each shard's index."""
 
     part: int
     low: int
     high: int
     locations: str
     stage: str
-    want_rows: bool
-    reaction: str = ""
-    name: str = "duplicates"
-    by_content: bool = False
-    keep_last: bool = False
-    drop: str = ""
-    known: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    search: Search
 
     def __str__(self) -> str:
         return "looking for duplicate keys"
