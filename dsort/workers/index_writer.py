@@ -27,7 +27,6 @@ from dsort.moves.slices import (
     small_argsort,
 )
 from dsort.order.sort import Partitioning
-from dsort.pipeline.movement import Movement
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
 from dsort.scratch.spill import spill_name
@@ -38,30 +37,43 @@ from dsort.storage.directory.random_reads import ALIGNMENT_BYTES
 from dsort.storage.process_limits import files_that_fit
 from dsort.workers.tasks import Stage, WorkerSetup
 
+FLUSH_BYTES = 1 << 20
+"""The writeback of dirty pages starts in pieces of this size. Under a memory limit, they would
+otherwise fill the memory, and all processes would wait. Pages that will not be read from the cache
+are released one piece later, so that the next pieces use the same memory again: new memory costs
+more than the copy."""
 
-class PayloadSpill:
-    """The spill files of one worker, opened when the first record comes."""
+DIRECT_BYTES_MIN = 256 << 10
+"""Fewer bytes at once go through the page cache, because the caller waits for a write past it. The
+padding of a last block is at most 2 % of this size."""
 
-    def __init__(self, movement: Movement, worker: int, scratch: Scratch) -> None:
-        self._movement = movement
-        self._worker = worker
+
+class SpillWriter:
+    """Appends to the spill files of one worker, each of which is opened when its first record
+    comes."""
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        worker: int,
+        partitions: int,
+        *,
+        to_disk: bool,
+        past_cache: bool = False,
+    ) -> None:
+        """``to_disk``: start writeback early, not when memory is full. ``past_cache``: the page
+        cache need not keep the spill, which is read without it."""
+        self._to_disk = to_disk
+        self._past_cache = past_cache
         self._scratch = scratch
+        self._worker = worker
+        self._partitions = partitions
+        self._files: dict[int, _AppendedFile] = {}
 
     @cached_property
-    def writer(self) -> SpillWriter:
-        """The writer that appends to the spill files."""
-        return SpillWriter(
-            self._scratch,
-            self._worker,
-            self._movement.partitions,
-            to_disk=self._movement.to_disk,
-            past_cache=self._movement.past_cache,
-        )
-
-    def close(self) -> None:
-        """Close the files."""
-        if "writer" in vars(self):
-            self.writer.close()
+    def _is_direct(self) -> bool:
+        # Direct writes take a second descriptor of each file.
+        return self._past_cache and files_that_fit(2 * self._partitions) == 2 * self._partitions
 
     def move(
         self,
@@ -79,12 +91,12 @@ class PayloadSpill:
         planned, found = int(index[STORED_BYTES].sum()), int(ranges.length.sum())
         if planned != found:
             raise InvariantError(f"{planned} bytes of records were planned, {found} are in ranges")
-        with self.writer.appending() as starts:
+        with self.appending() as starts:
             for window in shard.windows(ranges):
                 if window.stop == window.row:
                     row = window.row
                     for piece in shard.stream(ranges, row):
-                        self.writer.append(int(partition[row]), [piece], len(piece))
+                        self.append(int(partition[row]), [piece], len(piece))
                 else:
                     self._move_window(window, ranges, partition)
         return starts
@@ -117,7 +129,7 @@ class PayloadSpill:
             data = gatherer.gathered({0: window.view}, source, segments, base=window.base)
             done = 0
             for partition, size in zip(partitions[first].tolist(), sizes, strict=True):
-                self.writer.append(partition, [data[done : done + size]], size)
+                self.append(partition, [data[done : done + size]], size)
                 done += size
             if done != len(data):
                 raise InvariantError(f"{done} bytes of records were planned, {len(data)} gathered")
@@ -126,44 +138,7 @@ class PayloadSpill:
         for (begin, end), partition, size in zip(
             pairwise(cuts.tolist()), partitions[first].tolist(), sizes, strict=True
         ):
-            self.writer.append(partition, slices[begin:end], size)
-
-
-FLUSH_BYTES = 1 << 20
-"""The writeback of dirty pages starts in pieces of this size. Under a memory limit, they would
-otherwise fill the memory, and all processes would wait. Pages that will not be read from the cache
-are released one piece later, so that the next pieces use the same memory again: new memory costs
-more than the copy."""
-
-DIRECT_BYTES_MIN = 256 << 10
-"""Fewer bytes at once go through the page cache, because the caller waits for a write past it. The
-padding of a last block is at most 2 % of this size."""
-
-
-class SpillWriter:
-    """Appends to the spill files of one worker."""
-
-    def __init__(
-        self,
-        scratch: Scratch,
-        worker: int,
-        partitions: int,
-        *,
-        to_disk: bool,
-        past_cache: bool = False,
-    ) -> None:
-        """``to_disk``: start writeback early, not when memory is full. ``past_cache``: the page
-        cache need not keep the spill, which is read without it."""
-        self._to_disk = to_disk
-        self._past_cache = past_cache
-        self._scratch = scratch
-        self._worker = worker
-        self._partitions = partitions
-        self._files: dict[int, _AppendedFile] = {}
-        # Direct writes take a second descriptor of each file.
-        wanted = partitions * (2 if past_cache else 1)
-        has_room = files_that_fit(wanted) == wanted
-        self._is_direct = past_cache and has_room
+            self.append(partition, slices[begin:end], size)
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[Int64s]:
@@ -274,7 +249,14 @@ class IndexWriter:
 
     def __init__(self, setup: WorkerSetup, worker: int, store: IndexStore) -> None:
         self._pipeline, self.worker, self._store = setup.pipeline, worker, store
-        self.spill = PayloadSpill(setup.movement, worker, store.scratch)
+        movement = setup.movement
+        self.spill = SpillWriter(
+            store.scratch,
+            worker,
+            movement.partitions,
+            to_disk=movement.to_disk,
+            past_cache=movement.past_cache,
+        )
 
     def partitioning(self, stage: Stage) -> Partitioning:
         """The rule that assigns records to partitions."""

@@ -165,7 +165,7 @@ class RowBatches:
             # Rows without a record stay at -1, and are dealt out to no partition.
             partition = np.full(len(batch.every), -1, np.int32)
             partition[batch.at] = found
-            spill, by_place = self._writer.spill.writer, self._values_stay
+            spill, by_place = self._writer.spill, self._values_stay
             with spill.appending() as starts:
                 for block in deal_out(batch.rows, partition, rows.plain, by_place=by_place):
                     start = int(starts[block.partition])
