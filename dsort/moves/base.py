@@ -61,8 +61,9 @@ class Move(Protocol):
 
 
 class WorkerParts(Struct, frozen=True):
-    """The parts of a worker that a move uses. ``mapped``: the mappings that its extractor leaves.
-    ``seals``: converted records get their seals while they are written."""
+    """The parts of a worker that its extractor and its move use. ``mapped``: the mappings that the
+    extractor leaves for the creator. ``seals``: converted records get their seals while they are
+    written."""
 
     movement: Movement
     carrier: Container

@@ -7,23 +7,21 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import xxhash
 
 from dsort.containers.base import Container
-from dsort.containers.codecs.base import Codec
 from dsort.data.columns import Int64s
 from dsort.data.hashes import FileDigests
 from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import Move, Payload, RowRun, WorkerParts
-from dsort.moves.map import MappedInputs
-from dsort.moves.payload_files import ForwardReader, PayloadBuffer, Readable
+from dsort.moves.payload_files import ForwardReader, Readable
 from dsort.scratch.logs import CreatedLog
-from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import LineageOf, OrderedRowsOf, StoredBytesOf
 from dsort.storage.bucket import Bucket, StagedObject
 from dsort.storage.directory.files import sync_together
@@ -80,35 +78,18 @@ class Creator:
         self,
         setup: WorkerSetup,
         worker: int,
-        inputs: Bucket,
         outputs: Bucket,
-        buffer: PayloadBuffer,
-        nodes: ScratchNodes,
-        mapped: MappedInputs,
+        parts: WorkerParts,
     ) -> None:
-        """``mapped``: the mappings that the extractor of this worker leaves."""
-        self._setup = setup
-        self._pipeline = setup.pipeline
-        self._outputs = outputs
-        self._nodes = nodes
-        self._log = CreatedLog(nodes.store.scratch, worker)
+        self._setup, self._pipeline = setup, setup.pipeline
+        self._outputs, self._nodes = outputs, parts.nodes
+        self._log = CreatedLog(parts.nodes.store.scratch, worker)
         self._writeback = Writeback()
         self._encoders = [
             EncoderThreads(each.codec, each.level) if each.codec else NoEncoder()
             for each in setup.pipeline.outputs
         ]
-        self._move = _move_of(
-            setup.movement.way.name,
-            WorkerParts(
-                setup.movement,
-                setup.pipeline.carrier,
-                inputs,
-                nodes,
-                buffer,
-                mapped,
-                setup.seals_later,
-            ),
-        )
+        self._move = _move_of(setup.movement.way.name, parts)
 
     def close(self) -> None:
         """Wait for writes to the disk that have begun, and release payload."""
@@ -282,47 +263,23 @@ class Creator:
         return longest if bucket_for(self._outputs, piece.name).seals_on_finish else None
 
 
+MOVE_OF_WAY: Final = {
+    "map": "dsort.moves.map:MapMove",
+    "range": "dsort.moves.range:RangeMove",
+    "spill": "dsort.moves.spill:SpillMove",
+    "view": "dsort.workers.view:ViewMove",
+}
+"""By the names of the ways in ``dsort.pipeline.movement``: the module and its class."""
+MOVE_OF_ROWS: Final = "dsort.moves.spilled_rows:RowMove"
+
+
 def _move_of(way: str, parts: WorkerParts) -> Move:
     """The move of ``way`` with which the worker with ``parts`` reads payload back. A job imports
     only the move that it needs."""
-    if parts.carrier.is_columnar:
-        from dsort.moves.spilled_rows import RowMove
-
-        return RowMove(parts)
-    return MOVE_OF_WAY[way](parts)
-
-
-def _map(parts: WorkerParts) -> Move:
-    from dsort.moves.map import MapMove
-
-    return MapMove(parts)
-
-
-def _range(parts: WorkerParts) -> Move:
-    from dsort.moves.range import RangeMove
-
-    return RangeMove(parts)
-
-
-def _spill(parts: WorkerParts) -> Move:
-    from dsort.moves.spill import SpillMove
-
-    return SpillMove(parts)
-
-
-def _view(parts: WorkerParts) -> Move:
-    from dsort.workers.view import ViewMove
-
-    return ViewMove(parts)
-
-
-MOVE_OF_WAY: dict[str, Callable[[WorkerParts], Move]] = {
-    "map": _map,
-    "range": _range,
-    "spill": _spill,
-    "view": _view,
-}
-"""By the names of the ways in ``dsort.pipeline.movement``."""
+    place = MOVE_OF_ROWS if parts.carrier.is_columnar else MOVE_OF_WAY[way]
+    module, _, name = place.partition(":")
+    move: Move = getattr(import_module(module), name)(parts)
+    return move
 
 
 WINDOW_BYTES = 8 << 20
@@ -337,19 +294,12 @@ class Sealer:
 
     def __init__(
         self,
-        nodes: ScratchNodes,
+        setup: WorkerSetup,
         outputs: Bucket,
-        buffer: PayloadBuffer,
-        codecs: Sequence[Codec | None] = (None,),
-        *,
-        has_rows: bool = False,
+        parts: WorkerParts,
     ) -> None:
-        """``codecs``: one for each output. ``has_rows``: output shards are tables."""
-        self._has_rows = has_rows
-        self._codecs = codecs
-        self._scratch_nodes = nodes
-        self._outputs = outputs
-        self._buffer = buffer
+        self._pipeline, self._scratch_nodes = setup.pipeline, parts.nodes
+        self._outputs, self._buffer = outputs, parts.buffer
 
     def seal(self, task: SealTask) -> SealDone:
         """Check length, and checksum and content if the task requires it; then sync."""
@@ -393,11 +343,11 @@ class Sealer:
         self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]
     ) -> None:
         """Compare the hash of each record with the hash from its extraction."""
-        if self._has_rows:
+        if self._pipeline.carrier.is_columnar:
             self._check_rows(shard, staged, nodes)
             return
         stored: Readable = staged
-        codec = self._codecs[shard.output]
+        codec = self._pipeline.outputs[shard.output].codec
         if codec is not None:
             stored = ForwardReader(f"number {shard.ordinal}", codec, staged)
         at = shard.head_bytes

@@ -35,14 +35,11 @@ from dsort.data.table import Column, Table
 from dsort.data.tally import FLOW_DROPPED, FLOW_READ
 from dsort.errors import CorruptShardError, InvariantError
 from dsort.moves.bare import BARE
+from dsort.moves.base import WorkerParts
 from dsort.moves.input_shard import ShardBytes
-from dsort.moves.map import MappedInputs
-from dsort.moves.payload_files import PayloadBuffer
 from dsort.order.equal_keys import JoinedPlaces
 from dsort.scratch.logs import LineWriter, ReactionLog, lines_file
-from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.tables import PLACE
-from dsort.storage.bucket import Bucket
 from dsort.workers.batch import (
     FOUND,
     SAME,
@@ -82,34 +79,23 @@ ALWAYS = (ORDINAL, KEYS, KEY_HASH, MEMBERS, PAYLOAD_BYTES, STORED_BYTES, RANGES)
 class Extractor:
     """Extracts input shards for one job, in one worker."""
 
-    def __init__(
-        self,
-        setup: WorkerSetup,
-        worker: int,
-        inputs: Bucket,
-        buffer: PayloadBuffer,
-        nodes: ScratchNodes,
-        mapped: MappedInputs,
-    ) -> None:
-        """``mapped``: receives the mappings of shards, for the creator."""
-        self._setup = setup
-        self._pipeline = setup.pipeline
-        self._worker = worker
-        self._mapped = mapped
-        self._node = nodes.node
-        self._store = nodes.store
-        self._writer = IndexWriter(setup, worker, nodes.store)
-        self._operators = operators_of(setup, nodes.store)
-        self._ahead = ReadAhead(setup, inputs, nodes.store, buffer)
-        self._shards = ShardBatches(setup, nodes.store.scratch)
-        self._runs = RunBatches(setup, inputs, buffer, nodes, mapped)
+    def __init__(self, setup: WorkerSetup, worker: int, parts: WorkerParts) -> None:
+        self._setup, self._pipeline = setup, setup.pipeline
+        self._worker, self._node = worker, parts.nodes.node
+        self._mapped = parts.mapped  # the creator takes over the mappings of extracted shards
+        store = self._store = parts.nodes.store
+        self._writer = IndexWriter(setup, worker, store)
+        self._operators = operators_of(setup, store)
+        self._ahead = ReadAhead(setup, parts.inputs, store, parts.buffer)
+        self._shards = ShardBatches(setup, store.scratch)
+        self._runs = RunBatches(setup, parts)
         self._rows: RowBatches | None = None
         self._reads_rows = self._pipeline.moves_rows and not self._pipeline.makes_records
         if self._pipeline.carrier.is_columnar:
             # Imported only where rows are moved, so that other jobs start faster.
             from dsort.workers.row_batches import RowBatches
 
-            self._rows = RowBatches(setup, nodes.store, buffer, self._writer)
+            self._rows = RowBatches(setup, store, parts.buffer, self._writer)
 
     def extract(self, task: ExtractTask) -> ShardExtracted:
         """Extract one shard. ``InputError`` and its subclasses name shard and record."""

@@ -24,17 +24,15 @@ from dsort.data.table import Table
 from dsort.data.tally import Tally
 from dsort.errors import CorruptShardError, DuplicateError, ShardEndError, StrayMemberError
 from dsort.moves.bare import BARE
+from dsort.moves.base import WorkerParts
 from dsort.moves.input_shard import ShardBytes, open_input
-from dsort.moves.map import MappedInputs
-from dsort.moves.payload_files import PayloadBuffer
 from dsort.naming.names import readable
 from dsort.naming.safe_names import unsafe_rows
 from dsort.pipeline.pipeline import Policies
 from dsort.scratch.directory import Scratch
 from dsort.scratch.logs import NO_LINES, LineWriter, ReactionLog, lines_file
-from dsort.scratch.nodes import ScratchNodes
 from dsort.sizes import format_count
-from dsort.storage.bucket import Bucket, ObjectInfo
+from dsort.storage.bucket import ObjectInfo
 from dsort.storage.routed import input_of
 from dsort.workers.batch import Batch, StepsDone
 from dsort.workers.conversion import (
@@ -221,17 +219,10 @@ class _Scanned(Struct, frozen=True):
 class RunBatches:
     """Makes batches of runs for one job, in one worker."""
 
-    def __init__(
-        self,
-        setup: WorkerSetup,
-        inputs: Bucket,
-        buffer: PayloadBuffer,
-        nodes: ScratchNodes,
-        mapped: MappedInputs,
-    ) -> None:
+    def __init__(self, setup: WorkerSetup, parts: WorkerParts) -> None:
         self._reading, self._way = setup.pipeline.reading, setup.movement.way
-        self._inputs, self._buffer, self._mapped = inputs, buffer, mapped
-        self._scratch = nodes.store.scratch
+        self._inputs, self._buffer, self._mapped = parts.inputs, parts.buffer, parts.mapped
+        self._scratch = parts.nodes.store.scratch
         self._is_worth_it = True
 
     def of(self, run: ExtractRunTask) -> Iterator[Batch]:

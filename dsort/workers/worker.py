@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dsort.containers.registry import register_received
+from dsort.moves.base import WorkerParts
 from dsort.moves.map import MappedInputs
 from dsort.moves.payload_files import PayloadBuffer
 from dsort.scratch.nodes import ScratchNodes
@@ -63,28 +64,30 @@ class Worker:
         extensions = (each.extension for each in setup.pipeline.targets)
         register_received(setup.pipeline.all_containers, extensions)
         self._setup, self._outputs = setup, outputs
-        buffer = self._buffer = PayloadBuffer(setup.movement.buffer_bytes)
-        mapped = MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX)
-        has_rows = setup.pipeline.carrier.is_columnar
-        if has_rows and setup.movement.buffer_bytes >= PLENTY_BYTES:
+        carrier = setup.pipeline.carrier
+        parts = WorkerParts(
+            setup.movement,
+            carrier,
+            inputs,
+            nodes,
+            PayloadBuffer(setup.movement.buffer_bytes),
+            MappedInputs(inputs, nodes.store, open_max=INPUTS_OPEN_MAX),
+            setup.seals_later,
+        )
+        self._buffer = parts.buffer
+        if carrier.is_columnar and setup.movement.buffer_bytes >= PLENTY_BYTES:
             os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)  # read by pyarrow
-        self._extractor = Extractor(setup, number, inputs, buffer, nodes, mapped)
-        self._creator = Creator(setup, number, inputs, outputs, buffer, nodes, mapped)
+        self._extractor = Extractor(setup, number, parts)
+        self._creator = Creator(setup, number, outputs, parts)
         self._orderer = Orderer(
             nodes,
             setup.pipeline.algorithm,
-            setup.pipeline.carrier,
+            carrier,
             spill=setup.movement.way.spills,
             has_outputs=bool(setup.pipeline.division),
             join=setup.pipeline.join,
         )
-        self._sealer = Sealer(
-            nodes,
-            outputs,
-            buffer,
-            [each.codec for each in setup.pipeline.outputs],
-            has_rows=has_rows,
-        )
+        self._sealer = Sealer(setup, outputs, parts)
 
     def do(self, task: Task) -> TaskDone:
         """Do ``task``. Errors are ``DsortError`` and its subclasses."""
