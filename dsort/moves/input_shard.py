@@ -24,7 +24,7 @@ from dsort.errors import ChangedInputError, CorruptShardError, InvariantError, S
 from dsort.moves.header_reads import HOP_BYTES, HoppedShard
 from dsort.moves.payload_files import (
     Chain,
-    DecodedFile,
+    NamelessFile,
     PayloadBuffer,
     Spool,
     Tail,
@@ -89,7 +89,7 @@ class ShardBytes:
         self.watch: Callable[[bytes], object] | None = None  # called with stored bytes as decoded
         self._info = source.info
         self._stored = source
-        self._source: ReadObject | Spool | DecodedFile | Chain = source
+        self._source: ReadObject | Spool | NamelessFile | Chain = source
         self._buffer = buffer
         self._spool = spool
         self._past_cache = past_cache
@@ -124,7 +124,7 @@ class ShardBytes:
     def close(self) -> None:
         """Release the view, and close a spool. The source is closed by its opener."""
         self._let_go()
-        if isinstance(self._source, (Spool, DecodedFile, Chain)):
+        if isinstance(self._source, (Spool, NamelessFile, Chain)):
             self._source.close()
 
     def members(self) -> MemberTable:
@@ -284,7 +284,7 @@ class ShardBytes:
                 f"{self.decoding.max_expansion:g} times its length",
                 hint="a bomb does; if this is data, set a larger max_expansion",
             )
-        file = DecodedFile(self.name, self._spool)
+        file = NamelessFile(self.name, self._spool)
         try:
             for row in range(len(members)):
                 for piece in self.payload(members, row):
@@ -336,11 +336,11 @@ class ShardBytes:
         else:
             self._source.read_into(view, start)
 
-    def _kept(self) -> ReadObject | Spool | DecodedFile | Chain:
+    def _kept(self) -> ReadObject | Spool | NamelessFile | Chain:
         """The bytes of the shard, in a place that stays valid when the buffer is used again."""
         if not self.is_whole:
             return self._source
-        file = DecodedFile(self.name, self._spool)
+        file = NamelessFile(self.name, self._spool)
         file.append(self.whole)
         return file
 

@@ -26,19 +26,19 @@ from dsort.storage.directory.os_errors import StorageErrors
 READ_BYTES = 256 << 10
 
 
-class DecodedFile:
+class NamelessFile:
     """A file without a name, which ``close`` removes. ``scratch``: its place; None: the system's
     temporary directory."""
 
     def __init__(self, shard: str, scratch: Scratch | None) -> None:
         where = str(scratch) if scratch is not None else tempfile.gettempdir()
-        with StorageErrors(f"decode {shard}", where):
+        with StorageErrors(f"keep the bytes of {shard}", where):
             if scratch is not None:
                 fd = scratch.open_nameless()
             else:
                 with tempfile.TemporaryFile() as file:
                     fd = os.dup(file.fileno())
-        self._file = LocalStagedObject(fd, f"the decoded bytes of {shard}", where)
+        self._file = LocalStagedObject(fd, f"the bytes of {shard}", where)
         self.size_bytes = 0
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
@@ -59,13 +59,17 @@ def file_pieces(
     source: ReadObject, start: int = 0, watch: Callable[[bytes], object] | None = None
 ) -> Iterator[bytes]:
     """Yield the stored bytes of ``source``, in order. Calls ``watch`` with each piece."""
-    for at in range(start, source.info.size_bytes, READ_BYTES):
-        piece = bytearray(min(READ_BYTES, source.info.size_bytes - at))
-        source.read_into(memoryview(piece), at)
-        data = bytes(piece)
+    for piece in _pieces(source, start, source.info.size_bytes):
         if watch is not None:
-            watch(data)
-        yield data
+            watch(piece)
+        yield piece
+
+
+def _pieces(source: Readable, start: int, stop: int) -> Iterator[bytes]:
+    for at in range(start, stop, READ_BYTES):
+        piece = bytearray(min(READ_BYTES, stop - at))
+        source.read_into(memoryview(piece), at)
+        yield bytes(piece)
 
 
 class ForwardReader:
@@ -73,7 +77,7 @@ class ForwardReader:
 
     def __init__(self, shard: str, codec: Codec, staged: StagedObject) -> None:
         size = staged.size_bytes()
-        pieces = _staged_pieces(staged, size)
+        pieces = _pieces(staged, 0, size)
         decoding = Decoding(shard, codec, pieces, size, max_expansion=math.inf)
         self._pieces = iter(decoding)
         self._piece = memoryview(b"")
@@ -103,13 +107,6 @@ class ForwardReader:
     def _next(self) -> None:
         self._at += len(self._piece)
         self._piece = memoryview(next(self._pieces))
-
-
-def _staged_pieces(staged: StagedObject, size_bytes: int) -> Iterator[bytes]:
-    for at in range(0, size_bytes, READ_BYTES):
-        piece = bytearray(min(READ_BYTES, size_bytes - at))
-        staged.read_into(memoryview(piece), at)
-        yield bytes(piece)
 
 
 GAP_BYTES = 1 << 20
@@ -217,11 +214,7 @@ class Spool:
 
     def __init__(self, source: ReadObject, scratch: Scratch) -> None:
         self._source = source
-        self._scratch = str(scratch)
-        self._have = 0
-        with StorageErrors(f"spool {source.info.name}", self._scratch):
-            fd = scratch.open_nameless()
-        self._file = LocalStagedObject(fd, f"spool of {source.info.name}", self._scratch)
+        self._file = NamelessFile(source.info.name, scratch)
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from byte ``offset`` of the shard."""
@@ -231,9 +224,10 @@ class Spool:
                 f"{self._source.info.name} ended at byte {self._source.info.size_bytes:,}, "
                 f"{end:,} expected"
             )
-        if offset > self._have:
+        have = self._file.size_bytes
+        if offset > have:
             self._catch_up(offset)
-        known = max(min(self._have, end) - offset, 0)
+        known = max(min(have, end) - offset, 0)
         if known:
             self._file.read_into(buffer[:known], offset)
         if known < len(buffer):
@@ -245,14 +239,13 @@ class Spool:
 
     def _catch_up(self, offset: int) -> None:
         """Fetch all bytes up to ``offset``: sources with a spool are read in order."""
-        gap = memoryview(bytearray(min(GAP_BYTES, offset - self._have)))
-        while self._have < offset:
-            self._fetch(gap[: min(len(gap), offset - self._have)])
+        gap = memoryview(bytearray(min(GAP_BYTES, offset - self._file.size_bytes)))
+        while self._file.size_bytes < offset:
+            self._fetch(gap[: min(len(gap), offset - self._file.size_bytes)])
 
     def _fetch(self, buffer: memoryview) -> None:
-        self._source.read_into(buffer, self._have)
-        self._file.write_at(self._have, [buffer])
-        self._have += len(buffer)
+        self._source.read_into(buffer, self._file.size_bytes)
+        self._file.append(buffer)
 
 
 class Tail:
@@ -267,7 +260,7 @@ class Tail:
         self._scratch = scratch
         self._begin = begin
         self.size_bytes = 0
-        self.file = None if fits else DecodedFile(name, scratch)
+        self.file = None if fits else NamelessFile(name, scratch)
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Add ``data`` to the end."""
@@ -277,7 +270,7 @@ class Tail:
         elif at + len(data) <= self._buffer.size_bytes:
             self._buffer.view(at + len(data))[at:] = data
         else:
-            self.file = DecodedFile(self._name, self._scratch)
+            self.file = NamelessFile(self._name, self._scratch)
             self.file.append(self._buffer.view(at)[self._begin :])
             self.file.append(data)
         self.size_bytes += len(data)
@@ -322,7 +315,7 @@ class Chain:
     """Reads from two sources as if they were one: ``second`` begins at byte ``border``."""
 
     def __init__(
-        self, first: ReadObject | Spool | DecodedFile | Chain, border: int, second: DecodedFile
+        self, first: ReadObject | Spool | NamelessFile | Chain, border: int, second: NamelessFile
     ) -> None:
         self._first = first
         self._border = border
@@ -339,5 +332,5 @@ class Chain:
     def close(self) -> None:
         """Close both sources, except an input, which its opener closes."""
         self._second.close()
-        if isinstance(self._first, (Spool, DecodedFile, Chain)):
+        if isinstance(self._first, (Spool, NamelessFile, Chain)):
             self._first.close()

@@ -28,7 +28,7 @@ from dsort.data.members import (
 from dsort.data.records import FormedRecords, form_records, split_names
 from dsort.errors import ConversionError, InvariantError, StrayMemberError
 from dsort.moves.base import RecordPayload
-from dsort.moves.payload_files import DecodedFile
+from dsort.moves.payload_files import NamelessFile
 from dsort.moves.slices import slices_of
 from dsort.naming.names import readable
 from dsort.scratch.directory import Scratch
@@ -212,7 +212,7 @@ class _Records:
         self._schema = schema
         self._write = write
         self._head = self._container.head
-        self._waiting = None if self._head is None else DecodedFile(name, scratch)
+        self._waiting = None if self._head is None else NamelessFile(name, scratch)
         self._sizes: list[Int64s] = []
         self._entries: list[PlacedEntries] = []
         self._stored = 0
