@@ -139,9 +139,7 @@ class ShardContents:
         return int(self._members[0].payload_bytes[row])
 
     def _rows(self, number: int) -> tuple[int, ...]:
-        _, records = self._members
-        first, last = records.member_offsets[number : number + 2].tolist()
-        return tuple(records.member_rows[first:last].tolist())
+        return tuple(self._members[1].rows_of(number))
 
     def _payload(self, row: int) -> Iterator[memoryview | bytes]:
         members, _ = self._members

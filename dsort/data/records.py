@@ -121,6 +121,12 @@ class FormedRecords(Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(self.key_hash)
 
+    def rows_of(self, record: int) -> list[int]:
+        """The member table rows of one record."""
+        first, last = self.member_offsets[record : record + 2].tolist()
+        rows: list[int] = self.member_rows[first:last].tolist()
+        return rows
+
     def with_keys(self, new_keys: Mapping[int, bytes], members: MemberTable) -> FormedRecords:
         """The same records, some with new keys (by record). ``members`` have matching names."""
         keys, key_hash, key_bytes = self.keys.tolist(), self.key_hash.copy(), self.key_bytes.copy()
@@ -128,8 +134,7 @@ class FormedRecords(Struct, frozen=True, eq=False):
             old_hash, new_hash = hash_keys([keys[record], key], 2)
             key_hash[record] ^= old_hash ^ new_hash  # keeps the salt of a stray
             keys[record] = key
-            rows = self.member_rows[self.member_offsets[record] : self.member_offsets[record + 1]]
-            key_bytes[rows] = len(key)
+            key_bytes[self.rows_of(record)] = len(key)
         stored_bytes = run_sums(stored_bytes_of(members, self.member_rows), self.member_offsets)
         return replace(
             self,

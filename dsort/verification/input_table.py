@@ -142,9 +142,7 @@ def contents_of(
     found = []
     for record in range(len(records)):
         own = {}
-        for row in records.member_rows[
-            records.member_offsets[record] : records.member_offsets[record + 1]
-        ].tolist():
+        for row in records.rows_of(record):
             name = members.names[row][int(records.key_bytes[row]) :].removeprefix(b".")
             own[name] = shard.content(members, row)
         named = {each.encode("utf-8", "surrogateescape") for each in extensions}

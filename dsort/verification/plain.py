@@ -81,8 +81,7 @@ def with_new_keys(
         salt = bare[record] ^ key_hash[record]  # what sets a stray apart from a record
         key_hash[record] = hash_keys([new_key], 1)[0] ^ salt
         keys[record] = new_key
-        first, last = records.member_offsets[record : record + 2].tolist()
-        for row in records.member_rows[first:last].tolist():
+        for row in records.rows_of(record):
             names[row] = new_key + members.names[row][int(key_bytes[row]) :]
             key_bytes[row] = len(new_key)
     changed = replace(records, keys=BytesColumn.of(keys), key_hash=key_hash, key_bytes=key_bytes)
@@ -300,12 +299,11 @@ class RowsAgain(RowsAsTheyAre, frozen=True):
     def cells(
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords
     ) -> tuple[MemberTable, FormedRecords]:
-        keys, offsets = records.keys.tolist(), records.member_offsets.tolist()
-        rows = records.member_rows.tolist()
+        keys = records.keys.tolist()
         contents = [
             [
                 (members.names[row][int(records.key_bytes[row]) :], shard.content(members, row))
-                for row in rows[offsets[at] : offsets[at + 1]]
+                for row in records.rows_of(at)
             ]
             for at in range(len(records))
         ]

@@ -350,7 +350,6 @@ def _members_of(
     shard: ShardBytes, members: MemberTable, records: FormedRecords, record: int
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield (extension with its dot, content) of each member of a record."""
-    first, stop = records.member_offsets[record : record + 2].tolist()
-    for row in records.member_rows[first:stop].tolist():
+    for row in records.rows_of(record):
         name = members.names[row]
         yield name[int(records.key_bytes[row]) :], shard.content(members, row)

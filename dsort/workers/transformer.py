@@ -262,9 +262,8 @@ class _Failures:
             "error": reason,
         }
         if self._rules.rejects == "payload":
-            start, stop = table.records.member_offsets[row : row + 2].tolist()
             members = {}
-            for member in table.records.member_rows[start:stop].tolist():
+            for member in table.records.rows_of(row):
                 name = table.members.names[member][int(table.records.key_bytes[member]) + 1 :]
                 data = base64.b64encode(table.content(member)).decode("ascii")
                 members[name.decode("utf-8", "surrogateescape")] = data

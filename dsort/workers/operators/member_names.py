@@ -379,8 +379,7 @@ def _renamed(
     keys_of = dict(zip(found[ORDINAL].tolist(), found[KEYS].tolist(), strict=True))
     for ordinal, new_key in keys_of.items():
         changes.append(f"{task.name}: {readable(records.keys[ordinal])} → {readable(new_key)}")
-        first, last = records.member_offsets[ordinal : ordinal + 2].tolist()
-        for row in records.member_rows[first:last].tolist():
+        for row in records.rows_of(ordinal):
             names[row] = new_key + names[row][key_bytes[row] :]
     named = replace(members, names=BytesColumn.of(names))
     return named, records.with_keys(keys_of, named)
