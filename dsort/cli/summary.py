@@ -22,8 +22,7 @@ if TYPE_CHECKING:
         ReaderCounts,
         RecordFlow,
     )
-    from dsort.verification.findings import VerifyReport
-    from dsort.verification.sample import SampleReport
+    from dsort.verification.findings import SampleReport, VerifyReport
 
 SHARDS_SHOWN = 10
 KINDS_A_ROW, MOVES_A_ROW = 3, 2

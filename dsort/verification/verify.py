@@ -45,7 +45,14 @@ from dsort.verification.changes import (
     tell_changed_code,
 )
 from dsort.verification.comparison import Comparison, NamedOutputs
-from dsort.verification.findings import Findings, ProgressTeller, VerifyProblem, VerifyReport
+from dsort.verification.findings import (
+    Findings,
+    ProgressTeller,
+    Sample,
+    SampleReport,
+    VerifyProblem,
+    VerifyReport,
+)
 from dsort.verification.input_table import NOT_COMPARED, InputTable
 from dsort.verification.inputs import InputReader
 from dsort.verification.order import OrderWatch, Place, check_cuts
@@ -59,7 +66,6 @@ from dsort.verification.outputs import (
     place_outputs,
 )
 from dsort.verification.plain import RowsAgain, RowsAsTheyAre, rows_have_keys
-from dsort.verification.sample import Sample, SampleReport
 from dsort.verification.shards import ComparedBytes
 from dsort.verification.sidecars import SidecarCheck
 

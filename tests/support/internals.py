@@ -137,7 +137,6 @@ MODULES = {
     "dsort.reading.view_records": "get_batch_requests MemberRange ViewRecord",
     "dsort.results": "journal",
     "dsort.results.hooks": "call_command call_webhook",
-    "dsort.results.job_ids": "moment_of_id new_job_id",
     "dsort.results.journal": "discard_run Journal list_job_directories read_journal",
     "dsort.results.journal_entries": (
         "Committing decode_segment encode_segment InputRow InputsResolved JobAccepted "
@@ -145,6 +144,7 @@ MODULES = {
     ),
     "dsort.results.layout": (
         "attempt_name elsewhere_name index_name job_directory journal_prefix lease_name "
+        "moment_of_id new_job_id "
         "lineage_name manifest_name reactions_name rejects_name replaced_prefix report_name "
         "result_name segment_name stop_name"
     ),
@@ -208,11 +208,10 @@ MODULES = {
     "dsort.scratch.tables": "check_left_out OrderedRows POSITION_SHARD",
     "dsort.transforms.outputs": "shares_of_total",
     "dsort.verification.comparison": "match_records occurrences sort_out",
-    "dsort.verification.findings": "Findings PROBLEMS_MAX VerifyProblem VerifyReport",
+    "dsort.verification.findings": "Findings PROBLEMS_MAX Sample VerifyProblem VerifyReport",
     "dsort.verification.input_table": "InputTable later_duplicates RecordRows",
     "dsort.verification.order": "check_cuts FirstRecord Place ShardFacts",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
-    "dsort.verification.sample": "Sample",
     "dsort.verification.shards": (
         "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"
     ),
