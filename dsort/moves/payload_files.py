@@ -188,7 +188,7 @@ class RangeBuffer:
     def take(self, size_bytes: int) -> memoryview | None:
         """A piece of ``size_bytes``, a multiple of the alignment; None if there is no room yet."""
         start = self._free_at(size_bytes)
-        if start is None:
+        if start < 0:
             return None
         self._taken.append((start, start + size_bytes))
         return self._view[start : start + size_bytes]
@@ -197,15 +197,16 @@ class RangeBuffer:
         """Return the oldest piece to the ring."""
         self._taken.popleft()
 
-    def _free_at(self, size_bytes: int) -> int | None:
+    def _free_at(self, size_bytes: int) -> int:
+        """Where a piece has room; -1: nowhere."""
         if not self._taken:
-            return 0 if size_bytes <= self.size_bytes else None
+            return 0 if size_bytes <= self.size_bytes else -1
         oldest, newest_end = self._taken[0][0], self._taken[-1][1]
         if newest_end > oldest:  # the pieces in use are one run, without a wrap
             if oldest >= size_bytes:
                 return 0
-            return newest_end if self.size_bytes - newest_end >= size_bytes else None
-        return newest_end if oldest - newest_end >= size_bytes else None
+            return newest_end if self.size_bytes - newest_end >= size_bytes else -1
+        return newest_end if oldest - newest_end >= size_bytes else -1
 
 
 class Spool:

@@ -306,9 +306,9 @@ class IndexStore:
         )
 
     def ordered(
-        self, partition: int, start: int = 0, stop: int | None = None, *, with_keys: bool = False
+        self, partition: int, start: int, stop: int, *, with_keys: bool = False
     ) -> OrderedRows:
-        """Records ``start:stop`` of one partition in output order."""
+        """Records ``start:stop`` of one partition in output order (stop -1: to the end)."""
         columns = (*CREATION_COLUMNS, *((KEYS,) if with_keys else ()))
         file = self.columns(f"ordered-{partition}.col")
         start, stop, record_offsets = _rows_of(file, start, stop)
@@ -389,12 +389,12 @@ def _between(file: ColumnFile, name: str, low: int, high: int) -> tuple[UInt64s,
     return hashes[start:stop], start, stop
 
 
-def _rows_of(file: ColumnFile, start: int, stop: int | None) -> tuple[int, int, Int64s]:
-    """The rows of records ``start:stop`` in output order (stop None: to the end), and the first row
+def _rows_of(file: ColumnFile, start: int, stop: int) -> tuple[int, int, Int64s]:
+    """The rows of records ``start:stop`` in output order (stop -1: to the end), and the first row
     of each record; the latter is empty if each row is a record."""
     if "record_offsets" not in file:
-        return start, file.count(ORDINAL.text) if stop is None else stop, EACH_ROW
-    stop = file.count("record_offsets") - 1 if stop is None else stop
+        return start, stop if stop >= 0 else file.count(ORDINAL.text), EACH_ROW
+    stop = stop if stop >= 0 else file.count("record_offsets") - 1
     offsets = file.array("record_offsets", start, stop + 1)
     return int(offsets[0]), int(offsets[-1]), offsets - offsets[0]
 

@@ -201,8 +201,7 @@ class OrderedRowsOf(Struct, frozen=True):
     with_keys: bool = False
 
     def answer(self, store: IndexStore) -> OrderedRows:
-        stop = None if self.stop < 0 else self.stop
-        return store.ordered(self.partition, self.start, stop, with_keys=self.with_keys)
+        return store.ordered(self.partition, self.start, self.stop, with_keys=self.with_keys)
 
 
 class LineageOf(Struct, frozen=True):

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cached_property, partial
 from importlib import import_module
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -19,7 +21,7 @@ from dsort.data.hashes import FileDigests
 from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
-from dsort.moves.base import Move, Payload, RowRun, WorkerParts
+from dsort.moves.base import Move, RowRun, WorkerParts
 from dsort.moves.payload_files import ForwardReader, Readable
 from dsort.scratch.logs import CreatedLog
 from dsort.scratch.requests import LineageOf, OrderedRowsOf, StoredBytesOf
@@ -137,23 +139,23 @@ class Creator:
             for piece in task.pieces
             if piece.partition >= 0
         ]
-        payload: Payload | None = None
-        sink: AnySink | None = None
+        payload: Any = None
+        partition = -1  # of the payload
         with closing(self._move.payloads(runs, dict(task.nodes), task.locations)) as payloads:
-            try:
-                for piece in task.pieces:
-                    if sink is None:
-                        sink = new_sink(piece)
-                    is_stored = piece.partition >= 0  # else it is a shard without records
-                    if is_stored and (payload is None or payload.partition != piece.partition):
-                        payload = next(payloads)
-                    sink.write_piece(piece, payload)
-                    if piece.last:
-                        yield piece, sink
-                        sink = None
-            finally:
-                if sink is not None:
+            for _, pieces in groupby(task.pieces, attrgetter("ordinal")):
+                piece = next(pieces)
+                sink = new_sink(piece)
+                try:
+                    for piece in chain((piece,), pieces):
+                        # A shard without records has one piece, of partition -1.
+                        if piece.partition not in (-1, partition):
+                            payload, partition = next(payloads), piece.partition
+                        sink.write_piece(piece, payload)
+                    yield piece, sink
+                # Also if the consumer fails, or stops: it closes this generator at the yield.
+                except BaseException:
                     sink.abandon()
+                    raise
 
     def _sink(self, task: CreateTask, carrier: Container, piece: OutputPiece) -> FileSink:
         """Make the sink for the output shard that begins with a piece. ``carrier``: the container

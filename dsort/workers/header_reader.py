@@ -72,7 +72,7 @@ class _File:
     def hops(self, begin: int) -> Iterator[Hop]:
         """Yield the headers from about byte ``begin`` on, up to where another part began."""
         at = self._header_behind(begin) if begin else 0
-        if at is None:
+        if at < 0:
             return
         self._begins.add(at)
         for hop in header_hops(self._hops, self._reads, self._size_bytes, at):
@@ -80,9 +80,9 @@ class _File:
                 return
             yield hop
 
-    def _header_behind(self, begin: int) -> int | None:
+    def _header_behind(self, begin: int) -> int:
         """The place of the first header behind byte ``begin``; bytes that look like a header
-        suffice, because the result is only a hint. None if there is none nearby."""
+        suffice, because the result is only a hint. -1 if there is none nearby."""
         step = self._hops.header_bytes
         some = memoryview(bytearray(SEARCHED_BYTES))
         for first in range(begin, begin + SEARCHES_MAX * SEARCHED_BYTES, SEARCHED_BYTES):
@@ -90,7 +90,7 @@ class _File:
             for at in range(0, length - step + 1, step):
                 if self._hops.read(bytes(some[at : at + step]), first + at) is not None:
                     return first + at
-        return None
+        return -1
 
     def end_part(self) -> None:
         """Count one part as finished; after the last one, close the file."""
