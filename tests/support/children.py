@@ -18,6 +18,8 @@ READERS = "first-reader"
 """The name of the process that readers under a meter are forks of."""
 PYTESTS = "first-pytest"
 """The name of the process that runs of pytest are forks of."""
+SHARDS = "dsort.service.aistore.shard_works"
+"""The program that looks into shards for services of the test's process."""
 _SHARED = ("weed", "postgres", COORDINATORS, FIRST_WORKER, FIRST_JOB, COMMANDS, PYTESTS, READERS)
 
 
@@ -27,6 +29,12 @@ def children_here(*, recursive: bool = False) -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=recursive):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if child.name() not in _SHARED:
+            if not _is_shared(child):
                 found.append(child)
     return found
+
+
+def _is_shared(child: psutil.Process) -> bool:
+    # Of a zombie, the command line cannot be read.
+    is_alive = child.status() != psutil.STATUS_ZOMBIE
+    return child.name() in _SHARED or (is_alive and SHARDS in child.cmdline())

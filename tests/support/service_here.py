@@ -4,6 +4,7 @@ started."""
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from dsort.options import RunOptions
 from dsort.service.aistore.guest import AistoreGuest
 from dsort.service.api.app import create_app, surround
 from dsort.service.config import ServiceConfig
+from dsort.service.objects.processes import Forks
 from dsort.service.service import Service
 from dsort.settings import Settings
 from tests.support.forked_jobs import forked_jobs
@@ -58,6 +60,25 @@ def _app_of(service: Service) -> Iterator[FastAPI]:
         app = create_app(cast(Service, current))
     yield app
     free.append((app, current))
+
+
+class _SharedForks(Forks):
+    """The process that looks into shards, for all services of the test's process: to load what it
+    loads takes longer than most tests. It ends with the process of the tests."""
+
+    def close(self) -> None:
+        pass
+
+
+_forks: dict[frozenset[tuple[str, str]], _SharedForks] = {}
+"""By the environment, which the process inherits."""
+
+
+def _forks_of(service: Service) -> _SharedForks:
+    own = ("MODULE", service.guest.shard_module)
+    variables = (each for each in os.environ.items() if each[0] != "PYTEST_CURRENT_TEST")
+    made = _SharedForks(service.guest.shard_module)
+    return _forks.setdefault(frozenset([own, *variables]), made)
 
 
 class ServiceHere:
@@ -106,6 +127,7 @@ def service_here(directory: Path, *, start: bool = False, **more: Any) -> Iterat
         forked_jobs(),
         Service(config_for(directory, **more), AistoreGuest()) as service,
     ):
+        service.shards.forks = _forks_of(service)
         if start:
             service.start()
         with _app_of(service) as app:
