@@ -34,14 +34,6 @@ def test_one_bucket_is_a_source_without_a_name() -> None:
     assert (source.name, source.bucket.uri, source.shard_name("a.tar")) == ("", "samples", "a.tar")
 
 
-def test_a_spec_with_inputs_means_the_same_when_it_is_written_out() -> None:
-    spec = parse_spec(several(*TWO)).spec
-    written = spec.canonical()
-    assert {"input_bck", "input_format"}.isdisjoint(written)
-    assert parse_spec(written).spec == spec
-    assert "inputs" not in parse_spec(small()).spec.canonical()
-
-
 def test_the_container_is_that_of_the_first_name_that_tells() -> None:
     tables = [{**TWO[0]}, {**TWO[1], "input_format": {"glob": "*.jsonl"}}]
     assert parse_spec(several(*tables)).spec.input_extension == ".jsonl"

@@ -14,10 +14,12 @@ import pytest
 from dsort.errors import InputError, SpecError, SpecProblem
 from dsort.spec.inputs import JobConfig
 from dsort.spec.load import parse_spec
+from dsort.spec.model import JobSpec
 from dsort.spec.part import closest, describe
 from tests.support.commands import ROOT
+from tests.support.refusals import raises
 from tests.support.sampling import examples
-from tests.support.spec_cases import CONTENT, small
+from tests.support.spec_cases import CONTENT, small, spec_of
 
 JARGON = (
     "Input should",
@@ -54,72 +56,6 @@ def test_closest_looks_past_case_and_gives_up_on_strangers() -> None:
 )
 def test_values_are_described_as_their_writer_would(value: object, words: str) -> None:
     assert describe(value) == words
-
-
-def _map(**options: Any) -> dict[str, Any]:
-    return {"transform": {"steps": [{"map": {"python": "a:b", **options}}]}}
-
-
-@pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"amend": {"job": "x y"}}, "amend.job"),
-        (_map(resources={"num_cpus": "x"}), "transform.steps[0].map.resources.num_cpus"),
-        (_map(resources={"num_cpus": [1]}), "transform.steps[0].map.resources.num_cpus"),
-        (_map(timeout=[1]), "transform.steps[0].map.timeout"),
-        (_map(seed=[1]), "transform.steps[0].map.seed"),
-        (_map(concurrency=0), "transform.steps[0].map.concurrency"),
-        (_map(concurrency="x"), "transform.steps[0].map.concurrency"),
-        (_map(concurrency=[1, "x"]), "transform.steps[0].map.concurrency[1]"),
-        ({"transform": {"max_errors": 1.5}}, "transform.max_errors"),
-        ({"transform": {"rejects": 3}}, "transform.rejects"),
-        ({"ingest": {"labels_from": -1}}, "ingest.labels_from"),
-        ({"outputs": [{"name": "a", "fraction": 0}]}, "outputs[0].fraction"),
-        ({"on_shard": {"exec": ["a"] * 1001}}, "on_shard.exec"),
-        ({"key_field": "x" * 1001}, "key_field"),
-    ],
-)
-def test_a_wrong_value_is_described_in_plain_words(fields: dict[str, Any], path: str) -> None:
-    (problem,) = [each for each in caught(**fields) if each.path == path]
-    assert not any(word in problem.message for word in JARGON), problem
-
-
-def test_a_near_miss_is_answered_with_what_was_most_likely_meant() -> None:
-    (problem,) = caught(output_format="shuffled-06d")
-    assert "shuffled-%06d" in problem.hint
-    kind, by = caught(algorithm={"kind": "sort", "by": "key"})
-    assert (kind.path, by.path) == ("algorithm.kind", "algorithm.by")
-    assert "alphanumeric" in kind.hint
-    assert kind.hint == by.hint
-    (index,) = caught(index="Croisant", checksums="sha256")
-    assert index.hint == 'did you mean "croissant"?'
-
-
-def test_no_hint_asks_for_a_field_that_another_problem_refuses() -> None:
-    ended = {"output_shard_size": ..., "output_shard_records": ..., "output_shard_count": ...}
-    found = caught(like="other", algorithm={"kind": "none"}, **ended)
-    assert [each.path for each in found] == ["output_format"]
-    found = caught(index="croissant", output="view")
-    assert [each.path for each in found] == ["index"]
-
-
-def test_a_codec_around_tables_is_refused_where_rows_stay_rows() -> None:
-    packed = {"input_extension": ".parquet.gz", "output_extension": ".parquet"}
-    (problem,) = caught(**packed)
-    assert problem.path == "input_extension"
-    inputs = [
-        {"name": "a", "input_bck": "a", "input_extension": ".parquet"},
-        {"name": "b", "input_bck": "b", "input_extension": ".parquet.zst"},
-    ]
-    found = caught(inputs=inputs, input_bck=..., output_bck="out", output_extension=".parquet")
-    assert [each.path for each in found] == ["inputs[1].input_extension"]
-    parse_spec(small(**packed | {"output_extension": ".tar"}))  # cells become members
-
-
-def caught(**fields: Any) -> tuple[SpecProblem, ...]:
-    with pytest.raises(SpecError) as error:
-        parse_spec(small(**fields))
-    return tuple(error.value.problems)
 
 
 VALUES: list[Any] = [
@@ -178,3 +114,23 @@ def test_a_spec_that_no_loader_read_is_sent_as_well() -> None:
         "assert pickle.loads(pickle.dumps(spec)) == spec\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_text_of_the_error_has_a_line_and_a_hint_for_each_problem() -> None:
+    with pytest.raises(SpecError) as error:
+        parse_spec(small(output_format=..., algorithm={"kind": "shufle"}))
+    kinds = "none, alphanumeric, shuffle, md5, content, keys or value"
+    assert str(error.value).splitlines() == [
+        f'algorithm.kind: must be {kinds}, not the text "shufle"',
+        '  hint: did you mean "shuffle"?',
+        "output_format: is required",
+        '  hint: e.g. "shard-%06d" (or an external key map: ekm)',
+    ]
+    assert error.value.exit_code == 2
+
+
+def test_no_spec_that_breaks_a_rule_can_be_made_in_python_either() -> None:
+    with raises(SpecError, paths=["output_format"]):
+        JobSpec.model_validate({"input_bck": "samples"})
+    made = JobSpec.model_validate(small())
+    assert made == spec_of()

@@ -7,27 +7,12 @@ from typing import Any
 
 import pytest
 
-from dsort.errors import ForbiddenError, SpecError
+from dsort.errors import ForbiddenError
 from dsort.service.config import SpecPolicy
 from dsort.service.security.guard import check_spec
 from dsort.spec.load import parse_spec
-from tests.support.refusals import raises
 
 CURL = {"pipe": ["curl", "-sf", "https://host/{shard}"]}
-
-
-def test_input_and_output_are_short_names_of_streams_alone() -> None:
-    short = parse_spec({"input": "-", "output": "-"})
-    assert short.spec == parse_spec({"input_bck": "-", "output_bck": "-"}).spec
-    assert short.warnings == ()
-    with raises(SpecError, "input"):
-        parse_spec({"input": "images", "output_format": "x-%d", "output_shard_records": 1})
-
-
-def test_a_stream_goes_on_as_a_stream_unless_there_is_an_output_bucket() -> None:
-    assert parse_spec({"input": "-"}).spec.output_bck.uri == "-"
-    fields = {"input": "-", "output_bck": "out", "output_format": "x-{0..3}"}
-    assert parse_spec(fields).spec.output_bck.uri == "out"
 
 
 @pytest.mark.parametrize(
