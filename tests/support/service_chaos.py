@@ -166,9 +166,14 @@ class ServiceChaos:
             assert (row.state, row.error, states.count("finished")) == ("finished", None, 1), (
                 changes
             )
-            assert row.deaths <= self._blows_of[job_id], changes
+            assert row.deaths <= self._blows_of[job_id], (changes, self._logs(job_id))
             assert states.count("running") == row.attempt, changes
             assert files_of(self._root / output) == expected, output
+
+    def _logs(self, job_id: str) -> list[str]:
+        """The logs of all attempts at a job."""
+        found = sorted((self._root / "state").rglob(f"*{job_id}*"))
+        return [f"{path.name}: {path.read_text()}" for path in found if path.is_file()]
 
 
 def kills_of(struck: Counter[str]) -> int:
