@@ -314,9 +314,8 @@ def _encode_chunk(
             file.write(END_OF_ARCHIVE)
         part.replace(directory / name)
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
-        reason = str(error) if isinstance(error, DsortError) else f"{type(error).__name__}: {error}"
-        if isinstance(error, BadResultError):
-            reason = str(error)
+        is_ours = isinstance(error, (DsortError, BadResultError))
+        reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
         told = f"sample {index:,} could not be encoded: {reason}"
         (directory / f"error-{number}").write_text(told, encoding="utf-8", errors="replace")
         os._exit(1)  # nothing of the parent's is run

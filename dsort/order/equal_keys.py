@@ -236,21 +236,13 @@ class JoinedPlaces(Algorithm, frozen=True, kw_only=False):
         import numpy as np
 
         from dsort.data.columns import BytesColumn
-        from dsort.order.sort import joined_keys
 
-        inner = self.inner
         has = np.zeros(len(table), np.bool_)
-        for extension in inner.extensions:
+        for extension in self.inner.extensions:
             has |= table.rows_with(extension) >= 0
         if not has.any():
             return BytesColumn.empty(len(table))
-        said = joined_keys(
-            [inner.sort_keys(table.keeping(has))],
-            decreasing=[inner.decreasing],
-            has_texts=[inner.has_texts],
-            count=int(has.sum()),
-        ).text
-        assert said is not None
+        said = self._values(table.keeping(has))
         which = np.zeros(len(table), np.int64)
         which[has] = np.arange(1, len(said) + 1)
         return BytesColumn.concat([BytesColumn.of([b""]), said]).take(which)
@@ -258,18 +250,18 @@ class JoinedPlaces(Algorithm, frozen=True, kw_only=False):
     def unsaid(self, table: RecordTable) -> bytes:
         """The value of a record if none of its pieces has one. ``ContentKeyError`` if this has to
         fail the job. ``table``: has the record, without members."""
+        return self._values(table)[0] if self.inner.extensions else b""
+
+    def _values(self, table: RecordTable) -> BytesColumn:
+        """The sort keys of ``inner`` as bytes."""
         from dsort.order.sort import joined_keys
 
-        if not self.inner.extensions:
-            return b""
-        found = joined_keys(
+        return joined_keys(
             [self.inner.sort_keys(table)],
             decreasing=[self.inner.decreasing],
             has_texts=[self.inner.has_texts],
-            count=1,
-        ).text
-        assert found is not None
-        return found[0]
+            count=len(table),
+        ).texts
 
 
 def spread_places(said: BytesColumn, shard: Int64s, ordinal: Int64s) -> UInt64s:
