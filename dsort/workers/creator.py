@@ -113,6 +113,7 @@ class Creator:
                     finished.append(FinishedShard(piece.ordinal, sink.file, receipt, self._log))
                     receipt.add_done_callback(finished[-1].record)
             shards = tuple(shard.done() for shard in finished)
+            # Else some small files would stay open, and unwritten, until the next task.
             self._writeback.close_small()
         finally:
             self._log.flush()

@@ -205,6 +205,7 @@ class _AppendedFile(ClosesOnExit):
             self._append_to_cache(slices, size_bytes)
             return
         views = [memoryview(each).cast("B") for each in slices]
+        # Only at the begin of a part: later, bytes wait for their block, and must be written first.
         is_small = self._size_bytes == self._part_begin and size_bytes < DIRECT_BYTES_MIN
         taken = 0 if is_small else direct.write(views)
         self._size_bytes += size_bytes
@@ -282,6 +283,7 @@ class IndexWriter:
             if SHARD in index:
                 shards = index[SHARD]
             partition = self.partitioning(stage).assign(sort_keys_of(index), shards, index[ORDINAL])
+            # Stable: within a partition, rows keep the order of the input, which breaks ties.
             by_partition = small_argsort(partition)
             counts = np.bincount(partition, minlength=stage.partitions)
             offsets = np.append(0, np.cumsum(counts)).astype(np.int64)

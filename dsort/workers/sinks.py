@@ -267,7 +267,7 @@ def _start(staged: StagedObject, offset: int, size_bytes: int) -> str:
 
 
 def _close_all(small: Sequence[tuple[StagedObject, int, int]]) -> str:
-    with ExitStack() as stack:
+    with ExitStack() as stack:  # closes all of them, also if the disk refuses one
         for staged, _, _ in small:
             stack.callback(staged.close)
         for each in small:

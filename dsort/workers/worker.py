@@ -40,6 +40,7 @@ PURGE_DELAY_MS = "10000"
 """pyarrow's allocator returns free pages at once, by default. New pages for each batch took a fifth
 of the processor time of compressed rows. A worker with a buffer of ``PLENTY_BYTES`` can afford to
 keep the pages."""
+# The numbers in malloc.h. Once one of them is set, glibc no longer adjusts the others.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 HEAP_BLOCK_BYTES_MAX: Final = 32 << 20
 """The most that glibc accepts. Larger blocks are requested from the kernel each time."""
@@ -76,7 +77,8 @@ class Worker:
         )
         self._buffer = parts.buffer
         if carrier.is_columnar and setup.movement.buffer_bytes >= PLENTY_BYTES:
-            os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)  # read by pyarrow
+            # pyarrow reads it once, when it is loaded.
+            os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)
         self._extractor = Extractor(setup, number, parts)
         self._creator = Creator(setup, number, outputs, parts)
         self._orderer = Orderer(
