@@ -45,6 +45,7 @@ def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column]) ->
     with StorageErrors(f"write {name}", str(scratch)):
         with open(fd, "wb") as file:
             size_bytes = _write(file, columns, packed=True)
+        # Not synced: after a restart of the machine, scratch is cleared (`make_scratch`).
         scratch.rename(part, name)
     return size_bytes
 

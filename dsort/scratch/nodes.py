@@ -60,6 +60,7 @@ def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
                 return known
             scratch.clear()
         node = secrets.token_hex(8)
+        # The owner first: a directory with other files and without an owner is refused.
         scratch.write(OWNER_FILE, json.dumps(dict(owner)).encode())
         scratch.write(NODE_FILE, json.dumps({"node": node, "boot_id": boot}).encode())
     return node

@@ -359,6 +359,7 @@ class SpillFile(ClosesOnExit):
         self._where = where
         self._direct = -1
         if not direct:
+            # The kernel reads ahead twice as far then.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             return
         # A second descriptor, because O_DIRECT is a property of the open file, not of a call.
