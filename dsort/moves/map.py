@@ -66,6 +66,7 @@ class MappedInputs:
         """The mapping of each of ``shards``; at most ``open_max`` of them in one call."""
         wanted = list(shards)
         found = {shard: self._view(shard) for shard in wanted}
+        # Once, afterwards: in between, it might drop a view that comes later in ``wanted``.
         self._let_go(max(self.open_max, len(wanted)))
         return found
 

@@ -36,6 +36,7 @@ class NamelessFile:
             if scratch is not None:
                 fd = scratch.open_nameless()
             else:
+                # The file lives as long as this copy of its descriptor.
                 with tempfile.TemporaryFile() as file:
                     fd = os.dup(file.fileno())
         self._file = LocalStagedObject(fd, f"the bytes of {shard}", where)
