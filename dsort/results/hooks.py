@@ -157,6 +157,8 @@ def call_command(
     for key in ("event", "job_id", "state", "text", "schedule"):
         environment[f"DSORT_{key.upper()}"] = str(notice.get(key) or "").replace("\0", "")
     try:
+        # Files, not pipes: a process that the command leaves behind would keep a pipe open, and a
+        # command that reads nothing would block the writer.
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as stdin:
             stdin.write(json.dumps(notice).encode())
             stdin.seek(0)

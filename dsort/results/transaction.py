@@ -157,6 +157,7 @@ class Transaction:
             etag = infos[name].etag if name in infos else ""
             published = receipts.get(staged[number].token, staged[number].receipt)
             rows[number] = Kept(number, name, etag, kept_as[number], published)
+        # Before the list: after a power cut, all that it names has to be there to be put back.
         bucket.make_durable()
         objects = Rows(to_builtins(rows[number]) for number in sorted(rows))
         data = json_bytes({"kept": KEPT_VERSION, "objects": objects})
@@ -186,6 +187,7 @@ class Transaction:
         each_at_once(bucket, others, give)
         bucket.make_durable()
         give(last())
+        # The job says that it is done only after this: a power cut could still take the name.
         bucket.make_durable()
         log.debug("the result in %s is complete: its manifest has its name", bucket.uri)
 
