@@ -380,6 +380,7 @@ def outputs_asked_for(division: Division, lots: UInt64s, counting: Bools) -> Int
     rows = np.flatnonzero(counting)
     rows = rows[np.lexsort((lots[rows, 1], lots[rows, 0]))]  # ties stay in input order
     totals = np.unique(lots[rows, 0], return_counts=True)[1].tolist()
+    # By its text, 0.1 is a tenth, as the user meant it; the float is a bit more.
     weights = [Fraction(str(each)) for each in division.fractions]
     if division.exact:
         parts = dealt_out_in_classes(totals, weights)

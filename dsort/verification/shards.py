@@ -223,6 +223,7 @@ def digest_of(digests: UInt64s, compared: ComparedBytes = STORED_BYTES) -> tuple
 def _heads(members: MemberTable, names: Sequence[bytes]) -> list[bytes]:
     """The bytes before the range of each member; [] if no member has any."""
     literals = members.literals
+    # With its length, a name cannot run into the bytes behind it.
     if names:
         pairs = enumerate(names)
         return [b"%d/%b" % (len(name), name) + literals.get(row, b"") for row, name in pairs]

@@ -243,7 +243,9 @@ class SampleCheck:
         self._findings = findings
         self._usable = True
         try:
+            # Views and triggers of a stranger's file must not call functions with side effects.
             database.execute("PRAGMA trusted_schema = OFF")
+            # Bounded, as it may have any number of tables.
             tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             self._usable = {"samples", "sample_parts"} <= {row[0] for row in tables.fetchmany(99)}
         except sqlite3.Error:
@@ -271,6 +273,7 @@ class SampleCheck:
             self._findings.problem("index", self._name, "", f"does not say what is in {shard}")
 
     def _has(self, query: str, ordinal: int, rows: Sequence[tuple[object, ...]]) -> bool:
+        # One more row than is right shows that there are others, however many.
         return self._database.execute(query, (ordinal,)).fetchmany(len(rows) + 1) == rows
 
 
