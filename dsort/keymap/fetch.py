@@ -133,6 +133,7 @@ def _fetched(
     try:
         with opener.open(_request(url), timeout=answer_seconds_max) as answer:
             announced = answer.headers.get("Content-Length", "")
+            # read1 returns what has come: a slow server cannot pass the deadline in one read.
             while chunk := answer.read1(_CHUNK_BYTES):
                 data += chunk
                 if len(data) > bytes_max:
@@ -169,6 +170,7 @@ def _request(url: str) -> urllib.request.Request:
     request = urllib.request.Request(scheme + host + rest)
     if secret:
         token = base64.b64encode(unquote(secret).encode()).decode()
+        # Not sent on to the host that a redirection leads to.
         request.add_unredirected_header("Authorization", f"Basic {token}")
     return request
 
@@ -201,11 +203,13 @@ def _checked_path(path: Path, kind: TextKind, policy: FetchPolicy) -> Path:
 def _guarded_file(path: Path, kind: TextKind, policy: FetchPolicy) -> BinaryIO:
     """Open a regular file that the policy allows; links that change meanwhile cannot evade the
     check."""
+    # Non-blocking: opening a pipe would wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     file = os.fdopen(fd, "rb")
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ValueError("it is not a file")
+        # The path of the open file: a directory on the way may have become a link since the look.
         _checked_path(Path(f"/proc/self/fd/{fd}").readlink(), kind, policy)
     except (OSError, ValueError, InputError):
         file.close()
