@@ -69,7 +69,8 @@ def split_names(names: BytesColumn) -> SplitNames:
     if width is not None and marks_stand_alike(names, width, b"/."):  # so all names split alike
         key, _ = split_name(names[0])
         stray = len(key) == width
-        return SplitNames(_of_each(len(key), len(names)), np.full(len(names), stray))
+        key_bytes = np.broadcast_to(np.int64(len(key)), (len(names),))
+        return SplitNames(key_bytes, np.full(len(names), stray))
     starts, ends = names.offsets[:-1], names.offsets[1:]
     slashes = np.flatnonzero(names.blob == _SLASH)
     dots = np.flatnonzero(names.blob == _DOT)
@@ -84,11 +85,6 @@ def split_names(names: BytesColumn) -> SplitNames:
     dot = dots[np.minimum(at, len(dots) - 1)]
     stray = (at == len(dots)) | (dot >= ends) | (dot == base)
     return SplitNames(np.where(stray, ends, dot) - starts, stray)
-
-
-def _of_each(number: int, count: int) -> Int64s:
-    """One number for each of ``count`` rows."""
-    return np.broadcast_to(np.int64(number), (count,))
 
 
 LAST_IS_KEPT: Final = ("ignore", "warn")

@@ -338,11 +338,9 @@ def _of_token(token: bytes, kind: str, field: str | None, *, strip: bool) -> int
 def _pointer(field: str) -> JsonPointer:
     from dsort.data.json_pointer import JsonPointer
 
-    return JsonPointer.parse(field if field.startswith("/") else "/" + _slashed(field))
-
-
-def _slashed(field: str) -> str:
-    return field.replace("~", "~0").replace("/", "~1").replace(".", "/")
+    if not field.startswith("/"):
+        field = "/" + field.replace("~", "~0").replace("/", "~1").replace(".", "/")
+    return JsonPointer.parse(field)
 
 
 def _json_value(content: bytes, field: str) -> object:

@@ -170,9 +170,9 @@ def replaced_list_name(job_id: str) -> str:
 scratch_name: Final = _inside(_SCRATCH)
 
 
-def writes_prefix(job_id: str = "") -> str:
-    """The prefix of objects that a job, or another writer, has begun to write and not completed."""
-    return f"{job_directory(job_id) if job_id else INTERNAL_PREFIX}{_WRITE}"
+def writes_prefix() -> str:
+    """The prefix of objects that a writer other than a job has begun to write and not completed."""
+    return f"{INTERNAL_PREFIX}{_WRITE}"
 
 
 def generated_prefix(token: str) -> str:

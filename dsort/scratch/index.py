@@ -133,8 +133,8 @@ class IndexStore:
         *,
         worker: int,
         spill: Mapping[str, NDArray[Any]] = _NO_SPILL,
-    ) -> int:
-        """Store one shard's index, rows already ordered by partition; returns bytes written.
+    ) -> None:
+        """Store one shard's index, rows already ordered by partition.
 
         The index of a run of shards has a column of shards, and ``shard`` is the first of the run.
         ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's rows begin.
@@ -145,7 +145,7 @@ class IndexStore:
         rows = index.without(KEY_HASH, SAME_HASH, SAME_MORE)
         if spill:
             rows = rows.without(RANGES)
-        return write_columns(
+        write_columns(
             self.scratch,
             f"{stage}-{shard}.col",
             {
@@ -218,7 +218,7 @@ class IndexStore:
         found = self._rows_at(file, shard, ordered.array("key_row", start, stop))
         return found.with_(KEY_HASH, hashes)
 
-    def same_hashes(self, stage: str, shard: int, low: int = 0, high: int = 0) -> Table:
+    def same_hashes(self, stage: str, shard: int, low: int, high: int) -> Table:
         """The records in a shard's file with ``low <= content hash < high``, as in ``key_hashes``.
         A content hash is the first half of the hash of a record's content."""
         file = self.columns(f"{stage}-{shard}.col")
@@ -292,9 +292,9 @@ class IndexStore:
 
     # -- ordered partitions ---------------------------------------------------------------------
 
-    def write_ordered(self, partition: int, ordered: OrderedRows) -> int:
-        """Store one partition in output order; returns bytes written."""
-        return write_columns(
+    def write_ordered(self, partition: int, ordered: OrderedRows) -> None:
+        """Store one partition in output order."""
+        write_columns(
             self.scratch,
             f"ordered-{partition}.col",
             {

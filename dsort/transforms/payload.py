@@ -190,7 +190,7 @@ class PayloadStep(Step, frozen=True):
         raise InvariantError(f"{self.kind} runs in processes of its own")
 
 
-def parse_seconds(value: float | str, field: str = "timeout") -> float:
+def parse_seconds(value: float | str) -> float:
     """The seconds of a duration: a number of seconds, or a text such as ``5m``. ``OptionError`` if
     it is none."""
     try:
@@ -199,5 +199,5 @@ def parse_seconds(value: float | str, field: str = "timeout") -> float:
         found = 0.0
     if not 0 < found < 1e7:
         hint = "write 500ms, 45s, 5m or 1h"
-        raise OptionError(f"has a {field} that is no duration: {value!r}", hint)
+        raise OptionError(f"has a timeout that is no duration: {value!r}", hint)
     return found
