@@ -34,6 +34,7 @@ from dsort.containers.columnar.schema import (
 from dsort.data.columns import BytesColumn, Int64s, UInt64s
 from dsort.data.hashes import mix
 from dsort.data.members import MemberTable, OwnRecords
+from dsort.data.row_bytes import RowBytes
 from dsort.errors import ConversionError, CorruptShardError, InputError
 from dsort.naming.names import KEY_COLUMN, position_key, shortened
 
@@ -226,7 +227,7 @@ def cells_of_rows(
         payload_bytes=np.fromiter(map(len, contents), np.int64, len(contents)),
         range_start=nothing,
         range_length=np.zeros(len(names), np.int64),
-        literals=dict(enumerate(contents)),
+        literals=RowBytes(BytesColumn.of(contents)),
         own=OwnRecords(
             key_bytes=np.repeat(np.array(key_bytes, np.int64), counts),
             record_of=np.repeat(np.arange(len(counts)), counts),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -36,7 +36,7 @@ from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScan
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
 from dsort.data.members import MemberTable, PlacedEntries
 from dsort.data.records import FormedRecords
-from dsort.data.row_bytes import row_by_row
+from dsort.data.row_bytes import RowBytes, row_by_row
 
 Blocks = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
@@ -195,12 +195,18 @@ class Tar(Container):
     ) -> MemberTable:
         check_keys_in_names(members, records, ".tar")
         names, sizes = members.names.tolist(), members.payload_bytes.tolist()
-        literals, tails = {}, {}
+        literals, tails = [b""] * len(members), [b""] * len(members)
         for row in records.member_rows.tolist():
-            name = names[row]
-            literals[row] = self._header(name, sizes[row]) + members.literals.get(row, b"")
-            tails[row] = tar_padding(sizes[row])
-        return replace(members, literals=literals, tails=tails, entries=None)
+            header, padding = self._header(names[row], sizes[row]), tar_padding(sizes[row])
+            # A payload that is a literal is one piece with its padding: as a tail, the padding
+            # would be put beside it by another copy of all payloads of the shard.
+            payload = members.literals.get(row, b"")
+            literals[row] = b"".join((header, payload, padding)) if payload else header
+            tails[row] = b"" if payload else padding
+        # As columns at once: each later question about a dict would join all of it again.
+        return replace(
+            members, literals=_row_bytes(literals), tails=_row_bytes(tails), entries=None
+        )
 
     @property
     def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]]:
@@ -228,6 +234,10 @@ class Tar(Container):
 
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
         return END_OF_ARCHIVE
+
+
+def _row_bytes(rows: Sequence[bytes]) -> Mapping[int, bytes]:
+    return RowBytes(BytesColumn.of(rows)) if any(rows) else {}
 
 
 TAR = Tar()
