@@ -185,19 +185,25 @@ def segments_of(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> S
     """The byte ranges of each record, adjacent ones joined: record ``i`` has the members in
     ``rows[member_offsets[i] : member_offsets[i + 1]]``."""
     start, length = members.range_start, members.range_length
-    if not are_all_rows(rows, len(members)):
+    is_all, has_pieces = are_all_rows(rows, len(members)), bool(members.literals or members.tails)
+    if not is_all:
         start, length = start[rows], length[rows]
     are_alone = len(member_offsets) == len(rows) + 1  # one member a record
-    if are_alone and not (members.literals or members.tails):
+    if are_alone and not has_pieces:
         return Segments(member_offsets, start, length, np.zeros(0, np.uint8))
-    if are_alone and not members.tails:
-        literals = column_of(members.literals, len(members)).take(rows)
-        if bool((literals.lengths > 0).all()) and bool((length > 0).all()):
-            return _by_turns(literals, start, length)
+    literals, tails = BytesColumn.empty(0), BytesColumn.empty(0)
+    if has_pieces:
+        literals = column_of(members.literals, len(members))
+        tails = column_of(members.tails, len(members))
+        if not is_all:  # the literals may be all payloads of a shard: no copy without need
+            literals, tails = literals.take(rows), tails.take(rows)
+    is_by_turns = are_alone and not members.tails and bool((literals.lengths > 0).all())
+    if is_by_turns and bool((length > 0).all()):
+        return _by_turns(literals, start, length)
     begins_record = np.zeros(len(rows), np.bool_)
     begins_record[member_offsets[:-1]] = True
     blob = np.zeros(0, np.uint8)
-    if not (members.literals or members.tails):
+    if not has_pieces:
         follows = start[1:] == start[:-1] + length[:-1]
         if bool((follows | begins_record[1:]).all()):  # each record is in one piece
             first = member_offsets[:-1]
@@ -205,11 +211,7 @@ def segments_of(members: MemberTable, rows: Int64s, member_offsets: Int64s) -> S
             return Segments(each, start[first], run_sums(length, member_offsets), blob)
     else:
         start, length, begins_record, blob = _with_pieces(
-            start,
-            length,
-            begins_record,
-            column_of(members.literals, len(members)).take(rows),
-            column_of(members.tails, len(members)).take(rows),
+            start, length, begins_record, literals, tails
         )
     begins = begins_record.copy()
     if len(start) > 1:
