@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct, convert
 from pydantic import (
     BeforeValidator,
     ConfigDict,
@@ -47,19 +47,7 @@ from dsort.model.base import Model
 from dsort.model.job import JobOut, ProgressView
 from dsort.model.report import PhaseView
 from dsort.model.schedule import RunView, ScheduleView
-from dsort.results.report import (
-    Forecast,
-    JobReport,
-    Order,
-    OutputCount,
-    PlanEstimate,
-    PlannedShard,
-    ReactionCount,
-    ReaderCounts,
-    RecordFlow,
-    Run,
-    Totals,
-)
+from dsort.results.report import JobReport
 
 Value = TypeVar("Value", bound=Struct)
 Json = Mapping[str, Any]
@@ -157,19 +145,16 @@ def _number(document: Mapping[str, Any], name: str, default: Any) -> Any:
 
 def known(kind: type[Value], document: Any, /, **made: Any) -> Value:
     """A ``kind`` made of the fields of ``document`` that the class has. Fields in ``made`` have
-    these values. ``ServiceError`` if a field without a default is missing."""
+    these values. ``ServiceError`` if a field without a default is missing, or of another type."""
     if not isinstance(document, Mapping):
         raise ServiceError(f"the service answered {type(document).__name__}, not {kind.__name__}")
-    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
-    values = {name: document[name] for name in names if name in document} | made
-    needed = names[: len(names) - len(defaults)]
-    missing = [name for name in needed if name not in values]
-    if missing:
+    try:
+        return convert({**document, **made}, kind, strict=False)
+    except MsgspecError as error:
         raise ServiceError(
-            f"the service's {kind.__name__} lacks {', '.join(missing)}",
+            f"the service's {kind.__name__} is not valid: {error}",
             hint="is it an older one? `dsort --version` tells ours",
-        )
-    return kind(**values)
+        ) from error
 
 
 class _Value(Model):
@@ -316,46 +301,9 @@ PhaseTotals = PhaseView
 
 
 def report_of(document: Json) -> JobReport:
-    """The report of a job, or of a plan."""
+    """The report of a job, or of a plan. The flat form has the fields of all parts."""
     plan = None
     if "move_reason" in document:
-        plan = _plan_of(document)
-        shards = len(plan.shards)
+        plan, shards = document, len(document.get("shards") or ())
         document = {"state": "planned", "output_uri": "", "output_shards": shards, **document}
-    flow = document.get("flow")
-    return known(
-        JobReport,
-        document,
-        totals=known(Totals, document),
-        run=known(Run, document),
-        order=known(Order, document, flow=None if flow is None else known(RecordFlow, flow)),
-        reactions=tuple(
-            known(ReactionCount, each, samples=tuple(_list(each, "samples")))
-            for each in _list(document, "reactions")
-        ),
-        warnings=tuple(_list(document, "warnings")),
-        outputs=tuple(known(OutputCount, each) for each in _list(document, "outputs")),
-        plan=plan,
-    )
-
-
-def _plan_of(document: Json) -> Forecast:
-    estimate = document.get("estimate")
-    if estimate is not None:
-        requests = {str(kind): int(count) for kind, count in estimate["requests"].items()}
-        estimate = known(PlanEstimate, estimate, requests=requests)
-    return known(
-        Forecast,
-        document,
-        shards=tuple(known(PlannedShard, each) for each in _list(document, "shards")),
-        readers=tuple(
-            known(ReaderCounts, each, workers=tuple(_list(each, "workers")))
-            for each in _list(document, "readers")
-        ),
-        estimate=estimate,
-    )
-
-
-def _list(document: Any, name: str) -> list[Any]:
-    value = document.get(name) if isinstance(document, Mapping) else None
-    return list(value) if isinstance(value, list | tuple) else []
+    return known(JobReport, document, totals=document, run=document, order=document, plan=plan)
