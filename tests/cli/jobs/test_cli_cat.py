@@ -85,23 +85,22 @@ def test_a_file_that_is_no_regular_file_is_written_and_not_replaced(
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("asked", "code", "named"),
     [
-        (("a.tx",), ("no record and no member a.tx", "near: a.txt")),
-        (("zzzzz",), ("dsort inspect", "3 records")),
-        (("--index", 3), ("has 3 records, none is number 3",)),
-        (("a", "--index", 0), ("give one of them",)),
-        (("--as", "tar"), ("--as tar is for a record",)),
-        (("a", "-o", "no/where"), ("cannot write no/where",)),
+        (("a.tx",), 3, ("a.txt",)),
+        (("zzzzz",), 3, ("`dsort inspect", "3 records")),
+        (("--index", 3), 3, ("3 records", "number 3")),
+        (("a", "--index", 0), 2, ("--index",)),
+        (("--as", "tar"), 2, ("--as tar",)),
+        (("a", "-o", "no/where"), 4, ("no/where",)),
     ],
 )
 def test_what_cannot_be_found_is_reported(
-    asked: tuple[str | int, ...], words: tuple[str, ...], cat: CommandLine
+    asked: tuple[str | int, ...], code: int, named: tuple[str, ...], cat: CommandLine
 ) -> None:
     ended = cat(*asked)
-    assert ended.code != 0
-    assert ended.out == ""
-    assert [word for word in words if word not in " ".join(ended.err.split())] == []
+    assert (ended.code, ended.out) == (code, "")
+    assert [name for name in named if name not in " ".join(ended.err.split())] == []
 
 
 def test_a_key_that_comes_again_is_reported(cli: CommandLine, tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_a_key_that_comes_again_is_reported(cli: CommandLine, tmp_path: Path) ->
     write_shards(tmp_path / "in", {"s.tar": again})
     ended = cli("cat", "in/s.tar", "a")
     assert ended.out == "1"
-    assert "1 later record of it: --index" in ended.err
+    assert "--index" in ended.err
 
 
 def test_binary_is_not_written_to_a_terminal(
@@ -135,8 +134,8 @@ def test_of_a_shard_that_is_mistyped_the_nearest_is_named(
     command: str, cat: CommandLine, cli: CommandLine
 ) -> None:
     refused = cli(command, "in/s.tarr")
-    assert "there is no shard in/s.tarr" in refused.err
-    assert "did you mean in/s.tar?" in refused.err
+    assert refused.code == 4
+    assert "in/s.tar?" in refused.err
 
 
 @pytest.mark.parametrize("command", ["cat", "inspect"])

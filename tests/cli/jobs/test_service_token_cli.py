@@ -62,7 +62,7 @@ def test_tokens_are_listed_without_secrets_and_removed(cli: CommandLine, url: st
     assert verified(url, text) is None
     gone = cli("token", "rm", "ann")
     assert gone.code == 6
-    assert "no token named ann" in gone.err
+    assert "ann" in gone.err
 
 
 def test_what_was_typed_is_in_the_audit_trail(cli: CommandLine, url: str) -> None:
