@@ -224,7 +224,12 @@ class HubClient:
             reply = self._replied("GET", url, action)
             if reply.headers.get("X-Error-Code") == _NO_ENTRY:
                 reply.close()
-                return  # there is no such folder
+                if self._prefix and wanted.rpartition("/")[0] == self._prefix.rstrip("/"):
+                    raise ObjectNotFoundError(
+                        f"cannot {action}: the dataset has no folder {self._prefix}",
+                        hint=f"`dsort ls hf://datasets/{self._repo}` lists its files",
+                    )
+                return  # there is no such folder below that of the bucket
             _check(reply, action, has_token=self._has_token)
             entries = _parsed(reply, list[_Entry], action)
             found = [
