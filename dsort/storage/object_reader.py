@@ -5,12 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, wait
-from typing import Protocol
+from typing import Final, Protocol
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.bucket import ObjectInfo, RandomReads
 from dsort.storage.transport import Transport
+
+LEAST_BYTES_PER_S: Final = 4096
+"""A reply that is slower on average, after the seconds of a request, is given up: the timeout of a
+socket ends a silence only, and a server that sends a byte now and then would hold a read for
+ever."""
 
 
 class ByteStream(Protocol):
@@ -18,7 +23,7 @@ class ByteStream(Protocol):
 
     def read_into(self, view: memoryview) -> int:
         """Read the next bytes into ``view``, which is not empty. Returns their number, 0 at the
-        end.
+        end. Returns after one read of the connection, so that a slow reply is noticed.
 
         ``TransientStorageError`` if the connection breaks."""
 
@@ -90,17 +95,28 @@ class PinnedObject(ClosesOnExit):
             nonlocal filled
             if is_over is not None and is_over.is_set():
                 raise StorageError(f"{self._what} is not read to its end")
+            until_s = self._until_s(len(view) - filled)
             stream = self._fetch(offset + filled, offset + len(view))
             try:
                 while filled < len(view):
-                    filled += self._read_some(stream, view[filled:], offset + filled)
+                    filled += self._read_some(stream, view[filled:], offset + filled, until_s)
             finally:
                 stream.close()
 
         self._transport.call(f"read {self._what}", read)
 
-    def _read_some(self, stream: ByteStream, view: memoryview, offset: int) -> int:
+    def _until_s(self, size_bytes: int) -> float:
+        """The time by which that many bytes have to be there."""
+        transport = self._transport
+        now_s = transport.policy.clock()
+        return now_s + transport.request_seconds_max + size_bytes / LEAST_BYTES_PER_S
+
+    def _read_some(self, stream: ByteStream, view: memoryview, offset: int, until_s: float) -> int:
         got = stream.read_into(view)
+        if got < len(view) and self._transport.policy.clock() > until_s:
+            raise TransientStorageError(
+                f"{self._what} comes too slowly: byte {offset:,} of {self.info.size_bytes:,}"
+            )
         if not got:
             raise TransientStorageError(
                 f"{self._what} was cut short: {offset:,} of {self.info.size_bytes:,} bytes came"
@@ -154,6 +170,7 @@ class ObjectReader(PinnedObject):
 
         def read() -> None:
             nonlocal filled
+            until_s = self._until_s(len(view) - filled)
             try:
                 if offset + filled != self._position:  # out of order: request only these bytes
                     self._begin(offset + filled, offset + len(view))
@@ -161,7 +178,7 @@ class ObjectReader(PinnedObject):
                     if self._stream is None or self._position == self._stop:
                         self._begin(self._position, None)  # in order: the rest will be read, too
                     assert self._stream is not None
-                    got = self._read_some(self._stream, view[filled:], self._position)
+                    got = self._read_some(self._stream, view[filled:], self._position, until_s)
                     filled += got
                     self._position += got
             except TransientStorageError:

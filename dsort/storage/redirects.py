@@ -8,7 +8,8 @@ have the path or the query of a URL, which may be signed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import unquote, urljoin, urlsplit
@@ -32,6 +33,7 @@ _CONNECT_SECONDS_MAX: Final = 10.0
 _STALL_SECONDS_MAX: Final = 60.0  # without a byte
 _READ_BYTES: Final = 1 << 20  # at once; urllib3 copies the bytes
 _SETTLED_BYTES_MAX: Final = 64 << 10  # of a body that is not needed, to keep its connection
+_SETTLE_SECONDS_MAX: Final = 5.0
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -82,11 +84,12 @@ def _is_loopback(host: str) -> bool:
 class Reply(Struct, frozen=True):
     """The last reply of a chain of redirections. ``said``: the headers of the replies of the first
     server, of which the earlier ones count. ``moved_to``: the URL of this reply on another server,
-    or "" if no other server was reached."""
+    or "" if no other server was reached. ``seconds_max``: in which all of ``text`` has to come."""
 
     raw: BaseHTTPResponse
     said: Mapping[str, str]
     moved_to: str
+    seconds_max: float
 
     @property
     def status(self) -> int:
@@ -99,7 +102,7 @@ class Reply(Struct, frozen=True):
     def text(self, bytes_max: int) -> bytes:
         """The whole body. ``ValueError`` if it has more than ``bytes_max`` bytes."""
         pieces, left = [], bytes_max
-        while piece := self.raw.read(_READ_BYTES):
+        for piece in _pieces(self.raw, self.seconds_max):
             left -= len(piece)
             if left < 0:
                 self.raw.close()
@@ -145,6 +148,7 @@ class RuledWeb:
         whether redirections to other servers are followed; a reply that is one is returned
         otherwise. ``StorageError`` for redirections that are not followed."""
         said: dict[str, str] = {}
+        seconds_max = self._limits.request_seconds_max
         for _ in range(REDIRECTS_MAX + 1):
             there = origin_of(url)
             self._check(there)
@@ -154,10 +158,10 @@ class RuledWeb:
                 said = {**{name.lower(): value for name, value in raw.headers.items()}, **said}
             target = raw.headers.get("Location") if raw.status in _REDIRECTIONS else None
             if target is None:
-                return Reply(raw, said, "" if is_home else url)
+                return Reply(raw, said, "" if is_home else url, seconds_max)
             url = urljoin(url, target)
             if not leaves and origin_of(url) != self._home:
-                return Reply(raw, said, "")
+                return Reply(raw, said, "", seconds_max)
             _settle(raw)
         raise StorageError(f"the store sends its readers on more than {REDIRECTS_MAX} times")
 
@@ -215,9 +219,25 @@ def _proxied(proxy: str, **more: Any) -> urllib3.PoolManager:
 
 def _settle(raw: BaseHTTPResponse) -> None:
     """End a reply whose body is not needed. Its connection is kept if the body is short."""
+    left = _SETTLED_BYTES_MAX
     with contextlib.suppress(OSError, urllib3.exceptions.HTTPError):
-        raw.read(_SETTLED_BYTES_MAX)
+        for piece in _pieces(raw, _SETTLE_SECONDS_MAX):
+            left -= len(piece)
+            if left <= 0:
+                break
     raw.close()
+
+
+def _pieces(raw: BaseHTTPResponse, seconds_max: float) -> Iterator[bytes]:
+    """The body, piece by piece. ``TimeoutError`` if it takes longer than ``seconds_max``."""
+    until_s = time.monotonic() + seconds_max
+    # Each read1 is one read of the connection. The timeout of a socket ends a silence only, and
+    # read() would wait for a server that sends a byte now and then.
+    while piece := raw.read1(_READ_BYTES):
+        yield piece
+        if time.monotonic() > until_s:
+            raw.close()
+            raise TimeoutError
 
 
 class WebBody:
@@ -231,7 +251,7 @@ class WebBody:
     def read_into(self, view: memoryview) -> int:
         """Read the next bytes into ``view``. Returns their number, 0 at the end."""
         with self._errors:
-            piece = self._raw.read(min(len(view), self._left, _READ_BYTES)) if self._left else b""
+            piece = self._raw.read1(min(len(view), self._left, _READ_BYTES)) if self._left else b""
         view[: len(piece)] = piece
         self._left -= len(piece)
         return len(piece)

@@ -60,6 +60,7 @@ class Transport:
     ) -> None:
         """``limiter``: the limits that the buckets of this process share, if any."""
         self.limiter = limiter or StoreLimiter(limits)
+        self.request_seconds_max = limits.request_seconds_max
         self.policy = policy or retry_policy(limits)
 
     def call(self, what: str, request: Callable[[], T]) -> T:

@@ -164,6 +164,18 @@ NOT_OFFERED = ("NotImplemented", "501")
 """The error codes of stores for a header that they recognise and do not support."""
 
 
+class _OneRead:
+    """The file of a reply, whose ``readinto`` returns what one read of the connection gives. Its
+    own would wait for all of the bytes, from a server that sends one now and then for ever."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.readinto = file.readinto1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
 class _Body:
     """The body of a GetObject.
 
@@ -177,6 +189,8 @@ class _Body:
         self._raw = getattr(body, "_raw_stream", None)
         below = getattr(self._raw, "_fp", None)
         self._below = below if isinstance(below, http.client.HTTPResponse) else None
+        if self._below is not None and not self._below.chunked:
+            self._below.fp = _OneRead(self._below.fp)  # type: ignore[assignment]
 
     def read_into(self, view: memoryview) -> int:
         with self._errors:

@@ -146,7 +146,7 @@ def test_a_reply_without_its_length_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
 ) -> None:
     raw = HTTPResponse(BytesIO(b"hello"), headers, 206, preload_content=False)
-    monkeypatch.setattr(RuledWeb, "ask", lambda *_, **__: Reply(raw, {}, ""))
+    monkeypatch.setattr(RuledWeb, "ask", lambda *_, **__: Reply(raw, {}, "", 60.0))
     with raises(TransientStorageError, "read a"):
         SentOn("http://host", SMALL).get("x", "bytes=0-4", lambda: {"ContentLength": 5}, "read a")
 
