@@ -27,9 +27,10 @@ from dsort.job.job import Job
 from dsort.job.resume import state_of
 from dsort.opened_job import Listener, open_place, opened_job
 from dsort.options import RunOptions, default_options
+from dsort.results.job_ids import later_job_id, new_job_id
 from dsort.results.journal import discard_run, refuse_unnoted
 from dsort.results.journal_entries import JournalState
-from dsort.results.layout import later_job_id, manifest_name, new_job_id, report_name
+from dsort.results.layout import manifest_name, report_name
 from dsort.results.lease import Lease, last_attempt
 from dsort.results.manifest import parse_manifest
 from dsort.results.report import Event, JobReport, JobWarning, Progress

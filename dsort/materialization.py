@@ -20,6 +20,7 @@ from dsort.naming.names import first_few
 from dsort.options import RunOptions, open_with_settings
 from dsort.reading.view import ViewBucket, open_view, refuse_changed
 from dsort.results.earlier_results import later_than
+from dsort.results.job_ids import new_job_id
 from dsort.results.journal import (
     JobDirectory,
     Journal,
@@ -34,7 +35,7 @@ from dsort.results.journal_entries import (
     Planned,
     PlannedRow,
 )
-from dsort.results.layout import manifest_name, new_job_id, staged_prefix
+from dsort.results.layout import manifest_name, staged_prefix
 from dsort.results.lease import Lease, read_hold
 from dsort.results.manifest import Making, Manifest, ManifestOutput, write_manifest
 from dsort.results.report import Event, JobReport, report_of_manifest

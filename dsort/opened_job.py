@@ -26,8 +26,8 @@ from dsort.options import RunOptions
 from dsort.order.base import GivenPlaces
 from dsort.pipeline.compile import compile_pipeline, steps_of
 from dsort.pipeline.movement import workers_that_fit
+from dsort.results.job_ids import new_job_id
 from dsort.results.journal_entries import JournalState
-from dsort.results.layout import new_job_id
 from dsort.results.manifest import Manifest
 from dsort.results.report import Event
 from dsort.results.reporter import Reporter

@@ -34,7 +34,8 @@ from dsort.job.gc import tidy_finished
 from dsort.job.setup.resources import workers_here
 from dsort.naming.names import KEY_COLUMN, SAMPLE_FIELDS
 from dsort.options import RunOptions, default_options, open_with_settings
-from dsort.results.layout import journal_prefix, manifest_name, new_job_id
+from dsort.results.job_ids import new_job_id
+from dsort.results.layout import journal_prefix, manifest_name
 from dsort.results.manifest import parse_manifest
 from dsort.results.report import report_of_manifest
 from dsort.scratch.nodes import boot_id

@@ -33,7 +33,7 @@ from dsort.naming.names import (
 )
 from dsort.options import RunOptions, open_result, open_with_settings
 from dsort.reading.results import OF_A_JOB, FoundJob, find_result
-from dsort.results.layout import moment_of_id
+from dsort.results.job_ids import moment_of_id
 from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobReport
 from dsort.storage.bucket import Bucket, MadeBucket, ObjectInfo

@@ -291,7 +291,7 @@ def _newest(jobs: Iterator[FoundJob], *, finished: bool) -> list[FoundJob]:
     """The last of ``jobs`` of one bucket, by the commit of finished jobs and by the begin of
     others. With ``finished``, the last committed job, if there is one."""
     from dsort.results.earlier_results import commits
-    from dsort.results.layout import moment_of_id
+    from dsort.results.job_ids import moment_of_id
 
     known = {each.job_id: each for each in jobs}
     done = [each for each in known.values() if each.document.endswith(MANIFEST)]

@@ -15,7 +15,8 @@ from msgspec import Struct
 from dsort.data.tally import Tally
 from dsort.errors import ObjectNotFoundError, ShardEndError, StorageError
 from dsort.moves.input_shard import InputShard
-from dsort.results.layout import job_of, manifest_name, moment_of_id
+from dsort.results.job_ids import moment_of_id
+from dsort.results.layout import job_of, manifest_name
 from dsort.results.manifest import Manifest
 from dsort.results.transaction import each_at_once
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket, ObjectInfo

@@ -1,11 +1,8 @@
-"""The names of all files of a job in its output bucket: everything below ``.dsort/``; and ids of
-jobs, which name its directories."""
+"""The names of all files of a job in its output bucket: everything below ``.dsort/``."""
 
 from __future__ import annotations
 
 import re
-import secrets
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -178,37 +175,3 @@ def writes_prefix() -> str:
 def generated_prefix(token: str) -> str:
     """The prefix of synthetic shards that have no names yet."""
     return f"{INTERNAL_PREFIX}gen-{token}/"
-
-
-_JOB_ID: Final = re.compile(r"([0-9]{8}-[0-9]{6})-([0-9a-f]{6})")
-_SECOND_NS: Final = 10**9
-_FRACTION: Final = 1 << 16
-"""An id has the second in this many parts, of 15 µs; its last two digits are random."""
-
-
-def new_job_id() -> str:
-    """An id like ``20260131-235959-4f2a9c``: the time in UTC, and in hexadecimal the elapsed part
-    of the second."""
-    second, rest_ns = divmod(time.time_ns(), _SECOND_NS)
-    began = time.strftime("%Y%m%d-%H%M%S", time.gmtime(second))
-    return f"{began}-{rest_ns * _FRACTION // _SECOND_NS:04x}{secrets.token_hex(1)}"
-
-
-def later_job_id(earlier: str) -> str:
-    """A new id that sorts after the id ``earlier``, even if this clock is behind."""
-    found = new_job_id()
-    match = _JOB_ID.fullmatch(earlier)
-    if found > earlier or not match:
-        return found
-    number = int(match[2], 16)
-    free = 0xFFFFFF - number
-    return f"{match[1]}-{number + 1 + secrets.randbelow(free):06x}" if free else found
-
-
-def moment_of_id(job_id: str) -> str:
-    """The time at which the job began, as ``20260131-235959.309234``; "" if the id has no time. Ids
-    of older versions have only the second."""
-    match = _JOB_ID.fullmatch(job_id)
-    if not match:
-        return ""
-    return f"{match[1]}.{(int(match[2], 16) >> 8) * 10**6 // _FRACTION:06d}"

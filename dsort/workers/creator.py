@@ -144,10 +144,10 @@ class Creator:
         partition = -1  # of the payload
         with closing(self._move.payloads(runs, dict(task.nodes), task.locations)) as payloads:
             for _, pieces in groupby(task.pieces, attrgetter("ordinal")):
-                piece = next(pieces)
-                sink = new_sink(piece)
+                first = next(pieces)
+                sink = new_sink(first)
                 try:
-                    for piece in chain((piece,), pieces):
+                    for piece in chain((first,), pieces):
                         # A shard without records has one piece, of partition -1.
                         if piece.partition not in (-1, partition):
                             payload, partition = next(payloads), piece.partition

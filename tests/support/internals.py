@@ -137,6 +137,7 @@ MODULES = {
     "dsort.reading.view_records": "get_batch_requests MemberRange ViewRecord",
     "dsort.results": "journal",
     "dsort.results.hooks": "call_command call_webhook",
+    "dsort.results.job_ids": "moment_of_id new_job_id",
     "dsort.results.journal": "discard_run Journal list_job_directories read_journal",
     "dsort.results.journal_entries": (
         "Committing decode_segment encode_segment InputRow InputsResolved JobAccepted "
@@ -144,7 +145,6 @@ MODULES = {
     ),
     "dsort.results.layout": (
         "attempt_name elsewhere_name index_name job_directory journal_prefix lease_name "
-        "moment_of_id new_job_id "
         "lineage_name manifest_name reactions_name rejects_name replaced_prefix report_name "
         "result_name segment_name stop_name"
     ),

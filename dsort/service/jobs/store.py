@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from dsort.errors import ConflictError, NotFoundError, TooManyRequestsError
-from dsort.results.layout import new_job_id
+from dsort.results.job_ids import new_job_id
 from dsort.service.database.engine import Database
 from dsort.service.database.tables import JobRow, events, jobs, labels, schedules, turns
 from dsort.service.jobs.changes import change

@@ -18,7 +18,7 @@ from dsort.job.setup.new_job import with_seed
 from dsort.naming.names import first_few
 from dsort.naming.overlap import claims_of
 from dsort.results.hooks import hooks_of
-from dsort.results.layout import new_job_id
+from dsort.results.job_ids import new_job_id
 from dsort.service.config import ServiceConfig, policy_of
 from dsort.service.database.tables import JobRow, jobs, split_uris
 from dsort.service.jobs.queue import conflict_of

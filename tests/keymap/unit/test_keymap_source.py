@@ -338,7 +338,7 @@ def test_files_are_read_under_the_roots_only(tmp_path: Path) -> None:
     with raises(KeyMapError):
         read_text("map", policy=FetchPolicy())
     lists = TextKind("list of keys", "transform.steps", "give the keys", TransformError)
-    with raises(TransformError, "list of keys ", hint="give the keys"):
+    with raises(TransformError, "list of keys", hint="give the keys"):
         read_text("keys", lists, policy=FetchPolicy())
 
 
