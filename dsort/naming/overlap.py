@@ -286,7 +286,6 @@ def _parsed(text: str) -> ShardTemplate:
 NAMES_LOOKED_AT_MAX: Final = 100_000
 BRANCHES_MAX: Final = 1000
 REPEATS_SHOWN_MAX: Final = 10
-_MANY_DIGITS: Final = frozenset("0123456789")
 
 
 class Repeat(Struct, frozen=True):
@@ -406,7 +405,7 @@ def _is_readable(ranges: tuple[NumberRange, ...]) -> bool:
         uneven += _is_uneven(each)
         if uneven > 1:
             return False
-        if not _MANY_DIGITS.issuperset(each.gap):
+        if not _DIGITS.issuperset(each.gap):
             uneven = 0
     return True
 

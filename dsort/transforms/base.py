@@ -196,14 +196,10 @@ class InputPositions:
     def add(self, counts: Sequence[int]) -> None:
         """Add the counts of the next step that needs positions: the number of records of each shard
         that reach it. If counts of later steps follow from these, they are added, too."""
-        at = self._asking[len(self._counts)]
-        for number, step in enumerate(self._steps[at:], at):
+        for step in self._steps[self._asking[len(self._counts)] :]:
             firsts: Sequence[int] = [0] * len(counts)
             if step.needs_positions:
-                firsts = [0, *accumulate(counts)][:-1]
-                self._counts.append(counts)
-                self._firsts.append(firsts)
-            assert number >= at
+                firsts = self._note(counts)
             pairs = zip(firsts, counts, strict=True)
             left = [step.count_left(first, count) for first, count in pairs]
             known = [count for count in left if count is not None]
@@ -231,6 +227,11 @@ class InputPositions:
         if len(rows) != len(found._asking):
             raise ValueError("there are other steps")
         for counts in rows:
-            found._counts.append(counts)
-            found._firsts.append([0, *accumulate(counts)][:-1])
+            found._note(counts)
         return found
+
+    def _note(self, counts: Sequence[int]) -> Sequence[int]:
+        """Note the counts of a step; return the number of the first record of each shard."""
+        self._counts.append(counts)
+        self._firsts.append([0, *accumulate(counts)][:-1])
+        return self._firsts[-1]
