@@ -54,33 +54,21 @@ FOUND: Final = (KEY_HASH, POSITION_SHARD, ORDINAL, ROW)
 """The columns of the records that a search by hashes finds."""
 
 
-class KeyHashes(Struct, frozen=True):
-    """The records whose key hash is ``low <= hash < high`` (high 0: no upper end)."""
+class HashesOf(Struct, frozen=True):
+    """The records of some shards with ``low <= hash < high`` (high 0: no upper end). The hash is
+    that of the key; or, ``by_content``, the first half of that of the content (``SAME_HASH``), for
+    the records that are compared by content."""
 
     stage: str
     shards: Int64s
     low: int
     high: int
+    by_content: bool
 
     def answer(self, store: IndexStore) -> Table:
-        shards = self.shards.tolist()
-        found = [store.key_hashes(self.stage, shard, self.low, self.high) for shard in shards]
-        return Table.concat(found, FOUND)
-
-
-class SameHashes(Struct, frozen=True):
-    """The same by hashes of content (``SAME_HASH``): the hash is their first half, and only records
-    that are compared by content are in the answer."""
-
-    stage: str
-    shards: Int64s
-    low: int
-    high: int
-
-    def answer(self, store: IndexStore) -> Table:
-        shards = self.shards.tolist()
-        found = [store.same_hashes(self.stage, shard, self.low, self.high) for shard in shards]
-        return Table.concat(found, (*FOUND, SAME_MORE))
+        read = store.same_hashes if self.by_content else store.key_hashes
+        found = [read(self.stage, shard, self.low, self.high) for shard in self.shards.tolist()]
+        return Table.concat(found, (*FOUND, *((SAME_MORE,) if self.by_content else ())))
 
 
 class KnownKeysOf(Struct, frozen=True):

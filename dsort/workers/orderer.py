@@ -50,11 +50,10 @@ from dsort.scratch.logs import LineWriter, lines_file, reaction_line
 from dsort.scratch.nodes import ScratchNodes
 from dsort.scratch.requests import (
     FOUND,
-    KeyHashes,
+    HashesOf,
     KnownKeysOf,
     OrderedRowsOf,
     PartitionRowsOf,
-    SameHashes,
 )
 from dsort.scratch.tables import NTH, ORDERED, POSITION_SHARD, OrderedRows, by_position
 from dsort.workers.joiner import Joiner, keys_of
@@ -100,9 +99,8 @@ class Orderer:
     def duplicates(self, task: DuplicatesTask) -> DuplicatesDone:
         """Find the duplicates of earlier records in one range of hashes."""
         locations, search = self._scratch_nodes.locations(task.locations), task.search
-        request = SameHashes if search.by_content else KeyHashes
         asks = (
-            (node, request(task.stage, shards, task.low, task.high))
+            (node, HashesOf(task.stage, shards, task.low, task.high, search.by_content))
             for node, shards in locations.by_node()
         )
         nothing = DuplicatesDone(task.part, self._scratch_nodes.node, 0, ())
