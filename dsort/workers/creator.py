@@ -16,9 +16,9 @@ import numpy as np
 import xxhash
 
 from dsort.containers.base import Container
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, UInt64s
 from dsort.data.hashes import FileDigests
-from dsort.data.index import CONTENT_HASH, ORDINAL, SHARD, STORED_BYTES
+from dsort.data.index import STORED_BYTES
 from dsort.data.table import Table
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import Move, RowRun, WorkerParts
@@ -47,6 +47,8 @@ from dsort.workers.sinks import (
     Sink,
     StagedFile,
     Writeback,
+    hashes_in,
+    other_content,
 )
 from dsort.workers.tasks import (
     CreateDone,
@@ -356,18 +358,10 @@ class Sealer:
         at = shard.head_bytes
         for partition, start, stop in shard.pieces:
             rows = self._rows(nodes[partition], partition, start, stop)
-            if CONTENT_HASH not in rows:
-                raise InvariantError("the index has no content hashes to verify against")
             found = self._record_hashes(stored, at, rows[STORED_BYTES])
-            wrong = np.flatnonzero(found != rows[CONTENT_HASH])
+            wrong = np.flatnonzero(found != hashes_in(rows))
             if len(wrong):
-                row = int(wrong[0])
-                raise StorageError(
-                    f"record {int(rows[ORDINAL][row])} of input shard number "
-                    f"{int(rows[SHARD][row])} does not read back as it was read, in output shard "
-                    f"number {shard.ordinal}",
-                    hint="check memory and disks; nothing was published",
-                )
+                raise other_content(rows, int(wrong[0]), shard.ordinal)
             at += int(rows[STORED_BYTES].sum())
 
     def _check_rows(self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]) -> None:
@@ -384,9 +378,7 @@ class Sealer:
         rows: Table = self._scratch_nodes.ask(node, OrderedRowsOf(partition, start, stop)).rows
         return rows
 
-    def _record_hashes(
-        self, staged: Readable, offset: int, stored_bytes: Int64s
-    ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    def _record_hashes(self, staged: Readable, offset: int, stored_bytes: Int64s) -> UInt64s:
         hashes = np.zeros(len(stored_bytes), np.uint64)
         row = 0
         while row < len(stored_bytes):

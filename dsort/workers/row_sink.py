@@ -19,13 +19,13 @@ from dsort.containers.columnar.plain_chunks import PlainColumn
 from dsort.containers.columnar.reader import open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, schema_of
 from dsort.containers.columnar.writer import GroupLimits, RowGroups, open_writer
-from dsort.data.index import CONTENT_HASH, ORDINAL, PAYLOAD_BYTES, SHARD
+from dsort.data.index import CONTENT_HASH, PAYLOAD_BYTES
 from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError, StorageError
 from dsort.moves.spilled_rows import RowPayload
 from dsort.scratch.index import IndexStore
 from dsort.storage.bucket import StagedObject
-from dsort.workers.sinks import StagedFile
+from dsort.workers.sinks import StagedFile, hashes_in, other_content
 from dsort.workers.tasks import LONG_COLUMNS_FILE, SCHEMA_FILE, OutputPiece
 
 BATCH_SHARE = 8
@@ -111,9 +111,7 @@ class RowCheck:
 
     def expect(self, rows: Table) -> None:
         """Expect these rows next."""
-        if CONTENT_HASH not in rows:
-            raise InvariantError("the index has no content hashes to verify against")
-        if len(rows):
+        if len(hashes_in(rows)):
             self._expected.append(rows)
             self.missing += len(rows)
 
@@ -127,12 +125,7 @@ class RowCheck:
             count = min(len(rows), len(found) - at)
             wrong = np.flatnonzero(rows[CONTENT_HASH][:count] != found[at : at + count])
             if len(wrong):
-                row = int(wrong[0])
-                raise StorageError(
-                    f"row {int(rows[ORDINAL][row])} of input shard number {int(rows[SHARD][row])} "
-                    f"does not read back as it was read, for output shard number {self._output}",
-                    hint="check memory and disks; nothing was published",
-                )
+                raise other_content(rows, int(wrong[0]), self._output)
             if count < len(rows):
                 self._expected.appendleft(rows.run(count, len(rows)))
             at += count

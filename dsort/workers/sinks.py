@@ -17,6 +17,7 @@ import xxhash
 from msgspec import Struct
 
 from dsort.containers.base import Container
+from dsort.data.columns import UInt64s
 from dsort.data.hashes import FileDigests
 from dsort.data.index import CONTENT_HASH, ENTRIES, MEMBERS, ORDINAL, SHARD, STORED_BYTES
 from dsort.data.members import PlacedEntries, placed_entries
@@ -300,17 +301,32 @@ class FileSink(Sink, Protocol):
     file: StagedFile
 
 
+def hashes_in(rows: Table) -> UInt64s:
+    """The hashes with which the content of ``rows`` of the index is compared."""
+    if CONTENT_HASH not in rows:
+        raise InvariantError("the index has no content hashes to verify against")
+    return rows[CONTENT_HASH]
+
+
+def other_content(rows: Table, row: int, output: int) -> StorageError:
+    """The error for a record whose content is not as its hash says. ``output``: the number of its
+    output shard."""
+    return StorageError(
+        f"record {int(rows[ORDINAL][row])} of input shard number {int(rows[SHARD][row])} does not "
+        f"read back as it was read, for output shard number {output}",
+        hint="check memory and disks; nothing was published",
+    )
+
+
 class ContentCheck:
     """Computes the XXH3 of one record after the other, and compares it with the hash from the
     record's extraction."""
 
     def __init__(self, rows: Table, output_ordinal: int) -> None:
-        if CONTENT_HASH not in rows:
-            raise InvariantError("the index has no content hashes to verify against")
         self._rows = rows
         self._output = output_ordinal
         self._sizes = rows[STORED_BYTES].tolist()
-        self._expected = rows[CONTENT_HASH].tolist()
+        self._expected = hashes_in(rows).tolist()
         self._row = self._at = 0
         self._state = xxhash.xxh3_64()
 
@@ -327,12 +343,7 @@ class ContentCheck:
     def _end_record(self) -> None:
         row = self._row
         if self._state.intdigest() != self._expected[row]:
-            raise StorageError(
-                f"record {int(self._rows[ORDINAL][row])} of input shard number "
-                f"{int(self._rows[SHARD][row])} does not read back as it was read, for output "
-                f"shard number {self._output}",
-                hint="check memory and disks; nothing was published",
-            )
+            raise other_content(self._rows, row, self._output)
         self._row, self._at = row + 1, 0
         self._state.reset()
 
