@@ -47,6 +47,7 @@ def _comparable_words(keys: SortKeys, decreasing: bool) -> list[UInt64s]:
     words: list[UInt64s] = []
     if keys.group is not None or keys.rank is not None:
         group = np.zeros(keys.count, np.uint64)
+        # Ranks are below 4, and dropped records are in group -1: one word, and one sort, has both.
         if keys.group is not None:
             group = (keys.group.astype(np.int64) + 1).astype(np.uint64) << np.uint64(2)
         if keys.rank is not None:
