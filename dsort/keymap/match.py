@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import xxhash
@@ -215,7 +215,7 @@ class KeyPatterns:
                 f"{_REGEX_KEYS_MAX:,} that can be matched at once",
                 hint="keys of letters, digits, dots and escaped characters are not limited",
             )
-        self._matchers: list[_Matcher] = []
+        self._matchers: list[_RegexSet | _PlainKeys] = []
         if in_set:
             self._matchers.append(
                 _RegexSet([keys[i] for i in in_set], [groups[i] for i in in_set], templates)
@@ -230,10 +230,6 @@ class KeyPatterns:
         for matcher in self._matchers:
             found = merged_groups(found, matcher.groups_of(texts))
         return found
-
-
-class _Matcher(Protocol):
-    def groups_of(self, texts: Sequence[bytes]) -> Int32s: ...
 
 
 class _RegexSet:

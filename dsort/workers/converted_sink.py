@@ -7,7 +7,7 @@ the container of the output. The length of the output shard is known only once i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar, Protocol
 
@@ -194,8 +194,7 @@ def _refuse_links(shard: str, members: MemberTable) -> None:
         )
 
 
-class _Write(Protocol):
-    def __call__(self, slices: Sequence[memoryview]) -> None: ...
+_Write = Callable[[Sequence[memoryview]], None]
 
 
 class _Records:
