@@ -94,15 +94,6 @@ _TEXTS: tuple[tuple[str, Meaning], ...] = (
 """Patterns in messages of obstore, and their meanings. The first pattern that matches counts."""
 
 
-class ObstoreErrors(ObjectErrors):
-    """A context that translates errors of obstore into ``StorageError``."""
-
-    __slots__ = ()
-
-    def __init__(self, action: str) -> None:
-        super().__init__(meaning_of_obstore_error, action)
-
-
 def meaning_of_obstore_error(error: BaseException) -> Meaning | None:
     """The meaning of ``error``, or None if it is not one of obstore's."""
     for kind, meaning in _KINDS:
@@ -120,6 +111,10 @@ def meaning_of_obstore_error(error: BaseException) -> Meaning | None:
         if re.search(pattern, text, re.IGNORECASE):
             return meaning
     return Meaning(StorageError, "obstore failed")
+
+
+ObstoreErrors = partial(ObjectErrors, meaning_of_obstore_error)
+"""A context, by an action, that translates errors of obstore into ``StorageError``."""
 
 
 _CHUNK_BYTES_MIN = 1 << 20  # of a stream; measured: 0.6-0.7 s/GiB from 64 KiB to 4 MiB, more above
@@ -166,7 +161,7 @@ class ObstoreClient:
         self._scheme = scheme
         self._is_web = scheme in ("http", "https")
 
-    def doing(self, action: str) -> ObstoreErrors:
+    def doing(self, action: str) -> ObjectErrors:
         """A context for a request with the purpose ``action``, such as ``read a.tar``."""
         return ObstoreErrors(f"{action} in bucket {self.uri}")
 

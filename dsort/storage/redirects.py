@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import unquote, urljoin, urlsplit
@@ -37,15 +38,6 @@ _SETTLE_SECONDS_MAX: Final = 5.0
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class WebErrors(ObjectErrors):
-    """A context that translates errors of urllib3 into ``StorageError``."""
-
-    __slots__ = ()
-
-    def __init__(self, action: str) -> None:
-        super().__init__(_meaning_of_web_error, action)
-
-
 def _meaning_of_web_error(error: BaseException) -> Meaning | None:
     if isinstance(error, urllib3.exceptions.LocationValueError | ValueError):
         return Meaning(StorageError, "the store sent its readers on to no URL")
@@ -57,6 +49,10 @@ def _meaning_of_web_error(error: BaseException) -> Meaning | None:
         return Meaning(StorageError, text, hint)
     text = f"the connection to the store failed ({type(error).__name__})"
     return Meaning(TransientStorageError, text)
+
+
+WebErrors = partial(ObjectErrors, _meaning_of_web_error)
+"""A context, by an action, that translates errors of urllib3 into ``StorageError``."""
 
 
 def origin_of(url: str) -> tuple[str, str, int]:

@@ -12,8 +12,13 @@ from dsort.errors import TransientStorageError
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
 from dsort.storage.limit import StoreLimiter, StoreLimits
-from dsort.storage.objects import Fetched
-from dsort.storage.obstore import ObstoreBucket, ObstoreClient, ObstoreErrors
+from dsort.storage.objects import Fetched, ObjectErrors
+from dsort.storage.obstore import (
+    ObstoreBucket,
+    ObstoreClient,
+    ObstoreErrors,
+    meaning_of_obstore_error,
+)
 from dsort.storage.transport import Transport
 from tests.support.faulty_bucket import Fault, Faults, Script, error_of
 
@@ -46,7 +51,7 @@ class FaultyClient(ObstoreClient):
         self.faults: Faults = Script(faults) if isinstance(faults, Sequence) else faults
         self.ranges: list[tuple[int, int | None]] = []
 
-    def doing(self, action: str) -> ObstoreErrors:
+    def doing(self, action: str) -> ObjectErrors:
         verb, _, name = action.partition(" ")
         if verb == "write" and name.startswith(INTERNAL_PREFIX):
             return ObstoreErrors(action)
@@ -59,9 +64,9 @@ class FaultyClient(ObstoreClient):
         return Fetched(info, stream if kind is None else _Cut(stream, kind))
 
 
-class _Struck(ObstoreErrors):
+class _Struck(ObjectErrors):
     def __init__(self, client: FaultyClient, action: str, operation: str, name: str) -> None:
-        super().__init__(action)
+        super().__init__(meaning_of_obstore_error, action)
         self._client = client
         self._operation = operation
         self._name = name

@@ -28,7 +28,7 @@ from dsort.errors import ObjectNotFoundError, StorageError, TransientStorageErro
 from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.object_reader import ByteStream
-from dsort.storage.objects import Fetched, KeyPrefix, PreconditionError
+from dsort.storage.objects import Fetched, KeyPrefix, ObjectErrors, PreconditionError
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.replies import (
     S3Errors,
@@ -228,7 +228,7 @@ class S3Client:
         """Whether parts are sent with a CRC32C (0.04 s/GiB), so that the store refuses damaged
         parts."""
 
-    def doing(self, action: str) -> S3Errors:
+    def doing(self, action: str) -> ObjectErrors:
         """A context for a request with the purpose ``action``, such as ``read a.tar``."""
         return S3Errors(f"{action} in bucket {self.uri}")
 

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_plus
@@ -104,15 +105,6 @@ _NETWORK_ERRORS = (
 )
 
 
-class S3Errors(ObjectErrors):
-    """A context that translates errors of botocore into ``StorageError``."""
-
-    __slots__ = ()
-
-    def __init__(self, action: str) -> None:
-        super().__init__(meaning_of_s3_error, action)
-
-
 def code_of(error: boto.ClientError) -> str:
     """The error code of the store, such as ``NoSuchKey``; for a reply without a body it is the HTTP
     status."""
@@ -154,6 +146,10 @@ def meaning_of_s3_error(error: BaseException) -> Meaning | None:
     if isinstance(error, boto.BotoCoreError):
         return Meaning(StorageError, one_line(str(error)))
     return None
+
+
+S3Errors = partial(ObjectErrors, meaning_of_s3_error)
+"""A context, by an action, that translates errors of botocore into ``StorageError``."""
 
 
 def _meaning_of_reply(error: boto.ClientError) -> Meaning:
