@@ -4,7 +4,7 @@ JSON Schema; and a search for buckets and files in a spec by these types."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol, get_args, get_origin
 from urllib.parse import urlsplit
@@ -93,27 +93,31 @@ def _archive_extension(text: str) -> str:
     return extension
 
 
-def _input_text(text: str) -> str:
+def _checked_by(*checks: Callable[[str], object]) -> AfterValidator:
+    """Refuses a text for which one of ``checks`` raises."""
+
+    def check(text: str) -> str:
+        for each in checks:
+            each(text)
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_input_template(text: str) -> None:
     for name in parse_input_template(text).first_names:
         check_object_name(name)
-    return text
 
 
 _RANGE_MARK: Final = re.compile(r"[{}@%]")
 _BARE_NUMBER: Final = re.compile(r"0\d+d(?![0-9A-Za-z])")
 
 
-def _output_template(text: str) -> str:
+def _check_output_template(text: str) -> None:
     if not _RANGE_MARK.search(text) and (number := _BARE_NUMBER.search(text)):
         meant = f"{text[: number.start()]}%{text[number.start() :]}"
         raise FieldError(f"no range in template {shortened(text)!r}", f'did you mean "{meant}"?')
     check_output_name(parse_template(text).name(0))
-    return text
-
-
-def _output_format(text: str) -> str:
-    _output_template(text.replace(SPLIT_FIELD, "split"))
-    return text
 
 
 def _sidecar_kinds(value: object) -> object:
@@ -139,23 +143,7 @@ def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:
     return items
 
 
-def _object_name(text: str) -> str:
-    check_object_name(text)
-    return text
-
-
-def _glob(text: str) -> str:
-    check_object_name(text)
-    glob_regex(text)
-    return text
-
-
-def _name_prefix(text: str) -> str:
-    check_object_name(text.removesuffix("/"))
-    return text
-
-
-def _key_map_location(text: FileLocation) -> FileLocation:
+def _check_key_map_location(text: str) -> None:
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
     scheme = match[1].lower() if match else "file"
     if scheme not in ("file", "http", "https"):
@@ -165,10 +153,9 @@ def _key_map_location(text: FileLocation) -> FileLocation:
         )
     if "\0" in text:
         raise FieldError(f"{text!r} contains a NUL character")
-    return text
 
 
-def _webhook_url(text: str) -> str:
+def _check_webhook_url(text: str) -> None:
     try:
         parts = urlsplit(text)
         fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -178,7 +165,6 @@ def _webhook_url(text: str) -> str:
         raise FieldError("is no URL of a web server", 'e.g. "https://hooks.example.com/dsort"')
     if "@" in parts.netloc:
         raise FieldError("must have no user and password", "use a URL that needs none")
-    return text
 
 
 def _anchored(value: object, info: ValidationInfo) -> object:
@@ -228,9 +214,11 @@ InputName = Annotated[
         "letters, digits, - and _, up to 64, as in web or code-2",
     ),
 ]
-InputText = Annotated[str, AfterValidator(_input_text)]
-OutputFormat = Annotated[str, AfterValidator(_output_format)]
-OutputTemplate = Annotated[str, AfterValidator(_output_template)]
+InputText = Annotated[str, _checked_by(_check_input_template)]
+OutputFormat = Annotated[
+    str, _checked_by(lambda text: _check_output_template(text.replace(SPLIT_FIELD, "split")))
+]
+OutputTemplate = Annotated[str, _checked_by(_check_output_template)]
 SplitName = Annotated[
     str,
     named(
@@ -240,17 +228,17 @@ SplitName = Annotated[
     ),
 ]
 ObjectNames = Annotated[
-    tuple[Annotated[str, AfterValidator(_object_name)], ...],
+    tuple[Annotated[str, _checked_by(check_object_name)], ...],
     Strict(False),
     AfterValidator(_not_empty),
     Field(json_schema_extra={"minItems": 1}),
 ]
-NamePrefix = Annotated[str, AfterValidator(_name_prefix)]
-Glob = Annotated[str, AfterValidator(_glob)]
+NamePrefix = Annotated[str, _checked_by(lambda text: check_object_name(text.removesuffix("/")))]
+Glob = Annotated[str, _checked_by(check_object_name, glob_regex)]
 LocalFile = Annotated[FileLocation, BeforeValidator(_anchored)]
 """A file that is relative to the file of the spec, if the spec has one."""
-KeyMapLocation = Annotated[LocalFile, AfterValidator(_key_map_location)]
-WebhookUrl = Annotated[str, Field(max_length=2000), AfterValidator(_webhook_url)]
+KeyMapLocation = Annotated[LocalFile, _checked_by(_check_key_map_location)]
+WebhookUrl = Annotated[str, Field(max_length=2000), _checked_by(_check_webhook_url)]
 CommandName = Annotated[
     str,
     named(
