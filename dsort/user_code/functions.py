@@ -167,21 +167,7 @@ class FunctionRunner(Runner):
 
     def one(self, sample: Sample) -> Outcome:
         """The outcome of ``sample``."""
-        if self._batched:
-            return self.run([sample])[0]
-        try:
-            given = self._decoded(sample)
-            if self._salt is None:
-                result = self._call(given, **self._given)
-            else:
-                result = self._call(given, rng=self._rng(sample.key), **self._given)
-            return self._results(sample, result)
-        except BadResultError as error:
-            return str(error)
-        except MemoryError:
-            raise  # earlier records may have left it: another process tries again
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
-            return _told(error)
+        return self.run([sample])[0] if self._batched else self._guarded(self._single, sample)
 
     def _guarded(self, action: Callable[[Sample], list[Sample]], sample: Sample) -> Outcome:
         try:
@@ -192,6 +178,14 @@ class FunctionRunner(Runner):
             raise  # earlier records may have left it: another process tries again
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
             return _told(error)
+
+    def _single(self, sample: Sample) -> list[Sample]:
+        given = self._decoded(sample)
+        if self._salt is None:
+            result = self._call(given, **self._given)
+        else:
+            result = self._call(given, rng=self._rng(sample.key), **self._given)
+        return self._results(sample, result)
 
     def _batch_of_one(self, sample: Sample) -> list[Sample]:
         (found,) = self._batch([sample])
