@@ -176,10 +176,7 @@ def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
     """For each row of the table ``name``: (its place in words, its columns). ``InputError``."""
     if name.endswith(".parquet"):
         return _parquet_rows(name, data)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8, at byte {error.start:,}") from None
+    text = _text(name, data)
     if name.endswith((".jsonl", ".ndjson")):
         return _json_rows(name, text)
     if name.endswith((".csv", ".tsv")):
