@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 import xxhash
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from dsort.containers.bare_rows import record_table
 from dsort.containers.base import Container, ContainerOptions, Scanner
@@ -155,6 +155,16 @@ _KEPT: Final = ("data_format", "data_spec", "item_loader")
 """The settings that all items have in common. The rest of a config is about the writer."""
 
 
+class _Config(Struct):
+    """The settings that are used, or that are refused if they are set."""
+
+    data_format: Annotated[list[str], Meta(min_length=1, max_length=LEAVES_MAX)]
+    data_spec: Any
+    item_loader: Any
+    compression: Any = None
+    encryption: Any = None
+
+
 class _Index(Struct):
     """An index. Its list of chunks is checked to be JSON and then dropped, because the values of
     that list would take up to 30 times the length of the file."""
@@ -173,18 +183,13 @@ def schema_in(data: bytes) -> str:
             f"its config has {len(config_bytes):,} bytes, more than {CONFIG_BYTES_MAX:,}"
         )
     try:
-        config = json.loads(config_bytes)
-        kept = {name: config[name] for name in _KEPT}
-        odd = [name for name in ("compression", "encryption") if config.get(name)]
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise ValueError("it is no index of LitData") from None
+        config = msgspec.json.decode(config_bytes, type=_Config)
+    except (RecursionError, msgspec.DecodeError) as error:
+        raise ValueError(f"it is no index of LitData: {error}") from None
+    odd = [name for name in ("compression", "encryption") if getattr(config, name)]
     if odd:
         raise ValueError(f"it says {odd[0]}: such chunks are not read")
-    leaves = kept["data_format"]
-    texts = isinstance(leaves, list) and all(isinstance(leaf, str) for leaf in leaves)
-    if not texts or not 0 < len(leaves) <= LEAVES_MAX:
-        raise ValueError("its data_format is no valid list of formats")
-    return json.dumps(kept, sort_keys=True)
+    return json.dumps({name: getattr(config, name) for name in _KEPT}, sort_keys=True)
 
 
 def schema_of_members(extensions: Sequence[str]) -> str:

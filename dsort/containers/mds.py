@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from dsort.containers.bare_rows import record_table
 from dsort.containers.base import Container, ContainerOptions, Need, Scanner
@@ -55,6 +56,20 @@ NUMBER_TYPES: Final = {
 """The encodings that are one number of a fixed size, with their names in NumPy."""
 
 
+_Size = Annotated[int, Meta(gt=0, le=_SIZE_MAX)]
+_Texts = Annotated[list[str], Meta(max_length=COLUMNS_MAX)]
+
+
+class _Config(Struct):
+    """The description of the columns in the config of a shard."""
+
+    column_names: _Texts
+    column_encodings: _Texts
+    column_sizes: Annotated[list[_Size | None], Meta(max_length=COLUMNS_MAX)]
+    format: Literal["mds"]
+    version: Literal[2]
+
+
 class Columns(Struct, frozen=True):
     """Names, encodings and sizes of the columns, in the order of a sample's values. A size is None
     if each sample has its own."""
@@ -80,32 +95,22 @@ class Columns(Struct, frozen=True):
             config = json.loads(data)
         except (RecursionError, UnicodeDecodeError, ValueError):
             raise ValueError("its config is no JSON") from None
-        if not isinstance(config, dict):
-            raise ValueError("its config is no object")
-        if config.get("format") != "mds" or config.get("version") != 2:
-            raise ValueError("its config is not that of MDS version 2")
         return cls._checked(config)
 
     @classmethod
     def of_schema(cls, schema: str) -> Columns:
         """The columns of a :attr:`schema`; none for ""."""
-        return cls._checked(json.loads(schema)) if schema else cls()
+        whole = {"format": "mds", "version": 2}
+        return cls._checked({**json.loads(schema), **whole}) if schema else cls()
 
     @classmethod
-    def _checked(cls, config: dict[str, Any]) -> Columns:
-        names, encodings, sizes = (
-            config.get(f"column_{what}") for what in ("names", "encodings", "sizes")
-        )
-        for values in (names, encodings, sizes):
-            if not isinstance(values, list) or len(values) > COLUMNS_MAX:
-                raise ValueError("its config has no columns, or too many")
-        assert isinstance(names, list)
-        assert isinstance(encodings, list)
-        assert isinstance(sizes, list)
-        texts = all(isinstance(text, str) for text in (*names, *encodings))
-        fits = all(size is None or (type(size) is int and 0 < size <= _SIZE_MAX) for size in sizes)
-        whole = len(names) == len(encodings) == len(sizes) == len(set(map(str, names)))
-        if not (texts and fits and whole):
+    def _checked(cls, given: object) -> Columns:
+        try:
+            config = msgspec.convert(given, _Config)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"its config is not that of MDS version 2: {error}") from None
+        names, encodings, sizes = config.column_names, config.column_encodings, config.column_sizes
+        if not len(names) == len(encodings) == len(sizes) == len(set(names)):
             raise ValueError("its config has columns that are none")
         for encoding, size in zip(encodings, sizes, strict=True):
             if encoding in NUMBER_TYPES and size != int(NUMBER_TYPES[encoding][2:]):
