@@ -348,11 +348,10 @@ def listed_shards(
     text: str,
     cursor: str,
     limit: int,
-    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[list[Entry], str]:
     """(at least ``limit`` shards whose names contain ``text``, the place where the next page
     begins; "" at the end). Fewer, if that takes long. ``SpecError``, ``StorageError``."""
-    bucket, wanted, ends_at = place.opened(), text.lower(), clock() + LIST_S_MAX
+    bucket, wanted, ends_at = place.opened(), text.lower(), time.monotonic() + LIST_S_MAX
     found: list[Entry] = []
     while True:
         size = NAMES_A_LISTING if wanted else max(limit - len(found), 1)
@@ -361,16 +360,14 @@ def listed_shards(
             each for each in page.entries if is_supported(each.name) and wanted in each.name.lower()
         ]
         cursor = page.cursor
-        if not cursor or len(found) >= limit or clock() > ends_at:
+        if not cursor or len(found) >= limit or time.monotonic() > ends_at:
             return found, cursor
 
 
-def random_shards(
-    bucket: Bucket, count: int, seed: str, clock: Callable[[], float] = time.monotonic
-) -> list[Entry]:
+def random_shards(bucket: Bucket, count: int, seed: str) -> list[Entry]:
     """``count`` random shards, each with equal probability, in the order of their names. They are
     chosen from the shards that can be listed in ten seconds."""
-    draw, ends_at, seen = random.Random(seed), clock() + LIST_S_MAX, 0
+    draw, ends_at, seen = random.Random(seed), time.monotonic() + LIST_S_MAX, 0
     kept: list[ObjectInfo] = []
     for info in bucket.list(""):
         if not is_supported(info.name) or is_internal(info.name):
@@ -380,7 +377,7 @@ def random_shards(
             kept.append(info)
         elif (place := draw.randrange(seen)) < count:
             kept[place] = info
-        if clock() > ends_at:
+        if time.monotonic() > ends_at:
             break
     return [Entry(each.name, each.size_bytes) for each in sorted(kept, key=lambda one: one.name)]
 

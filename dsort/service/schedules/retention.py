@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -373,12 +373,11 @@ def _shown(names: Sequence[str]) -> str:
 
 
 POINTER_BYTES_MAX = 1 << 20
+POINTER_TRIES_MAX = 10
 _OURS = ("schedule", "job_id", "run_id", "manifest")
 
 
-def move_pointer(
-    result: Result, results: ScheduleResults, open_bucket: Opener, *, tries_max: int = 10
-) -> str:
+def move_pointer(result: Result, results: ScheduleResults, open_bucket: Opener) -> str:
     """Make the schedule's pointer name ``result``, which has been committed, or a newer committed
     result. It only moves forward: a run that was due earlier and ends later does not change it.
     Returns the reason if that fails, else ""."""
@@ -386,7 +385,7 @@ def move_pointer(
     bucket = open_bucket(parse_bucket(place["bucket"]))
     name: str = place["name"]
     written: str | None = None
-    for _ in range(tries_max):
+    for _ in range(POINTER_TRIES_MAX):
         # Looked up again after each write: another process may have written a newer pointer before
         # ours, after this one had looked.
         newest, info, output_uri = _newest(result, results, open_bucket)
@@ -461,13 +460,7 @@ def _read(bucket: Bucket, name: str) -> tuple[Mapping[str, Any] | None, str]:
     return content if isinstance(content, dict) else {}, stored.etag
 
 
-def run_after_commit(
-    database: Database,
-    job_id: str,
-    open_bucket: Opener,
-    *,
-    clock: Callable[[], float] = time.time,
-) -> list[JobWarning]:
+def run_after_commit(database: Database, job_id: str, open_bucket: Opener) -> list[JobWarning]:
     """Do the work that the schedule of the finished job ``job_id`` requires. A job without a
     schedule needs none.
 
@@ -488,6 +481,6 @@ def run_after_commit(
         if problem:
             warnings.append(JobWarning(job_id, "latest", problem))
     if result.after_commit["retain"] is not None:
-        texts = apply_retention(result, results, open_bucket, now_s=clock())
+        texts = apply_retention(result, results, open_bucket, now_s=time.time())
         warnings += [JobWarning(job_id, "retain", text) for text in texts]
     return warnings

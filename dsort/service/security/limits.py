@@ -78,10 +78,9 @@ class RequestLimits:
         requests_per_minute_max: int,
         *,
         looks_per_minute_max: int = LOOKS_PER_MINUTE_MAX,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._requests = Rate(requests_per_minute_max, clock=clock)
-        self._looks = Rate(looks_per_minute_max, clock=clock)
+        self._requests = Rate(requests_per_minute_max)
+        self._looks = Rate(looks_per_minute_max)
         self._at_once: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
