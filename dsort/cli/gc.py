@@ -83,7 +83,12 @@ def gc(
         older_than = "24h" if job is None else "0s"
     older_than_s = duration_s(older_than, "--older-than")
     if is_remote(context):
-        _list_there(context, bucket, older_than, job, as_json=as_json)
+        uri = bucket_uri(bucket)
+        with connected(context) as client:
+            there = client.data.garbage(uri, older_than_s=older_than_s)
+        aged = (each for each in there if each["age_s"] >= older_than_s)
+        listed = [(each, False) for each in aged if job in (None, each["job_id"])]
+        _write(uri, listed, f"older than {older_than}", as_json=as_json)
         return
     from dsort.job.gc import find_garbage
     from dsort.runtime.ray.directory import ray_places
@@ -96,19 +101,14 @@ def gc(
     old = [each for each in found if each.age_s >= older_than_s]
     doomed = [each for each in old if all_uploads or each.kind != "upload" or each.job_id]
     gone, errors = _remove(opened, doomed if remove else [], root)
-    if as_json:
-        entries = [asdict(each) | {"removed": each in gone} for each in old]
-        output.write_json({"bucket": opened.uri, "garbage": entries})
-    elif old:
-        output.write(_table([(asdict(each), each in gone) for each in old]))
+    what = f"older than {older_than}" if job is None else f"of a dead job {job}"
+    _write(opened.uri, [(asdict(each), each in gone) for each in old], what, as_json=as_json)
+    if old and not as_json:
         left = len(old) - len(gone)
         if not remove:
             output.inform("nothing was removed: --remove does it")
         elif left:
             output.inform(f"{output.count(left, 'thing')} of these were left as they are")
-    else:
-        what = f"older than {older_than}" if job is None else f"of a dead job {job}"
-        output.inform(f"no garbage {what} in {output.place(opened.uri)}")
     if younger := len(found) - len(old):
         output.inform(f"{younger:,} more younger than {older_than}")
     for error in errors[1:]:
@@ -117,21 +117,19 @@ def gc(
         raise errors[0]
 
 
-def _list_there(
-    context: click.Context, bucket: str, older_than: str, job: str | None, *, as_json: bool
-) -> None:
-    uri, older_than_s = bucket_uri(bucket), duration_s(older_than, "--older-than")
-    with connected(context) as client:
-        found = client.data.garbage(uri, older_than_s=older_than_s)
-    rows = [
-        each for each in found if each["age_s"] >= older_than_s and job in (None, each["job_id"])
-    ]
+Listed = Sequence[tuple[Mapping[str, Any], bool]]
+"""The fields of each file, and whether it was removed."""
+
+
+def _write(uri: str, listed: Listed, what: str, *, as_json: bool) -> None:
+    """``what``: of which garbage there is none, if the list is empty."""
     if as_json:
-        output.write_json({"bucket": uri, "garbage": [{**each, "removed": False} for each in rows]})
-    elif rows:
-        output.write(_table([(each, False) for each in rows]))
+        entries = [{**each, "removed": gone} for each, gone in listed]
+        output.write_json({"bucket": uri, "garbage": entries})
+    elif listed:
+        output.write(_table(listed))
     else:
-        output.inform(f"no garbage older than {older_than} in {uri}")
+        output.inform(f"no garbage {what} in {output.place(uri)}")
 
 
 def _remove(
@@ -156,8 +154,7 @@ def _remove(
     return gone, errors
 
 
-def _table(found: Sequence[tuple[Mapping[str, Any], bool]]) -> str:
-    """A table of the files. ``found``: the fields of each file, and whether it was removed."""
+def _table(found: Listed) -> str:
     rows = [
         (
             each["kind"],

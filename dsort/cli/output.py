@@ -95,6 +95,24 @@ def write_either(document: object, text: str, *, as_json: bool) -> None:
         write(text)
 
 
+def write_rows(
+    documents: Sequence[object],
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    as_json: bool,
+    empty: str = "",
+) -> None:
+    """Put a list on stdout: the JSON documents, or a table for people. ``empty``: the message in
+    place of a table without rows."""
+    if as_json:
+        write_json(documents)
+    elif empty and not documents:
+        inform(empty)
+    else:
+        write(table(header, [[*map(printable, row)] for row in rows]))
+
+
 def write_json_list(document: Mapping[str, object], name: str, items: Iterable[object]) -> None:
     """Put the ``document`` on stdout; its list ``name``, which is empty in ``document``, gets
     ``items``. Items are written as they come, so there may be any number of them."""

@@ -210,8 +210,8 @@ def _sort_key(text: str, *, reverse: bool) -> dict[str, Any]:
 
 def convert(
     context: click.Context,
-    src: Annotated[str, Argument(metavar="SRC", help="The bucket to read.")],
-    dst: Annotated[str, Argument(metavar="DST", help="The bucket to write.")],
+    src: Source,
+    dst: Destination,
     to: Annotated[
         str,
         Option(

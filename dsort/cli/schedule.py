@@ -201,22 +201,19 @@ def ls(
     schedule."""
     with connected(context) as client:
         found = client.schedules.list()
-    if as_json:
-        output.write_json([each.document for each in found])
-    elif not found:
-        output.inform("there is no schedule")
-    else:
-        rows = [
-            (
-                each.name,
-                _rule(each),
-                _next_due(each),
-                "" if each.last_run is None else _state(each.last_run),
-                output.printable(each.owner),
-            )
-            for each in found
-        ]
-        output.write(output.table(("SCHEDULE", "DUE", "NEXT", "LAST", "OWNER"), rows))
+    rows = (
+        (
+            each.name,
+            _rule(each),
+            _next_due(each),
+            "" if each.last_run is None else _state(each.last_run),
+            each.owner,
+        )
+        for each in found
+    )
+    header = ("SCHEDULE", "DUE", "NEXT", "LAST", "OWNER")
+    documents = [each.document for each in found]
+    output.write_rows(documents, header, rows, as_json=as_json, empty="there is no schedule")
 
 
 def show(

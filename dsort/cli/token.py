@@ -158,21 +158,19 @@ def ls(
             from dsort.service.security.tokens import TokenStore
 
             views = [each.view() for each in TokenStore(opened).list()]
-    if as_json:
-        output.write_json(views)
-        return
-    rows = []
-    for each in views:
-        buckets = (" ".join(each["input_buckets"]), " ".join(each["output_buckets"]))
-        row = (
+    rows = (
+        (
             each["name"],
             each["role"],
             each["created_at"][:10],
             _expires(each),
-            *buckets,
+            " ".join(each["input_buckets"]),
+            " ".join(each["output_buckets"]),
         )
-        rows.append([output.printable(cell) for cell in row])
-    output.write(output.table(("NAME", "ROLE", "CREATED", "EXPIRES", "READS", "WRITES"), rows))
+        for each in views
+    )
+    header = ("NAME", "ROLE", "CREATED", "EXPIRES", "READS", "WRITES")
+    output.write_rows(views, header, rows, as_json=as_json)
 
 
 def rm(

@@ -258,23 +258,17 @@ def ls(
         from dsort.settings.named_transforms import local_transforms
 
         views = [_view(each) for each in local_transforms().all()]
-    if as_json:
-        output.write_json(views)
-        return
-    if not views:
-        output.inform("there is no transform")
-        return
-    rows = []
-    for each in views:
-        use = f"{each['name']}@{each['version']}"
-        row = (
-            use,
+    rows = (
+        (
+            f"{each['name']}@{each['version']}",
             str(each["created_at"])[:10],
             each["created_by"] or "-",
             " ".join(each["kinds"]),
         )
-        rows.append([output.printable(cell) for cell in row])
-    output.write(output.table(("TRANSFORM", "ADDED", "BY", "STEPS"), rows))
+        for each in views
+    )
+    header = ("TRANSFORM", "ADDED", "BY", "STEPS")
+    output.write_rows(views, header, rows, as_json=as_json, empty="there is no transform")
 
 
 def show(
