@@ -136,7 +136,7 @@ _SECTIONS: Final[Mapping[str, Sequence[_Verb]]] = {
         _Verb("log", "jobs:log", "Print the log of a service's job."),
         _Verb("wait", "jobs:wait", "Wait for jobs of a service."),
         _Verb("stop", "jobs:stop", "Stop a running job."),
-        _Verb("resume", "resume:resume", "Resume a job that was interrupted."),
+        _Verb("resume", "jobs:resume", "Resume a job that was interrupted."),
         _Verb("gc", "gc:gc", "List and remove files that interrupted jobs left."),
         _Verb("rm", "jobs:rm", "Remove ended jobs from the history of a service."),
     ),

@@ -30,7 +30,7 @@ END_SECONDS_MAX = 180
 PARTITION_BYTES = 8 << 10
 """So that small jobs have many buckets, too."""
 LOADED = (
-    *("dsort.api", "dsort.cli.start", "dsort.cli.resume", "dsort.cli.gc", "dsort.verification"),
+    *("dsort.api", "dsort.cli.start", "dsort.cli.jobs", "dsort.cli.gc", "dsort.verification"),
     *("dsort.job.setup.tables", "dsort.workers.row_sink", "dsort.workers.row_batches"),
     *("dsort.storage.limit", "dsort.storage.transport", "dsort.storage.s3.bucket"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.parquet", "re2", "zstandard"),
