@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import asdict
 
-from dsort.closing import ClosesOnExit
 from dsort.log_lines import logger_of
 from dsort.results.report import Event, JobStarted, JobWarning, PhaseDone, Progress
 from dsort.retry import RetryPolicy
@@ -29,7 +28,7 @@ from dsort.service.jobs.queue import (
     thin_progress,
 )
 from dsort.service.jobs.rows import NewEvent
-from dsort.service.threads import DATABASE_AWAY
+from dsort.service.threads import DATABASE_AWAY, TurnThread
 from dsort.stop_flag import StopFlag
 
 Answer = TypeVar("Answer")
@@ -46,7 +45,7 @@ RATE_SPAN_S_MIN = 0.2  # over shorter spans a rate is meaningless
 log = logger_of("service")
 
 
-class Reporter(ClosesOnExit):
+class Reporter(TurnThread):
     """Reports on one attempt from a thread of its own, from ``start`` to ``end`` or ``close``.
 
     It is called with every event of the job, in any thread. ``stop`` is raised when the stop of the
@@ -64,6 +63,7 @@ class Reporter(ClosesOnExit):
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__("dsort-reporter", BEAT_S)
         self._database = database
         self._job_id = job_id
         self._attempt = attempt
@@ -80,12 +80,7 @@ class Reporter(ClosesOnExit):
         self._changed = False
         self._thinned_at = 0
         self._progress_count = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dsort-reporter", daemon=True)
-
-    def start(self) -> None:
-        """Start the reporting thread."""
-        self._thread.start()
+        self._beaten_s = float("-inf")
 
     def __call__(self, event: Event) -> None:
         """Add an event of the engine; never waits for the database."""
@@ -135,37 +130,19 @@ class Reporter(ClosesOnExit):
             lambda: hand_over(self._database, job_id, attempt, now_s=self._clock(), reason=reason)
         )
 
-    def close(self) -> None:
-        """End the thread; ``end`` and ``leave`` report what was not reported yet."""
-        self._over.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
-
     # -- the thread -------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        beaten_s = float("-inf")
-        failures = 0
-        pause_s = 0.0  # a job whose stop was requested before it began must read that at once
-        while not self._over.wait(pause_s):
-            pause_s = TELL_S
-            latest = self._take()
-            if not latest.values() and not latest.events and time.monotonic() - beaten_s < BEAT_S:
-                continue
+    def _turn(self) -> float:
+        latest = self._take()
+        is_due = time.monotonic() - self._beaten_s >= BEAT_S
+        if is_due or latest.values() or latest.events:
             try:
                 self._tell(latest)
-            except DATABASE_AWAY as error:
-                if not failures:
-                    log.warning("the database does not answer; the job continues: %s", error)
-                failures += 1
+            except DATABASE_AWAY:  # the job does not depend on the answer
                 self._put_back(latest)
-                # Wait as long as the database needs: the job does not depend on the answer.
-                pause_s = AWAY.delay_s(failures)
-                continue
-            if failures:
-                log.info("the database is back")
-                failures = 0
-            beaten_s = time.monotonic()
+                raise
+            self._beaten_s = time.monotonic()
+        return TELL_S
 
     def _tell(self, latest: ProgressUpdate) -> None:
         answer = record(self._database, self._job_id, self._attempt, latest, now_s=self._clock())
