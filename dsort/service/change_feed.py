@@ -49,7 +49,7 @@ class ChangeFeed(TurnThread):
 
     def end(self) -> None:
         """End all streams, and return at once: from a signal handler, too."""
-        self._over.set()
+        self._over.set()  # first, so that a stream that begins meanwhile ends, too
         self._woken.set()
         for watchers in list(self._watched.values()):
             for loop, queue in list(watchers):
@@ -89,6 +89,7 @@ class ChangeFeed(TurnThread):
                     _hand_on(loop, queue, event)
         settled = [at for at, seen_s in self._seen.items() if now_s - seen_s >= self._trail_s]
         if settled:
+            # A number below that has not come by now is of a transaction that was rolled back.
             self._low = max(self._low, *settled)
             self._seen = {at: seen for at, seen in self._seen.items() if at > self._low}
         return TURN_S

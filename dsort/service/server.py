@@ -191,6 +191,7 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
 def _alone(state_dir: Path) -> Iterator[None]:
     """Ensure that no other service uses this state directory, because two services of one name
     would take each other's jobs."""
+    # The file stays: a lock on a file that has lost its name keeps no other service out.
     with (state_dir / "lock").open("w", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,6 +217,7 @@ def _socket(config: ServiceConfig) -> Iterator[socket.socket]:
     except OSError as error:
         raise StorageError(f"cannot listen on {config.host}: {error.strerror or error}") from None
     with listening:
+        # Else a restart would wait a minute for the closed connections of the service before.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Connections inherit these.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -253,6 +255,7 @@ def _tell_ready(
     elif config.ssl_certfile is None and not is_loopback(config.host):
         say("  no TLS: others on the network can read tokens, unless a proxy in front has TLS")
     if url_file is not None:
+        # By a rename, because scripts wait for the file and read it at once.
         beside = url_file.with_name(f".{url_file.name}.{os.getpid()}")
         beside.write_text(f"{url}\n", encoding="utf-8")
         beside.replace(url_file)

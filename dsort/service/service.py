@@ -102,6 +102,7 @@ class Service(ClosesOnExit):
     def start(self) -> None:
         """Start this replica's threads."""
         self.shards.remove_left()
+        # They end in the reverse order: the dispatcher after those that give it jobs.
         self.feed.start()
         self.dispatcher.start()
         self._ending.callback(self.dispatcher.close)

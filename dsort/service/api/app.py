@@ -99,6 +99,7 @@ def create_app(service: Service) -> FastAPI:
 def surround(app: FastAPI, service: Service) -> None:
     """Add the middleware for all requests around the routes."""
     config, guest = service.config, service.guest
+    # The first one is the innermost: of requests that ``Refusals`` answers, no body is read.
     app.add_middleware(
         BodyLimit,
         bytes_max=config.body_bytes_max,

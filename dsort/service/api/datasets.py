@@ -333,6 +333,7 @@ def _add_members(routes: APIRouter, looks: Looks) -> None:
         order = {"look": "payload", **numbers, "range": asked}
         made, closing = await looks.service.shards.look(place, order, request.is_disconnected)
         with closing as ends:
+            # The process may have opened another object than the one whose tag is sent.
             now = await looks.stat(place)
             if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
                 raise ChangedInputError(f"{place.name} changed while it was read", hint="ask again")

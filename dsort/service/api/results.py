@@ -403,6 +403,7 @@ async def _stream(
 ) -> AsyncIterator[ServerSentEvent]:
     asked = _Asked(may_go_on)
     sent: set[int] = set()  # events that were read here, and that the feed may deliver as well
+    # Watched before the rows are read, so that no event falls in between.
     with service.feed.watch(job_id) as queue:
         while True:
             row = await run_in_threadpool(service.store.get, job_id)

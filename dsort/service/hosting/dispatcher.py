@@ -128,7 +128,7 @@ class Dispatcher(TurnThread):
     def close(self) -> None:
         """End the dispatcher. As the operator has configured, jobs run on or are handed over;
         ``handed_over`` is the number of the latter. Our own Ray ends if no jobs run."""
-        super().close()
+        super().close()  # before the jobs are handed over: the thread would begin them again
         if self._hands_over:
             self.handed_over = self._hand_over()
         if self._ray_head is not None and not self._any_running():
@@ -203,6 +203,7 @@ class Dispatcher(TurnThread):
         deaths = self._watch.deaths(row for row in running if key_of(row) not in self._begun)
         deaths |= {key: how_it_died(self._begun[key], code) for key, code in ended.items()}
         asked = self._asked
+        # Of attempts that have ended nothing is kept, or this would grow for ever.
         self._asked = {key_of(row): asked[key_of(row)] for row in running if key_of(row) in asked}
         for row in running:
             if row.replica == self._replica:
@@ -299,7 +300,7 @@ class Dispatcher(TurnThread):
     def _begin_queued(self) -> None:
         if time.monotonic() < self._none_before_s:
             return
-        self._join_ray()
+        self._join_ray()  # first: where Ray does not start, no job is taken from the queue
         while not self._over.is_set():
             row = claim_next(
                 self._database,

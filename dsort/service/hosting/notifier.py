@@ -125,6 +125,7 @@ class Notifier(TurnThread):
 
     def _turn(self) -> float:
         while not self._over.is_set():
+            # Room first: a notice that is taken and not delivered is held back for ``HELD_S``.
             if not self._room.acquire(timeout=self._look_s):
                 continue
             notice = None

@@ -205,7 +205,7 @@ class JobProcess(Struct):
         """Start a process for the attempt that ``row`` is in. ``OSError``."""
         path = log_path(job_environment.state_dir, row.job_id, row.attempt)
         command = [*interpreter(), MODULE, row.job_id, str(row.attempt)]
-        kills = oom_kills()
+        kills = oom_kills()  # before the start, so that a kill right after it is counted
         return cls(begin_process(command, job_environment.to_environment(), path), kills)
 
     @property

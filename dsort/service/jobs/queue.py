@@ -93,6 +93,7 @@ def claim_next(
         if _next(connection, replica, limits) is None:
             return None  # the usual case, found without blocking other replicas
     with database.writing(alone=ALONE) as connection:
+        # To compare templates may take a second, for which no replica should have to wait.
         found = _next(connection, replica, limits, at_once=True)
         if found is None:
             return None
@@ -240,6 +241,7 @@ def _candidates(
             jobs.c.owner.not_in(full_owners),
         )
         .order_by(*fair_order(running_owners))
+        # Mostly the first row is the one: a queue of thousands is not read for it.
         .execution_options(yield_per=CANDIDATES_AT_A_TIME)
     )
 
@@ -351,6 +353,7 @@ def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
         if len(found) <= keep:
             return
         first, span_s = found[0].at, max(found[-1].at - found[0].at, 1e-9)
+        # The later one of two in a slot stays, and so does the last one of all.
         by_slot = {int((row.at - first) / span_s * (keep - 1)): row.number for row in found}
         kept = set(by_slot.values())
         surplus = [row.number for row in found if row.number not in kept]

@@ -209,6 +209,7 @@ class JobStore:
 
     def list(self, wanted: JobFilter, *, limit: int = 50, before: int | None = None) -> JobPageOf:
         """The newest jobs that fit, at most ``limit``, with numbers below ``before``."""
+        # The one too many tells whether there is a next page.
         query = select(*_SMALL).order_by(jobs.c.number.desc()).limit(limit + 1)
         for condition in _conditions(wanted):
             query = query.where(condition)

@@ -298,6 +298,7 @@ class Listings:
         page = ListingPage(asked.listing or uuid.uuid4().hex)
         entries_max = min(asked.size or PAGE_MAX, PAGE_MAX)
         ends_at = self._clock() + PAGE_S_MAX
+        # The page before may have ended within a directory, which is shown once.
         shown = asked.directory_of(asked.after)
         for info in names:
             directory = asked.directory_of(info.name)

@@ -254,6 +254,7 @@ class ShardProcesses(ClosesOnExit):
             ends.callback(shutil.rmtree, directory, ignore_errors=True)
             await self._run(order, directory, gone, seconds_max)
             path = directory / OUT_DIRECTORY / name
+            # A user's code may have put a link there.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             ends.callback(os.close, fd)
             return MadeFile(fd, os.fstat(fd).st_size), ends.pop_all()

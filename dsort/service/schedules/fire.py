@@ -362,6 +362,7 @@ def _claim(connection: Connection, row: ScheduleRow, *, next_due_at: float | Non
         .where(
             table.c.schedule_id == row.schedule_id,
             table.c.changed_at == row.changed_at,
+            # A job that was made meanwhile has the epoch with which this one was rendered.
             table.c.run_count == row.run_count,
             table.c.next_due_at == row.next_due_at
             if row.next_due_at is not None

@@ -139,7 +139,7 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
                 "a recipe that runs programs is not for specs that come over the network",
                 "run such a job with `dsort ingest` on the machine itself",
             )
-        if not (check.mistakes or check.forbidden):
+        if not (check.mistakes or check.forbidden):  # nothing is looked up in refused buckets
             own = check.fetch.of_job(paths_of(inputs), paths_of(outputs.values()), ())
             _check_links(spec, own, check)
         files = _checked_files(spec, check)
@@ -366,6 +366,7 @@ def _check_links(spec: JobSpec, fetch: FetchPolicy, check: _Check) -> None:
             continue
         bucket = _directory(ref, check.policy.root)
         directories = dict.fromkeys(name.rpartition("/")[0] for name in names)
+        # Each takes system calls; the job checks all others when it opens them.
         for inside in [each for each in directories if each][:DIRECTORIES_MAX]:
             if not allowed.allows_path(os.path.realpath(bucket / inside)):
                 check.forbid(path, f'"{shortened(inside)}" {_OUTSIDE}')

@@ -52,7 +52,7 @@ class Rate:
             now_s = self._clock()
             paid_at = max(self._paid_at.get(client, now_s), now_s) + self._each_s
             wait_s = paid_at - now_s - 60.0
-            if wait_s > 1e-6:
+            if wait_s > 1e-6:  # or rounding would refuse the last request that is allowed
                 return wait_s
             self._make_room(now_s)
             self._paid_at[client] = paid_at

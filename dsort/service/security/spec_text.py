@@ -61,7 +61,7 @@ def parse_unchecked(body: bytes, limits: TextLimits | None = None) -> Mapping[st
             hint="put a large key map into a file of its own: ekm_file",
         )
     try:
-        text = body.decode("utf-8-sig")
+        text = body.decode("utf-8-sig")  # editors of Windows write a byte order mark
     except UnicodeDecodeError as error:
         raise SpecError(f"the spec is not UTF-8 at byte {error.start}") from None
     if looks_like_json(text):

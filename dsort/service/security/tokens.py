@@ -137,6 +137,7 @@ def _all_match(column: ColumnElement[str], buckets: Sequence[str]) -> ColumnElem
         return true()
     each = rows_of_uris(column).table_valued("value")
     other = select(1).select_from(each).where(not_(_matches(each.c.value, buckets))).exists()
+    # Most rows have one URI, and need no subquery.
     return case((column.contains(LINE_END), not_(other)), else_=_matches(column, buckets))
 
 
