@@ -68,7 +68,7 @@ def report_usage(message: str, *, command: str, hint: str, as_json: bool) -> int
     if message.startswith("Usage: "):  # a group without a verb: its help lists the verbs
         output.inform(message)
         message = f"`{command}` wants a command"
-    message = re.sub(r"\s*\n\t", " ", message)
+    message = re.sub(r"\s*\n\t", " ", message)  # click puts each choice into a line of its own
     message = message[:1].lower() + message[1:]
     output.inform(f"error: {message}")
     output.inform(f"hint: {hint}")

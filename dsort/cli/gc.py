@@ -142,7 +142,7 @@ def _remove(
     errors: list[DsortError] = []
     in_use: set[str] = set()
     for each in doomed:
-        if each.job_id in in_use:
+        if each.job_id in in_use:  # one error for a job that runs is enough
             continue
         try:
             remove_garbage(bucket, each, opened=opener(root))

@@ -296,7 +296,7 @@ def _named_there(
 
 def _write_pieces(pieces: Iterable[Piece], to: str) -> None:
     rest = iter(pieces)
-    first = next(rest, b"")
+    first = next(rest, b"")  # before the file is opened: most errors come with the first piece
     on_terminal = to == "-" and sys.stdout.isatty()
     if on_terminal and _is_binary(bytes(first[:PEEKED_BYTES])):
         raise InputError("this is binary, and no terminal shows it", hint="-o FILE, or a pipe")

@@ -70,7 +70,7 @@ def write(text: str) -> None:
     try:
         sys.stdout.write("\n".join(map(_line, text.split("\n"))) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
+    except BrokenPipeError:  # no error of the command: it ends as by SIGPIPE
         raise
     except OSError as error:
         abandon_stdout()
