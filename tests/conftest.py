@@ -338,6 +338,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A directory with little room: a file system of its own."""
+    from tests.support.small_places import small_disk
+
+    with small_disk(tmp_path / "small") as directory:
+        yield directory
+
+
+@pytest.fixture
 def workers_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Local jobs of this process have no worker processes (``tests/support/workers_here.py``)."""
     from tests.support.workers_here import WorkersHere

@@ -3,10 +3,7 @@ and what was there before is as it was."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,39 +15,10 @@ from tests.support.datasets import Member, Shard, files_of, small_dataset, write
 from tests.support.engine import left_in, run_local, spec_of
 from tests.support.internals import Event, JobStarted, PhaseDone, Progress
 from tests.support.refusals import raises
+from tests.support.small_places import fill, small_disk
 from tests.support.surviving import assert_kept, job_in
 
 DATASET = small_dataset("storage", shards=4, records=30, payload_bytes_max=30_000)
-ROOM_BYTES = 24 << 20
-
-
-def mounted(directory: Path, *options: str) -> None:
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", ",".join(options), "dsort-test", str(directory)]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system can be mounted here: {error}")
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A directory with little room: a file system of its own."""
-    directory = tmp_path / "small"
-    mounted(directory, f"size={ROOM_BYTES}")
-    yield directory
-    subprocess.run(["umount", str(directory)], check=True)
-
-
-def fill(directory: Path, leave_bytes: int = 0) -> None:
-    """Take all of the room but ``leave_bytes``."""
-    status = os.statvfs(directory)
-    with (directory / "filler").open("wb", buffering=0) as file:
-        room = status.f_bavail * status.f_frsize - leave_bytes
-        block = bytes(1 << 16)
-        with contextlib.suppress(OSError):
-            while room > 0:
-                room -= file.write(block[:room])
 
 
 def spec_into(directory: Path) -> dict[str, object]:
@@ -180,10 +148,7 @@ def test_too_little_room_is_reported_before_a_job_is_begun_again(
 
 
 def test_a_bucket_that_may_only_be_read_can_be_an_input(tmp_path: Path) -> None:
-    write_shards(tmp_path / "made", DATASET)
-    sealed = tmp_path / "in"
-    mounted(sealed, f"size={ROOM_BYTES}")
-    try:
+    with small_disk(tmp_path / "in") as sealed:
         write_shards(sealed, DATASET)
         subprocess.run(["mount", "-o", "remount,ro", str(sealed)], check=True)
         report = run_local(tmp_path, spec_into(tmp_path))
@@ -192,8 +157,6 @@ def test_a_bucket_that_may_only_be_read_can_be_an_input(tmp_path: Path) -> None:
             run_local(tmp_path, spec_of(output_bck="in"))
         assert files_of(sealed) == {name: shard.data for name, shard in DATASET.items()}
         assert len(left_in(sealed)) == len(DATASET)
-    finally:
-        subprocess.run(["umount", str(sealed)], check=True)
 
 
 def test_what_hard_links_expand_to_is_counted_before_it_is_written(

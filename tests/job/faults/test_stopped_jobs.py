@@ -8,7 +8,6 @@ import contextlib
 import re
 import shlex
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.support.datasets import files_of, tree_of
 from tests.support.fault_points import PointFault, arm, struck
 from tests.support.internals import Event, PhaseDone
 from tests.support.refusals import raises
+from tests.support.small_places import fill
 from tests.support.surviving import (
     CASES,
     assert_kept,
@@ -40,7 +40,6 @@ from tests.support.surviving import (
 )
 
 CODES = {"interrupt": 130, "terminate": 143, "hang": 129}
-ROOM_BYTES = 24 << 20
 
 
 def begin(begun: Coordinators, root: Path, case: str, fault: PointFault, *more: str) -> Ended:
@@ -252,29 +251,6 @@ def test_gc_after_names_were_taken_back_leaves_what_was_replaced(
 
 
 # -- full disks ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A directory with little room: a file system of its own."""
-    directory = tmp_path / "small"
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={ROOM_BYTES}", "dsort-test", str(directory)]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system can be mounted here: {error}")
-    yield directory
-    subprocess.run(["umount", str(directory)], check=True)
-
-
-def fill(directory: Path) -> Path:
-    """Take all of the room; the file that has it."""
-    filler = directory / "filler"
-    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(bytes(1 << 16)):
-            pass
-    return filler
 
 
 def when_done(phase: str, do: Callable[[], object]) -> Callable[[Event], None]:

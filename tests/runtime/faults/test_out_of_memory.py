@@ -3,7 +3,6 @@ them, and gives up where that happens again and again."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from dsort.errors import WorkerLostError
 from tests.support.coordinators import Coordinators
 from tests.support.fault_points import PointFault, arm, struck
+from tests.support.small_places import control_group
 from tests.support.surviving import (
     CASES,
     assert_whole,
@@ -22,30 +22,15 @@ from tests.support.surviving import (
     undisturbed,
 )
 
-CGROUPS = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 32 << 20
 
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """A control group with little memory and no swap, of either generation."""
-    first = (CGROUPS / "memory").is_dir()
-    group = (CGROUPS / "memory" if first else CGROUPS) / f"dsort-small-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
-    try:
-        limit = group / ("memory.limit_in_bytes" if first else "memory.max")
-        swap = group / ("memory.swappiness" if first else "memory.swap.max")
-        try:
-            limit.write_text(str(LIMIT_BYTES))
-            swap.write_text("0")
-        except OSError as error:
-            pytest.skip(f"no memory limit can be set here: {error}")
+    """A control group with little memory and no swap."""
+    limits = {"memory.max": LIMIT_BYTES, "memory.swap.max": 0}
+    with control_group("memory", limits) as group:
         yield group
-    finally:
-        group.rmdir()
 
 
 def kills_of(group: Path) -> int:

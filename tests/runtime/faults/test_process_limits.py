@@ -23,8 +23,8 @@ from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
 from tests.support.engine import spec_of
 from tests.support.refusals import raises
+from tests.support.small_places import control_group
 
-CGROUPS = Path("/sys/fs/cgroup")
 DATASET = small_dataset("limits", payload_bytes_max=20_000)
 
 
@@ -105,20 +105,9 @@ def test_a_shard_whose_decoder_gets_no_memory_is_no_corrupt_one(
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """A control group in which there may be few processes, of either generation."""
-    group = (CGROUPS / "pids" if (CGROUPS / "pids").is_dir() else CGROUPS) / (
-        f"dsort-few-{os.getpid()}"
-    )
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
-    try:
-        if not (group / "pids.max").exists():
-            pytest.skip("there is no limit to processes in control groups here")
+    """A control group in which there may be few processes."""
+    with control_group("pids", {"pids.max": 8}) as group:
         yield group
-    finally:
-        group.rmdir()
 
 
 @pytest.mark.sample(keep=1)

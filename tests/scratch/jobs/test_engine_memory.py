@@ -22,32 +22,19 @@ from tests.support.disks import really_written
 from tests.support.engine import plan_local, run_local, shard_of, spec_of
 from tests.support.internals import Event, JobWarning, least_memory_bytes
 from tests.support.refusals import raises
+from tests.support.small_places import control_group
 
 pytestmark = pytest.mark.disk
 
 SHARD_BYTES = 32 << 20
 MEMORY_BYTES = 120 << 20
-CGROUPS = Path("/sys/fs/cgroup")
 
 
 @pytest.fixture
 def memory_group() -> Iterator[Path]:
-    """A control group with ``MEMORY_BYTES`` of memory, of either generation."""
-    first = (CGROUPS / "memory").is_dir()
-    group = (CGROUPS / "memory" if first else CGROUPS) / f"dsort-test-{os.getpid()}"
-    limit = group / ("memory.limit_in_bytes" if first else "memory.max")
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
-    try:
-        try:
-            limit.write_text(str(MEMORY_BYTES))
-        except OSError as error:
-            pytest.skip(f"no memory limit can be set here: {error}")
+    """A control group with ``MEMORY_BYTES`` of memory."""
+    with control_group("memory", {"memory.max": MEMORY_BYTES}) as group:
         yield group
-    finally:
-        group.rmdir()  # fails if a process of the job were left in it
 
 
 def write_data(directory: Path, shards: int) -> Counter[str]:

@@ -4,7 +4,6 @@ may take for uploads follows from that."""
 from __future__ import annotations
 
 import mmap
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.support.internals import (
     with_part_sizes,
 )
 from tests.support.refusals import raises
+from tests.support.small_places import control_group
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -220,37 +220,10 @@ print(found.limit_bytes, found.available_bytes)
 """
 
 
-def own_memory_group() -> Path | None:
-    """The directory of the memory group that the tests run in, if groups can be made in it."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        number, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return Path("/sys/fs/cgroup/memory" + path)
-        if number == "0" and "memory" in _text(
-            Path(f"/sys/fs/cgroup{path}/cgroup.subtree_control")
-        ):
-            return Path("/sys/fs/cgroup" + path)
-    return None
-
-
-def _text(file: Path) -> str:
-    return file.read_text() if file.exists() else ""
-
-
 @pytest.mark.disk
 def test_a_process_in_a_real_group_sees_its_limit(tmp_path: Path) -> None:
-    parent = own_memory_group()
-    if parent is None:
-        pytest.skip("no control group with a memory controller here")
-    group = parent / f"dsort-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"control groups cannot be made here: {error}")
-    try:
-        limit = 100 * MIB
-        name = "memory.max" if (group / "memory.max").exists() else "memory.limit_in_bytes"
-        (group / name).write_text(str(limit))
+    limit = 100 * MIB
+    with control_group("memory", {"memory.max": limit}) as group:
         enter = f"echo $$ > '{group}/cgroup.procs' && exec \"$@\""
         output = subprocess.run(
             ["sh", "-c", enter, "sh", sys.executable, "-c", CHILD, str(tmp_path / "file")],
@@ -259,8 +232,6 @@ def test_a_process_in_a_real_group_sees_its_limit(tmp_path: Path) -> None:
             check=True,
             timeout=180,
         ).stdout
-    finally:
-        group.rmdir()
     seen_limit, available = map(int, output.split())
     assert seen_limit == limit
     # The file's 48 MiB lie in the page cache, and are available all the same.
