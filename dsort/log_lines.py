@@ -59,7 +59,11 @@ def level_in_force() -> int:
 _TOKEN = r"(dsort_[0-9a-f]{12}_)[0-9a-f]+"
 _TICKET = r"(?i)(\bticket=)[^&\s\"']+"
 _USER = r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@"
-_SIGNATURE = r"(?i)([?&](?:x-amz-[a-z-]*|awsaccesskeyid|signature|sig|password)=)[^&\s\"']+"
+_SIGNATURE = (
+    r"(?i)([?&](?:x-[a-z]+-[a-z-]+|[a-z]*accesskeyid|googleaccessid|signature|sig|policy"
+    r"|key-pair-id|[a-z_-]*token|[a-z_-]*password)=)[^&\s\"']+"
+)
+"""Parameters of the signed URLs of Amazon, CloudFront, Google, Azure and their kin."""
 
 
 def redact(text: str) -> str:

@@ -85,6 +85,14 @@ def test_a_message_is_one_line_that_steers_no_terminal() -> None:
         ("dsort_0123456789ab_00ff00ff", "dsort_0123456789ab_..."),
         ("/v1/x?ticket=abc&a=1", "/v1/x?ticket=...&a=1"),
         ("s3://b/a?X-Amz-Signature=ff&x=1", "s3://b/a?X-Amz-Signature=...&x=1"),
+        (
+            "https://h/a?X-Goog-Credential=me&X-Goog-Signature=ff&x=1",
+            "https://h/a?X-Goog-Credential=...&X-Goog-Signature=...&x=1",
+        ),
+        ("https://h/a?GoogleAccessId=me&Expires=9", "https://h/a?GoogleAccessId=...&Expires=9"),
+        ("https://h/a?Policy=ey&Key-Pair-Id=K2", "https://h/a?Policy=...&Key-Pair-Id=..."),
+        ("https://h/a?OSSAccessKeyId=me&Signature=f", "https://h/a?OSSAccessKeyId=...&Signature=..."),
+        ("https://h/a?access_token=ff", "https://h/a?access_token=..."),
         ("s3://bucket/a@b.tar", "s3://bucket/a@b.tar"),
     ],
 )
