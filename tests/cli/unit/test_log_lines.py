@@ -91,7 +91,10 @@ def test_a_message_is_one_line_that_steers_no_terminal() -> None:
         ),
         ("https://h/a?GoogleAccessId=me&Expires=9", "https://h/a?GoogleAccessId=...&Expires=9"),
         ("https://h/a?Policy=ey&Key-Pair-Id=K2", "https://h/a?Policy=...&Key-Pair-Id=..."),
-        ("https://h/a?OSSAccessKeyId=me&Signature=f", "https://h/a?OSSAccessKeyId=...&Signature=..."),
+        (
+            "https://h/a?OSSAccessKeyId=me&Signature=f",
+            "https://h/a?OSSAccessKeyId=...&Signature=...",
+        ),
         ("https://h/a?access_token=ff", "https://h/a?access_token=..."),
         ("s3://bucket/a@b.tar", "s3://bucket/a@b.tar"),
     ],
