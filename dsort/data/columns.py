@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
@@ -114,7 +115,9 @@ class BytesColumn:
     def of_table(cls, table: NDArray[np.uint8]) -> BytesColumn:
         """The rows of a ``table`` of shape ``(n, width)``."""
         count, width = table.shape
-        return cls(np.arange(count + 1, dtype=np.int64) * width, table.reshape(-1))
+        return cls(
+            np.arange(count + 1, dtype=np.int64) * width, np.ascontiguousarray(table).reshape(-1)
+        )
 
     @classmethod
     def empty(cls, count: int) -> BytesColumn:
@@ -230,8 +233,8 @@ def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
         return BytesColumn(offsets, blob[starts[0] : starts[0] + total])
     width = int(lengths.max())
     if bool(((lengths == width) | (lengths == 0)).all()):
-        rows = _rows_from(blob, starts[lengths > 0], width)
-        return BytesColumn(offsets, rows.reshape(-1))
+        table = rows_at_each(blob, width)[starts[lengths > 0]]
+        return BytesColumn(offsets, table.view(np.uint8))
     if total > _LONG_BYTES * len(starts):
         data = np.ascontiguousarray(blob).data
         bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
@@ -243,21 +246,24 @@ def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
             padded = np.zeros(len(blob) + width, np.uint8)
             padded[: len(blob)] = blob
         inside = np.arange(width, dtype=np.int64) < lengths[:, np.newaxis]
-        return BytesColumn(offsets, _rows_from(padded, starts, width)[inside])
+        rows = rows_at_each(padded, width)[starts].view(np.uint8).reshape(-1, width)
+        return BytesColumn(offsets, rows[inside])
     # Byte k of output row i is at its start + k: one arange, shifted by row.
     shift = np.repeat(starts - offsets[:-1], lengths)
     return BytesColumn(offsets, blob[np.arange(total) + shift])
 
 
-def _rows_from(
-    blob: UInt8s, starts: Int64s, width: int
-) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    """The ``width`` bytes from each of ``starts`` on, shape ``(n, width)``. Copying whole rows
+def rows_at_each(blob: UInt8s, width: int) -> NDArray[np.void]:
+    """``blob`` as a table of overlapping rows: row ``i`` is the ``width`` bytes from byte ``i`` on.
+    All rows are inside ``blob``; they are a view if its bytes are contiguous. Copying whole rows
     takes a tenth of the time of copying bytes."""
-    texts: NDArray[np.void] = np.ndarray(
-        (len(blob) - width + 1,), f"V{width}", np.ascontiguousarray(blob), strides=(1,)
-    )
-    return texts[starts].view(np.uint8).reshape(len(starts), width)
+    count = max(len(blob) - width + 1, 0)
+    return np.ndarray((count,), _row_of(width), np.ascontiguousarray(blob), 0, (1,))
+
+
+@functools.lru_cache(1024)
+def _row_of(width: int) -> np.dtype[np.void]:
+    return np.dtype((np.void, width))
 
 
 def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:

@@ -34,7 +34,7 @@ RANGES: Final[Name[Segments]] = Ranges("ranges")
 CONTENT_HASH: Final[Name[UInt64s]] = Numbers("content_hash", "<u8")
 """XXH3 of the stored bytes, if the spec requires it."""
 ENTRIES: Final[Name[BytesColumn]] = Texts("entries")
-"""Packed (see ``data.entries``), if the container lists members at the end of a shard."""
+"""Packed (see ``data.members``), if the container lists members at the end of a shard."""
 ENTRIES_BYTES: Final[Name[Int64s]] = Numbers("entries_bytes", "<i8")
 SAME_HASH: Final[Name[UInt64s]] = Numbers("same_hash", "<u8")
 SAME_MORE: Final[Name[UInt64s]] = Numbers("same_more", "<u8")
@@ -48,7 +48,7 @@ EXTENSIONS: Final[Name[BytesColumn]] = Texts("extensions")
 """The extensions of each record's members, a zero byte behind each, where inputs are joined."""
 SAYS: Final[Name[BytesColumn]] = Texts("says")
 """The value in each piece that decides the order of its record, where an earlier pass finds the
-order: see ``order.joined_places``."""
+order: see ``order.equal_keys``."""
 ORIGIN_START: Final[Name[Int64s]] = Numbers("origin_start", "<i8")
 """Part of the lineage: the offset in the input shard, decoded; -1: the record has no single
 place."""

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, equal_ranges, offsets_of
+from dsort.data.columns import (
+    Bools,
+    BytesColumn,
+    Int64s,
+    UInt8s,
+    equal_ranges,
+    offsets_of,
+    rows_at_each,
+)
 
 
 class RowBytes(Mapping[int, bytes]):
@@ -73,7 +81,7 @@ def side_by_side(parts: Sequence[BytesColumn | bytes], count: int) -> BytesColum
         table = _table(parts, rows, row_bytes)
         if len(rows) == count:
             return BytesColumn(offsets, table.reshape(-1))
-        _rows_at(out, row_bytes)[offsets[:-1][rows]] = table.view(f"V{row_bytes}")[:, 0]
+        rows_at_each(out, row_bytes)[offsets[:-1][rows]] = table.view(f"V{row_bytes}")[:, 0]
     if kinds:
         return BytesColumn(offsets, out)
     at = offsets[:-1].copy()
@@ -134,16 +142,10 @@ def _table(
             if len(rows) == len(part):
                 own = part.blob.reshape(-1, width)
             else:
-                own = _rows_at(part.blob, width)[starts].view(np.uint8).reshape(-1, width)
+                own = rows_at_each(part.blob, width)[starts].view(np.uint8).reshape(-1, width)
         table[:, place : place + width] = own
         place += width
     return table
-
-
-def _rows_at(blob: UInt8s, width: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """The ``width`` bytes from each place of ``blob`` on."""
-    count = max(len(blob) - width + 1, 0)
-    return np.ndarray((count,), f"V{width}", np.ascontiguousarray(blob), strides=(1,))
 
 
 def _bytes_of(

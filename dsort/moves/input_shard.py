@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dsort.containers.base import Container, drive
 from dsort.containers.codecs.decoding import EXPANSION_FLOOR_BYTES, DecodingRules
 from dsort.containers.registry import codec_of, container_of, refuse_misnamed
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int64s, offsets_of
 from dsort.data.members import NOT_COMPRESSED, MemberTable, bare_table
 from dsort.data.segments import Segments
 from dsort.errors import ChangedInputError, CorruptShardError, InvariantError, StorageError
@@ -216,9 +216,7 @@ class ShardBytes:
             return BytesColumn.of([self.at(start, length) for start, length in pairs])
         segments = Segments(np.arange(count + 1), starts, lengths, np.zeros(0, np.uint8))
         found = gathered({0: self.whole}, np.zeros(count, np.int32), segments)
-        offsets = np.zeros(count + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        return BytesColumn(offsets, np.frombuffer(found, np.uint8))
+        return BytesColumn(offsets_of(lengths), np.frombuffer(found, np.uint8))
 
     def content(self, members: MemberTable, row: int) -> bytes:
         """The payload of one of the shard's ``members``. ``CorruptShardError`` if it is damaged."""

@@ -6,7 +6,6 @@ overlapping rows (a row begins at each byte), and whole rows are copied."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, repeat
 from typing import Any, Final
@@ -17,7 +16,15 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from dsort.containers.facets import Overwriting, Seals
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s, runs_that_fit
+from dsort.data.columns import (
+    BytesColumn,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt64s,
+    rows_at_each,
+    runs_that_fit,
+)
 from dsort.data.segments import Segments
 
 SHORT_BYTES_MAX = 512
@@ -140,7 +147,7 @@ class Gatherer:
         arrays = {each: np.frombuffer(view, np.uint8) for each, view in views.items()}
         for (first, last), length in runs:
             if length:
-                rows = table_of(arrays[int(of_segment[first])], length)[starts[first:last]]
+                rows = rows_at_each(arrays[int(of_segment[first])], length)[starts[first:last]]
                 self._out.of(length)[to[first:last]] = rows
 
     def _rows_of(self, view: memoryview) -> _Rows:
@@ -180,7 +187,7 @@ def _rows_of_views(
     """For several views, return (``width`` bytes from the start of each segment, the segments whose
     view ends before that). Rows of the latter are empty."""
     assert wanted.view is not None
-    rows = np.empty(len(wanted.starts), _row_of(width))
+    rows = np.empty(len(wanted.starts), f"V{width}")
     late = [np.zeros(0, np.int64)]
     order = small_argsort(wanted.view)
     of_view = wanted.view[order]
@@ -192,7 +199,7 @@ def _rows_of_views(
         if int(starts.max()) > last:
             late.append(at[starts > last])
             at, starts = at[starts <= last], starts[starts <= last]
-        rows[at] = table_of(np.frombuffer(view, np.uint8), width)[starts]
+        rows[at] = rows_at_each(np.frombuffer(view, np.uint8), width)[starts]
     return rows, np.concatenate(late)
 
 
@@ -211,24 +218,13 @@ class _Rows:
         self._tables: dict[int, NDArray[np.void]] = {}
 
     def of(self, length: int) -> NDArray[np.void]:
-        """The table with rows of ``length`` bytes, see :func:`table_of`."""
+        """The table with rows of ``length`` bytes, see ``rows_at_each``."""
         if length not in self._tables:
             # Shards choose the lengths, so their number has a bound.
             if len(self._tables) >= _TABLES_MAX:
                 self._tables.clear()
-            self._tables[length] = table_of(self.data, length)
+            self._tables[length] = rows_at_each(self.data, length)
         return self._tables[length]
-
-
-def table_of(data: UInt8s, length: int) -> NDArray[np.void]:
-    """``data`` as a table: row ``i`` is the ``length`` bytes from byte ``i`` on. All rows are
-    inside ``data``."""
-    return np.ndarray((max(len(data) - length + 1, 0),), _row_of(length), data, 0, (1,))
-
-
-@functools.lru_cache(1024)
-def _row_of(length: int) -> np.dtype[np.void]:
-    return np.dtype((np.void, length))
 
 
 def small_argsort(values: NDArray[np.integer]) -> Int64s:
@@ -318,7 +314,7 @@ def _with_headers_apart(
 def overwrite_names(overwriting: Overwriting, data: UInt8s, at: Int64s, names: BytesColumn) -> None:
     """Write ``names`` over the names in the blocks of ``data`` that begin ``at`` these bytes."""
     size = overwriting.block_bytes
-    everywhere = table_of(data, size)
+    everywhere = rows_at_each(data, size)
     for first in range(0, len(at), _BLOCKS_AT_ONCE):
         some = at[first : first + _BLOCKS_AT_ONCE]
         blocks = everywhere[some]
@@ -380,7 +376,7 @@ def _pieces(
     places = [ranges]
     for length in kinds:
         rows = literals[lengths == length]
-        found += table_of(own, length)[-1 - segments.start[rows]].tolist()
+        found += rows_at_each(own, length)[-1 - segments.start[rows]].tolist()
         places.append(rows)
     count = len(ranges)
     # The usual case of converted records: a header and a payload in turn.
@@ -398,7 +394,7 @@ def seal_within(seals: Seals, data: UInt8s, starts: Int64s, stops: Int64s) -> No
     places = map(slice, (starts + seals.skips_bytes).tolist(), (stops - size).tolist())
     sums = map(seals.checksum, map(view.__getitem__, places), repeat(0))
     made = seals.of(np.fromiter(sums, np.uint32, len(starts)))
-    table_of(data, size)[stops - size] = table_of(made.reshape(-1), size)[::size]
+    rows_at_each(data, size)[stops - size] = rows_at_each(made.reshape(-1), size)[::size]
 
 
 def seal_apart(

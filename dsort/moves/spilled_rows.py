@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup
 from dsort.containers.columnar.values import Leaf
-from dsort.data.columns import Int64s, runs_that_fit
+from dsort.data.columns import Int64s, offsets_of, runs_that_fit
 from dsort.data.index import BLOCK_LENGTH, BLOCK_ROWS, BLOCK_SHARD, RANGES, STORED_BYTES
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RowRun, WorkerParts, spans
@@ -106,11 +106,10 @@ class RowPayload:
         self.partition = partition
         self._ordered = ordered
         self._place: Int64s = ordered.rows[RANGES].start
-        self._weight = np.zeros(len(ordered.rows) + 1, np.int64)
-        np.cumsum(ordered.rows[STORED_BYTES], out=self._weight[1:])
+        self._weight = offsets_of(ordered.rows[STORED_BYTES])
         self._ends = np.cumsum(blocks[BLOCK_LENGTH])
         self._starts = self._ends - blocks[BLOCK_LENGTH]
-        self._first = np.concatenate([[0], np.cumsum(blocks[BLOCK_ROWS])])
+        self._first = offsets_of(blocks[BLOCK_ROWS])
         self._block_shard = blocks[BLOCK_SHARD]
         self._reader = reader
         self._turn_bytes = turn_bytes

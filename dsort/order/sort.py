@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt8s, UInt64s, stable_argsort
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s, stable_argsort
 from dsort.data.index import SortKeys
 from dsort.data.row_bytes import side_by_side
 
@@ -178,21 +178,15 @@ def joined_keys(
     parts: list[BytesColumn | bytes] = []
     for each, turned, with_text in zip(keys, decreasing, has_texts, strict=True):
         if each.rank is not None:
-            parts.append(_column(each.rank.reshape(-1, 1)))
+            parts.append(BytesColumn.of_table(each.rank.reshape(-1, 1)))
         own: list[BytesColumn | bytes] = []
         if each.words is not None:
-            own.append(_column(each.words.astype(">u8").view(np.uint8).reshape(-1, 8)))
+            own.append(BytesColumn.of_table(each.words.astype(">u8").view(np.uint8).reshape(-1, 8)))
         if with_text:
             own += [] if each.text is None else [_escaped(each.text)]
             own.append(text_end)
         parts += map(_turned, own) if turned else own
     return SortKeys(count, text=side_by_side(parts, count))
-
-
-def _column(table: UInt8s) -> BytesColumn:
-    count, width = table.shape
-    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int64)
-    return BytesColumn(offsets, np.ascontiguousarray(table).reshape(-1))
 
 
 def _escaped(text: BytesColumn) -> BytesColumn:

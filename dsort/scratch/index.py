@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import BytesColumn, Int32s, Int64s, UInt64s, run_sums
 from dsort.data.index import (
     BLOCK_LENGTH,
     BLOCK_ROWS,
@@ -60,7 +60,6 @@ from dsort.scratch.tables import (
     OrderedRows,
     Positions,
     check_positions,
-    sums_of,
 )
 
 RUN_SHARDS_MAX = 64
@@ -324,7 +323,7 @@ class IndexStore:
         file = self.columns(f"ordered-{partition}.col")
         start, stop, record_offsets = _rows_of(file, start, stop)
         stored = STORED_BYTES.read(file, start, stop)
-        return sums_of(stored, record_offsets) if len(record_offsets) else stored
+        return run_sums(stored, record_offsets) if len(record_offsets) else stored
 
     def lineage_rows(self, partition: int, start: int, stop: int) -> Table:
         """Records ``start:stop`` of one partition in output order, for the lineage. Joined records

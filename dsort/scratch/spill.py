@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.closing import ClosesOnExit
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, offsets_of
 from dsort.data.index import BLOCK_LENGTH, BLOCK_SHARD, BLOCK_START, BLOCK_WORKER
 from dsort.data.table import Table
 from dsort.errors import ObjectNotFoundError, ScratchLostError, StorageError
@@ -171,8 +171,7 @@ class SpillReader:
         self._names = locations.nodes
         self._worker: Int64s = blocks[BLOCK_WORKER]
         self._start: Int64s = blocks[BLOCK_START]
-        self._offsets = np.zeros(len(blocks) + 1, np.int64)
-        np.cumsum(blocks[BLOCK_LENGTH], out=self._offsets[1:])
+        self._offsets = offsets_of(blocks[BLOCK_LENGTH])
         self._files = SpillFiles(nodes.store.scratch, partition)
         self._ahead: _Fetch | None = None
 

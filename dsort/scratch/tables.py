@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt64s, run_sums
 from dsort.data.index import (
     CONTENT_HASH,
     ENTRIES,
@@ -143,13 +142,6 @@ EACH_ROW: Final = np.zeros(0, np.int64)
 """No offsets of records: each row is one."""
 
 
-def sums_of(values: NDArray[Any], offsets: Int64s) -> Int64s:
-    """The sum of each run ``values[offsets[i]:offsets[i + 1]]``. No run is empty."""
-    if len(offsets) < 2:
-        return np.zeros(0, np.int64)
-    return np.add.reduceat(values, offsets[:-1], dtype=np.int64)
-
-
 class OrderedRows(Struct, frozen=True, eq=False):
     """One partition in output order."""
 
@@ -190,8 +182,8 @@ class OrderedRows(Struct, frozen=True, eq=False):
         names: tuple[Name[Int64s], ...] = (PAYLOAD_BYTES, STORED_BYTES, ENTRIES_BYTES)
         for name in names:
             if name in rows:
-                records = records.with_(name, sums_of(rows[name], offsets))
-        return records.with_(MEMBERS, sums_of(rows[MEMBERS], offsets).astype(np.int32))
+                records = records.with_(name, run_sums(rows[name], offsets))
+        return records.with_(MEMBERS, run_sums(rows[MEMBERS], offsets).astype(np.int32))
 
     def run(self, start: int, stop: int) -> OrderedRows:
         """Records ``start:stop``."""

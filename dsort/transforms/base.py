@@ -51,7 +51,7 @@ class Step(OptionGroup, frozen=True):
     content (``transforms.payload``)."""
     is_for_rows: ClassVar[bool] = False
     """Whether it works on rows that stay rows, whose cells are members: either it only leaves out
-    rows, or ``workers.row_changes`` handles its changes of columns."""
+    rows, or ``workers.table_rows`` handles its changes of columns."""
     is_safe_from_network: ClassVar[bool] = True
     """Whether a spec that came over the network may have it: it runs no code of the spec's author,
     and opens no files or connections."""

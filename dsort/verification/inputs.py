@@ -70,7 +70,6 @@ Renames = dict[int, dict[int, bytes]]
 _NONE = np.zeros(0, np.int64)
 _NO_HASHES = np.zeros(0, np.uint64)
 _NO_DIGESTS = np.zeros((0, 2), np.uint64)
-_NO_MEMBERS = MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), _NONE, _NONE, _NONE, _NONE)
 
 
 class _Part(Struct, frozen=True, eq=False):
@@ -361,7 +360,7 @@ class InputReader:
     def _choose_new_keys(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
         """Choose new keys for ``duplicate_keys: rename``, in input order: the second record of a
         key becomes ``key-1``, and so on; numbers that are taken are passed over."""
-        keys, hashes, shards, ordinals = [_NO_MEMBERS.names], [_NO_HASHES], [_NONE], [_NONE]
+        keys, hashes, shards, ordinals = [BytesColumn.empty(0)], [_NO_HASHES], [_NONE], [_NONE]
         for ordinal, shard, formed, unplaced in self._each(inputs):
             records, _, group = self._with_copies(shard, formed, unplaced)
             placed = np.flatnonzero(group >= 0)  # of the others, the key map drops some
@@ -470,7 +469,8 @@ class InputReader:
 
 
 def _no_records() -> tuple[FormedRecords, MemberTable]:
-    return form_records(_NO_MEMBERS, "keep"), _NO_MEMBERS
+    none = MemberTable.empty()
+    return form_records(none, "keep"), none
 
 
 def _extensions(records: ShardRecords) -> UInt64s:

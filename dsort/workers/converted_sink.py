@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.containers.base import Container
-from dsort.data.columns import Int64s, runs_that_fit
+from dsort.data.columns import Int64s, offsets_of, runs_that_fit
 from dsort.data.index import STORED_BYTES
 from dsort.data.members import (
     MemberKind,
@@ -298,7 +298,7 @@ class _Rows:
         ]
         made = batch_of_records(self._name, self._schema, keys, contents)
         blocks = RowBlocks.of_batch(made, self._schema, group.away)
-        running = np.append(0, np.cumsum(records.payload_bytes))
+        running = offsets_of(records.payload_bytes)
         self._groups.add(running, lambda first, stop: group.add(blocks, np.arange(first, stop)))
 
     def finish(self) -> None:

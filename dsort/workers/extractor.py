@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
+from dsort.data.columns import offsets_of
 from dsort.data.index import (
     CONTENT_HASH,
     ENTRIES,
@@ -236,7 +237,7 @@ class Extractor:
             begins = np.searchsorted(index[SHARD], [task.shard for task in tasks])
             bounds, run = np.append(begins, len(index)), (tasks[0].shard, len(tasks))
         columns = (index[MEMBERS], index[PAYLOAD_BYTES], index[STORED_BYTES])
-        totals = [np.append(0, np.cumsum(each, dtype=np.int64))[bounds] for each in columns]
+        totals = [offsets_of(each)[bounds] for each in columns]
         sums = np.diff([bounds, *totals], axis=1).T.tolist()
         return [
             ShardExtracted(

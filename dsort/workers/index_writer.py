@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from dsort.closing import ClosesOnExit
-from dsort.data.columns import Int32s, Int64s
+from dsort.data.columns import Int32s, Int64s, offsets_of
 from dsort.data.index import ORDINAL, RANGES, SHARD, STORED_BYTES, sort_keys_of
 from dsort.data.segments import Segments
 from dsort.data.table import Table
@@ -122,7 +122,7 @@ class SpillWriter:
         count = len(partitions)
         first = np.flatnonzero(np.diff(partitions, prepend=-1))
         cuts = segments.offsets[np.append(first, count)]
-        total = np.append(0, np.cumsum(segments.length))
+        total = offsets_of(segments.length)
         sizes = np.diff(total[cuts]).tolist()
         if are_short(segments):
             source = np.zeros(count, np.int32)
@@ -286,7 +286,7 @@ class IndexWriter:
             # Stable: within a partition, rows keep the order of the input, which breaks ties.
             by_partition = small_argsort(partition)
             counts = np.bincount(partition, minlength=stage.partitions)
-            offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+            offsets = offsets_of(counts)
             if stage.spill and not in_memory:
                 spill["spill_starts"] = self.spill.move(source, index, partition)
                 index = index.without(RANGES)

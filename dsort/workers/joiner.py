@@ -255,7 +255,6 @@ class _Names:
 
 def _record_without_members(shard: str, key: bytes) -> RecordTable:
     none = np.zeros(0, np.int64)
-    members = MemberTable(BytesColumn.of([]), np.zeros(0, np.uint8), none, none, none, none)
     records = FormedRecords(
         keys=BytesColumn.of([key]),
         key_hash=hash_keys([key], 1),
@@ -265,7 +264,7 @@ def _record_without_members(shard: str, key: bytes) -> RecordTable:
         payload_bytes=np.zeros(1, np.int64),
         stored_bytes=np.zeros(1, np.int64),
     )
-    return RecordTable(shard, members, records, lambda of, row: b"")
+    return RecordTable(shard, MemberTable.empty(), records, lambda of, row: b"")
 
 
 _STRAY = b"\0"

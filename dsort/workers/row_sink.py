@@ -19,6 +19,7 @@ from dsort.containers.columnar.plain_chunks import PlainColumn
 from dsort.containers.columnar.reader import open_table, plain_batches
 from dsort.containers.columnar.schema import plain_schema, schema_of
 from dsort.containers.columnar.writer import GroupLimits, RowGroups, open_writer
+from dsort.data.columns import offsets_of
 from dsort.data.index import CONTENT_HASH, PAYLOAD_BYTES
 from dsort.data.table import Table
 from dsort.errors import CorruptShardError, InvariantError, StorageError
@@ -80,7 +81,7 @@ class RowSink:
             rows = payload.ordered(start, stop).rows
             if self._check is not None:
                 self._check.expect(rows)
-            running = np.append(0, np.cumsum(rows[PAYLOAD_BYTES]))
+            running = offsets_of(rows[PAYLOAD_BYTES])
             group = self._groups.group
             self._groups.add(
                 running, lambda first, last: payload.gather(start + first, start + last, group)

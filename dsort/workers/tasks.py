@@ -273,7 +273,7 @@ class OrderRunTask(Doable, frozen=True):
 
 
 class JoinFinding(Struct, frozen=True):
-    """What a join found in one partition, of one ``kind`` (see ``order.joining``): how many
+    """What a join found in one partition, of one ``kind`` (see ``order.equal_keys``): how many
     records, for which input ("" for none), and the names of the first records."""
 
     kind: str
