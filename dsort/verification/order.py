@@ -7,12 +7,14 @@ which a job sorts.
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.hashes import permuted
@@ -202,8 +204,9 @@ class Place(Struct, frozen=True):
     number: int
 
 
-class FirstRecord(Struct, frozen=True):
-    """Sizes of the first record of a shard: the record that did not fit in the shard before it."""
+class Sizes(Struct, frozen=True):
+    """Counts and sizes of records of an output shard. ``stored_bytes``: with headers and padding,
+    but without the end marker."""
 
     records: int = 0
     members: int = 0
@@ -211,43 +214,39 @@ class FirstRecord(Struct, frozen=True):
     stored_bytes: int = 0
     entries_bytes: int = 0
 
+    def __add__(self, other: Sizes) -> Sizes:
+        return Sizes(*map(operator.add, astuple(self), astuple(other)))
+
+    def counted_bytes(self, target: Target) -> int:
+        """Their size, as ``target`` counts it."""
+        if target.counts_file:
+            return self.stored_bytes
+        return self.payload_bytes + target.header_bytes * self.members
+
+    def limited_bytes(self, spec: JobSpec, target: Target) -> int:
+        """The size of a shard with these records, as ``target`` limits it."""
+        if not target.counts_file:
+            return self.payload_bytes
+        return written_container(spec, target.extension).file_bytes(
+            self.records, self.members, self.entries_bytes, self.stored_bytes
+        )
+
 
 class ShardFacts(Struct, frozen=True):
-    """Counts and sizes of the content of an output shard. ``last_payload_bytes``: the payload of
-    its last record. ``stored_bytes``: with headers and padding, but without the end marker."""
+    """The sizes of all records of an output shard, of its first one (which did not fit in the shard
+    before it), and of its last one."""
 
     name: str
     place: Place
     readable: bool
-    records: int
-    members: int
-    payload_bytes: int
-    last_payload_bytes: int
-    stored_bytes: int = 0
-    last_stored_bytes: int = 0
-    entries_bytes: int = 0
-    first: FirstRecord = FirstRecord()
-    last_members: int = 0
+    whole: Sizes
+    first: Sizes = Sizes()
+    last: Sizes = Sizes()
 
-    def sized_bytes(self, target: Target) -> tuple[int, int]:
-        """(size of the shard, size of its last record), as ``target`` counts sizes."""
-        if target.counts_file:
-            return self.stored_bytes, self.last_stored_bytes
-        return (
-            self.payload_bytes + target.header_bytes * self.members,
-            self.last_payload_bytes + target.header_bytes * self.last_members,
-        )
-
-    def grown_bytes(self, spec: JobSpec, target: Target, record: FirstRecord) -> int:
-        """The size of the shard with ``record`` added, as ``target`` counts it."""
-        if not target.counts_file:
-            return self.payload_bytes + record.payload_bytes
-        return written_container(spec, target.extension).file_bytes(
-            self.records + record.records,
-            self.members + record.members,
-            self.entries_bytes + record.entries_bytes,
-            self.stored_bytes + record.stored_bytes,
-        )
+    @property
+    def records(self) -> int:
+        """The number of its records."""
+        return self.whole.records
 
 
 def check_cuts(
@@ -296,7 +295,9 @@ def _check_target(
     size_bytes, shards_max = target.size_bytes or 0, None
     if not target.ends:  # an even share for each name of the template
         shards_max = names_count or 1
-        size_bytes = max(-(-sum(shard.sized_bytes(target)[0] for shard in facts) // shards_max), 1)
+        size_bytes = max(
+            -(-sum(shard.whole.counted_bytes(target) for shard in facts) // shards_max), 1
+        )
     by_count = target.records is not None and not target.size_bytes
     for _, group in groupby(facts, key=lambda shard: shard.place.group):
         shards = list(group)
@@ -326,7 +327,7 @@ def _check_multiple(
 ) -> None:
     """Check that the number of shards is what ``multiple_of`` requires."""
     records = sum(shard.records for shard in facts)
-    sized = sum(shard.sized_bytes(target)[0] for shard in facts)
+    sized = sum(shard.whole.counted_bytes(target) for shard in facts)
     least = target.count_for(records, 0 if target.is_measured else sized) or 0
     most = least
     if is_equal or target.is_measured:  # the job counted before it left out or encoded records
@@ -349,7 +350,7 @@ def _wrong_size(
     if shard.records == 0:
         return "has no record"
     counts = target.size_counts + " and headers" * bool(target.header_bytes)
-    sized_bytes, last_bytes = shard.sized_bytes(target)
+    sized_bytes, last_bytes = (each.counted_bytes(target) for each in (shard.whole, shard.last))
     if sized_bytes - last_bytes >= wanted and not stays_open:
         return f"goes on after {wanted:,} bytes of {counts}, where a shard closes"
     if not last and sized_bytes < wanted:
@@ -357,17 +358,15 @@ def _wrong_size(
     return ""
 
 
-def _too_large(
-    shard: ShardFacts, following: Sequence[FirstRecord], spec: JobSpec, target: Target
-) -> str:
+def _too_large(shard: ShardFacts, following: Sequence[Sizes], spec: JobSpec, target: Target) -> str:
     """``following``: the next record, if it exists and can be read."""
     counts, size_max = target.size_counts, target.size_bytes or 0
     if shard.records == 0:
         return "has no record"
-    has_bytes = shard.grown_bytes(spec, target, FirstRecord())
+    has_bytes = shard.whole.limited_bytes(spec, target)
     if has_bytes > size_max and shard.records > 1:
         return f"has {has_bytes:,} bytes of {counts}, more than {size_max:,}"
-    if any(shard.grown_bytes(spec, target, each) <= size_max for each in following):
+    if any((shard.whole + each).limited_bytes(spec, target) <= size_max for each in following):
         return f"closes with {has_bytes:,} bytes of {counts}, though the next record fits, too"
     return ""
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from dsort.containers.base import Container
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRules
 from dsort.containers.registry import container_of
-from dsort.data.columns import Bools, Int32s, UInt64s
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s
 from dsort.data.hashes import digest_in
 from dsort.data.members import MemberTable
 from dsort.errors import CorruptShardError, ObjectNotFoundError
@@ -31,7 +31,7 @@ from dsort.sizes import format_count
 from dsort.storage.bucket import Bucket, MadeBucket
 from dsort.verification.findings import Findings, ProgressTeller
 from dsort.verification.input_table import InputTable, RecordRows
-from dsort.verification.order import FirstRecord, OrderWatch, Place, ShardFacts
+from dsort.verification.order import OrderWatch, Place, ShardFacts, Sizes
 from dsort.verification.shards import (
     Checksums,
     ComparedBytes,
@@ -198,8 +198,8 @@ class OutputReader:
             found = self._shard(shard, place, watch, md5) if shard.name in drawn else None
             if found is None:
                 given = (shard.records, shard.members, shard.payload_bytes)
-                stored_bytes = shard.container_bytes - _end_bytes(shard)
-                facts.append(ShardFacts(shard.name, place, False, *given, 0, stored_bytes))
+                whole = Sizes(*given, shard.container_bytes - _end_bytes(shard))
+                facts.append(ShardFacts(shard.name, place, False, whole))
                 parts.append(_NOTHING)
             else:
                 records, ties, stored = found
@@ -337,7 +337,7 @@ class OutputReader:
             ("records", "payload_bytes") if is_table else ("records", "members", "payload_bytes")
         )
         for what in counts:
-            has, said = int(getattr(found, what)), int(getattr(listed, what))
+            has, said = int(getattr(found.whole, what)), int(getattr(listed, what))
             if has != said and not (may_merge and what == "records" and has < said):
                 text = f"has {has:,} {what}, the manifest says {said:,}"
                 self._findings.problem("counts", listed.name, "", text)
@@ -400,7 +400,7 @@ def _is_plain(container: Container, members: MemberTable, size_bytes: int) -> bo
     )
 
 
-def _entries_bytes(members: MemberTable, rows: slice | Sequence[int]) -> int:
+def _entries_bytes(members: MemberTable, rows: slice | Int64s) -> int:
     """The length of the entries of some members, in a listing at the end of the shard."""
     return 0 if members.entries is None else int(members.entries.lengths[rows].sum())
 
@@ -413,33 +413,21 @@ def _end_bytes(listed: ManifestOutput) -> int:
 def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) -> ShardFacts:
     """``stored``: the members as they were scanned. A container that numbers its records stores one
     member for each record; several members of the record may be in it."""
-    payload, stored_bytes = records.members.payload_bytes, stored.range_length
-    last = records.rows_of(len(records) - 1) if len(records) else []
-    first = records.rows_of(0) if len(records) else []
+    offsets, of_records = records.member_offsets, stored.own.record_bytes
     is_numbered = stored.own.record_of is not None
-    first_rows, last_rows = (slice(1), slice(-1, None)) if is_numbered else (first, last)
-    of_rows = stored.own.record_bytes
-    if of_rows is not None:
-        sizes, payload = of_rows, of_rows
-    else:
-        sizes = np.array([payload[first].sum(), payload[last].sum()])
-    return ShardFacts(
-        name=name,
-        place=place,
-        readable=True,
-        records=len(records),
-        members=len(records.members),
-        payload_bytes=int(payload.sum()),
-        last_payload_bytes=int(sizes[-1:].sum()),
-        stored_bytes=int(stored_bytes.sum()),
-        last_stored_bytes=int(stored_bytes[last_rows].sum()),
-        entries_bytes=_entries_bytes(stored, slice(None)),
-        first=FirstRecord(
-            records=1 if len(records) else 0,
-            members=len(first),
-            payload_bytes=int(sizes[:1].sum()),
-            stored_bytes=int(stored_bytes[first_rows].sum()),
-            entries_bytes=_entries_bytes(stored, first_rows),
-        ),
-        last_members=len(last),
-    )
+
+    def sizes(some: slice) -> Sizes:
+        first, stop, _ = some.indices(len(records))
+        rows = records.member_rows[offsets[first] : offsets[stop]]
+        payload = records.members.payload_bytes[rows] if of_records is None else of_records[some]
+        in_file = some if is_numbered else rows
+        return Sizes(
+            records=stop - first,
+            members=len(rows),
+            payload_bytes=int(payload.sum()),
+            stored_bytes=int(stored.range_length[in_file].sum()),
+            entries_bytes=_entries_bytes(stored, in_file),
+        )
+
+    whole, first, last = sizes(slice(None)), sizes(slice(1)), sizes(slice(-1, None))
+    return ShardFacts(name, place, True, whole, first, last)

@@ -79,8 +79,8 @@ def member_digests(
     shard: ShardBytes,
     members: MemberTable,
     *,
-    names: Sequence[bytes] = (),
-    seen: Callable[[memoryview, int], None] = lambda view, base: None,
+    names: Sequence[bytes],
+    seen: Callable[[memoryview, int], None],
 ) -> UInt64s:
     """XXH3-128 of the bytes that each member takes in an output shard: headers, payload and
     padding; shape ``(n, 2)``. ``names``: a name for each member, which becomes part of its digest.
@@ -307,7 +307,7 @@ def output_records(
     members: MemberTable,
     member_digests: UInt64s,
     known: KnownRecords,
-    compared: ComparedBytes = STORED_BYTES,
+    compared: ComparedBytes,
 ) -> ShardRecords:
     """The records of an output shard, in the order in which they are stored. ``known``: the
     inputs."""

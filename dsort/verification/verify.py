@@ -467,7 +467,7 @@ class _Verification:
             input_shards=len(self._manifest.inputs),
             output_shards=len(self._manifest.outputs),
             records=len(outputs),
-            members=sum(shard.members for shard in outputs.facts if shard.readable),
+            members=sum(shard.whole.members for shard in outputs.facts if shard.readable),
             bytes_read=self._reader.bytes_read,
             elapsed_s=self._progress.elapsed_s,
             problem_count=self._findings.count,

@@ -210,7 +210,7 @@ MODULES = {
     "dsort.verification.comparison": "match_records occurrences sort_out",
     "dsort.verification.findings": "Findings PROBLEMS_MAX Sample VerifyProblem VerifyReport",
     "dsort.verification.input_table": "InputTable later_duplicates RecordRows",
-    "dsort.verification.order": "check_cuts FirstRecord Place ShardFacts",
+    "dsort.verification.order": "check_cuts Place ShardFacts Sizes",
     "dsort.verification.outputs": "check_totals find_strangers place_outputs",
     "dsort.verification.shards": (
         "Checksums digest_of joined_digests member_digests output_records RecordSizes ShardRecords"

@@ -18,7 +18,6 @@ from tests.support.commands import ROOT
 from tests.support.internals import (
     PROBLEMS_MAX,
     Findings,
-    FirstRecord,
     InputTable,
     Int64s,
     ManifestInput,
@@ -27,6 +26,7 @@ from tests.support.internals import (
     Place,
     RecordRows,
     ShardFacts,
+    Sizes,
     UInt64s,
     check_cuts,
     check_totals,
@@ -87,13 +87,22 @@ def test_other_shards_under_the_names_of_a_template_are_found() -> None:
     assert find_strangers(["a-0.tar"], ["b-3-x.tar"], names, bucket) == ["a-00007.tar"]
 
 
+def shard(
+    name: str, place: Place, sizes: tuple[int, int, int], *, readable: bool = True
+) -> ShardFacts:
+    """A shard with so many records, payload bytes, and payload bytes of the last record."""
+    records, payload, last = sizes
+    whole = Sizes(records, records, payload)
+    return ShardFacts(name, place, readable, whole, last=Sizes(payload_bytes=last))
+
+
 def cut(
     shards: list[tuple[int, int, int]], template: str = "o-%d", group: int = 0, **spec: Any
 ) -> list[str]:
     """The shards (records, payload bytes, those of the last record) that are cut wrongly."""
     parsed = parse_spec({"input_bck": "in", "output_format": template, **spec}).spec
     facts = [
-        ShardFacts(f"{number}", Place(group, number), True, records, records, payload, last)
+        shard(f"{number}", Place(group, number), (records, payload, last))
         for number, (records, payload, last) in enumerate(shards)
     ]
     found = findings()
@@ -154,10 +163,10 @@ def test_without_a_size_every_name_has_an_even_share() -> None:
 
 def test_a_shard_that_cannot_be_read_is_not_judged_but_counted() -> None:
     facts = [
-        ShardFacts("0", Place(0, 0), True, 4, 4, 4, 1),
-        ShardFacts("1", Place(0, 1), False, 4, 4, 4, 0),
-        ShardFacts("2", Place(1, 0), True, 2, 2, 2, 1),
-        ShardFacts("3", Place(1, 1), True, 1, 1, 1, 1),
+        shard("0", Place(0, 0), (4, 4, 1)),
+        shard("1", Place(0, 1), (4, 4, 0), readable=False),
+        shard("2", Place(1, 0), (2, 2, 1)),
+        shard("3", Place(1, 1), (1, 1, 1)),
     ]
     spec = {"input_bck": "in", "output_format": "o-%d", "output_shard_records": 4}
     found = findings()
@@ -167,10 +176,8 @@ def test_a_shard_that_cannot_be_read_is_not_judged_but_counted() -> None:
 
 def at_most(records: int, payload: int, first: int) -> ShardFacts:
     """A shard whose first record has ``first`` bytes."""
-    grown = FirstRecord(1, 1, first, 512)
-    return ShardFacts(
-        "s", Place(0, 0), True, records, records, payload, 0, 512 * records, 512, 0, grown
-    )
+    whole = Sizes(records, records, payload, 512 * records)
+    return ShardFacts("s", Place(0, 0), True, whole, Sizes(1, 1, first, 512))
 
 
 @pytest.mark.parametrize(
