@@ -75,6 +75,7 @@ class _GzipEncoder(PieceEncoder):
         if self._level <= ISAL_LEVEL_MAX:
             fast = isal_zlib.compressobj(self._level, isal_zlib.DEFLATED, -zlib.MAX_WBITS)
             view = memoryview(piece)
+            # The first bytes are passed in alone: see FIRST_BYTES.
             data = fast.compress(view[:FIRST_BYTES]) + fast.flush(isal_zlib.Z_SYNC_FLUSH)
             data += fast.compress(view[FIRST_BYTES:]) + fast.flush(isal_zlib.Z_FULL_FLUSH)
         else:

@@ -80,6 +80,7 @@ class _Lz4Encoder(PieceEncoder):
         for at in range(0, len(piece), BLOCK_BYTES):
             raw = view[at : at + BLOCK_BYTES]
             block = lz4.block.compress(raw, store_size=False, **self._mode)
+            # A block that does not get shorter is stored, as the format asks.
             if len(block) < len(raw):
                 out += [struct.pack("<I", len(block)), block]
             else:

@@ -56,6 +56,7 @@ def deal_out(
     pieces are views of the batches."""
 
     order = np.argsort(partition, kind="stable")
+    # Rows that are left out have partition -1, so a sort puts them first.
     order = order[np.searchsorted(partition[order], 0) :]
     every = leaves_of(schema)
     mask = long_leaves(batches, every)

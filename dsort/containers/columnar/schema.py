@@ -319,6 +319,7 @@ def value_offsets(array: Any) -> Int64s:
     is_large = is_large or pa.types.is_large_list(array.type)
     kind = np.dtype(np.int64 if is_large else np.int32)
     buffer = array.buffers()[1]
+    # An array of no rows may come without offsets, though the format asks for one.
     if buffer is None or not len(array):
         return np.zeros(len(array) + 1, np.int64)
     start = array.offset * kind.itemsize

@@ -121,6 +121,7 @@ def list_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
     """(number of items, their type, their begin) of a list. Booleans take a byte each in lists."""
     head = data[at]
     count, inner, at = head >> 4, head & 15, at + 1
+    # Four bits count up to 14 items; 15 means that the count follows.
     if count == 15:
         count, at = varint(data, at)
     if count > len(data) - at:  # an item takes a byte at least

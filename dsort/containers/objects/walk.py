@@ -269,6 +269,7 @@ class ObjectWalk(Struct):
         ``OPEN_LIST`` or ``OPEN_MAP``."""
         sizes, items = self.sizes
         around: list[int] = []
+        # No header is longer: up to `stop`, the window does not cut one off.
         room, stop = DEPTH_MAX - 1 - depth, len(view) - HEADER_BYTES_MAX
         while at < stop:
             if not left:

@@ -60,6 +60,7 @@ def overwritable_names(
     lengths = names.lengths
     fit: Bools = (lengths > 0) & (lengths <= NAME_BYTES)
     fit &= ~names.rows_with(names.blob == 0)
+    # A pax header before the main one may have another name, which readers would use.
     extended = np.flatnonzero(fit & (header_bytes == _EXTENDED_BYTES))
     fit &= header_bytes == BLOCK_BYTES
     if len(extended):

@@ -173,6 +173,7 @@ def parse_pax(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
         # No record is so long that its length needs more digits.
         space = payload.find(b" ", at, at + 12)
         digits = payload[at:space]
+        # Of bytes, isdigit accepts ASCII digits only: int() below gets no sign, blank or _.
         if space < 0 or not digits.isdigit():
             raise ValueError("a record without a length")
         end = at + int(digits)

@@ -293,6 +293,7 @@ class RowGatherer:
     def _join(self) -> None:
         """Join all batches to one."""
         self._flush()
+        # Without an empty batch, nothing could be joined for a tar without members.
         if len(self._kinds) != 1:
             self._append(BytesColumn.of([]), np.zeros(0, np.uint8), np.zeros((4, 0), np.int64))
         self._names = [BytesColumn.concat(self._names)]

@@ -52,6 +52,7 @@ def gnu_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
     """The GNU long names whose payloads begin at blocks ``payload_block`` of ``flat``."""
     start, length = payload_block * BLOCK_BYTES, size_bytes - 1
     plain: Bools = (length > 0) & (length <= LONG_NAME_BYTES_MAX)
+    # The size counts a NUL at the end; a name without it is read by itself.
     plain &= flat[start + np.where(plain, length, 0)] == 0
     return LongNames(plain, start, length)
 
@@ -63,6 +64,7 @@ def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
     """
     count = len(payload_block)
     width = _PAX_BYTES_SMALL if (size_bytes <= _PAX_BYTES_SMALL).all() else BLOCK_BYTES
+    # The room at the end keeps reads of words and keywords of the last payload inside.
     payload = np.zeros(count * width + _KEYWORD_BYTES_MAX, np.uint8)
     pieces = payload[: count * width].view(f"V{width}")
     flat.view(f"V{width}").take(payload_block * (BLOCK_BYTES // width), out=pieces, mode="clip")
@@ -221,6 +223,7 @@ def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
                 break
             found.append(at)
             (digits,) = _SIZE_UNPACK(view, at + 124)
+            # The header block, and the payload rounded up to whole blocks.
             at += (int(digits, 8) + 2 * BLOCK_BYTES - 1) & -BLOCK_BYTES
     except (ValueError, struct.error):
         pass  # no plain size: the last one found is not a header, which ``read_headers`` detects

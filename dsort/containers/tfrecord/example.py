@@ -202,6 +202,7 @@ class ExampleBytes:
             at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                # Ten bytes hold 70 bits; protocol buffers ignore those above 64.
                 return value & 0xFFFFFFFFFFFFFFFF, at
         raise NoExampleError("it has a number of more than 64 bits")
 
@@ -302,6 +303,7 @@ def bytes_features(name: bytes, sizes: Int64s) -> BytesColumn:
 def int_feature(name: bytes, number: int) -> bytes:
     """The entry of a feature with the single int64 ``number``. Entries are cached, because there
     are few labels."""
+    # A negative int64 is stored as its two's complement, in ten bytes.
     packed = _field(1, varint_bytes(number & 0xFFFFFFFFFFFFFFFF))
     return _field(1, _field(1, name) + _field(2, _field(3, packed)))
 

@@ -211,6 +211,7 @@ class LocalScan:
         directory, rows, stop = self.directory, self.order[places], self.places.stop[places]
         behind = self._limit[places] - stop
         at = stop[:, None] - offset + np.arange(-_MARK_BYTES, _DESCRIPTOR_BYTES_MAX)
+        # Places behind the window repeat its last byte; `behind` rules such lengths out below.
         raw = window[np.minimum(at, len(window) - 1)]
         words = np.ascontiguousarray(raw).view("<u4").astype(np.int64)
         before, words = words[:, 0], words[:, 1:]

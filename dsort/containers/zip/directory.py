@@ -143,6 +143,7 @@ def _read_large_end(
             shard, base + at, "there is no zip64 end record before its locator, or a long one"
         )
     fields = END64.unpack_from(tail, place)
+    # The length in the record does not count its first 12 bytes; more of it is an extension.
     if fields[1] != END64.size - 12:
         raise CorruptShardError(shard, base + place, "a zip64 end record of another length")
     return fields[4:]
