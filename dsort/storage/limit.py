@@ -83,6 +83,7 @@ class Bandwidth:
     def take(self, size_bytes: int) -> None:
         """Return once ``size_bytes`` more may pass."""
         with self._lock:
+            # An idle time is no credit beyond one burst.
             begin = max(self._paid_until, self._clock() - self._burst_s)
             due = self._paid_until = begin + size_bytes / self._bytes_per_s
         while (left_s := due - self._clock()) > 0:

@@ -258,6 +258,7 @@ class ObstoreClient:
                 meta = obstore.head(self.store, key)
                 if _info(name, meta).etag != etag:
                     return False
+                # Google compares versions (generations), Microsoft ETags.
                 known: UpdateVersion = {"e_tag": meta["e_tag"]}
                 if meta["version"] is not None:
                     known["version"] = meta["version"]

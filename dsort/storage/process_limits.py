@@ -81,6 +81,7 @@ def _left_in_groups(proc_root: Path, cgroup_root: Path) -> Iterator[int]:
         else:
             continue
         inside = path.strip("/")
+        # A process in a namespace of its own may see a group above its root as "..".
         group = top / inside if ".." not in inside.split("/") else top
         while True:
             limit = _text_of(group / "pids.max").strip()

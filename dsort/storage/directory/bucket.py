@@ -220,6 +220,7 @@ class LocalBucket:
             try:
                 with LocalStagedObject(fd, name, self.uri) as staged:
                     staged.write_at(0, [data])
+                    # Before the rename: after a power cut, the name must not lead to an empty file.
                     staged.sync()
                 self._rename(str(temporary), str(path), overwrite=replace)
             except FileExistsError:
@@ -281,6 +282,7 @@ class LocalBucket:
                 if directory in self._published_in and not Path(directory).is_dir():
                     self._published_in.clear()  # the directory was removed since
                     self.publish(token, name, overwrite=overwrite, receipt=receipt)
+                # An earlier call may have renamed the file and not returned.
                 elif not receipt or not self._is_of(name, receipt):
                     raise
 
@@ -317,6 +319,7 @@ class LocalBucket:
                 return ""
             if stat.S_ISDIR(status.st_mode):
                 return ""  # publishing there fails later, and reports the error
+            # Without hard links the file leaves its directory, which then needs a sync, too.
             self._not_durable |= self._make_directories(kept.parent) | {source.parent}
             with self._held(source) as old, self._held(kept) as new:
                 link_or_move(Path(old), Path(new))

@@ -78,6 +78,7 @@ def reserve_room(fd: int, size_bytes: int) -> None:
     held_bytes = os.fstat(fd).st_blocks * 512
     if size_bytes - held_bytes > room.f_bavail * room.f_frsize:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    # A plain int would be passed as 32 bits.
     while _libc.fallocate(fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size_bytes)):
         code = ctypes.get_errno()
         if code in _NOT_OFFERED:

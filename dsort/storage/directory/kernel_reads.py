@@ -75,6 +75,7 @@ class KernelReads(ClosesOnExit):
                 self._submit, self._context, ctypes.c_long(count), ctypes.byref(self._pointers)
             )
         except OSError as error:
+            # With no read in flight, no later call would find more room: then it is an error.
             if error.errno in _NOT_NOW and self.in_flight:
                 return 0
             raise
