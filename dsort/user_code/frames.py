@@ -158,6 +158,7 @@ def parse_results(records: int, said: bytes, tar: bytes | bytearray) -> Results:
     if len(said) > at:
         for record, text in json.loads(said[at:]):
             errors[int(record)] = str(text)
+    # SAME is no count: such a record adds no new records.
     made = sum(counts) - counts.count(SAME) * SAME
     fits = len(counts) == records and len(key_bytes) == found and len(named) == named_count
     if made != found or sum(members) != named_count or not fits:

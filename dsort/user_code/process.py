@@ -123,6 +123,7 @@ class Memories:
         found = self._maps[number]
         has = 0 if found is None else len(found)
         if found is None or has < size_bytes or (has > KEPT_BYTES >= size_bytes):
+            # Unmapped before the file shrinks: a read behind its end would be a SIGBUS.
             if found is not None:
                 found.close()
             wanted = -(-max(size_bytes, 1) // MEMORY_STEP) * MEMORY_STEP
@@ -298,6 +299,7 @@ class CodeProcess:
 
     def close(self) -> None:
         """Give it a moment to end by itself, and then kill it."""
+        # The end of its input lets it end by itself.
         with contextlib.suppress(OSError):
             os.close(self._sink)
         self._sink = -1
