@@ -112,6 +112,7 @@ class Listing(Struct, frozen=True, eq=False):
         """The number of the run called ``name``; ``ObjectNotFoundError`` if there is none."""
         digits = name.removeprefix(_PREFIX).removesuffix(".tar")
         number = int(digits) if digits.isdecimal() and digits.isascii() else -1
+        # Made again and compared, because 7 and 000007 are one number.
         if not 0 <= number < len(self) or shard_name(number) != name:
             raise ObjectNotFoundError(f"there is no run of files {name}")
         return number

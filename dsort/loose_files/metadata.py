@@ -203,6 +203,7 @@ def json_payload(where: str, values: Row) -> bytes:
 
 
 def _json_rows(name: str, text: str) -> Iterator[tuple[str, Row]]:
+    # Not splitlines: JSON may have line separators of Unicode within texts.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -219,6 +220,7 @@ def _json_rows(name: str, text: str) -> Iterator[tuple[str, Row]]:
 
 
 def _csv_rows(name: str, text: str) -> Iterator[tuple[str, Row]]:
+    # A setting of the whole process: csv has no other.
     csv.field_size_limit(CELL_BYTES_MAX)
     delimiter = "\t" if name.endswith(".tsv") else ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)

@@ -96,6 +96,7 @@ class Places:
             fd = bucket.open_file(root + path)
             try:
                 status = os.fstat(fd)
+                # Of the open file: the name may lead to another one by now.
                 if stamp_of_status(status) != stamp or not stat.S_ISREG(status.st_mode):
                     raise _changed(path)
                 while target:
