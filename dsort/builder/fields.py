@@ -159,6 +159,7 @@ class BuilderFields:
         arguments = kept if shown is None else shown
         made = replace(
             self,
+            # A copy, because the caller may change its lists and objects later.
             given=MappingProxyType({**self.given, **copy.deepcopy(kept)}),
             calls=(*self.calls, _call_text(call, arguments)),
         )
