@@ -64,6 +64,7 @@ class Translation(Struct):
 
     def as_written(self, path: str) -> str:
         """``path`` as the user wrote it."""
+        # The longest path first: a field within a part has its own older name.
         for today in sorted(self.written, key=len, reverse=True):
             if path == today or path.startswith((f"{today}.", f"{today}[")):
                 return self.written[today] + path[len(today) :]

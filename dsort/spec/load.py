@@ -145,6 +145,7 @@ def _read_file(path: Path) -> str:
         raise SpecError(
             f"cannot read the spec {shortened(str(path))}: {reason}", hint=_SOURCE_HINT
         ) from None
+    # One byte more than the limit was read, so a longer file shows here.
     _check_size(len(data), str(path))
     try:
         return data.decode("utf-8-sig")
