@@ -278,6 +278,7 @@ def parse_kinds(value: object) -> tuple[str, ...]:
 
 def kinds_of(names: Collection[str]) -> list[Sidecar]:
     """The kinds that are called ``names``, in the order in which their files are listed."""
+    # Looked up first, because that may load kinds of packages into SIDECARS.
     wanted = {each for each in map(SIDECARS.find, names) if each is not None}
     return [each for each in SIDECARS.values() if each in wanted]
 
