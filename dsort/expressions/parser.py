@@ -321,6 +321,7 @@ class _Parser:
             if signs and token.text != signs[-1].text:
                 raise _wrong(token.at, f"{token.text} right behind {signs[-1].text}")
             signs.append(token)
+        # The sign belongs to the number: without it, -2**63 would not fit in 64 bits.
         if signs and signs[-1].text == "-" and self._peek().kind in ("int", "hex"):
             token, sign = self._take(), signs.pop()
             number = Constant(_integer(token, negative=True), at=sign.at)
