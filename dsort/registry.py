@@ -54,6 +54,7 @@ class Registry(dict[str, T], Generic[T]):
         Called for an unknown name only: to look for packages takes 30 ms."""
         if self._has_installed:
             return False
+        # Set first: a package may look for an item while it is loaded.
         self._has_installed = True
         from importlib.metadata import entry_points
 
