@@ -25,7 +25,7 @@ from dsort.containers.columnar.schema import (
     bytes_column,
     is_media,
     is_varying,
-    list_values,
+    lists_of,
     nulls_of,
     plain_schema,
     row_bytes,
@@ -279,15 +279,8 @@ def _value_hashes(array: Any) -> UInt64s:
         )
         hashes = (xxhash.xxh3_64_intdigest(data[start:stop]) for start, stop in bounds)
         return np.fromiter(hashes, np.uint64, count)
-    if pa.types.is_fixed_size_list(kind):
-        width = kind.list_size
-        inner = array.values.slice(array.offset * width, count * width)
-        return _of_lists(_hashes(inner), np.arange(count + 1, dtype=np.int64) * width)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        offsets = value_offsets(array)
-        inner = list_values(array).slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-        return _of_lists(_hashes(inner), offsets - offsets[0])
-    return _of_fixed(array)
+    lists = lists_of(array)
+    return _of_fixed(array) if lists is None else _of_lists(_hashes(lists[0]), lists[1])
 
 
 def _of_lists(items: UInt64s, offsets: Int64s) -> UInt64s:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.parquet_types import check_same_types
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int64s, offsets_of
 from dsort.errors import InputError
 from dsort.naming.names import shortened
 
@@ -242,15 +242,8 @@ def _listed_nulls(array: Any, depth: int) -> int:
         return len(array) if depth else 0
     if pa.types.is_struct(kind):
         return sum(_listed_nulls(array.field(at), depth) for at in range(kind.num_fields))
-    if pa.types.is_fixed_size_list(kind):
-        width = kind.list_size
-        inner = array.values.slice(array.offset * width, len(array) * width)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        first, last = (array.offsets[at].as_py() for at in (0, -1))
-        inner = list_values(array).slice(first, last - first)
-    else:
-        return 0
-    return _listed_nulls(inner, depth + 1)
+    lists = lists_of(array)
+    return 0 if lists is None else _listed_nulls(lists[0], depth + 1)
 
 
 def row_bytes(batch: Any) -> Int64s:
@@ -275,19 +268,27 @@ def _value_bytes(array: Any) -> Int64s:
         return np.zeros(count, np.int64)
     if is_varying(kind):
         return np.diff(value_offsets(array))
+    lists = lists_of(array)
+    if lists is not None:
+        items, offsets = lists
+        return np.diff(offsets_of(_value_bytes(items))[offsets])
+    return np.full(count, max(kind.bit_width // 8, 1), np.int64)
+
+
+def lists_of(array: Any) -> tuple[Any, Int64s] | None:
+    """(the items of all lists of an array or all entries of its maps, where those of each list
+    begin, and where the last ones end), for any kind of lists; None if it has none."""
+    kind, count = array.type, len(array)
     if pa.types.is_fixed_size_list(kind):
         width = kind.list_size
-        inner = array.values.slice(array.offset * width, count * width)
-        found: Int64s = _value_bytes(inner).reshape(count, width).sum(axis=1, dtype=np.int64)
-        return found
+        # The items of lists that are null are there, too, and those before a slice as well.
+        items = array.values.slice(array.offset * width, count * width)
+        return items, np.arange(count + 1, dtype=np.int64) * width
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         offsets = value_offsets(array)
-        inner = list_values(array).slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-        running = np.zeros(len(inner) + 1, np.int64)
-        np.cumsum(_value_bytes(inner), out=running[1:])
-        ends: Int64s = running[offsets - offsets[0]]
-        return np.diff(ends)
-    return np.full(count, max(kind.bit_width // 8, 1), np.int64)
+        first, last = int(offsets[0]), int(offsets[-1])
+        return list_values(array).slice(first, last - first), offsets - first
+    return None
 
 
 def list_values(array: Any) -> Any:
