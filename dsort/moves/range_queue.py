@@ -16,7 +16,7 @@ from threading import Condition, Thread
 from typing import Final, NamedTuple, Protocol
 
 from dsort.errors import DsortError
-from dsort.storage.directory.kernel_reads import KernelReads
+from dsort.storage.directory.random_reads import KernelReads
 from dsort.storage.process_limits import is_no_thread
 
 KERNEL_DEPTH = 256

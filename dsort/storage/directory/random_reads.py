@@ -1,4 +1,4 @@
-"""Reads of ranges of one file in any order, by several threads at once.
+"""Reads of ranges of one file in any order: by several threads at once, or by the kernel.
 
 For ``O_DIRECT``, the file is opened once more through ``/proc/self/fd``, so that it is the same
 file even if another file has its name now. File systems without direct reads (some of FUSE, older
@@ -8,8 +8,12 @@ tmpfs) are read through the page cache, with the hint to keep nothing.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
+import platform
+import struct
+from collections.abc import Sequence
 
 from dsort.closing import ClosesOnExit
 from dsort.errors import StorageError
@@ -86,3 +90,116 @@ class LocalRandomReads(ClosesOnExit):
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
+
+
+# --------------------------------------------------------------------------------------------------
+# Many direct reads at a time without threads: the kernel's own asynchronous I/O.
+#
+# ``io_submit`` hands a run of reads to the kernel, and ``io_getevents`` waits for some of them. A
+# read costs half as much as in a thread, because no thread has to be woken for it. The files have
+# to be open with ``O_DIRECT``, because reads of other files would block ``io_submit``.
+
+
+_NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2), "riscv64": (0, 1, 4, 2)}
+"""The numbers of ``io_setup``, ``io_destroy``, ``io_getevents`` and ``io_submit``, for which libc
+has no functions."""
+# Numbers and structures are those of ``linux/aio_abi.h``.
+_PREAD = 0
+_READ = struct.Struct("=QIIHhIQQqQII")
+"""``struct iocb``: data, key, flags of the read, operation, priority, file, memory, size, offset,
+reserved, flags, file to notify."""
+_EVENT = struct.Struct("=QQqq")
+"""``struct io_event``: data, its iocb, the result, 0."""
+_NOT_NOW = (errno.EAGAIN, errno.EINTR)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class KernelReads(ClosesOnExit):
+    """Reads that the kernel does, for one thread."""
+
+    def __init__(self, depth: int) -> None:
+        """``depth``: the most reads at a time. ``OSError`` if the kernel, or a limit of this
+        process, does not allow them."""
+        self.depth = depth
+        self.in_flight = 0
+        self._open = False
+        numbers = _NUMBERS.get(platform.machine())
+        if numbers is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        self._setup, self._destroy, self._get, self._submit = map(ctypes.c_long, numbers)
+        self._context = ctypes.c_ulong(0)
+        self._call(self._setup, ctypes.c_long(depth), ctypes.byref(self._context))
+        self._open = True
+        self._reads = bytearray(depth * _READ.size)
+        self._pointers = (ctypes.c_void_p * depth)()
+        first = _address(memoryview(self._reads))
+        for number in range(depth):
+            self._pointers[number] = first + number * _READ.size
+        self._events = bytearray(depth * _EVENT.size)
+        self._events_at = ctypes.c_void_p(_address(memoryview(self._events)))
+
+    def begin(self, reads: Sequence[tuple[int, int, memoryview, int]]) -> int:
+        """Begin ``reads``, given as (ticket, file descriptor, memory to fill, offset): as many as
+        may be in flight. Returns how many were begun, from the first on. ``OSError`` if the first
+        cannot be begun at all.
+
+        The memory has to stay valid until ``ended`` has returned the ticket."""
+        count = min(len(reads), self.depth - self.in_flight)
+        for number in range(count):
+            ticket, fd, buffer, offset = reads[number]
+            place = number * _READ.size
+            fields = (ticket, 0, 0, _PREAD, 0, fd, _address(buffer), len(buffer), offset, 0, 0, 0)
+            _READ.pack_into(self._reads, place, *fields)
+        if not count:
+            return 0
+        try:
+            begun = self._call(
+                self._submit, self._context, ctypes.c_long(count), ctypes.byref(self._pointers)
+            )
+        except OSError as error:
+            # With no read in flight, no later call would find more room: then it is an error.
+            if error.errno in _NOT_NOW and self.in_flight:
+                return 0
+            raise
+        self.in_flight += begun
+        return begun
+
+    def ended(self, least: int) -> list[tuple[int, int]]:
+        """(ticket, bytes read or a negative error number) of reads that have ended. It waits for at
+        least ``least`` of them, unless fewer are in flight or a signal arrives."""
+        least = min(least, self.in_flight)
+        if not least:
+            return []
+        try:
+            count = self._call(
+                self._get,
+                self._context,
+                ctypes.c_long(least),
+                ctypes.c_long(self.depth),
+                self._events_at,
+                None,
+            )
+        except InterruptedError:
+            return []
+        self.in_flight -= count
+        events = _EVENT.iter_unpack(memoryview(self._events)[: count * _EVENT.size])
+        return [(ticket, result) for ticket, _, result, _ in events]
+
+    def close(self) -> None:
+        """Wait for the reads in flight, and release the context. Closing again has no effect."""
+        if self._open:
+            self._open = False
+            self._call(self._destroy, self._context)
+
+    def _call(self, number: ctypes.c_long, *arguments: object) -> int:
+        result: int = _libc.syscall(number, *arguments)
+        if result < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        return result
+
+
+def _address(buffer: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))

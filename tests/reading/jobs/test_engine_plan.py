@@ -18,7 +18,7 @@ from dsort.cli import summary
 from dsort.errors import SpecError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from dsort.storage.directory.kernel_reads import KernelReads
+from dsort.storage.directory.random_reads import KernelReads
 from dsort.storage.s3.bucket import CompletionCondition, S3Bucket
 from dsort.storage.s3.client import S3Client
 from tests.support.children import children_here
