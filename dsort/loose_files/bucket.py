@@ -14,8 +14,7 @@ from dsort.storage.ref import BucketRef
 from dsort.storage.routed import bucket_named
 
 if TYPE_CHECKING:  # most jobs read shards, and need neither
-    from dsort.loose_files.listing import Listing
-    from dsort.loose_files.shard import FilesShard, Places
+    from dsort.loose_files.listing import FilesShard, Listing, Places
 
 FILES_REF = BucketRef("files", "")
 """The bucket of runs of files, which are in no bucket. Only the job uses their names."""
@@ -41,7 +40,7 @@ class FilesBucket(MadeBucket):
 
     @cached_property
     def _places(self) -> Places:
-        from dsort.loose_files.shard import Places
+        from dsort.loose_files.listing import Places
 
         return Places(self.buckets)
 
@@ -58,7 +57,7 @@ class FilesBucket(MadeBucket):
 
     def open(self, name: str) -> FilesShard:
         """A run, readable as a tar; ``ObjectNotFoundError`` if there is none."""
-        from dsort.loose_files.shard import FilesShard
+        from dsort.loose_files.listing import FilesShard
 
         number = self.listing.number_of(name)
         return FilesShard(self.listing, number, self._places)

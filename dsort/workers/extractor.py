@@ -105,7 +105,7 @@ class Extractor:
         opened, buffer = self._ahead.opened(task)
         with opened as source:
             if self._pipeline.reading.makes_shards and self._shards.looks_at_names(task):
-                from dsort.loose_files.shard import FilesShard  # other jobs read shards
+                from dsort.loose_files.listing import FilesShard  # other jobs read shards
 
                 assert isinstance(source, FilesShard)
                 source.has_payload = False

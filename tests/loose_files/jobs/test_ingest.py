@@ -20,7 +20,7 @@ from dsort.errors import (
     SpecError,
     StorageAccessError,
 )
-from dsort.loose_files.shard import Places
+from dsort.loose_files.listing import Places
 from dsort.options import RunOptions, open_with_settings
 from dsort.settings import load_settings
 from dsort.spec.load import parse_spec

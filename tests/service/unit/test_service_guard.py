@@ -11,7 +11,7 @@ import pytest
 
 from dsort.api import run
 from dsort.errors import ForbiddenError, KeyMapError, SpecError, StorageAccessError, StorageError
-from dsort.loose_files.shard import Places
+from dsort.loose_files.listing import Places
 from dsort.options import RunOptions
 from dsort.service.config import SpecPolicy
 from dsort.service.security.guard import SpecPlaces, check_spec, place_of, policy_of_bucket
