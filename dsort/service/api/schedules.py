@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -229,13 +230,26 @@ def _shown(
     return as_model(ScheduleView, view)
 
 
-def _absent_inputs(
-    service: Service, definition: ScheduleDefinition, identity: Identity
-) -> tuple[str, ...]:
-    """For a schedule that was accepted, the present problems of its inputs."""
-    spec = service.submitter.check(render(definition.spec, SAMPLE), identity).spec
-    policy = service.submitter.policy.fetch_policy()
-    return warnings_of_inputs(definition.spec, spec, service.config.run, policy)
+async def _defined(
+    request: Request,
+    identity: Identity,
+    store: Callable[[ScheduleDefinition, Identity], ScheduleRow],
+    action: str,
+) -> ScheduleView:
+    """Read the definition in the body, and ``store`` it; its inputs are looked for afterwards."""
+    service: Service = request.app.state.service
+    body = await request.body()
+
+    def define() -> ScheduleView:
+        loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
+        row, definition = store(loaded.definition, identity), loaded.definition
+        note(request, identity.name, action, row.name, **shown_buckets(row))
+        spec = service.submitter.check(render(definition.spec, SAMPLE), identity).spec
+        policy = service.submitter.policy.fetch_policy()
+        absent = warnings_of_inputs(definition.spec, spec, service.config.run, policy)
+        return _shown(service, row, identity, warnings=(*loaded.warnings, *absent))
+
+    return await run_in_threadpool(define)
 
 
 def _add_reading(routes: APIRouter, service: Service) -> None:
@@ -308,17 +322,9 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
     ) -> ScheduleView:
         """Run a spec again and again. It is tried for a sample run first: every problem is
         reported. The body is JSON or YAML."""
-        body = await request.body()
-
-        def add() -> ScheduleView:
-            loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
-            row = service.schedules.add(loaded.definition, identity)
-            note(request, identity.name, "schedule.add", row.name, **shown_buckets(row))
-            response.headers["Location"] = f"/v1/schedules/{row.name}"
-            absent = _absent_inputs(service, loaded.definition, identity)
-            return _shown(service, row, identity, warnings=(*loaded.warnings, *absent))
-
-        return await run_in_threadpool(add)
+        made = await _defined(request, identity, service.schedules.add, "schedule.add")
+        response.headers["Location"] = f"/v1/schedules/{made.name}"
+        return made
 
     @routes.post(
         "/next-times",
@@ -350,16 +356,8 @@ def _add_defining(routes: APIRouter, service: Service) -> None:
         row: OwnSchedule, request: Request, identity: Submitting
     ) -> ScheduleView:
         """Give the schedule another definition; its history, owner and count of jobs stay."""
-        body = await request.body()
-
-        def change() -> ScheduleView:
-            loaded = service.schedules.read(parse_text(body, _LIMITS), identity)
-            after = service.schedules.change(row.name, loaded.definition, identity)
-            note(request, identity.name, "schedule.change", row.name, **shown_buckets(after))
-            absent = _absent_inputs(service, loaded.definition, identity)
-            return _shown(service, after, identity, warnings=(*loaded.warnings, *absent))
-
-        return await run_in_threadpool(change)
+        change = partial(service.schedules.change, row.name)
+        return await _defined(request, identity, change, "schedule.change")
 
 
 def _add_changes(routes: APIRouter, service: Service) -> None:
