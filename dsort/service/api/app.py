@@ -103,18 +103,15 @@ def surround(app: FastAPI, service: Service) -> None:
     app.add_middleware(
         BodyLimit,
         bytes_max=config.body_bytes_max,
-        reads_itself=lambda path: _takes_specs(path) or guest.reads_itself(path),
+        reads_itself=lambda path: (
+            path in _SPECS or path.startswith("/v1/schedules/") or guest.reads_itself(path)
+        ),
         stored_max=lambda scope: guest.stored_max(scope, config),
     )
     app.add_middleware(Refusals, loopback_only=config.no_auth)
     app.add_middleware(
         metrics.RequestMetrics, metrics=service.metrics
     )  # the outermost: it counts refusals, too
-
-
-def _takes_specs(path: str) -> bool:
-    """Whether the route checks the token before it reads the body, which may be long."""
-    return path in _SPECS or path.startswith("/v1/schedules/")
 
 
 def _tell_errors(app: FastAPI) -> None:
@@ -283,7 +280,7 @@ def tell_database_errors(app: FastAPI) -> None:
 
     @app.exception_handler(SQLAlchemyError)
     def tell(request: Request, error: SQLAlchemyError) -> Response:
-        if is_bad_text(error):
+        if _sql_state(error) == _BAD_TEXT:
             mistake = SpecError("the request has a character that no text may have: NUL")
             return JsonAnswer(problem_of(mistake), status_code=400, media_type=PROBLEM_JSON)
         if not is_database_away(error):
@@ -297,11 +294,6 @@ def tell_database_errors(app: FastAPI) -> None:
         )
         headers = {"Retry-After": str(RETRY_AFTER_S)}
         return JsonAnswer(away, status_code=503, media_type=PROBLEM_JSON, headers=headers)
-
-
-def is_bad_text(error: SQLAlchemyError) -> bool:
-    """Whether a text was refused because of a character in it."""
-    return _sql_state(error) == _BAD_TEXT
 
 
 def is_database_away(error: SQLAlchemyError) -> bool:

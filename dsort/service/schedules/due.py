@@ -179,7 +179,8 @@ def cron_in_numbers(text: str) -> str:
         _numbers(word, *field) for word, field in zip(words, _FIELDS, strict=True)
     )
     any_day, any_weekday = words[2].startswith("*"), words[4].startswith("*")
-    if (any_day or any_weekday) and not _some_day(days, months):
+    first_day_fits = any(days[0] <= monthrange(_LEAP_YEAR, month)[1] for month in months)
+    if (any_day or any_weekday) and not first_day_fits:
         raise ValueError("is never due: none of its months has such a day")
     return " ".join(
         (
@@ -201,10 +202,6 @@ def _days(word: str, numbers: tuple[int, ...]) -> str:
 
 def _listed(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
-
-
-def _some_day(days: tuple[int, ...], months: tuple[int, ...]) -> bool:
-    return any(days[0] <= monthrange(_LEAP_YEAR, month)[1] for month in months)
 
 
 def _numbers(

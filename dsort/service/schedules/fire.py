@@ -266,7 +266,8 @@ class ScheduleKeeper(TurnThread):
         job_id = None
         if replaces:
             instead = f"the run of {run_id_of(due_s)} came in its place: overlap is replace"
-            _give_up_waiting(connection, row.schedule_id, instead)
+            given_up = update(schedule_runs).where(_waiting_of(row.schedule_id))
+            connection.execute(given_up.values(outcome=SKIPPED, reason=instead))
         elif not busy and _waiting(connection, row.schedule_id) is not None:
             blocking = "a run that waits"  # since overlap was replace
         if cannot_be or not blocking:
@@ -398,12 +399,6 @@ def _waiting_of(schedule_id: str) -> Any:
 def _waiting(connection: Connection, schedule_id: str) -> RunRow | None:
     found = connection.execute(select(schedule_runs).where(_waiting_of(schedule_id))).first()
     return None if found is None else run_row(found)
-
-
-def _give_up_waiting(connection: Connection, schedule_id: str, reason: str) -> None:
-    connection.execute(
-        update(schedule_runs).where(_waiting_of(schedule_id)).values(outcome=SKIPPED, reason=reason)
-    )
 
 
 def _add_run(

@@ -183,7 +183,7 @@ def checked_buckets(texts: Iterable[str], *, path: str = "buckets") -> tuple[str
     found: list[str] = []
     problems: list[SpecProblem] = []
     for text in texts:
-        bucket = _of_path(text) if text.startswith("/") else text
+        bucket = BucketRef("file", text).uri if text.startswith("/") else text
         mistake = _mistake(bucket)
         if mistake:
             problems.append(SpecProblem(path, f"{text[:80]!r}: {mistake}", _BUCKET_HINT))
@@ -196,10 +196,6 @@ def checked_buckets(texts: Iterable[str], *, path: str = "buckets") -> tuple[str
 
 
 _BUCKET_HINT = "for example 's3://team-a', all below it as 's3://team-a/*', or '*' for all"
-
-
-def _of_path(text: str) -> str:
-    return BucketRef("file", text).uri
 
 
 def _mistake(bucket: str) -> str:
