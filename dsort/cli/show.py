@@ -93,7 +93,6 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
             file.write(text)
 
 
-SHARDS_SHOWN = 10
 CLASSES_SHOWN = 10
 
 
@@ -335,20 +334,18 @@ def _aborted(found: FoundJob, report: Mapping[str, Any]) -> str:
 
 def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
     """The output shards of a manifest, or the first of them."""
-    shown = outputs if show_all else outputs[:SHARDS_SHOWN]
-    rows = [
-        (
+    return summary.some_shards(
+        ("SHARD", "RECORDS", "SIZE", "XXH3"),
+        outputs,
+        lambda each: (
             output.printable(each["name"]),
             output.number(each["records"]),
             output.size(each["file_bytes"]),
             each["xxh3"],
-        )
-        for each in shown
-    ]
-    text = output.table(("SHARD", "RECORDS", "SIZE", "XXH3"), rows, right="lrrl")
-    hidden = len(outputs) - len(shown)
-    return text + (
-        f"\n... and {output.count(hidden, 'more shard')} (--all lists them)" * (hidden > 0)
+        ),
+        right="lrrl",
+        show_all=show_all,
+        lists_all="--all",
     )
 
 

@@ -3,8 +3,8 @@ job, a plan or a check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dsort.cli import output
 from dsort.order.algorithms import is_random
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from dsort.verification.findings import SampleReport, VerifyReport
 
+Shard = TypeVar("Shard")
 SHARDS_SHOWN = 10
 KINDS_A_ROW, MOVES_A_ROW = 3, 2
 SAMPLES_SHOWN = 3
@@ -231,24 +232,39 @@ def _warnings(warnings: Sequence[str]) -> str:
 
 def planned_shards(report: JobReport, show_all: bool) -> str:
     """The shards that a job would write, or the first of them; "" for no shards."""
-    shards = report.shards
-    shown = shards if show_all else shards[:SHARDS_SHOWN]
-    if not shown:
+    if not report.shards:
         return ""
-    rows = [
-        (
+    return some_shards(
+        ("SHARD", "RECORDS", "PAYLOAD", "SIZE"),
+        report.shards,
+        lambda each: (
             output.printable(each.name),
             output.number(each.records),
             output.size(each.payload_bytes),
             output.size(each.file_bytes),
-        )
-        for each in shown
-    ]
-    text = output.table(("SHARD", "RECORDS", "PAYLOAD", "SIZE"), rows, right="lrrr")
+        ),
+        right="lrrr",
+        show_all=show_all,
+        lists_all="`dsort plan --all`",
+    )
+
+
+def some_shards(
+    header: Sequence[str],
+    shards: Sequence[Shard],
+    row: Callable[[Shard], Sequence[str]],
+    *,
+    right: str,
+    show_all: bool,
+    lists_all: str,
+) -> str:
+    """A table of shards, or of the first of them, with a ``row`` for each. ``lists_all``: what the
+    user types to see all."""
+    shown = shards if show_all else shards[:SHARDS_SHOWN]
+    text = output.table(header, [row(each) for each in shown], right=right)
     hidden = len(shards) - len(shown)
-    if hidden:
-        text += f"\n... and {output.count(hidden, 'more shard')} (`dsort plan --all` lists them)"
-    return text
+    more = f"\n... and {output.count(hidden, 'more shard')} ({lists_all} lists them)"
+    return text + more * (hidden > 0)
 
 
 MOVING_PHASES = frozenset({"create", "extract", "generate", "verify"})
