@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -130,6 +129,8 @@ def open_existing(text: str, *, root: Path | None) -> Bucket:
 def scratch_bases() -> list[Path]:
     """The directories in which jobs of this user, and of this user's service, have their
     scratch."""
+    import tempfile
+
     from dsort.service.config import scratch_dir_of, state_dir_of
 
     own = user_settings().scratch

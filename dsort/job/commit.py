@@ -7,10 +7,10 @@ The manifest is written after all shards have their names; writing it is the com
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from io import BytesIO
 from types import MappingProxyType
 from typing import IO, Any, TypeVar, cast, overload
 
@@ -66,6 +66,9 @@ PUBLISHED_BY_WORKERS_MIN = 1000
 """From this many shards on, workers publish the shards of an object store: each shard takes one to
 three requests."""
 PUBLISHED_A_TASK = 256
+SHARDS_IN_MEMORY = 1000
+"""A manifest of at most so many inputs and outputs is put together in memory: 4 MB, if all names
+are as long as names can be."""
 
 Thing = TypeVar("Thing")
 
@@ -356,7 +359,8 @@ def _manifest(
     lineage: ManifestSidecar | None,
     created: str,
 ) -> IO[bytes]:
-    """The manifest in a file without a name: for a million outputs it has 150 MB."""
+    """The manifest, in memory if it is short. For a million outputs it has 150 MB: then it is in a
+    file without a name."""
     movement, codec = job.found.movement, codec_of(job.spec.output_extension)
     level = job.spec.output_compression_level
     inputs = [
@@ -407,6 +411,10 @@ def _manifest(
         mixing=job.outcome.mixing,
         timeline=job.reporter.timeline.samples(),
     )
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    file: IO[bytes] = BytesIO()
+    if len(inputs) + len(outputs) > SHARDS_IN_MEMORY:
+        import tempfile  # loads five compressors and what draws random names
+
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     write_manifest(file, whole, making)
     return file

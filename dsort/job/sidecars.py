@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -191,6 +190,8 @@ def _stage(
         staged = stage(bucket, token, name.name, len(data), [data], may_exist=again)
         return StagedSidecar(name.kind, staged)
     # These load SQLite, for one kind of sidecar.
+    import tempfile
+
     from dsort.sidecars.shard_index import write_energon_database
 
     with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:

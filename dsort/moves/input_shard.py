@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-from isal import isal_zlib
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -253,6 +252,8 @@ class ShardBytes:
             members.payload_bytes[rows],
             np.zeros(0, np.uint8),
         )
+        from isal import isal_zlib  # only containers with checksums need it
+
         checksum = isal_zlib.crc32
         for window in self.windows(ranges):  # 0.5 µs a row, and 11 GB/s
             # A window without rows stands for one record that is larger than the buffer.
@@ -356,6 +357,8 @@ class ShardBytes:
     def _checked(
         self, members: MemberTable, row: int, pieces: Iterator[memoryview], reported: int
     ) -> Iterator[memoryview]:
+        from isal import isal_zlib
+
         found = 0
         for piece in pieces:
             found = isal_zlib.crc32(piece, found)

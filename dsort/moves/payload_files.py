@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -31,6 +30,8 @@ class NamelessFile:
     temporary directory."""
 
     def __init__(self, shard: str, scratch: Scratch | None) -> None:
+        import tempfile  # few jobs decode inputs to files
+
         where = str(scratch) if scratch is not None else tempfile.gettempdir()
         with StorageErrors(f"keep the bytes of {shard}", where):
             if scratch is not None:

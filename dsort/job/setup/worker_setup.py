@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import os
 from fractions import Fraction
 from pathlib import Path
 
@@ -202,7 +201,8 @@ def scratch_free(place: Path) -> int:
     """The free bytes in the file system of ``place``, which need not exist yet."""
     while not place.is_dir():
         place = place.parent
-    return shutil.disk_usage(place).free
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize
 
 
 def _why_no_range(job: Job, *, encoded: bool) -> str:
@@ -343,6 +343,8 @@ def scratch_place(job: Job, *, dry: bool) -> Path:
         beside = job.buckets.outputs.local_path("x")
         if beside:
             return (beside.parent / scratch_name(job.job_id)).absolute()
+    import tempfile  # jobs whose outputs are files of this machine need no other place
+
     return (base or Path(tempfile.gettempdir())).absolute() / f"dsort-{job.job_id}"
 
 

@@ -96,7 +96,7 @@ def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
     unwanted = (
         *("boto3", "botocore", "fastapi", "obstore", "pyarrow", "ray", "rich", "yaml"),
         *("email", "http.client", "importlib.metadata", "numpy.ma", "sqlite3", "ssl"),
-        *("encodings.ascii", "multiprocessing", "subprocess"),
+        *("encodings.ascii", "isal", "lzma", "multiprocessing", "subprocess", "tempfile"),
         *("dsort.cli.serve", "dsort.containers.columnar", "dsort.containers.zip"),
         *("dsort.results.hooks", "dsort.keymap.fetch", "dsort.verification"),
         *("dsort.spec.outputs", "dsort.spec.transform", "dsort.transforms.payload"),

@@ -23,7 +23,7 @@ from tests.support.engine import (
     shard_of,
     spec_of,
 )
-from tests.support.internals import Event, PhaseDone
+from tests.support.internals import Event, PhaseDone, commit
 from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -71,7 +71,11 @@ def test_a_job_without_a_seed_can_be_repeated_from_its_manifest(tmp_path: Path) 
     assert files_of(tmp_path / "other") != files_of(tmp_path / "out")
 
 
-def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_memory_max", [0, 1000], ids=["in a file", "in memory"])
+def test_the_manifest_says_what_is_there(
+    in_memory_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "SHARDS_IN_MEMORY", in_memory_max)
     write_shards(tmp_path / "in", DATASET)
     report = run_local(tmp_path, spec_of(algorithm=SHUFFLE, index="wids", output_shard_records=20))
     out = tmp_path / "out"
