@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.support.hub_server import Hub
     from tests.support.postgres import PostgresServer
     from tests.support.seaweedfs import S3Server
+    from tests.support.surviving import Trial
 
 SEED_VARIABLE = "DSORT_TEST_SEED"
 USUAL_SEED = 20260201
@@ -335,6 +336,16 @@ def begun() -> Iterator[Coordinators]:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the results of undisturbed jobs are."""
     return tmp_path_factory.mktemp("undisturbed")
+
+
+@pytest.fixture
+def trial(
+    tmp_path: Path, begun: Coordinators, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> Trial:
+    """A job of the test's own directory, whose coordinators may die."""
+    from tests.support.surviving import Trial
+
+    return Trial(tmp_path, begun, base, monkeypatch)
 
 
 @pytest.fixture

@@ -18,9 +18,11 @@ from dsort.errors import DsortError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
+from tests.support.commands import Ended
+from tests.support.coordinators import Coordinators, Running
 from tests.support.datasets import Member, Shard, files_of, small_dataset, tree_of, write_shards
 from tests.support.engine import spec_of
-from tests.support.fault_points import points_environment
+from tests.support.fault_points import PointFault, arm, points_environment
 from tests.support.internals import (
     CreateTask,
     ExtractTask,
@@ -228,6 +230,68 @@ class Resumed:
         """Output shards that were written."""
         found = [task.pieces for task in self.tasks if isinstance(task, CreateTask)]
         return {piece.ordinal for pieces in found for piece in pieces}
+
+
+@dataclass
+class Trial:
+    """A job in the directory ``root``, whose coordinators may die. ``base``: where the results of
+    undisturbed jobs are."""
+
+    root: Path
+    begun: Coordinators
+    base: Path
+    monkeypatch: pytest.MonkeyPatch
+    case: str = ""
+
+    @property
+    def out(self) -> Path:
+        return self.root / "out"
+
+    @property
+    def known(self) -> JournalState:
+        """What its journal tells."""
+        return known_of(self.out)
+
+    def prepare(self, case: str) -> list[str]:
+        """Make its inputs; the command line that begins it."""
+        self.case = case
+        prepare(self.root, CASES[case])
+        return start_arguments(CASES[case])
+
+    def run(self, *args: str, **named: Any) -> Ended:
+        """``dsort ARGS``, to its end."""
+        return self.begun.run(self.root, *args, **named)
+
+    def done(self, *args: str) -> None:
+        """The same, which has to end well."""
+        self.begun.done(self.root, *args)
+
+    def die(self, case: str, fault: PointFault, **named: Any) -> None:
+        """Begin the job, which the fault kills."""
+        self.begun.killed(self.root, *self.prepare(case), by=fault, **named)
+
+    def stand_still(self, case: str, fault: PointFault) -> Running:
+        """Begin the job, which the fault suspends."""
+        points = arm(self.root / "points", fault)
+        running = self.begun.start(self.root, *self.prepare(case), points=points)
+        running.await_stop()
+        return running
+
+    def resume(self, **options: Any) -> Resumed:
+        """Resume it in this process, where it ends well."""
+        resumed = resume_here(self.root, self.monkeypatch, **options)
+        assert resumed.error is None
+        return resumed
+
+    def refused(self) -> DsortError:
+        """How it ends that cannot be resumed."""
+        error = resume_here(self.root, self.monkeypatch).error
+        assert error is not None
+        return error
+
+    def is_whole(self) -> None:
+        """The result is as if nothing had happened, and nothing is beside it."""
+        assert_whole(self.out, undisturbed(self.case, self.base))
 
 
 def _runtime_class(name: str) -> Any:

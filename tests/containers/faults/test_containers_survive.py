@@ -83,8 +83,6 @@ def test_the_bytes_are_those_of_an_undisturbed_job(
     root = tmp_path / "disturbed"
     prepare(kind, root)
     point, nth = POINTS[KINDS.index(kind) % len(POINTS)]
-    if kind.is_table and point == "create:end":
-        point = "rows:end"
     fault = PointFault(point, nth, "kill parent" if victim == "command" else "kill")
     points = arm(root / "points", fault)
     given = ["-f", json.dumps(spec_for(kind)), "--workers", str(WORKERS), "--move", "spill"]

@@ -6,28 +6,22 @@ On one machine the coordinator is the driver as well: the process of ``dsort sta
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.support.coordinators import Coordinators
 from tests.support.fault_points import PointFault
-from tests.support.surviving import (
-    CASES,
-    assert_whole,
-    known_of,
-    prepare,
-    resume_here,
-    start_arguments,
-    undisturbed,
-)
+from tests.support.surviving import Trial
 
 
-def die(begun: Coordinators, root: Path, case: str, fault: PointFault) -> None:
-    """Begin the job, which must end by the fault and show nothing of its result."""
-    prepare(root, CASES[case])
-    begun.killed(root, *start_arguments(CASES[case]), by=fault)
-    assert list(root.glob("out/.dsort/*/manifest.json")) == []
+def check_resumed(trial: Trial, case: str, fault: PointFault) -> None:
+    """The fault ends the job and nothing of its result shows; it is resumed, ends well, and does
+    nothing again."""
+    trial.die(case, fault)
+    known = trial.known
+    assert list(trial.out.glob(".dsort/*/manifest.json")) == []
+    resumed = trial.resume()
+    assert resumed.created & set(known.created) == set()
+    assert resumed.extracted & set(known.extracted) == set()
+    trial.is_whole()
 
 
 WORKING = [
@@ -46,7 +40,7 @@ WORKING = [
     ("create:finish", 3, "verified"),
     ("create:end", 4, "surveyed"),
     ("spill:append", 9, "rows"),
-    ("rows:end", 1, "rows"),
+    ("create:end", 1, "rows"),
     ("seal:start", 1, "replacing"),
     ("seal:end", 1, "verified"),
 ]
@@ -54,17 +48,8 @@ WORKING = [
 
 @pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("point", "nth", "case"), WORKING)
-def test_killed_while_its_workers_work(
-    point: str,
-    nth: int,
-    case: str,
-    begun: Coordinators,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    die(begun, tmp_path, case, PointFault(point, nth, "kill parent"))
-    check_resumed(tmp_path, case, base, monkeypatch)
+def test_killed_while_its_workers_work(point: str, nth: int, case: str, trial: Trial) -> None:
+    check_resumed(trial, case, PointFault(point, nth, "kill parent"))
 
 
 COORDINATING = [
@@ -97,24 +82,6 @@ NAMING = [
 @pytest.mark.sample(keep=4)
 @pytest.mark.parametrize(("point", "nth", "about", "case"), [*COORDINATING, *NAMING])
 def test_killed_between_two_steps_or_while_it_gives_names(
-    point: str,
-    nth: int,
-    about: str,
-    case: str,
-    begun: Coordinators,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    point: str, nth: int, about: str, case: str, trial: Trial
 ) -> None:
-    die(begun, tmp_path, case, PointFault(point, nth, "kill", about))
-    check_resumed(tmp_path, case, base, monkeypatch)
-
-
-def check_resumed(root: Path, case: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resume the job here: it ends well, and does nothing again."""
-    known = known_of(root / "out")
-    resumed = resume_here(root, monkeypatch)
-    assert resumed.error is None
-    assert resumed.created & set(known.created) == set()
-    assert resumed.extracted & set(known.extracted) == set()
-    assert_whole(root / "out", undisturbed(case, base))
+    check_resumed(trial, case, PointFault(point, nth, "kill", about))
