@@ -15,7 +15,7 @@ from dsort.errors import DsortError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
-from tests.support.internals import JobReport
+from tests.support.internals import JobReport, VerifyReport
 
 Error = TypeVar("Error", bound=DsortError)
 
@@ -45,6 +45,11 @@ def plan_local(root: Path, spec: dict[str, Any], **options: Any) -> JobReport:
     """Plan a job in worker processes."""
     options = {"workers": 1, **options}
     return dsort.plan(parse_spec(spec).spec, options=RunOptions(root=root, **options))
+
+
+def verify_local(root: Path, report: JobReport, **named: Any) -> VerifyReport:
+    """Verify the result of a job."""
+    return dsort.verify(report, options=RunOptions(root=root), **named)
 
 
 @contextmanager

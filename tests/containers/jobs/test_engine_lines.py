@@ -25,7 +25,7 @@ from dsort.shard_contents import inspect_object
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
-from tests.support.engine import count_of, run_local, spec_of
+from tests.support.engine import count_of, run_local, spec_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import read_shards
 from tests.support.refusals import raises
@@ -198,8 +198,7 @@ def test_a_line_feed_at_the_end_of_a_payload_is_left_out_if_asked_for(
     assert count_of(report, "final_newlines_stripped")[0] == 2
     assert "does not come back" in report.warnings[0]
     assert report.totals.payload_bytes == len(b"onetwo\tthree\r")
-    manifest = (tmp_path / "out" / str(report.manifest_name)).read_bytes()
-    assert api.verify(manifest, options=RunOptions(root=tmp_path)).problems == ()
+    assert verify_local(tmp_path, report).problems == ()
 
 
 @pytest.mark.parametrize("to", [".tar", ".jsonl"])

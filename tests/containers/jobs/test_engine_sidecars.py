@@ -22,7 +22,7 @@ from dsort.options import RunOptions, open_with_settings
 from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, tree_of, write_shards
-from tests.support.engine import refused, run_local, spec_of
+from tests.support.engine import refused, run_local, spec_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport, VerifyReport
 from tests.support.refusals import raises
@@ -52,11 +52,7 @@ def spec_with(*kinds: str, **fields: Any) -> dict[str, Any]:
 
 
 def verified(root: Path, report: JobReport) -> VerifyReport:
-    return api.verify(
-        (root / "out" / str(report.manifest_name)).read_bytes(),
-        output_uri=(root / "out").as_uri(),
-        options=RunOptions(root=root),
-    )
+    return verify_local(root, report)
 
 
 def samples_in(path: Path) -> list[tuple[str, list[tarfile.TarInfo]]]:

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dsort import api
 from dsort.errors import CorruptShardError, UnsafeNameError
-from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.datasets import Member, files_of, write_shards
-from tests.support.engine import count_of, refused, run_local, spec_of
+from tests.support.engine import count_of, refused, run_local, spec_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import MemberKind
 from tests.support.tar_builder import END, checksum, gnu_long, header, member, pax
@@ -91,11 +89,7 @@ def test_they_are_renamed_for_every_reader(root: Path, move: str) -> None:
         ("pax", "etc/passwd", b""),
         ("d/in", "../a.jpg", b""),
     ]
-    checked = api.verify(
-        (root / "out" / str(report.manifest_name)).read_bytes(),
-        output_uri=(root / "out").as_uri(),
-        options=RunOptions(root=root),
-    )
+    checked = verify_local(root, report)
     assert (checked.ok, checked.records) == (True, 8)
 
 

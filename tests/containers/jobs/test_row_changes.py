@@ -16,7 +16,7 @@ from dsort import api
 from dsort.errors import ConversionError, InputError, SpecError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support.engine import spec_of
+from tests.support.engine import spec_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
 from tests.support.refusals import raises
@@ -68,8 +68,7 @@ def done(root: Path, moved: Moved, *steps: dict[str, Any], **fields: Any) -> pa.
         input_extension=".parquet", transform={"steps": [*steps]}, overwrite=True, **fields
     )
     report = run_inline(spec, root, moved)
-    manifest = (root / "out" / manifest_name(report.job_id)).read_bytes()
-    verified = api.verify(manifest, options=RunOptions(root=root))
+    verified = verify_local(root, report)
     assert (verified.problems, verified.warnings) == ((), ())
     return pa.concat_tables([pq.read_table(path) for path in listed(root / "out", report.job_id)])
 

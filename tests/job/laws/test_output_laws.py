@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 import xxhash
 
-from dsort import api
-from dsort.options import RunOptions
 from tests.support.datasets import read_shard, write_shards
-from tests.support.engine import run_local, spec_of
-from tests.support.internals import manifest_name
+from tests.support.engine import run_local, spec_of, verify_local
 from tests.transforms.laws.test_step_laws import STEPS, Record, drawn, flat, mix, shards_of
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -157,6 +154,4 @@ def test_each_output_holds_what_the_model_deals_out(
         own = [record for record, name in chosen if name == each["name"]]
         assert held(tmp_path, each["name"]) == flat(own)
     assert report.records == len(left)
-    manifest = tmp_path / "out" / manifest_name(report.job_id)
-    verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
-    assert verified.problems == ()
+    assert verify_local(tmp_path, report).problems == ()

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from dsort import api
 from dsort.errors import DuplicateError
-from dsort.options import RunOptions
-from tests.support.engine import run_local
-from tests.support.internals import manifest_name
+from tests.support.engine import run_local, verify_local
 from tests.support.loose_files import contents_out, ingest_spec, write_tree
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -103,6 +100,5 @@ def test_each_file_is_one_member_or_counted(seed: int, tmp_path: Path) -> None:
     report = run_local(tmp_path, spec)
     assert contents_out(tmp_path) == members
     assert {each.kind: each.count for each in report.reactions} == left_out
-    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
-    verified = api.verify(manifest, options=RunOptions(root=tmp_path))
+    verified = verify_local(tmp_path, report)
     assert (verified.problems, verified.warnings) == ((), ())

@@ -12,7 +12,7 @@ from dsort.errors import NamesTakenError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, files_of, write_shards
-from tests.support.engine import plan_local, refused, run_local, spec_of
+from tests.support.engine import plan_local, refused, run_local, spec_of, verify_local
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -38,11 +38,7 @@ def test_file_counts_headers_and_padding(root: Path, move: str) -> None:
     assert sizes == {shard.name: shard.file_bytes for shard in planned.shards}
     assert sorted(sizes.values()) == [SIZE_BYTES + 1024] * 6
     assert report.warnings == ()
-    checked = api.verify(
-        (root / "out" / str(report.manifest_name)).read_bytes(),
-        output_uri=(root / "out").as_uri(),
-        options=RunOptions(root=root),
-    )
+    checked = verify_local(root, report)
     assert checked.ok
 
 
@@ -100,12 +96,7 @@ def test_at_most_closes_a_shard_before_its_file_is_larger(root: Path, move: str)
     (warning,) = report.warnings
     assert "1 record is larger than output_shard_size, 10 KiB" in warning
     assert "out-7.tar" in warning
-    checked = api.verify(
-        (root / "out" / str(report.manifest_name)).read_bytes(),
-        output_uri=(root / "out").as_uri(),
-        options=RunOptions(root=root),
-    )
-    assert checked.problems == ()
+    assert verify_local(root, report).problems == ()
 
 
 def test_with_records_and_size_whichever_comes_first_closes_a_shard(root: Path) -> None:
@@ -118,11 +109,6 @@ def test_with_records_and_size_whichever_comes_first_closes_a_shard(root: Path) 
     assert set(by_name.values()) == {4, 6}
     assert {name.partition("-of-")[2] for name in by_name} == {f"{len(by_name):03d}.tar"}
     assert sum(by_name.values()) == RECORDS
-    checked = api.verify(
-        (root / "out" / str(report.manifest_name)).read_bytes(),
-        output_uri=(root / "out").as_uri(),
-        options=RunOptions(root=root),
-    )
-    assert checked.problems == ()
+    assert verify_local(root, report).problems == ()
     with refused(root, NamesTakenError, "s-00-of-"):
         run_local(root, spec_of(**fields, **names))

@@ -17,12 +17,11 @@ import pytest
 import zstandard
 
 import dsort
-from dsort import api
 from dsort.errors import CorruptShardError
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
-from tests.support.engine import refused, spec_of
+from tests.support.engine import refused, spec_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.refusals import raises
 
@@ -57,8 +56,7 @@ def test_a_line_that_is_a_compressed_file_is_a_line(tmp_path: Path, lines: list[
     report = run_inline(spec_of(output_extension=".txt"), tmp_path)
     out = tmp_path / "out" / "out-0.txt"
     assert out.read_bytes() == b"\n".join([*lines, b""])
-    manifest = tmp_path / "out" / str(report.manifest_name)
-    assert api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path)).problems == ()
+    assert verify_local(tmp_path, report).problems == ()
     assert len(inspect_object(LocalBucket(tmp_path / "out"), "out-0.txt").records) == len(lines)
     read = dsort.read_shards(out, options=RunOptions(root=tmp_path))
     assert [content for each in read for content in each.members.values()] == lines

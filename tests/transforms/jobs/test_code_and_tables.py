@@ -12,7 +12,7 @@ from dsort.errors import ConversionError, InputError, SpecError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
 from tests.support.datasets import Member, Shard, write_shards
-from tests.support.engine import refused, run_local
+from tests.support.engine import refused, run_local, verify_local
 from tests.support.internals import manifest_name
 from tests.support.refusals import raises
 from tests.support.user_functions import of_values
@@ -50,8 +50,7 @@ def test_records_that_steps_make_become_rows(output: str, tmp_path: Path) -> Non
     assert sorted(row["__key__"] for row in found) == sorted([*keys, "r01/0", "r01/1"])
     assert {row["cls"] for row in found} == {0, 1}
     assert all(json.loads(row["json"])["dice"] == "1" for row in found)
-    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
-    verified = api.verify(manifest, run_code=True, options=RunOptions(root=tmp_path))
+    verified = verify_local(tmp_path, report, run_code=True)
     assert (verified.problems, verified.warnings) == ((), ())
 
 

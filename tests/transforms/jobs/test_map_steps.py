@@ -19,7 +19,15 @@ from dsort.errors import (
 from dsort.options import RunOptions
 from dsort.storage.network_policy import FetchPolicy
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
-from tests.support.engine import count_of, record, records_out, refused, run_local, spec_of
+from tests.support.engine import (
+    count_of,
+    record,
+    records_out,
+    refused,
+    run_local,
+    spec_of,
+    verify_local,
+)
 from tests.support.internals import JobReport, manifest_name, reactions_name, rejects_name
 from tests.support.user_functions import WAYS
 
@@ -97,10 +105,7 @@ def test_a_function_makes_other_records_and_leaves_some_out(tmp_path: Path) -> N
         "c3.n.txt": b"2",
     }
     assert count_of(report, "left_out_by_steps") == (1, ("map in in-0.tar",))
-    verified = api.verify(
-        (tmp_path / "out" / manifest_name(report.job_id)).read_bytes(),
-        options=RunOptions(root=tmp_path),
-    )
+    verified = verify_local(tmp_path, report)
     assert verified.problems == ()
     assert "not run again" in verified.warnings[0]
     assert user_processes() == []
@@ -294,8 +299,7 @@ def test_code_that_ends_the_job_no_more_as_it_was_is_a_problem_to_verify(tmp_pat
         tmp_path, with_steps({"map": {"python": f"{tmp_path}/code.py:thrown", "args": args}})
     )
     (tmp_path / "dice").unlink()
-    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
-    (problem,) = api.verify(manifest, run_code=True, options=RunOptions(root=tmp_path)).problems
+    (problem,) = verify_local(tmp_path, report, run_code=True).problems
     assert (problem.kind, problem.shard) == ("code", "in-0.tar")
     assert "record r1 of shard in-0.tar failed: FileNotFoundError" in problem.text
 

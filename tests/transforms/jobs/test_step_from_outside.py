@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dsort import api
 from dsort.errors import ForbiddenError, SpecError, SpecProblem
 from dsort.option_fields import Check, OptionError, option
 from dsort.options import RunOptions
@@ -19,9 +18,9 @@ from dsort.spec.model import schema
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS, register
 from tests.support.datasets import Shard, files_of, write_shards
-from tests.support.engine import keys_in, plan_local, record, run_local, spec_of
+from tests.support.engine import keys_in, plan_local, record, run_local, spec_of, verify_local
 from tests.support.every_nth import EveryNth
-from tests.support.internals import manifest_name, steps_of
+from tests.support.internals import steps_of
 from tests.support.refusals import raises
 
 if TYPE_CHECKING:
@@ -73,9 +72,7 @@ def test_outputs_have_the_records_that_a_registered_step_keeps(
     found = [key for _, data in sorted(files_of(tmp_path / "out").items()) for key in keys_in(data)]
     assert "".join(name[0] for name in found) == kept
     assert planned.records == report.records == len(kept)
-    manifest = tmp_path / "out" / manifest_name(report.job_id)
-    verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
-    assert verified.problems == ()
+    assert verify_local(tmp_path, report).problems == ()
 
 
 def test_a_spec_that_uses_it_is_read_back_as_it_was() -> None:

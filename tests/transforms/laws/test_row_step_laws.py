@@ -12,12 +12,9 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
-from dsort import api
 from dsort.errors import TransformError
-from dsort.options import RunOptions
-from tests.support.engine import count_of
+from tests.support.engine import count_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
-from tests.support.internals import manifest_name
 from tests.support.refusals import raises
 
 Row = dict[str, Any]
@@ -134,9 +131,7 @@ def test_rows_stay_of_which_the_step_is_true(name: str, tmp_path: Path, rng: ran
         report = run_inline({**spec, "output_bck": f"out{number}"}, tmp_path, moved)
         assert rows_in(tmp_path / f"out{number}") == wanted
         assert count_of(report, "left_out_by_steps")[0] == len(rows) - len(wanted)
-    manifest = tmp_path / "out1" / manifest_name(report.job_id)
-    options = RunOptions(root=tmp_path)
-    assert api.verify(manifest.read_bytes(), options=options).problems == ()
+    assert verify_local(tmp_path, report).problems == ()
 
 
 def test_rows_without_a_column_are_left_out_before_all_steps(
@@ -188,9 +183,7 @@ def test_rows_go_where_their_columns_say(tmp_path: Path, rng: random.Random) -> 
         report = run_inline({**spec, "output_bck": f"out{number}"}, tmp_path, moved)
         found = {name: rows_in(tmp_path / f"out{number}" / name) for name in wanted}
         assert found == wanted
-    manifest = tmp_path / "out1" / manifest_name(report.job_id)
-    options = RunOptions(root=tmp_path)
-    assert api.verify(manifest.read_bytes(), options=options).problems == ()
+    assert verify_local(tmp_path, report).problems == ()
 
 
 def test_rows_that_say_the_same_go_to_one_output(tmp_path: Path, rng: random.Random) -> None:

@@ -16,11 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from dsort import api
-from dsort.options import RunOptions
 from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
-from tests.support.engine import run_local, spec_of
-from tests.support.internals import manifest_name
+from tests.support.engine import run_local, spec_of, verify_local
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -231,9 +228,7 @@ def test_two_steps_leave_what_the_model_of_them_leaves(
     report = run_local(tmp_path, spec, move=rng.choice(["map", "spill"]))
     assert found_in(tmp_path) == flat(wanted)
     assert report.records == len(wanted)
-    manifest = tmp_path / "out" / manifest_name(report.job_id)
-    verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
-    assert verified.problems == ()
+    assert verify_local(tmp_path, report).problems == ()
 
 
 @pytest.mark.parametrize("output", [".zip", ".tar.gz"])
@@ -369,6 +364,4 @@ def test_two_steps_leave_what_the_model_of_them_leaves_where_rows_stay_rows(
     found = [row for path in (tmp_path / "out").glob("*.parquet") for row in rows_in(path)]
     assert sorted(map(repr, found)) == sorted(repr((key, each)) for _, key, each in wanted)
     assert report.records == len(wanted)
-    manifest = tmp_path / "out" / manifest_name(report.job_id)
-    verified = api.verify(manifest.read_bytes(), options=RunOptions(root=tmp_path))
-    assert verified.problems == ()
+    assert verify_local(tmp_path, report).problems == ()
