@@ -196,7 +196,7 @@ def _serve() -> None:
                 finally:
                     sys.stdout.flush()
                     sys.stderr.flush()
-                    os._exit(code)
+                    os._exit(code)  # a fork that came back would answer requests, too
         print(json.dumps(answer), flush=True)
 
 

@@ -45,7 +45,7 @@ def wait_for_no_disk() -> None:
     """From now on, no `fsync` of this process waits for a disk."""
     from dsort.storage.directory import files  # behind what wraps the points of faults
 
-    if not hasattr(files, "really_sync_file_system"):
+    if not hasattr(files, "really_sync_file_system"):  # called twice, it would keep the stand-in
         files.really_sync_file_system = files.sync_file_system  # type: ignore[attr-defined]
     os.fsync = os.fdatasync = files.sync_file_system = lambda fd: None
 

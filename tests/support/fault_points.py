@@ -261,6 +261,7 @@ def _pass(point: str, label: str, directory: Path) -> None:
 
 def _number(directory: Path, stem: str, last: int) -> int:
     """Which passage this is; 0 once counting has ended."""
+    # Of all processes of a job, one makes each file: so passages count over all of them.
     for number in range(1, last + 1):
         try:
             os.close(os.open(directory / f"{stem}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
@@ -274,7 +275,7 @@ def _take_all_memory(group: Path) -> None:
     (group / "cgroup.procs").write_text(str(os.getpid()), encoding="utf-8")
     taken = []
     while True:
-        taken.append(bytearray(b"x") * (1 << 20))
+        taken.append(bytearray(b"x") * (1 << 20))  # zeros would be pages that take no memory
 
 
 def _act(action: str, directory: Path) -> None:
@@ -287,7 +288,7 @@ def _act(action: str, directory: Path) -> None:
         _take_all_memory(Path((directory / "group").read_text(encoding="utf-8")))
     if action == "kill parent":
         os.kill(os.getppid(), signal.SIGKILL)
-        while True:
+        while True:  # nothing that this worker did may be in the journal after all
             signal.pause()
     whom = os.getppid() if action.endswith("parent") else os.getpid()
     what = {

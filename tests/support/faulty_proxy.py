@@ -92,6 +92,7 @@ class FaultyProxy:
         with self._lock:
             is_over = self.times_max is not None and self.struck.total() >= self.times_max
             is_about = self.kind != "short" or method == "GET"
+            # The first one in any case: a test without a fault would prove nothing.
             is_due = self.chance.random() < self.rate or not self.struck
             if not self.kind or is_over or not is_about or not is_due:
                 return ""
@@ -169,7 +170,7 @@ def faulty_proxy(endpoint_url: str) -> Iterator[FaultyProxy]:
             yield proxy
         finally:
             proxy.over.set()
-            listener.shutdown(socket.SHUT_RDWR)
+            listener.shutdown(socket.SHUT_RDWR)  # to close it would not end ``accept``
             threads[0].join(120)
 
 

@@ -141,6 +141,7 @@ class Nursery:
             "parent": os.getpid(),
             "path": sys.path,
         }
+        # It is the process that adopts: two threads would end that for each other.
         with self._one_at_a_time, _adopting():
             ours = self._link or self._begin()
             socket.send_fds(ours, [json.dumps(request).encode()], list(descriptors))
@@ -178,6 +179,7 @@ def become_command(descriptors: list[int], *keep: int) -> None:
         [*(given or [os.open(os.devnull, os.O_RDONLY)]), output, error]
     ):
         os.dup2(number, stream)
+    # A process that kept the link of its nursery would keep that from ending.
     for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number not in keep:
             with contextlib.suppress(OSError):  # that of the listing itself
@@ -186,6 +188,7 @@ def become_command(descriptors: list[int], *keep: int) -> None:
 
 def _links() -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # A request has a whole environment in it, and goes as one packet or not at all.
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         ours.setsockopt(socket.SOL_SOCKET, option, REQUEST_BYTES_MAX)
     return ours, theirs
@@ -251,7 +254,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
         traceback.print_exc()
         raise
     finally:
-        atexit._run_exitfuncs()
+        atexit._run_exitfuncs()  # ``os._exit``, by which a fork has to end, runs none of them
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()

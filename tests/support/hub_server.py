@@ -91,7 +91,7 @@ def _write(path: Path, value: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(value))
-    beside.replace(path)
+    beside.replace(path)  # the server may read it at this moment: all of the one or the other
 
 
 @contextmanager

@@ -56,6 +56,7 @@ Server = TypeVar("Server", bound=LocalServer)
 def serving(server: Server) -> Iterator[Server]:
     """``server`` answers until the end of the block."""
     with server:
+        # ``shutdown`` waits for the end of an interval, which is half a second by default.
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -90,6 +91,7 @@ def process_of_two(
 
 def serve_two(one: LocalServer, other: LocalServer) -> None:
     """Answer until the end of the process, and say where."""
+    # Both have listened since they were made: a client may connect before they serve.
     threading.Thread(target=other.serve_forever, daemon=True).start()
     os.write(1, f"{one.url} {other.url}\n".encode())
     one.serve_forever()

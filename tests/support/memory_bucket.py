@@ -137,6 +137,7 @@ class MemoryBucket:
         wanted = encoded_prefix(prefix)
         internal = INTERNAL_PREFIX.encode()
         self._need_bucket()
+        # Copied: a test may store more while it lists.
         known = {name: info for name, (info, _) in list(self._objects.items())}
         for token, data in self._staged.items():
             known[token] = ObjectInfo(token.decode(), len(data), 0, "")
@@ -198,7 +199,7 @@ class MemoryBucket:
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         source, target = encoded_token(token), encoded_name(name)
         if source not in self._staged and self._published.get(source) == target:
-            return
+            return  # the reply of the call that did it was lost
         if source not in self._staged:
             raise ObjectNotFoundError(f"there is no {token} in bucket {self.uri}")
         if target in self._objects and not overwrite:
@@ -230,6 +231,7 @@ class MemoryBucket:
         kept = self._get(token)[1]
         self._put(encoded_name(name), kept)
         del self._objects[encoded_token(token)]
+        # The object that had taken its place is gone, and counts as published no more.
         replaced = [token for token, at in self._published.items() if at == encoded_name(name)]
         for each in replaced:
             del self._published[each]

@@ -39,7 +39,7 @@ SETTINGS: Mapping[str, str] = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "wal_level": "minimal",
-    "max_wal_senders": "0",
+    "max_wal_senders": "0",  # with others it does not begin at that level
     "autovacuum": "off",
     "shared_buffers": "32MB",
     "max_connections": "200",

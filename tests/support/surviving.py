@@ -315,7 +315,7 @@ def resume_here(
     def run(
         self: Any, tasks: Iterable[Task], *, workers_max: int | None = None
     ) -> Iterator[tuple[Task, TaskDone]]:
-        listed = list(tasks)
+        listed = list(tasks)  # all are made at once, before answers can change what the next is
         done.tasks.extend(listed)
         return really(self, listed, workers_max=workers_max)
 

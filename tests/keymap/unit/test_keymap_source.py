@@ -151,6 +151,7 @@ class Redirecting(QuietHandler):
 
 
 def redirecting(asked: list[str]) -> LocalServer:
+    # Each request has a handler of its own: what all of them know is of their class.
     return LocalServer(type("Asked", (Redirecting,), {"asked": asked}))
 
 
