@@ -334,7 +334,7 @@ class Loader:
     def _sample(self, steps: Steps, place: int) -> Sample:
         shard, row = self._located(steps, place)
         sample = merged(
-            [sample_of(each.record(shard, row), _url(each, shard)) for each in self._all()]
+            [sample_of(each.record(shard, row), each.places[shard].uri) for each in self._all()]
         )
         if place >= steps.records and self.remainder == "pad":
             sample[PADDING] = True
@@ -394,7 +394,7 @@ class Loader:
 
         return ShardSource(
             place,
-            _url(dataset, shard),
+            place.uri,
             opened,
             known,
             learned,
@@ -406,11 +406,6 @@ class Loader:
 
 def _datasets(where: Where, **options: Any) -> list[Dataset]:
     return [Dataset(each, **options) for each in results_of(where)]
-
-
-def _url(dataset: Dataset, shard: int) -> str:
-    place = dataset.places[shard]
-    return f"{place.bucket.uri.rstrip('/')}/{place.name}"
 
 
 def _made_again(where: Where, made: Mapping[str, Any], begin: Position) -> Loader:

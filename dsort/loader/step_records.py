@@ -27,7 +27,7 @@ class StepRecord(Struct, frozen=True):
 def step_record(dataset: Dataset, rank: int, shard: int, number: int) -> StepRecord:
     """Record ``number`` of shard number ``shard``."""
     place = dataset.places[shard]
-    url = f"{place.bucket.uri.rstrip('/')}/{place.name}"
+    url = place.uri
     index = dataset.record_index(shard)
     if index is None:
         return StepRecord(rank, dataset.record(shard, number).key, url, number, url, None)

@@ -38,7 +38,7 @@ from dsort.results.manifest import Manifest, parse_manifest
 from dsort.results.report import JobReport
 from dsort.storage.bucket import Bucket, MadeBucket, ObjectInfo
 from dsort.storage.hub_address import revision_end
-from dsort.storage.ref import BucketRef
+from dsort.storage.ref import BucketRef, object_uri
 from dsort.storage.registry import parse_address
 
 __all__ = ["ShardPlace", "Where", "find_shard", "find_shards", "shards_of_result"]
@@ -62,6 +62,11 @@ class ShardPlace(Struct, frozen=True):
     xxh3: str | None = None
     info: ObjectInfo | None = None
     view_xxh3: str = ""
+
+    @property
+    def uri(self) -> str:
+        """The URI of the shard."""
+        return object_uri(self.bucket.uri, self.name)
 
     @property
     def is_file(self) -> bool:

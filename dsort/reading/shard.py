@@ -178,7 +178,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
     ) -> None:
         """``index``: the index of its records, if it is known."""
         self.name = place.name
-        self.uri = f"{place.bucket.uri.rstrip('/')}/{place.name}"
+        self.uri = place.uri
         self._place = place
         self._known = index
         self._lock = threading.RLock()

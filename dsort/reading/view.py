@@ -38,6 +38,7 @@ from dsort.results.manifest import Manifest, ManifestInput, ManifestOutput, pars
 from dsort.storage.bucket import Bucket, MadeBucket, ObjectInfo, ReadObject
 from dsort.storage.directory.os_errors import StorageErrors
 from dsort.storage.process_limits import files_that_fit
+from dsort.storage.ref import object_uri
 from dsort.storage.routed import BucketPlace, Routed, open_inputs
 from dsort.storage.small_objects import read_small
 
@@ -178,7 +179,7 @@ class ViewBucket(MadeBucket):
         """(URL of the input shard, offset there) of byte ``offset`` of the shard ``name``; None if
         no input has it."""
         found = self.extents(name).inside(offset, 1)
-        return None if found is None else (object_uri(*self.input_at(found[0])), found[1])
+        return None if found is None else (self.input_uri(found[0]), found[1])
 
     def input_at(self, shard: int) -> tuple[Bucket, str]:
         """(bucket, name in it) of input shard number ``shard``."""
@@ -186,6 +187,11 @@ class ViewBucket(MadeBucket):
         if isinstance(self.inputs, Routed):
             return self.inputs.route(name)
         return self.inputs, name
+
+    def input_uri(self, shard: int) -> str:
+        """The URI of input shard number ``shard``."""
+        bucket, name = self.input_at(shard)
+        return object_uri(bucket.uri, name)
 
     def _output(self, name: str) -> ManifestOutput:
         if name not in self._outputs:
@@ -213,13 +219,6 @@ class ViewBucket(MadeBucket):
         if int(rows.record.max(initial=-1)) >= output.records:
             raise CorruptShardError(output.name, 0, "it has more records than its manifest says")
         return Extents.of(rows, schema)
-
-
-def object_uri(bucket: Bucket, name: str) -> str:
-    """The URI of an object. As in the URI of a bucket, characters with another meaning there are
-    encoded."""
-    encoded = name.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
-    return f"{bucket.uri.rstrip('/')}/{encoded}"
 
 
 class Extents(Struct, frozen=True, eq=False):

@@ -15,7 +15,7 @@ from dsort.naming.names import readable
 from dsort.reading.places import ShardPlace
 from dsort.reading.record_index import RecordIndex
 from dsort.reading.shard import ALL_BYTES, Shard
-from dsort.reading.view import Extents, ViewBucket, object_uri
+from dsort.reading.view import Extents, ViewBucket
 from dsort.storage.registry import parse_address
 
 __all__ = ["MemberRange", "ViewRecord", "get_batch_requests", "view_of_places", "view_records"]
@@ -55,7 +55,7 @@ def _range_json(part: MemberRange, view: ViewBucket) -> dict[str, Any]:
     member = readable(part.member)
     if part.shard < 0:
         return {"member": member, "base64": b64encode(part.literal).decode()}
-    shard = object_uri(*view.input_at(part.shard))
+    shard = view.input_uri(part.shard)
     return {"member": member, "shard": shard, "offset": part.offset, "bytes": part.length}
 
 

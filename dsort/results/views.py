@@ -20,7 +20,7 @@ from dsort.results.manifest import Manifest, ManifestInput, parse_manifest
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket
-from dsort.storage.ref import BucketRef
+from dsort.storage.ref import BucketRef, object_uri
 from dsort.storage.small_objects import read_small
 
 MANIFESTS_READ_MAX: Final = 1_000
@@ -161,8 +161,7 @@ def places_of(bucket: Bucket, names: Iterable[str]) -> frozenset[str]:
     for name in names:
         path = bucket.local_path(name)
         if path is None:
-            encoded = name.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
-            places.add(f"{bucket.uri}/{encoded}")
+            places.add(object_uri(bucket.uri, name))
             continue
         parent = str(path.parent)
         if parent not in parents:

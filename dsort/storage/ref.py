@@ -21,6 +21,15 @@ PIPE: Final = "pipe"
 """The scheme of the output of programs. The path is their arguments, as a JSON list."""
 
 
+def object_uri(bucket_uri: str, name: str) -> str:
+    """The URI of an object."""
+    return f"{bucket_uri.rstrip('/')}/{_encoded(name)}"
+
+
+def _encoded(path: str) -> str:
+    return path.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
+
+
 class BucketRef(Struct, frozen=True):
     """The address of a bucket. Made by ``dsort.spec.buckets.parse_bucket``, which checks it.
 
@@ -56,8 +65,7 @@ class BucketRef(Struct, frozen=True):
             return self.path
         if self.scheme == PIPE:
             return f"{PIPE}:{self.path}"
-        encoded = self.path.replace("%", "%25").replace("#", "%23").replace("?", "%3F")
-        return f"{self.scheme}://{encoded}"
+        return f"{self.scheme}://{_encoded(self.path)}"
 
     @property
     def is_plain(self) -> bool:

@@ -33,7 +33,7 @@ from dsort.errors import (
 )
 from dsort.naming.names import check_object_name, position_key, readable
 from dsort.reading.places import ShardPlace
-from dsort.reading.view import Extents, ViewBucket, object_uri, shards_of
+from dsort.reading.view import Extents, ViewBucket, shards_of
 from dsort.reading.view_records import MemberRange, ViewRecord, view_records
 from dsort.results.layout import manifest_name
 from dsort.results.manifest import Manifest, ManifestOutput, parse_manifest
@@ -95,7 +95,7 @@ def _row(record: ViewRecord, view: ViewBucket) -> dict[str, Any]:
 def _range(part: MemberRange, view: ViewBucket) -> dict[str, Any]:
     found: dict[str, Any] = {"member": short(readable(part.member)), "bytes": part.length}
     if part.shard >= 0:
-        return found | {"shard": object_uri(*view.input_at(part.shard)), "offset": part.offset}
+        return found | {"shard": view.input_uri(part.shard), "offset": part.offset}
     if part.length <= LITERAL_BYTES_MAX:
         found["base64"] = b64encode(part.literal).decode()
     return found

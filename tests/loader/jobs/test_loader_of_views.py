@@ -164,3 +164,13 @@ def test_a_record_of_an_encoded_shard_has_no_offset(here: Path) -> None:
     (found,) = loader.where(0)
     assert (found.offset, found.source) == (None, found.url)
     assert found.key == loader[0][0]["__key__"]
+
+
+def test_the_url_of_a_shard_opens_it_whatever_its_name(tmp_path: Path) -> None:
+    (data,) = small_dataset(5, shards=1).values()
+    write_shards(tmp_path, {"100%41 #1?.tar": data})
+    odd = tmp_path / "100%41 #1?.tar"
+    with dsort.open(odd) as shard, dsort.open(shard.uri) as again:
+        assert again.keys == shard.keys
+    loader = Loader([odd], cache="")
+    assert loader[0][0]["__url__"] == loader.where(0)[0].url == shard.uri
