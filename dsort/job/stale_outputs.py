@@ -7,7 +7,6 @@ too. So they are reported, and removed with ``remove_stale``."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
 
 from msgspec import Struct
 
@@ -245,9 +244,9 @@ NAMES_ASKED_FOR_MAX = 1_000
 no end. The numbers of an older result have no gaps."""
 
 
-TAKEN_HINT: Final = (
-    "remove them, use another output_bck or output_format, or set overwrite: true (--overwrite)"
-)
+def _taken_hint(spec: JobSpec) -> str:
+    given = " or output_format" if spec.output_format is not None else ""
+    return f"remove them, use another output_bck{given}, or set overwrite: true (--overwrite)"
 
 
 def refuse_taken_early(job: Job, *, dry: bool) -> None:
@@ -313,10 +312,7 @@ def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> Non
     if dry:
         job.reporter.warn("names_taken", text)
         return
-    raise NamesTakenError(
-        text,
-        hint=TAKEN_HINT,
-    )
+    raise NamesTakenError(text, hint=_taken_hint(job.spec))
 
 
 def refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
@@ -356,7 +352,7 @@ def _refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
         shown = first_few(existing)
         raise NamesTakenError(
             f"{len(existing)} output names are taken in {job.buckets.outputs.uri}: {shown}",
-            hint=TAKEN_HINT,
+            hint=_taken_hint(job.spec),
         )
 
 

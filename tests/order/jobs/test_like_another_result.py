@@ -19,6 +19,7 @@ from dsort.errors import (
     InputError,
     KeyMapError,
     MissingShardError,
+    NamesTakenError,
     SpecError,
     StorageError,
 )
@@ -325,3 +326,12 @@ def test_what_the_other_result_decides_is_refused(fields: dict[str, Any], field:
     with pytest.raises(SpecError) as caught:
         dsort.load_spec({"input_bck": "b", "output_bck": "c", "like": "a-out", **fields})
     assert field in [problem.path for problem in caught.value.problems]
+
+
+def test_the_hint_about_taken_names_has_only_fields_that_go_with_like(tmp_path: Path) -> None:
+    shuffled(tmp_path)
+    bucket(tmp_path / "b", KEYS, shards=7, extension="txt", seed=2)
+    alike(tmp_path)
+    with raises(NamesTakenError, "b-out", hint="output_bck") as caught:
+        alike(tmp_path)
+    assert "output_format" not in caught.value.hint
