@@ -4,6 +4,7 @@ the single output at the top level, or to each of several outputs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from dsort.containers.registry import (
@@ -167,6 +168,13 @@ def _indexes_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
     for pair in kinds_alike(spec.index, spec.output_extension):
         text = f"{pair[0]} and {pair[1]} give their index of a shard one name: choose one of them"
         yield SpecProblem("index", text)
+    templates = {target.template for target in spec.targets if target.template}
+    for kind, template in product(kinds_of(spec.index), sorted(templates)):
+        # A directory cannot have the name of a file; a store would take both.
+        for file in kind.result_files([template]):
+            if template.startswith(f"{file}/"):
+                text = f"has the directory {file}, which is a file of the index {kind.kind}"
+                yield SpecProblem("output_format", text, "write another directory")
     own: dict[tuple[str, str], str] = {}
     for target in spec.targets if len(spec.outputs) > 1 else ():
         if container_of(target.extension).index is None:
