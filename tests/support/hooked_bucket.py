@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dsort.closing import ClosesOnExit
 from dsort.storage.bucket import (
@@ -17,6 +17,17 @@ from dsort.storage.bucket import (
 )
 
 T = TypeVar("T")
+
+
+def _passed_on(operation: str, name_at: int | None = None) -> Any:
+    """A method that does ``operation``, on the object that the argument at ``name_at`` names."""
+
+    def passed_on(self: HookedBucket, *args: Any, **named: Any) -> Any:
+        name = "" if name_at is None else args[name_at]
+        action = getattr(self.inner, operation)
+        return self.around(operation, name, lambda: action(*args, **named))
+
+    return passed_on
 
 
 class HookedBucket:
@@ -46,20 +57,25 @@ class HookedBucket:
         """The object that ``stage`` returns for the one that the inner bucket has staged."""
         return HookedStagedObject(inner, self, name)
 
-    def exists(self) -> bool:
-        return self.around("exists", "", self.inner.exists)
-
-    def create(self) -> None:
-        self.around("create", "", self.inner.create)
+    exists = _passed_on("exists")
+    create = _passed_on("create")
+    stat = _passed_on("stat", 0)
+    stat_many = _passed_on("stat_many")
+    read = _passed_on("read", 0)
+    write = _passed_on("write", 0)
+    write_new = _passed_on("write_new", 0)
+    write_over = _passed_on("write_over", 0)
+    delete = _passed_on("delete", 0)
+    publish = _passed_on("publish", 1)
+    still_staged = _passed_on("still_staged")
+    published = _passed_on("published")
+    keep_aside = _passed_on("keep_aside", 0)
+    put_back = _passed_on("put_back", 1)
+    make_durable = _passed_on("make_durable")
+    discard = _passed_on("discard", 0)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         yield from self.around("list", prefix, lambda: self.inner.list(prefix))
-
-    def stat(self, name: str) -> ObjectInfo:
-        return self.around("stat", name, lambda: self.inner.stat(name))
-
-    def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        return self.around("stat_many", "", lambda: self.inner.stat_many(names))
 
     def open(self, name: str) -> ReadObject:
         return self.around("open", name, lambda: self.opened(self.inner.open(name)))
@@ -68,21 +84,6 @@ class HookedBucket:
         pinned = self.inner.pinned(info)
         return None if pinned is None else self.opened(pinned)
 
-    def read(self, name: str) -> bytes:
-        return self.around("read", name, lambda: self.inner.read(name))
-
-    def write(self, name: str, data: bytes) -> None:
-        self.around("write", name, lambda: self.inner.write(name, data))
-
-    def write_new(self, name: str, data: bytes) -> bool:
-        return self.around("write_new", name, lambda: self.inner.write_new(name, data))
-
-    def write_over(self, name: str, data: bytes, etag: str) -> bool:
-        return self.around("write_over", name, lambda: self.inner.write_over(name, data, etag))
-
-    def delete(self, name: str) -> None:
-        self.around("delete", name, lambda: self.inner.delete(name))
-
     def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
         known_as = name or token
 
@@ -90,32 +91,6 @@ class HookedBucket:
             return self.staged(self.inner.stage(token, name=name, size_bytes=size_bytes), known_as)
 
         return self.around("stage", known_as, stage)
-
-    def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
-        self.around(
-            "publish",
-            name,
-            lambda: self.inner.publish(token, name, overwrite=overwrite, receipt=receipt),
-        )
-
-    def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return self.around("still_staged", "", lambda: self.inner.still_staged(tokens))
-
-    def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        return self.around("published", "", lambda: self.inner.published(tokens))
-
-    def keep_aside(self, name: str, token: str) -> str:
-        return self.around("keep_aside", name, lambda: self.inner.keep_aside(name, token))
-
-    def put_back(self, token: str, name: str, *, receipt: str) -> None:
-        self.around("put_back", name, lambda: self.inner.put_back(token, name, receipt=receipt))
-
-    def make_durable(self) -> None:
-        self.around("make_durable", "", self.inner.make_durable)
-
-    def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
-        first = token_prefixes[0]
-        self.around("discard", first, lambda: self.inner.discard(*token_prefixes, names=names))
 
     def free_bytes(self) -> int | None:
         """No other writer comes in between here."""
