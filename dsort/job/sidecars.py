@@ -306,8 +306,8 @@ def _known_samples(job: Job, directory: Path) -> Iterator[KnownSamples]:
 def containers_named(spec: JobSpec, names: Sequence[str]) -> list[Container]:
     """The container of each of the output shards ``names``. If there are several outputs, it
     follows from the extension of the name."""
-    if spec.output == "view":
-        return [container_of(".tar")] * len(names)  # nothing stands beside the files of a view
+    if spec.names_suffix:
+        return [container_of(".tar")] * len(names)  # they are no shards: nothing stands beside them
     if not spec.outputs:
         return [written_container(spec, spec.output_extension)] * len(names)
     return [container_of(name) for name in names]

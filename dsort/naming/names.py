@@ -266,3 +266,15 @@ def place(uri: str) -> str:
     """The place of a bucket for messages: the URI, or for a directory of this machine its path,
     which is easier to copy."""
     return unquote(uri.removeprefix("file://")) if uri.startswith("file:///") else uri
+
+
+def suffixes_hint(names: Iterable[str]) -> str:
+    """A hint with the suffixes of the shards among ``names``, which a job has passed over; "" if
+    there are none."""
+    names = list(names)
+    if any(name.endswith(VIEW_SUFFIX) for name in names):
+        return "it has a view: `dsort materialize` makes the shards"
+    suffixes = sorted({archive_extension(name) or "" for name in names} - {""})
+    if not suffixes:
+        return ""
+    return f"there are shards that end in {first_few(suffixes)}: set input_extension"

@@ -58,7 +58,7 @@ def compile_pipeline(
             equalizes=spec.equalize is not None,
             sidecars=spec.index,
             lineage=spec.lineage,
-            is_view=spec.output == "view",
+            way="" if spec.output == "shards" else spec.output,
             checksums=(spec.checksums,) if spec.checksums else (),
         ),
     )

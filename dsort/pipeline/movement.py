@@ -36,7 +36,11 @@ dirty pages on their way to the disk."""
 
 
 class NotMappableError(ValueError):
-    """``map`` or ``range`` was requested, but the inputs cannot be read that way."""
+    """The inputs cannot be read in the way that was requested."""
+
+    def __init__(self, refusal: str, hint: str) -> None:
+        super().__init__(refusal)
+        self.hint = hint
 
 
 class TooLittleMemoryError(ValueError):
@@ -96,7 +100,8 @@ class Way(ABC):
 
     ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
     extraction writes payload to scratch. ``reads_ranges``: creators read inputs record by record.
-    ``moves_payload``: creators write payload, and not only where the payload is.
+    ``moves_payload``: creators write payload, and not only where the payload is. ``instead``: the
+    hint where ``refusal`` has a reason.
     """
 
     name: ClassVar[str]
@@ -104,6 +109,7 @@ class Way(ABC):
     spills: ClassVar[bool] = False
     reads_ranges: ClassVar[bool] = False
     moves_payload: ClassVar[bool] = True
+    instead: ClassVar[str] = "use --move spill"
 
     @abstractmethod
     def refusal(self, load: Load) -> str:
@@ -204,6 +210,7 @@ class View(Range):
 
     name = "view"
     moves_payload = False
+    instead = "leave out output: view"
 
     def refusal(self, load: Load) -> str:
         return "records cannot be read by range: some inputs are compressed" if load.encoded else ""
@@ -214,8 +221,7 @@ class View(Range):
 
 WAYS: dict[str, Way] = {way.name: way for way in (Map(), Range(), Spill())}
 """The first way that is possible and has a reason is chosen. The last one always qualifies."""
-VIEW: Final = View()
-EVERY_WAY: Final = WAYS | {VIEW.name: VIEW}
+EVERY_WAY: Final[dict[str, Way]] = WAYS | {View.name: View()}
 
 
 class MovementSizes(Struct, frozen=True):
@@ -264,15 +270,15 @@ NO_MOVEMENT = Movement(WAYS["map"], "", 0, 0, 0, MovementSizes(0, 0, 0))
 # inputs stay in the page cache, and fifty times slower once they do not. So `map` is chosen only
 # for inputs that surely fit; a wrong choice of `spill` costs a factor of three. `range` reads large
 # records directly from the inputs, on disks that read at random as fast as in sequence.
-def choose_movement(load: Load, forced: str = "auto", *, is_view: bool = False) -> Movement:
+def choose_movement(load: Load, forced: str = "auto", *, only: str = "") -> Movement:
     """Choose how payload moves. ``forced``: the name of the movement that the user asked for;
-    ``is_view``: a view is written, and no shards.
+    ``only``: the name of the only movement that can make the result, "" if any can.
 
     Raises:
         NotMappableError: the inputs cannot be moved as asked for.
         TooLittleMemoryError: the smallest working set does not fit.
     """
-    way, reason = _view(load) if is_view else _way(load, forced)
+    way, reason = _way(load, forced, only)
     load, buffer_bytes = _with_workers_that_fit(load)
     needed_bytes = COORDINATOR_BYTES + way.needed_bytes(load, buffer_bytes)
     return Movement(
@@ -288,21 +294,15 @@ def choose_movement(load: Load, forced: str = "auto", *, is_view: bool = False) 
     )
 
 
-def _view(load: Load) -> tuple[Way, str]:
-    if refusal := VIEW.refusal(load):
-        raise NotMappableError(refusal)
-    return VIEW, VIEW.reason(load)
-
-
-def _way(load: Load, forced: str) -> tuple[Way, str]:
-    if forced == "auto":
+def _way(load: Load, forced: str, only: str) -> tuple[Way, str]:
+    if forced == "auto" and not only:
         return _first_with_reason(load)
-    if forced not in WAYS:
+    if forced not in WAYS and not only:
         raise SpecError(f"unknown move {forced}", hint=f"auto, {', '.join(WAYS)}")
-    way = WAYS[forced]
+    way = EVERY_WAY[only or forced]
     if refusal := way.refusal(load):
-        raise NotMappableError(refusal)
-    return way, f"asked for: {forced}"
+        raise NotMappableError(refusal, way.instead)
+    return way, way.reason(load) if only else f"asked for: {forced}"
 
 
 def _first_with_reason(load: Load) -> tuple[Way, str]:

@@ -167,15 +167,15 @@ class ResultRules(Struct, frozen=True):
     their content before the commit; ``keeps_shards``: each input shard becomes one output shard;
     ``equalizes``: all shards get the same number of records. ``sidecars``: the kinds of
     files beside the shards. ``lineage``: the form of the file that lists where each record was and
-    is; None: no such file. ``is_view``: files of ranges of the inputs are written in place of
-    shards. ``checksums``: the digests of each shard beside XXH3."""
+    is; None: no such file. ``way``: the name of the only movement that can make the result; "" if
+    any can. ``checksums``: the digests of each shard beside XXH3."""
 
     checks_content: bool = False
     keeps_shards: bool = False
     equalizes: bool = False
     sidecars: tuple[str, ...] = ()
     lineage: Literal["parquet", "jsonl"] | None = None
-    is_view: bool = False
+    way: str = ""
     checksums: tuple[Literal["sha256"], ...] = ()
 
     @property
@@ -191,7 +191,7 @@ class ResultRules(Struct, frozen=True):
     @property
     def keeps_origins(self) -> bool:
         """Whether the index has the key and the origin of each record until the end."""
-        return self.keeps_lineage or self.is_view
+        return self.keeps_lineage or bool(self.way)
 
     @property
     def hashes_content(self) -> bool:

@@ -24,12 +24,12 @@ from dsort.loose_files.bucket import FilesBucket
 from dsort.moves.input_shard import InputShard
 from dsort.naming.inputs import expand_inputs
 from dsort.naming.names import (
-    VIEW_SUFFIX,
     absent_hint,
     archive_extension,
     first_few,
     is_internal,
     position_key,
+    suffixes_hint,
     with_extension,
 )
 from dsort.naming.patterns import glob_prefix, glob_regex
@@ -97,7 +97,9 @@ def resolve_inputs(
     if not found and not reaction:
         raise MissingShardError(
             f"no input shard was found in {bucket.uri}{_tried(spec, source, missing)}",
-            hint=_naming_hint(source, own, absent) or _other_suffixes(passed_over) or _LOOK_HINT,
+            hint=_naming_hint(source, own, absent)
+            or suffixes_hint(passed_over.first)
+            or _LOOK_HINT,
         )
     tally.add("missing_shards", missing.count, missing.first)
     tally.add("objects_passed_over", passed_over.count, passed_over.first)
@@ -315,16 +317,6 @@ def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
     if not text or any(sign in text for sign in "{}@") or archive_extension(text):
         return ""
     return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all that begin so'
-
-
-def _other_suffixes(passed_over: _SomeNames) -> str:
-    """A hint with the suffixes of the shards that were passed over; empty if there are none."""
-    if any(name.endswith(VIEW_SUFFIX) for name in passed_over.first):
-        return "it has a view: `dsort materialize` makes the shards"
-    suffixes = sorted({archive_extension(name) or "" for name in passed_over.first} - {""})
-    if not suffixes:
-        return ""
-    return f"there are shards that end in {first_few(suffixes)}: set input_extension"
 
 
 def _tried(spec: JobSpec, source: Source, missing: _SomeNames) -> str:

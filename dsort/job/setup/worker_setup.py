@@ -122,7 +122,7 @@ def movement_for(job: Job) -> Movement:
             short_records=short,
             turns_a_buffer=TABLE_TURNS_A_BUFFER if is_table else PARTITIONS_A_BUFFER,
         )
-        chosen = choose_movement(load, forced, is_view=job.pipeline.result.is_view)
+        chosen = choose_movement(load, forced, only=job.pipeline.result.way)
         return _settled(job, chosen, values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
@@ -133,8 +133,7 @@ def movement_for(job: Job) -> Movement:
             hint = f"{table.why}; or give the job more memory (--max-memory)"
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
     except NotMappableError as problem:
-        hint = "leave out output: view" if job.pipeline.result.is_view else "use --move spill"
-        raise SpecError([SpecProblem("", str(problem), hint)]) from None
+        raise SpecError([SpecProblem("", str(problem), problem.hint)]) from None
 
 
 def _workers_wanted(job: Job, input_bytes: int, *, mappable: bool) -> int:
