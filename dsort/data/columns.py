@@ -79,7 +79,7 @@ def are_row_numbers(column: NDArray[np.integer]) -> bool:
     return not len(column) or int(column[0]) == 0
 
 
-def run_sums(values: NDArray[np.integer], offsets: NDArray[np.integer]) -> Int64s:
+def run_sums(values: NDArray[Any], offsets: NDArray[np.integer]) -> Int64s:
     """The sum of ``values[offsets[i]:offsets[i + 1]]`` for each ``i``. No run is empty."""
     count = len(offsets) - 1
     if count < 1:

@@ -134,6 +134,7 @@ class StagedFile:
         direct, self._direct = self._direct, None
         if direct is None:
             return
+        # Direct writes bypass the page cache, so writeback begins behind them.
         self._flushed = direct.written_bytes
         direct.leave(self._staged, slices)
 
