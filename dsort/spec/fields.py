@@ -54,12 +54,11 @@ class BucketReading(Protocol):
 def named(pattern: str, what: str, hint: str) -> AfterValidator:
     """Refuses a text that does not match ``pattern``, which is no ``what``."""
 
-    def check(text: str) -> str:
+    def check(text: str) -> None:
         if not re.fullmatch(pattern, text):
             raise FieldError(f"{describe(text)} is no {what}", hint)
-        return text
 
-    return AfterValidator(check)
+    return checked_by(check)
 
 
 def _bucket(value: object, info: ValidationInfo) -> BucketRef:
@@ -93,13 +92,13 @@ def _archive_extension(text: str) -> str:
     return extension
 
 
-def _checked_by(*checks: Callable[[str], object]) -> AfterValidator:
-    """Refuses a text for which one of ``checks`` raises."""
+def checked_by(*checks: Callable[[Any], object]) -> AfterValidator:
+    """Refuses a value for which one of ``checks`` raises."""
 
-    def check(text: str) -> str:
+    def check(value: Any) -> Any:
         for each in checks:
-            each(text)
-        return text
+            each(value)
+        return value
 
     return AfterValidator(check)
 
@@ -135,12 +134,11 @@ def _sidecar_kinds(value: object) -> object:
     return kinds
 
 
-def _not_empty(items: tuple[str, ...]) -> tuple[str, ...]:
+def _check_not_empty(items: tuple[str, ...]) -> None:
     # Pydantic's own min_length counts only valid items: a list of invalid ones would count as
     # empty.
     if not items:
         raise FieldError("must not be empty")
-    return items
 
 
 def _check_key_map_location(text: str) -> None:
@@ -214,11 +212,11 @@ InputName = Annotated[
         "letters, digits, - and _, up to 64, as in web or code-2",
     ),
 ]
-InputText = Annotated[str, _checked_by(_check_input_template)]
+InputText = Annotated[str, checked_by(_check_input_template)]
 OutputFormat = Annotated[
-    str, _checked_by(lambda text: _check_output_template(text.replace(SPLIT_FIELD, "split")))
+    str, checked_by(lambda text: _check_output_template(text.replace(SPLIT_FIELD, "split")))
 ]
-OutputTemplate = Annotated[str, _checked_by(_check_output_template)]
+OutputTemplate = Annotated[str, checked_by(_check_output_template)]
 SplitName = Annotated[
     str,
     named(
@@ -228,17 +226,17 @@ SplitName = Annotated[
     ),
 ]
 ObjectNames = Annotated[
-    tuple[Annotated[str, _checked_by(check_object_name)], ...],
+    tuple[Annotated[str, checked_by(check_object_name)], ...],
     Strict(False),
-    AfterValidator(_not_empty),
+    checked_by(_check_not_empty),
     Field(json_schema_extra={"minItems": 1}),
 ]
-NamePrefix = Annotated[str, _checked_by(lambda text: check_object_name(text.removesuffix("/")))]
-Glob = Annotated[str, _checked_by(check_object_name, glob_regex)]
+NamePrefix = Annotated[str, checked_by(lambda text: check_object_name(text.removesuffix("/")))]
+Glob = Annotated[str, checked_by(check_object_name, glob_regex)]
 LocalFile = Annotated[FileLocation, BeforeValidator(_anchored)]
 """A file that is relative to the file of the spec, if the spec has one."""
-KeyMapLocation = Annotated[LocalFile, _checked_by(_check_key_map_location)]
-WebhookUrl = Annotated[str, Field(max_length=2000), _checked_by(_check_webhook_url)]
+KeyMapLocation = Annotated[LocalFile, checked_by(_check_key_map_location)]
+WebhookUrl = Annotated[str, Field(max_length=2000), checked_by(_check_webhook_url)]
 CommandName = Annotated[
     str,
     named(
@@ -251,14 +249,14 @@ CommandName = Annotated[
 Keys = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     Strict(False),
-    AfterValidator(_not_empty),
+    checked_by(_check_not_empty),
     Field(json_schema_extra={"minItems": 1}),
 ]
 Count = Annotated[int, Field(ge=1, le=_INT_MAX)]
 Weight = Annotated[float, Field(gt=0, le=1000, strict=False)]
 Times = Annotated[int, Field(ge=1, le=1000)]
 Limit = Annotated[int, Field(ge=0, le=_INT_MAX)]
-Extension = Annotated[str, AfterValidator(of_option(lambda text: check_extension(text) or text))]
+Extension = Annotated[str, checked_by(of_option(check_extension))]
 Expansion = Annotated[int, Field(ge=1, le=1_000_000)]
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from dsort.naming.patterns import KeyPattern
 from dsort.spec.fields import (
@@ -27,6 +27,7 @@ from dsort.spec.fields import (
     SizeBytes,
     Times,
     Weight,
+    checked_by,
 )
 from dsort.spec.part import Part
 from dsort.storage.ref import BucketRef
@@ -209,11 +210,6 @@ class Source(Struct, frozen=True):
 Location = Annotated[LocalFile, Field(min_length=1, max_length=4096)]
 
 
-def _key_pattern(text: str) -> str:
-    KeyPattern(text)
-    return text
-
-
 class Table(Part):
     """A table by key column."""
 
@@ -254,7 +250,7 @@ class Ingest(Part):
         description="What of a file's name, without its extension, is the key. path: all of it. "
         "name: what is behind the last slash. joined: all of it without slashes.",
     )
-    key_pattern: Annotated[str, AfterValidator(_key_pattern)] | None = Field(
+    key_pattern: Annotated[str, checked_by(KeyPattern)] | None = Field(
         default=None,
         description="A regular expression (RE2) that matches the whole of a file's name without "
         "its extension; its first group is the key. In place of key.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from dsort.spec.fields import (
     ArchiveExtension,
@@ -16,6 +16,7 @@ from dsort.spec.fields import (
     SizeBytes,
     SplitName,
     WebhookUrl,
+    checked_by,
     named,
 )
 from dsort.spec.part import FieldError, Part, describe, of_option
@@ -124,10 +125,9 @@ def _seconds(value: Any) -> Any:
     return parse_seconds(value) if is_given else value
 
 
-def _are_words(words: tuple[str, ...]) -> tuple[str, ...]:
+def _check_words(words: tuple[str, ...]) -> None:
     if not words[0] or any("\0" in word for word in words):
         raise FieldError("must begin with a program, and have no zero byte")
-    return words
 
 
 Seconds = Annotated[
@@ -135,7 +135,7 @@ Seconds = Annotated[
     BeforeValidator(of_option(_seconds)),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]}),
 ]
-Words = Annotated[tuple[str, ...], AfterValidator(_are_words)]
+Words = Annotated[tuple[str, ...], checked_by(_check_words)]
 
 
 class OnShard(Part):

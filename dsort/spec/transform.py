@@ -14,12 +14,12 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct
-from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
+from pydantic import BeforeValidator, Field, create_model, model_validator
 
 from dsort.errors import NotFoundError, SpecError, SpecProblem
 from dsort.option_fields import OptionError
 from dsort.spec.algorithms import joined, type_of_options
-from dsort.spec.fields import Extension
+from dsort.spec.fields import Extension, checked_by
 from dsort.spec.part import FieldError, Late, Part, describe, of_option
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
@@ -118,16 +118,15 @@ class _OfToday(Late, frozen=True):
 AnyStep = Annotated[StepSpec, _OfToday()]
 
 
-def _part_of_records(value: int | str | None) -> int | str | None:
+def _check_part_of_records(value: int | str | None) -> None:
     if isinstance(value, str) and not re.fullmatch(r"\d{1,3}(\.\d{1,9})?%", value):
         raise FieldError("is neither a number nor a part", "write 100, or 0.1%")
     if isinstance(value, int) and value < 0:
         raise FieldError("is below 0")
-    return value
 
 
 OnError = Literal["fail", "skip", "keep", "skip_shard", "stop"]
-MaxErrors = Annotated[int | str | None, AfterValidator(_part_of_records)]
+MaxErrors = Annotated[int | str | None, checked_by(_check_part_of_records)]
 Rejects = bool | Literal["payload"]
 
 
@@ -232,17 +231,16 @@ class Transform(Part):
         return found
 
 
-def _expression(text: str) -> str:
+def _check_expression(text: str) -> None:
     from dsort.expressions.expression import Expression
 
     Expression.of(text, wanted="")
-    return text
 
 
 class SameField(Part):
     """A field by whose value records are compared."""
 
-    field: Annotated[str, AfterValidator(of_option(_expression))] = Field(
+    field: Annotated[str, checked_by(of_option(_check_expression))] = Field(
         min_length=1,
         description="The field: json.text, the bare name of a member, of a column or of a field of "
         "lines (txt, cls, text), or another expression as of the step filter. A record that has "
