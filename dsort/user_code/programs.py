@@ -188,17 +188,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 os.waitpid(number, 0)
 
 
-class FilesRunner(Runner):
-    """Members are files named by their extension in ``$IN``; those in ``$OUT`` join the record."""
+class _ProgramRunner(Runner):
+    """Runs a program of the user's on records."""
 
     def __init__(self, program: Mapping[str, Any]) -> None:
         self._program = _Program(program)
         self._drop = frozenset(program["drop"])
         self._directory: str = program["directory"]
-
-    def run(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """See :class:`Runner`."""
-        return [self._one(sample) for sample in samples]
+        self.batch_size = program["batch_size"]
 
     def description(self) -> dict[str, object]:
         """See :class:`Runner`."""
@@ -207,6 +204,14 @@ class FilesRunner(Runner):
     def sources(self) -> dict[str, str]:
         """The hash of the program."""
         return {self._program.command[0]: self._program.digest()}
+
+
+class FilesRunner(_ProgramRunner):
+    """Members are files named by their extension in ``$IN``; those in ``$OUT`` join the record."""
+
+    def run(self, samples: Sequence[Sample]) -> list[Outcome]:
+        """See :class:`Runner`."""
+        return [self._one(sample) for sample in samples]
 
     def _one(self, sample: Sample) -> Outcome:
         with tempfile.TemporaryDirectory(dir=self._directory, ignore_cleanup_errors=True) as place:
@@ -265,14 +270,8 @@ def _files_in(directory: Path) -> dict[str, bytes]:
     return found
 
 
-class TarRunner(Runner):
+class TarRunner(_ProgramRunner):
     """Many records are sent as a tar, and records are received as a tar, matched by their keys."""
-
-    def __init__(self, program: Mapping[str, Any]) -> None:
-        self._program = _Program(program)
-        self._drop = frozenset(program["drop"])
-        self._directory: str = program["directory"]
-        self.batch_size = program["batch_size"]
 
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:
         """See :class:`Runner`. If a program fails at several records, each half is tried. So only
@@ -290,14 +289,6 @@ class TarRunner(Runner):
             return [error]
         half = len(samples) // 2
         return self.run(samples[:half]) + self.run(samples[half:])
-
-    def description(self) -> dict[str, object]:
-        """See :class:`Runner`."""
-        return {"source_sha256": self._program.digest()}
-
-    def sources(self) -> dict[str, str]:
-        """The hash of the program."""
-        return {self._program.command[0]: self._program.digest()}
 
     def _together(self, samples: Sequence[Sample]) -> list[Outcome]:
         command = [_filled(each, {}) for each in self._program.command]
