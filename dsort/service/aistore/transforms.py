@@ -22,7 +22,7 @@ from dsort.errors import ConflictError, ForbiddenError, NotFoundError
 from dsort.model.base import Model, Time, example_of
 from dsort.model.dataset import ShownRecord
 from dsort.service.aistore.shards import InlineTransforms
-from dsort.service.api.datasets import ASKED, BucketPart, Looks, NamePath, Number
+from dsort.service.api.datasets import ASKED, BucketPart, Looks, NamePath, Number, counted
 from dsort.service.api.dependencies import (
     Admin,
     Caller,
@@ -376,7 +376,7 @@ def _steps_of(made: NamedTransform) -> dict[str, Any]:
 def _add_changed(routes: APIRouter, looks: Looks, inline: InlineTransforms) -> None:
     @routes.get(
         "/changed/{bucket}/{name:path}",
-        dependencies=[Depends(looks.counted)],
+        dependencies=[Depends(counted)],
         response_model=ChangedRecord,
         responses=shown(200, example_of(ChangedRecord)) | ASKED,
         summary="Try a transform on a record",

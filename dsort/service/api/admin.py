@@ -30,11 +30,12 @@ from dsort.model.access import (
 )
 from dsort.model.base import example_of
 from dsort.model.dataset import GarbageList, StorageView
-from dsort.service.api.datasets import Looks, WholeBucket
+from dsort.service.api.datasets import Looking, WholeBucket
 from dsort.service.api.dependencies import (
     SPEC_BODY,
     Admin,
     Caller,
+    Here,
     JsonAnswer,
     body_like,
     note,
@@ -93,75 +94,65 @@ _SCHEMA: Final = {
 }
 
 
-def router(service: Service) -> APIRouter:
-    """The routes of this module."""
-    routes = APIRouter(default_response_class=JsonAnswer)
-    _add_specs(routes, service)
-    _add_health(routes, service)
-    _add_audit(routes, service)
-    _add_tokens(routes, service)
-    _add_whoami(routes, service)
-    _add_storage(routes, service)
-    _add_garbage(routes, Looks(service))
-    return routes
+routes = APIRouter(default_response_class=JsonAnswer)
 
 
-def _add_specs(routes: APIRouter, service: Service) -> None:
-    @routes.post(
-        "/v1/validate",
-        tags=["specs"],
-        response_model=ValidationView,
-        responses=shown(200, example_of(ValidationView)) | problems(400, 401, 403, 413, 429),
-        openapi_extra=SPEC_BODY,
-        summary="Check a spec",
-    )
-    async def validate_spec(request: Request, identity: Caller) -> ValidationView:
-        """Whether a spec could be submitted here. The answer has all problems at once, or the spec
-        with every default written out. Looks at no data."""
-        body = await request.body()
+@routes.post(
+    "/v1/validate",
+    tags=["specs"],
+    response_model=ValidationView,
+    responses=shown(200, example_of(ValidationView)) | problems(400, 401, 403, 413, 429),
+    openapi_extra=SPEC_BODY,
+    summary="Check a spec",
+)
+async def validate_spec(service: Here, request: Request, identity: Caller) -> ValidationView:
+    """Whether a spec could be submitted here. The answer has all problems at once, or the spec
+    with every default written out. Looks at no data."""
+    body = await request.body()
 
-        def check() -> ValidationView:
-            loaded = service.submitter.read(body, identity)
-            return ValidationView(spec=loaded.spec.canonical(), warnings=loaded.warnings)
+    def check() -> ValidationView:
+        loaded = service.submitter.read(body, identity)
+        return ValidationView(spec=loaded.spec.canonical(), warnings=loaded.warnings)
 
-        return await run_in_threadpool(check)
-
-    @routes.get(
-        "/v1/schema",
-        tags=["specs"],
-        responses=shown(200, _SCHEMA) | problems(401, 429),
-        summary="The JSON Schema of a spec",
-    )
-    def spec_schema(identity: Caller) -> dict[str, object]:
-        """As `dsort spec schema` prints it, for editors and other tools."""
-        return dict(job_schema())
+    return await run_in_threadpool(check)
 
 
-def _add_health(routes: APIRouter, service: Service) -> None:
-    @routes.get(
-        "/healthz",
-        tags=["service"],
-        response_model=HealthView,
-        responses=shown(200, {"status": "ok"}),
-        summary="Whether it answers",
-    )
-    def healthz() -> HealthView:
-        """The process is alive. Needs no token."""
+@routes.get(
+    "/v1/schema",
+    tags=["specs"],
+    responses=shown(200, _SCHEMA) | problems(401, 429),
+    summary="The JSON Schema of a spec",
+)
+def spec_schema(identity: Caller) -> dict[str, object]:
+    """As `dsort spec schema` prints it, for editors and other tools."""
+    return dict(job_schema())
+
+
+@routes.get(
+    "/healthz",
+    tags=["service"],
+    response_model=HealthView,
+    responses=shown(200, {"status": "ok"}),
+    summary="Whether it answers",
+)
+def healthz() -> HealthView:
+    """The process is alive. Needs no token."""
+    return HealthView(status="ok")
+
+
+@routes.get(
+    "/readyz",
+    tags=["service"],
+    response_model=HealthView,
+    responses=shown(200, {"status": "ok"}) | problems(503),
+    summary="Whether it can work",
+)
+def readyz(service: Here) -> HealthView | Response:
+    """The database answers, and jobs are being run. Needs no token."""
+    why = _not_ready(service)
+    if why is None:
         return HealthView(status="ok")
-
-    @routes.get(
-        "/readyz",
-        tags=["service"],
-        response_model=HealthView,
-        responses=shown(200, {"status": "ok"}) | problems(503),
-        summary="Whether it can work",
-    )
-    def readyz() -> HealthView | Response:
-        """The database answers, and jobs are being run. Needs no token."""
-        why = _not_ready(service)
-        if why is None:
-            return HealthView(status="ok")
-        return JsonAnswer(problem("not_ready", 503, why), status_code=503, media_type=PROBLEM_JSON)
+    return JsonAnswer(problem("not_ready", 503, why), status_code=503, media_type=PROBLEM_JSON)
 
 
 def _not_ready(service: Service) -> str | None:
@@ -175,166 +166,160 @@ def _not_ready(service: Service) -> str | None:
     return None if service.keeper.alive else "no schedules are being watched here"
 
 
-def _add_audit(routes: APIRouter, service: Service) -> None:
-    @routes.get(
-        "/v1/audit",
-        tags=["access"],
-        response_model=AuditPage,
-        responses=shown(200, example_of(AuditPage)) | problems(400, 401, 403, 429),
-        summary="The audit trail",
-    )
-    def read_audit(
-        caller: Admin,
-        limit: Annotated[
-            int, Query(ge=1, le=AUDIT_PAGE_MAX, description="How many on a page.")
-        ] = 100,
-        cursor: Annotated[
-            str | None,
-            Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before."),
-        ] = None,
-    ) -> AuditPage:
-        """Who submitted, stopped or removed things, which things, when, and from which address. For
-        admins."""
-        rows = service.audit.list(limit=limit + 1, before=None if cursor is None else int(cursor))
-        following = str(rows[limit - 1].number) if len(rows) > limit else None
-        entries = [asdict(row) for row in rows[:limit]]
-        return validated(AuditPage, {"entries": entries, "next_cursor": following})
+@routes.get(
+    "/v1/audit",
+    tags=["access"],
+    response_model=AuditPage,
+    responses=shown(200, example_of(AuditPage)) | problems(400, 401, 403, 429),
+    summary="The audit trail",
+)
+def read_audit(
+    service: Here,
+    caller: Admin,
+    limit: Annotated[int, Query(ge=1, le=AUDIT_PAGE_MAX, description="How many on a page.")] = 100,
+    cursor: Annotated[
+        str | None,
+        Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before."),
+    ] = None,
+) -> AuditPage:
+    """Who submitted, stopped or removed things, which things, when, and from which address. For
+    admins."""
+    rows = service.audit.list(limit=limit + 1, before=None if cursor is None else int(cursor))
+    following = str(rows[limit - 1].number) if len(rows) > limit else None
+    entries = [asdict(row) for row in rows[:limit]]
+    return validated(AuditPage, {"entries": entries, "next_cursor": following})
 
 
-def _add_tokens(routes: APIRouter, service: Service) -> None:
-    @routes.get(
-        "/v1/tokens",
-        tags=["access"],
-        response_model=TokenList,
-        responses=shown(200, example_of(TokenList)) | problems(401, 403, 429),
-        summary="List tokens",
-    )
-    def list_tokens(caller: Admin) -> TokenList:
-        """All tokens, expired ones too, without their secrets. For admins."""
-        views = [each.view() for each in service.tokens.list()]
-        return validated(TokenList, {"tokens": views})
+@routes.get(
+    "/v1/tokens",
+    tags=["access"],
+    response_model=TokenList,
+    responses=shown(200, example_of(TokenList)) | problems(401, 403, 429),
+    summary="List tokens",
+)
+def list_tokens(service: Here, caller: Admin) -> TokenList:
+    """All tokens, expired ones too, without their secrets. For admins."""
+    views = [each.view() for each in service.tokens.list()]
+    return validated(TokenList, {"tokens": views})
 
-    @routes.post(
-        "/v1/tokens",
-        tags=["access"],
-        status_code=201,
-        response_model=TokenMade,
-        responses=shown(201, example_of(TokenMade)) | problems(400, 401, 403, 409, 413, 429),
-        openapi_extra=body_like(_NEW_TOKEN),
-        summary="Make a token",
-    )
-    def add_token(
-        caller: Admin, request: Request, response: Response, wanted: NewToken
-    ) -> TokenMade:
-        """The answer has the token's text, which is not stored: the service keeps a hash of it. For
-        admins; a service without tokens refuses the request."""
-        if service.config.no_auth:
-            raise ForbiddenError(
-                "a service without tokens makes none",
-                hint="`dsort token add` makes one, on the service's machine",
-            )
-        expires_at = None if wanted.expires_in_s is None else time.time() + wanted.expires_in_s
 
-        def also(connection: Connection, made: StoredToken) -> None:
-            note(request, caller.name, "token.add", made.name, connection, **made.details())
-
-        text = service.tokens.add(
-            wanted.name,
-            wanted.role,
-            wanted.input_buckets,
-            wanted.output_buckets,
-            expires_at=expires_at,
-            also=also,
+@routes.post(
+    "/v1/tokens",
+    tags=["access"],
+    status_code=201,
+    response_model=TokenMade,
+    responses=shown(201, example_of(TokenMade)) | problems(400, 401, 403, 409, 413, 429),
+    openapi_extra=body_like(_NEW_TOKEN),
+    summary="Make a token",
+)
+def add_token(
+    service: Here, caller: Admin, request: Request, response: Response, wanted: NewToken
+) -> TokenMade:
+    """The answer has the token's text, which is not stored: the service keeps a hash of it. For
+    admins; a service without tokens refuses the request."""
+    if service.config.no_auth:
+        raise ForbiddenError(
+            "a service without tokens makes none",
+            hint="`dsort token add` makes one, on the service's machine",
         )
-        made = service.tokens.get(wanted.name)
-        response.headers["Cache-Control"] = "no-store"
-        return validated(TokenMade, {**made.view(), "token": text})
+    expires_at = None if wanted.expires_in_s is None else time.time() + wanted.expires_in_s
 
-    @routes.delete(
-        "/v1/tokens/{name}",
-        tags=["access"],
-        status_code=204,
-        responses=problems(400, 401, 403, 404, 429),
-        summary="Remove a token",
+    def also(connection: Connection, made: StoredToken) -> None:
+        note(request, caller.name, "token.add", made.name, connection, **made.details())
+
+    text = service.tokens.add(
+        wanted.name,
+        wanted.role,
+        wanted.input_buckets,
+        wanted.output_buckets,
+        expires_at=expires_at,
+        also=also,
     )
-    def remove_token(caller: Admin, request: Request, name: TokenName) -> Response:
-        """The token is refused from now on. Its jobs stay. For admins."""
-        service.tokens.remove(
-            name,
-            also=lambda connection: note(request, caller.name, "token.remove", name, connection),
-        )
-        return Response(status_code=204)
+    made = service.tokens.get(wanted.name)
+    response.headers["Cache-Control"] = "no-store"
+    return validated(TokenMade, {**made.view(), "token": text})
 
 
-def _add_whoami(routes: APIRouter, service: Service) -> None:
-    @routes.get(
-        "/v1/whoami",
-        tags=["access"],
-        response_model=Me,
-        responses=shown(200, example_of(Me)) | problems(401, 429),
-        summary="Who am I?",
+@routes.delete(
+    "/v1/tokens/{name}",
+    tags=["access"],
+    status_code=204,
+    responses=problems(400, 401, 403, 404, 429),
+    summary="Remove a token",
+)
+def remove_token(service: Here, caller: Admin, request: Request, name: TokenName) -> Response:
+    """The token is refused from now on. Its jobs stay. For admins."""
+    service.tokens.remove(
+        name,
+        also=lambda connection: note(request, caller.name, "token.remove", name, connection),
     )
-    def whoami(caller: Caller) -> Me:
-        """The name, role and buckets of the token that the request has."""
-        return Me.model_validate(
-            {
-                "name": caller.name,
-                "role": caller.role,
-                "input_buckets": caller.input_buckets,
-                "output_buckets": caller.output_buckets,
-                "authenticated": not service.config.no_auth,
-                "named_transforms": service.transforms is not None,
-            }
-        )
+    return Response(status_code=204)
 
 
-def _add_storage(routes: APIRouter, service: Service) -> None:
-    @routes.get(
-        "/v1/storage",
-        tags=["storage"],
-        response_model=StorageView,
-        responses=shown(200, example_of(StorageView)) | problems(401, 403, 429),
-        summary="Room, and what schedules keep",
-    )
-    def storage(caller: Admin) -> StorageView:
-        """The disks of this replica, and the results that each schedule keeps. For admins."""
-        results = ScheduleResults(service.database)
-        schedules = service.schedules.list()[:SCHEDULES_MAX]
-        kept = [_kept(each, results) for each in schedules if not each.unreadable]
-        return validated(StorageView, {"disks": _disks(service), "schedules": kept})
-
-
-def _add_garbage(routes: APIRouter, looks: Looks) -> None:
-    service = looks.service
-
-    @routes.get(
-        "/v1/garbage/{bucket:path}",
-        tags=["storage"],
-        response_model=GarbageList,
-        responses=shown(200, example_of(GarbageList))
-        | problems(400, 401, 403, 404, 413, 422, 429, 502),
-        summary="What dead jobs left in a bucket",
-    )
-    async def garbage(
-        request: Request,
-        caller: Admin,
-        bucket: WholeBucket,
-        older_than_s: Annotated[
-            float, Query(ge=0, le=1e9, description="What counts as old.")
-        ] = OLD_S,
-    ) -> Response:
-        """What `dsort gc` would list for a bucket. Nothing is removed. For admins."""
-        place = looks.bucket(request, caller, b"/v1/garbage/")
-        if not await run_in_threadpool(place.opened().exists):
-            raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
-        scratch = service.config.scratch_dir
-        order = {
-            "look": "garbage",
-            "scratch": None if scratch is None else str(scratch),
-            "older_than_s": older_than_s,
+@routes.get(
+    "/v1/whoami",
+    tags=["access"],
+    response_model=Me,
+    responses=shown(200, example_of(Me)) | problems(401, 429),
+    summary="Who am I?",
+)
+def whoami(service: Here, caller: Caller) -> Me:
+    """The name, role and buckets of the token that the request has."""
+    return Me.model_validate(
+        {
+            "name": caller.name,
+            "role": caller.role,
+            "input_buckets": caller.input_buckets,
+            "output_buckets": caller.output_buckets,
+            "authenticated": not service.config.no_auth,
+            "named_transforms": service.transforms is not None,
         }
-        await looks.note(request, "storage.look", place)
-        return await looks.answer(request, place, order)
+    )
+
+
+@routes.get(
+    "/v1/storage",
+    tags=["storage"],
+    response_model=StorageView,
+    responses=shown(200, example_of(StorageView)) | problems(401, 403, 429),
+    summary="Room, and what schedules keep",
+)
+def storage(service: Here, caller: Admin) -> StorageView:
+    """The disks of this replica, and the results that each schedule keeps. For admins."""
+    results = ScheduleResults(service.database)
+    schedules = service.schedules.list()[:SCHEDULES_MAX]
+    kept = [_kept(each, results) for each in schedules if not each.unreadable]
+    return validated(StorageView, {"disks": _disks(service), "schedules": kept})
+
+
+@routes.get(
+    "/v1/garbage/{bucket:path}",
+    tags=["storage"],
+    response_model=GarbageList,
+    responses=shown(200, example_of(GarbageList))
+    | problems(400, 401, 403, 404, 413, 422, 429, 502),
+    summary="What dead jobs left in a bucket",
+)
+async def garbage(
+    service: Here,
+    looks: Looking,
+    request: Request,
+    caller: Admin,
+    bucket: WholeBucket,
+    older_than_s: Annotated[float, Query(ge=0, le=1e9, description="What counts as old.")] = OLD_S,
+) -> Response:
+    """What `dsort gc` would list for a bucket. Nothing is removed. For admins."""
+    place = looks.bucket(request, caller, b"/v1/garbage/")
+    if not await run_in_threadpool(place.opened().exists):
+        raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist')
+    scratch = service.config.scratch_dir
+    order = {
+        "look": "garbage",
+        "scratch": None if scratch is None else str(scratch),
+        "older_than_s": older_than_s,
+    }
+    await looks.note(request, "storage.look", place)
+    return await looks.answer(request, place, order)
 
 
 def _kept(row: ScheduleRow, results: ScheduleResults) -> dict[str, Any]:

@@ -84,13 +84,14 @@ def create_app(service: Service) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.service = service
-    for part in (jobs, results, schedules, datasets, admin, metrics):
-        app.include_router(part.router(service))
+    for part in (jobs, results, schedules, datasets, admin):
+        app.include_router(part.routes)
+    app.include_router(metrics.router(service))
     for routes in service.guest.routers(service):
         app.include_router(routes)
     app.include_router(page_router())
-    _tell_errors(app)
-    tell_database_errors(app)
+    for kind, tell in _HANDLERS.items():
+        app.add_exception_handler(kind, tell)
     app.openapi = _openapi(app)  # type: ignore[method-assign]
     surround(app, service)
     return app
@@ -114,41 +115,31 @@ def surround(app: FastAPI, service: Service) -> None:
     )  # the outermost: it counts refusals, too
 
 
-def _tell_errors(app: FastAPI) -> None:
-    @app.exception_handler(DsortError)
-    def tell(request: Request, error: DsortError) -> Response:
-        return problem_answer(error)
+def _tell_invalid(request: Request, error: RequestValidationError) -> Response:
+    found = [
+        {
+            "path": ".".join(str(part) for part in each["loc"][1:]),
+            "message": str(each["msg"]),
+            "hint": "",
+        }
+        for each in error.errors()
+    ]
+    detail = "; ".join(f"{each['path']}: {each['message']}" for each in found)
+    return _json(problem("request", 400, detail, hint="", exit_code=2, problems=found))
 
-    @app.exception_handler(ShardProblemError)
-    def tell_shard(request: Request, error: ShardProblemError) -> Response:
-        return _json(error.document)
 
-    @app.exception_handler(RequestValidationError)
-    def tell_invalid(request: Request, error: RequestValidationError) -> Response:
-        found = [
-            {
-                "path": ".".join(str(part) for part in each["loc"][1:]),
-                "message": str(each["msg"]),
-                "hint": "",
-            }
-            for each in error.errors()
-        ]
-        detail = "; ".join(f"{each['path']}: {each['message']}" for each in found)
-        return _json(problem("request", 400, detail, hint="", exit_code=2, problems=found))
+def _tell_http(request: Request, error: HTTPException) -> Response:
+    kind = _KINDS.get(error.status_code, "request")
+    hint = _NOT_FOUND_HINT if error.status_code == 404 else ""
+    document = problem(kind, error.status_code, str(error.detail), hint=hint, exit_code=2)
+    return _json(document, headers=dict(error.headers or {}))
 
-    @app.exception_handler(HTTPException)
-    def tell_http(request: Request, error: HTTPException) -> Response:
-        kind = _KINDS.get(error.status_code, "request")
-        hint = _NOT_FOUND_HINT if error.status_code == 404 else ""
-        document = problem(kind, error.status_code, str(error.detail), hint=hint, exit_code=2)
-        return _json(document, headers=dict(error.headers or {}))
 
-    @app.exception_handler(Exception)
-    def tell_bug(request: Request, error: Exception) -> Response:
-        # Starlette logs the error with its traceback, and continues.
-        detail = "something in the service went wrong that never should"
-        hint = "this is a bug of dsort: please report it, with what the service's log says"
-        return _json(problem("internal", 500, detail, hint=hint, exit_code=1))
+def _tell_bug(request: Request, error: Exception) -> Response:
+    # Starlette logs the error with its traceback, and continues.
+    detail = "something in the service went wrong that never should"
+    hint = "this is a bug of dsort: please report it, with what the service's log says"
+    return _json(problem("internal", 500, detail, hint=hint, exit_code=1))
 
 
 def _json(document: dict[str, Any], *, headers: dict[str, str] | None = None) -> Response:
@@ -274,26 +265,23 @@ DATABASE_AWAY: Final = {
 log = logger_of("service")
 
 
-def tell_database_errors(app: FastAPI) -> None:
-    """Make ``app`` answer 503 while the database is unavailable, and 400 for text that the database
-    does not accept, such as NUL in PostgreSQL."""
-
-    @app.exception_handler(SQLAlchemyError)
-    def tell(request: Request, error: SQLAlchemyError) -> Response:
-        if _sql_state(error) == _BAD_TEXT:
-            mistake = SpecError("the request has a character that no text may have: NUL")
-            return JsonAnswer(problem_of(mistake), status_code=400, media_type=PROBLEM_JSON)
-        if not is_database_away(error):
-            raise error
-        log.warning("the database does not answer: %s", error)
-        away = problem(
-            "database_away",
-            503,
-            "the service's database does not answer",
-            hint="try again in a moment; with an Idempotency-Key no job is made twice",
-        )
-        headers = {"Retry-After": str(RETRY_AFTER_S)}
-        return JsonAnswer(away, status_code=503, media_type=PROBLEM_JSON, headers=headers)
+def _tell_database(request: Request, error: SQLAlchemyError) -> Response:
+    """503 while the database is unavailable, and 400 for text that the database does not accept,
+    such as NUL in PostgreSQL."""
+    if _sql_state(error) == _BAD_TEXT:
+        mistake = SpecError("the request has a character that no text may have: NUL")
+        return JsonAnswer(problem_of(mistake), status_code=400, media_type=PROBLEM_JSON)
+    if not is_database_away(error):
+        raise error
+    log.warning("the database does not answer: %s", error)
+    away = problem(
+        "database_away",
+        503,
+        "the service's database does not answer",
+        hint="try again in a moment; with an Idempotency-Key no job is made twice",
+    )
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    return JsonAnswer(away, status_code=503, media_type=PROBLEM_JSON, headers=headers)
 
 
 def is_database_away(error: SQLAlchemyError) -> bool:
@@ -315,6 +303,17 @@ def _sql_state(error: SQLAlchemyError) -> str:
     orig = error.orig if isinstance(error, DBAPIError) else None
     fields = orig.args[0] if orig is not None and orig.args else None
     return str(fields.get("C", "")) if isinstance(fields, Mapping) else ""
+
+
+_HANDLERS: Final[Mapping[type[Exception], Callable[[Request, Any], Response]]] = {
+    DsortError: lambda request, error: problem_answer(error),
+    ShardProblemError: lambda request, error: _json(error.document),
+    RequestValidationError: _tell_invalid,
+    HTTPException: _tell_http,
+    SQLAlchemyError: _tell_database,
+    Exception: _tell_bug,
+}
+"""How errors become answers, by their classes."""
 
 
 CONTENT_TYPES = {

@@ -25,6 +25,7 @@ from dsort.model.dataset import (
 from dsort.service.api.dependencies import (
     BytesAnswer,
     Caller,
+    Here,
     JsonAnswer,
     entity_tag,
     in_thread,
@@ -84,29 +85,11 @@ _MEMBER_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def router(service: Service) -> APIRouter:
-    """The routes of data."""
-    routes = APIRouter(prefix="/v1", tags=["data"], default_response_class=JsonAnswer)
-    looks = Looks(service)
-    _add_listings(routes, looks)
-    _add_shards(routes, looks)
-    _add_records(routes, looks)
-    _add_samples(routes, looks)
-    _add_members(routes, looks)
-    return routes
-
-
 class Looks:
     """Shared by the routes: limits, audit log, and sending answers."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
-
-    async def counted(self, identity: Caller) -> AsyncIterator[None]:
-        """Counts the request against the caller's limits while it is answered."""
-        self.service.limits.look(identity.name)
-        with self.service.limits.download(identity.name):
-            yield
 
     def bucket(self, request: Request, identity: Identity, prefix: bytes) -> ObjectPlace:
         """The bucket that the path behind ``prefix`` names."""
@@ -139,216 +122,223 @@ class Looks:
             return await run_in_threadpool(lambda: place.opened().stat(place.name))
 
 
-def _add_listings(routes: APIRouter, looks: Looks) -> None:
-    service = looks.service
-
-    @routes.get(
-        "/listings",
-        response_model=BucketList,
-        responses=shown(200, example_of(BucketList)) | problems(401, 429),
-        summary="List buckets",
-    )
-    def list_buckets(identity: Caller) -> BucketList:
-        """The buckets that the token may read: directories in the data root, and buckets that the
-        operator has allowed by their whole names. Buckets of a store that only a pattern allows are
-        not listed."""
-        uris = known_buckets(identity, service.config, service.submitter.policy)
-        root = service.config.run.root.resolve()
-        return validated(BucketList, {"buckets": [name_in_specs(uri, root) for uri in uris]})
-
-    @routes.get(
-        "/listings/{bucket:path}",
-        dependencies=[Depends(looks.counted)],
-        response_model=ObjectList,
-        responses=shown(200, example_of(ObjectList)) | ASKED,
-        summary="List the objects of a bucket",
-    )
-    async def list_objects(
-        request: Request,
-        identity: Caller,
-        bucket: WholeBucket,
-        prefix: Annotated[str, Query(description="Only names that begin with it.")] = "",
-        limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most so many.")] = 1_000,
-        cursor: Annotated[
-            str,
-            Query(
-                max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."
-            ),
-        ] = "",
-    ) -> ObjectList:
-        """A page of the objects of a bucket, in byte order of their names."""
-        place = looks.bucket(request, identity, b"/v1/listings/")
-        asked = PageAsked.at(cursor, size=limit, prefix=prefix)
-        with missing(place):
-            page = await in_thread(
-                lambda: service.listings.page(place.opened(), place.uri, place.client, asked)
-            )
-        await looks.note(request, "data.list", place)
-        rows = [{"name": each.name, "size_bytes": each.size_bytes} for each in page.entries]
-        document = {"bucket": place.uri, "objects": rows, "next_cursor": page.cursor or None}
-        return validated(ObjectList, document)
+async def looks_of(service: Here) -> Looks:
+    """A dependency: what the routes share."""
+    return Looks(service)
 
 
-def _add_shards(routes: APIRouter, looks: Looks) -> None:
-    service = looks.service
-
-    @routes.get(
-        "/shards/{bucket:path}",
-        dependencies=[Depends(looks.counted)],
-        response_model=ShardPage,
-        responses=shown(200, example_of(ShardPage)) | ASKED,
-        summary="List the shards of a bucket",
-    )
-    async def list_shards(
-        request: Request,
-        identity: Caller,
-        bucket: WholeBucket,
-        text: Annotated[str, Query(max_length=200, description="Only names with this in.")] = "",
-        limit: Annotated[int, Query(ge=1, le=SHARDS_MAX, description="About so many.")] = 100,
-        cursor: Annotated[
-            str | None,
-            Query(
-                max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."
-            ),
-        ] = None,
-        random: Annotated[
-            int, Query(ge=0, le=SHOWN_MAX, description="So many at random, and no page.")
-        ] = 0,
-        seed: Seed = "",
-    ) -> ShardPage:
-        """The shards of a bucket with their sizes, and with the number of their records where a
-        manifest in the bucket tells it. The token has to allow the bucket as an input."""
-        place = looks.bucket(request, identity, b"/v1/shards/")
-
-        def find() -> tuple[list[Entry], str]:
-            if random:
-                return random_shards(place.opened(), random, seed), ""
-            return listed_shards(
-                service.listings, place, text=text, cursor=cursor or "", limit=limit
-            )
-
-        with missing(place):
-            found, goes_on = await in_thread(find)
-        known: dict[str, int] = {}
-        if found and not random:
-            known = await service.shards.counts(place, found, request.is_disconnected)
-        await looks.note(request, "data.list", place)
-        rows = [
-            {"name": each.name, "size_bytes": each.size_bytes, "records": known.get(each.name)}
-            for each in found
-        ]
-        document = {"bucket": place.uri, "shards": rows, "next_cursor": goes_on or None}
-        return validated(ShardPage, document)
+Looking = Annotated[Looks, Depends(looks_of)]
 
 
-def _add_records(routes: APIRouter, looks: Looks) -> None:
-    @routes.get(
-        "/records/{bucket}/{name:path}",
-        dependencies=[Depends(looks.counted)],
-        response_model=RecordPage,
-        responses=shown(200, example_of(RecordPage)) | ASKED,
-        summary="List the records of a shard",
-    )
-    async def list_records(
-        request: Request,
-        identity: Caller,
-        bucket: BucketPart,
-        name: NamePath,
-        first: Annotated[
-            int, Query(ge=0, le=NUMBER_MAX, description="The number of the first one.")
-        ] = 0,
-        limit: Annotated[int, Query(ge=1, le=RECORDS_MAX, description="How many on a page.")] = 50,
-        text: Annotated[str, Query(max_length=200, description="Only keys with this in.")] = "",
-    ) -> Response:
-        """Keys, and the names and sizes of members. Of a shard that is not compressed only headers
-        are read."""
-        place = looks.shard(request, identity, b"/v1/records/")
-        await looks.note(request, "data.list", place)
-        order = {"look": "records", "first": first, "limit": limit, "text": text}
-        return await looks.answer(request, place, order)
+async def counted(service: Here, identity: Caller) -> AsyncIterator[None]:
+    """A dependency: counts the request against the caller's limits while it is answered."""
+    service.limits.look(identity.name)
+    with service.limits.download(identity.name):
+        yield
 
 
-def _add_samples(routes: APIRouter, looks: Looks) -> None:
-    @routes.get(
-        "/samples/{bucket}/{name:path}",
-        dependencies=[Depends(looks.counted)],
-        response_model=ShownRecords,
-        responses=shown(200, example_of(ShownRecords)) | ASKED,
-        summary="Look at records",
-    )
-    async def show_records(
-        request: Request,
-        identity: Caller,
-        bucket: BucketPart,
-        name: NamePath,
-        number: Annotated[
-            list[int], Query(max_length=SHOWN_MAX, description="These records; may be repeated.")
-        ] = [],  # noqa: B006 (FastAPI copies it)
-        random: Annotated[
-            int, Query(ge=0, le=SHOWN_MAX, description="So many at random instead.")
-        ] = 0,
-        seed: Seed = "",
-    ) -> Response:
-        """Records of a shard with previews of their members: small pictures whole, of texts and
-        everything else the beginning. At most 6 MiB."""
-        place = looks.shard(request, identity, b"/v1/samples/")
-        if bool(number) == bool(random):
-            raise SpecError([SpecProblem("number", "either this, or random, says which records")])
-        if any(not 0 <= each <= NUMBER_MAX for each in number):
-            raise SpecError([SpecProblem("number", "is not that of a record")])
-        which = {"random": random, "seed": seed} if random else {"numbers": number}
-        await looks.note(request, "data.show", place, **which)
-        order = {"look": "shown", "numbers": number, "random": random, "seed": seed}
-        return await looks.answer(request, place, order)
+routes = APIRouter(prefix="/v1", tags=["data"], default_response_class=JsonAnswer)
 
 
-def _add_members(routes: APIRouter, looks: Looks) -> None:
-    @routes.get(
-        "/members/{bucket}/{name:path}",
-        dependencies=[Depends(looks.counted)],
-        response_class=Response,
-        responses=_MEMBER_ANSWERS,
-        summary="Read a member of a record",
-    )
-    async def read_member(
-        request: Request,
-        identity: Caller,
-        bucket: BucketPart,
-        name: NamePath,
-        number: Number,
-        member: Number,
-        range_: Annotated[
-            str | None, Header(alias="range", description="One range of bytes.")
-        ] = None,
-        if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
-    ) -> Response:
-        """The bytes of one member of at most 64 MiB, in a shard of any container; or a range of
-        them, of which up to 4 MiB are sent."""
-        place = looks.shard(request, identity, b"/v1/members/")
-        numbers = {"number": number, "member": member}
-        await looks.note(request, "data.read", place, **numbers)
-        info = await looks.stat(place)
-        tag = entity_tag(info.etag, str(info.size_bytes), str(numbers))
-        asked = range_ if if_range is None or if_range.strip() == tag else None
-        order = {"look": "payload", **numbers, "range": asked}
-        made, closing = await looks.service.shards.look(place, order, request.is_disconnected)
-        with closing as ends:
-            # The process may have opened another object than the one whose tag is sent.
-            now = await looks.stat(place)
-            if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
-                raise ChangedInputError(f"{place.name} changed while it was read", hint="ask again")
-            part = MemberPart.of(made)
-            headers = object_headers(info, tag) | part.headers
-            headers["Content-Disposition"] = (
-                f"attachment; filename*=UTF-8''record-{number}-{member}.bin"
-            )
-            if part.status == 416:
-                return Response(status_code=416, headers=headers)
-            return BytesAnswer(
-                made,
-                part.at,
-                made.size_bytes,
-                ends=ends.pop_all(),
-                status=part.status,
-                headers=headers,
-            )
+@routes.get(
+    "/listings",
+    response_model=BucketList,
+    responses=shown(200, example_of(BucketList)) | problems(401, 429),
+    summary="List buckets",
+)
+def list_buckets(service: Here, identity: Caller) -> BucketList:
+    """The buckets that the token may read: directories in the data root, and buckets that the
+    operator has allowed by their whole names. Buckets of a store that only a pattern allows are
+    not listed."""
+    uris = known_buckets(identity, service.config, service.submitter.policy)
+    root = service.config.run.root.resolve()
+    return validated(BucketList, {"buckets": [name_in_specs(uri, root) for uri in uris]})
+
+
+@routes.get(
+    "/listings/{bucket:path}",
+    dependencies=[Depends(counted)],
+    response_model=ObjectList,
+    responses=shown(200, example_of(ObjectList)) | ASKED,
+    summary="List the objects of a bucket",
+)
+async def list_objects(
+    service: Here,
+    looks: Looking,
+    request: Request,
+    identity: Caller,
+    bucket: WholeBucket,
+    prefix: Annotated[str, Query(description="Only names that begin with it.")] = "",
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most so many.")] = 1_000,
+    cursor: Annotated[
+        str,
+        Query(max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."),
+    ] = "",
+) -> ObjectList:
+    """A page of the objects of a bucket, in byte order of their names."""
+    place = looks.bucket(request, identity, b"/v1/listings/")
+    asked = PageAsked.at(cursor, size=limit, prefix=prefix)
+    with missing(place):
+        page = await in_thread(
+            lambda: service.listings.page(place.opened(), place.uri, place.client, asked)
+        )
+    await looks.note(request, "data.list", place)
+    rows = [{"name": each.name, "size_bytes": each.size_bytes} for each in page.entries]
+    document = {"bucket": place.uri, "objects": rows, "next_cursor": page.cursor or None}
+    return validated(ObjectList, document)
+
+
+@routes.get(
+    "/shards/{bucket:path}",
+    dependencies=[Depends(counted)],
+    response_model=ShardPage,
+    responses=shown(200, example_of(ShardPage)) | ASKED,
+    summary="List the shards of a bucket",
+)
+async def list_shards(
+    service: Here,
+    looks: Looking,
+    request: Request,
+    identity: Caller,
+    bucket: WholeBucket,
+    text: Annotated[str, Query(max_length=200, description="Only names with this in.")] = "",
+    limit: Annotated[int, Query(ge=1, le=SHARDS_MAX, description="About so many.")] = 100,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."),
+    ] = None,
+    random: Annotated[
+        int, Query(ge=0, le=SHOWN_MAX, description="So many at random, and no page.")
+    ] = 0,
+    seed: Seed = "",
+) -> ShardPage:
+    """The shards of a bucket with their sizes, and with the number of their records where a
+    manifest in the bucket tells it. The token has to allow the bucket as an input."""
+    place = looks.bucket(request, identity, b"/v1/shards/")
+
+    def find() -> tuple[list[Entry], str]:
+        if random:
+            return random_shards(place.opened(), random, seed), ""
+        return listed_shards(service.listings, place, text=text, cursor=cursor or "", limit=limit)
+
+    with missing(place):
+        found, goes_on = await in_thread(find)
+    known: dict[str, int] = {}
+    if found and not random:
+        known = await service.shards.counts(place, found, request.is_disconnected)
+    await looks.note(request, "data.list", place)
+    rows = [
+        {"name": each.name, "size_bytes": each.size_bytes, "records": known.get(each.name)}
+        for each in found
+    ]
+    document = {"bucket": place.uri, "shards": rows, "next_cursor": goes_on or None}
+    return validated(ShardPage, document)
+
+
+@routes.get(
+    "/records/{bucket}/{name:path}",
+    dependencies=[Depends(counted)],
+    response_model=RecordPage,
+    responses=shown(200, example_of(RecordPage)) | ASKED,
+    summary="List the records of a shard",
+)
+async def list_records(
+    looks: Looking,
+    request: Request,
+    identity: Caller,
+    bucket: BucketPart,
+    name: NamePath,
+    first: Annotated[
+        int, Query(ge=0, le=NUMBER_MAX, description="The number of the first one.")
+    ] = 0,
+    limit: Annotated[int, Query(ge=1, le=RECORDS_MAX, description="How many on a page.")] = 50,
+    text: Annotated[str, Query(max_length=200, description="Only keys with this in.")] = "",
+) -> Response:
+    """Keys, and the names and sizes of members. Of a shard that is not compressed only headers
+    are read."""
+    place = looks.shard(request, identity, b"/v1/records/")
+    await looks.note(request, "data.list", place)
+    order = {"look": "records", "first": first, "limit": limit, "text": text}
+    return await looks.answer(request, place, order)
+
+
+@routes.get(
+    "/samples/{bucket}/{name:path}",
+    dependencies=[Depends(counted)],
+    response_model=ShownRecords,
+    responses=shown(200, example_of(ShownRecords)) | ASKED,
+    summary="Look at records",
+)
+async def show_records(
+    looks: Looking,
+    request: Request,
+    identity: Caller,
+    bucket: BucketPart,
+    name: NamePath,
+    number: Annotated[
+        list[int], Query(max_length=SHOWN_MAX, description="These records; may be repeated.")
+    ] = [],  # noqa: B006 (FastAPI copies it)
+    random: Annotated[int, Query(ge=0, le=SHOWN_MAX, description="So many at random instead.")] = 0,
+    seed: Seed = "",
+) -> Response:
+    """Records of a shard with previews of their members: small pictures whole, of texts and
+    everything else the beginning. At most 6 MiB."""
+    place = looks.shard(request, identity, b"/v1/samples/")
+    if bool(number) == bool(random):
+        raise SpecError([SpecProblem("number", "either this, or random, says which records")])
+    if any(not 0 <= each <= NUMBER_MAX for each in number):
+        raise SpecError([SpecProblem("number", "is not that of a record")])
+    which = {"random": random, "seed": seed} if random else {"numbers": number}
+    await looks.note(request, "data.show", place, **which)
+    order = {"look": "shown", "numbers": number, "random": random, "seed": seed}
+    return await looks.answer(request, place, order)
+
+
+@routes.get(
+    "/members/{bucket}/{name:path}",
+    dependencies=[Depends(counted)],
+    response_class=Response,
+    responses=_MEMBER_ANSWERS,
+    summary="Read a member of a record",
+)
+async def read_member(
+    looks: Looking,
+    request: Request,
+    identity: Caller,
+    bucket: BucketPart,
+    name: NamePath,
+    number: Number,
+    member: Number,
+    range_: Annotated[str | None, Header(alias="range", description="One range of bytes.")] = None,
+    if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
+) -> Response:
+    """The bytes of one member of at most 64 MiB, in a shard of any container; or a range of
+    them, of which up to 4 MiB are sent."""
+    place = looks.shard(request, identity, b"/v1/members/")
+    numbers = {"number": number, "member": member}
+    await looks.note(request, "data.read", place, **numbers)
+    info = await looks.stat(place)
+    tag = entity_tag(info.etag, str(info.size_bytes), str(numbers))
+    asked = range_ if if_range is None or if_range.strip() == tag else None
+    order = {"look": "payload", **numbers, "range": asked}
+    made, closing = await looks.service.shards.look(place, order, request.is_disconnected)
+    with closing as ends:
+        # The process may have opened another object than the one whose tag is sent.
+        now = await looks.stat(place)
+        if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
+            raise ChangedInputError(f"{place.name} changed while it was read", hint="ask again")
+        part = MemberPart.of(made)
+        headers = object_headers(info, tag) | part.headers
+        headers["Content-Disposition"] = (
+            f"attachment; filename*=UTF-8''record-{number}-{member}.bin"
+        )
+        if part.status == 416:
+            return Response(status_code=416, headers=headers)
+        return BytesAnswer(
+            made,
+            part.at,
+            made.size_bytes,
+            ends=ends.pop_all(),
+            status=part.status,
+            headers=headers,
+        )

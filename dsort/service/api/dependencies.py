@@ -48,6 +48,16 @@ bearer = HTTPBearer(
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 
 
+async def service_of(request: Request) -> Service:
+    """A dependency: the service that the request is for."""
+    service: Service = request.app.state.service
+    return service
+
+
+Here = Annotated["Service", Depends(service_of)]
+"""The service."""
+
+
 def address_of(request: Request) -> str:
     """The address that the connection comes from; empty if it has none. Headers of proxies are not
     trusted."""
@@ -73,10 +83,9 @@ def shown_buckets(of: HasBuckets) -> dict[str, Any]:
     return {"input": shown_uris(of.input_uri), "output": shown_uris(of.output_uri)}
 
 
-def identity(request: Request, credentials: Credentials) -> Identity:
+def identity(service: Here, request: Request, credentials: Credentials) -> Identity:
     """The sender of the request. ``UnauthorizedError``, or ``TooManyRequestsError`` if the token's
     holder sent too many."""
-    service: Service = request.app.state.service
     if service.config.no_auth:
         service.limits.request(address_of(request))
         return ANYONE

@@ -20,6 +20,7 @@ from dsort.results.hooks import redacted_hook
 from dsort.service.api.dependencies import (
     SPEC_BODY,
     Caller,
+    Here,
     JsonAnswer,
     Submitting,
     body_like,
@@ -79,9 +80,8 @@ _LISTED: Final = {name: value for name, value in JOB.items() if name not in _WHO
 JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", description="A job's id.")]
 
 
-def seen_job(job_id: JobId, request: Request, identity: Caller) -> JobRow:
+def seen_job(service: Here, job_id: JobId, identity: Caller) -> JobRow:
     """The job of the path, if the caller may see it. A guest's id for the job is accepted, too."""
-    service: Service = request.app.state.service
     row = service.store.get(service.guest.own_id(job_id))
     if row is None or not identity.may_see(row):
         raise NotFoundError(
@@ -102,16 +102,6 @@ def own_job(row: SeenJob, identity: Submitting) -> JobRow:
 
 
 OwnJob = Annotated[JobRow, Depends(own_job)]
-
-
-def router(service: Service) -> APIRouter:
-    """The routes of jobs."""
-    routes = APIRouter(prefix="/v1/jobs", tags=["jobs"], default_response_class=JsonAnswer)
-    _add_submit(routes, service)
-    _add_list(routes, service)
-    _add_changes(routes, service)
-    _add_ends(routes, service)
-    return routes
 
 
 _DERIVED = (
@@ -158,73 +148,76 @@ def _accepted(service: Service, row: JobRow, response: Response) -> JobOut:
     return _shown(service, row)
 
 
-def _add_submit(routes: APIRouter, service: Service) -> None:
-    @routes.post(
-        "",
-        status_code=201,
-        response_model=JobOut,
-        response_model_exclude_unset=True,
-        responses={
-            **shown(201, JOB_QUEUED, located=_PLACE),
-            **shown(
-                200,
-                JOB,
-                model=JobOut,
-                description="The job that the same Idempotency-Key made before.",
-            ),
-            **problems(400, 401, 403, 409, 413, 429),
-        },
-        openapi_extra=SPEC_BODY,
-        summary="Submit a job",
+routes = APIRouter(prefix="/v1/jobs", tags=["jobs"], default_response_class=JsonAnswer)
+
+
+@routes.post(
+    "",
+    status_code=201,
+    response_model=JobOut,
+    response_model_exclude_unset=True,
+    responses={
+        **shown(201, JOB_QUEUED, located=_PLACE),
+        **shown(
+            200,
+            JOB,
+            model=JobOut,
+            description="The job that the same Idempotency-Key made before.",
+        ),
+        **problems(400, 401, 403, 409, 413, 429),
+    },
+    openapi_extra=SPEC_BODY,
+    summary="Submit a job",
+)
+async def submit_job(
+    service: Here,
+    request: Request,
+    response: Response,
+    identity: Submitting,
+    priority: Annotated[int, Query(ge=-1000, le=1000, description=_PRIORITY)] = 0,
+    label: Annotated[
+        list[str], Query(max_length=20, description="To find the job by; may be repeated.")
+    ] = [],  # noqa: B006 (FastAPI copies it)
+    description: Annotated[
+        str | None, Query(max_length=2000, description="Instead of the spec's.")
+    ] = None,
+    dry_run: Annotated[
+        bool, Query(description="Plan only: a job of kind `plan`, which writes nothing.")
+    ] = False,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            description="A text of your own: however often a request with it is sent, there "
+            "is one job.",
+        ),
+    ] = None,
+) -> JobOut:
+    """Put the job that the spec describes into the queue. The body is the spec, JSON or YAML,
+    as `dsort start -f` takes it."""
+    body = await request.body()
+    asked = Asked(
+        priority=priority,
+        labels=tuple(label),
+        description=description,
+        dry_run=dry_run,
+        idempotency_key=idempotency_key,
     )
-    async def submit_job(
-        request: Request,
-        response: Response,
-        identity: Submitting,
-        priority: Annotated[int, Query(ge=-1000, le=1000, description=_PRIORITY)] = 0,
-        label: Annotated[
-            list[str], Query(max_length=20, description="To find the job by; may be repeated.")
-        ] = [],  # noqa: B006 (FastAPI copies it)
-        description: Annotated[
-            str | None, Query(max_length=2000, description="Instead of the spec's.")
-        ] = None,
-        dry_run: Annotated[
-            bool, Query(description="Plan only: a job of kind `plan`, which writes nothing.")
-        ] = False,
-        idempotency_key: Annotated[
-            str | None,
-            Header(
-                min_length=1,
-                max_length=255,
-                description="A text of your own: however often a request with it is sent, there "
-                "is one job.",
-            ),
-        ] = None,
-    ) -> JobOut:
-        """Put the job that the spec describes into the queue. The body is the spec, JSON or YAML,
-        as `dsort start -f` takes it."""
-        body = await request.body()
-        asked = Asked(
-            priority=priority,
-            labels=tuple(label),
-            description=description,
-            dry_run=dry_run,
-            idempotency_key=idempotency_key,
-        )
 
-        def on_insert(connection: Connection, new: JobRow) -> None:
-            details = {**shown_buckets(new), "kind": new.kind, **_for_admins(new.spec)}
-            note(request, identity.name, "job.submit", new.job_id, connection, **details)
+    def on_insert(connection: Connection, new: JobRow) -> None:
+        details = {**shown_buckets(new), "kind": new.kind, **_for_admins(new.spec)}
+        note(request, identity.name, "job.submit", new.job_id, connection, **details)
 
-        def take_in() -> JobOut:
-            row, new = service.submitter.submit(body, identity, asked, on_insert)
-            if not new:
-                response.status_code = 200
-                return _shown(service, row)
-            service.dispatcher.wake()
-            return _accepted(service, row, response)
+    def take_in() -> JobOut:
+        row, new = service.submitter.submit(body, identity, asked, on_insert)
+        if not new:
+            response.status_code = 200
+            return _shown(service, row)
+        service.dispatcher.wake()
+        return _accepted(service, row, response)
 
-        return await run_in_threadpool(take_in)
+    return await run_in_threadpool(take_in)
 
 
 def _for_admins(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -235,164 +228,166 @@ def _for_admins(spec: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def _add_list(routes: APIRouter, service: Service) -> None:
-    @routes.get(
-        "",
-        response_model=JobList,
-        response_model_exclude_unset=True,
-        responses=shown(200, {"jobs": [_LISTED], "next_cursor": "117"}) | problems(400, 401, 429),
-        summary="List jobs",
+@routes.get(
+    "",
+    response_model=JobList,
+    response_model_exclude_unset=True,
+    responses=shown(200, {"jobs": [_LISTED], "next_cursor": "117"}) | problems(400, 401, 429),
+    summary="List jobs",
+)
+def list_jobs(
+    service: Here,
+    identity: Caller,
+    state: Annotated[list[JobState], Query(description="Any of these; may be repeated.")] = [],  # noqa: B006
+    owner: Annotated[
+        str | None, Query(max_length=128, description="The name of their token.")
+    ] = None,
+    label: Annotated[
+        list[str], Query(max_length=20, description="All of these; may be repeated.")
+    ] = [],  # noqa: B006
+    kind: Annotated[
+        Literal["run", "plan"] | None,
+        Query(description="plan: dry runs alone; run: no dry run."),
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        Query(max_length=128, description="The schedule that made them."),
+    ] = None,
+    text: Annotated[
+        str, Query(max_length=200, description="The beginning of an id, or in a description.")
+    ] = "",
+    since: Annotated[
+        str | None,
+        Query(max_length=40, description="Submitted then or later: RFC 3339, or seconds."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=LIST_MAX, description="How many on a page.")] = 50,
+    cursor: Annotated[
+        str | None, Query(max_length=20, description="`next_cursor` of the page before.")
+    ] = None,
+) -> JobList:
+    """The jobs that the token may see, newest first."""
+    wanted = JobFilter(
+        states=state,
+        kind=kind,
+        owner=owner,
+        labels=label,
+        schedule=schedule,
+        text=text,
+        since=_moment(since),
+        visible=visible(identity),
     )
-    def list_jobs(
-        identity: Caller,
-        state: Annotated[list[JobState], Query(description="Any of these; may be repeated.")] = [],  # noqa: B006
-        owner: Annotated[
-            str | None, Query(max_length=128, description="The name of their token.")
-        ] = None,
-        label: Annotated[
-            list[str], Query(max_length=20, description="All of these; may be repeated.")
-        ] = [],  # noqa: B006
-        kind: Annotated[
-            Literal["run", "plan"] | None,
-            Query(description="plan: dry runs alone; run: no dry run."),
-        ] = None,
-        schedule: Annotated[
-            str | None,
-            Query(max_length=128, description="The schedule that made them."),
-        ] = None,
-        text: Annotated[
-            str, Query(max_length=200, description="The beginning of an id, or in a description.")
-        ] = "",
-        since: Annotated[
-            str | None,
-            Query(max_length=40, description="Submitted then or later: RFC 3339, or seconds."),
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=LIST_MAX, description="How many on a page.")] = 50,
-        cursor: Annotated[
-            str | None, Query(max_length=20, description="`next_cursor` of the page before.")
-        ] = None,
-    ) -> JobList:
-        """The jobs that the token may see, newest first."""
-        wanted = JobFilter(
-            states=state,
-            kind=kind,
-            owner=owner,
-            labels=label,
-            schedule=schedule,
-            text=text,
-            since=_moment(since),
-            visible=visible(identity),
-        )
-        page = service.store.list(wanted, limit=limit, before=number_of(cursor))
-        queued = service.store.positions(row.number for row in page.rows if row.state == "queued")
-        found = [job_out(row, position=queued.get(row.number)) for row in page.rows]
-        following = None if page.next_number is None else str(page.next_number)
-        return JobList(jobs=found, next_cursor=following)
+    page = service.store.list(wanted, limit=limit, before=number_of(cursor))
+    queued = service.store.positions(row.number for row in page.rows if row.state == "queued")
+    found = [job_out(row, position=queued.get(row.number)) for row in page.rows]
+    following = None if page.next_number is None else str(page.next_number)
+    return JobList(jobs=found, next_cursor=following)
 
-    @routes.get(
-        "/{job_id}",
-        response_model=JobOut,
-        response_model_exclude_unset=True,
-        responses=shown(200, JOB_ENDED) | problems(400, 401, 404, 429),
-        summary="Look at a job",
+
+@routes.get(
+    "/{job_id}",
+    response_model=JobOut,
+    response_model_exclude_unset=True,
+    responses=shown(200, JOB_ENDED) | problems(400, 401, 404, 429),
+    summary="Look at a job",
+)
+def get_job(service: Here, row: SeenJob) -> JobOut:
+    """The job with its spec and, once it has finished, its report."""
+    return _shown(service, row)
+
+
+@routes.post(
+    "/{job_id}/stop",
+    status_code=202,
+    response_model=JobOut,
+    response_model_exclude_unset=True,
+    responses=shown(202, JOB_STOPPING, located=_PLACE) | _REFUSED,
+    openapi_extra=body_like({"reason": "the images are not all there"}),
+    summary="Stop a job",
+)
+def stop_job(
+    service: Here,
+    row: OwnJob,
+    request: Request,
+    response: Response,
+    identity: Submitting,
+    reason: Annotated[
+        str,
+        AfterValidator(check_text),
+        Body(
+            embed=True,
+            max_length=1000,
+            description="Why: shown beside the job.",
+        ),
+    ] = "",
+) -> JobOut:
+    """A queued job is stopped at once; a running one ends within seconds and leaves nothing
+    half done. A job that has ended stays as it is."""
+    after = service.store.ask_stop(row.job_id, reason)
+    note(request, identity.name, "job.stop", row.job_id, reason=reason)
+    service.dispatcher.wake()
+    return _accepted(service, after, response)
+
+
+@routes.post(
+    "/{job_id}/resume",
+    status_code=202,
+    response_model=JobOut,
+    response_model_exclude_unset=True,
+    responses=shown(202, JOB_QUEUED, located=_PLACE) | _REFUSED,
+    summary="Resume a job",
+)
+def resume_job(
+    service: Here, row: OwnJob, request: Request, response: Response, identity: Submitting
+) -> JobOut:
+    """Put a failed or stopped job into the queue again. It is the same job with the same bytes,
+    and uses its finished work."""
+    # Permissions may have changed since it was submitted: this refuses the job then.
+    service.submitter.job_of(row.spec, identity)
+    after = service.store.requeue(row.job_id)
+    note(request, identity.name, "job.resume", row.job_id)
+    service.dispatcher.wake()
+    return _accepted(service, after, response)
+
+
+@routes.post(
+    "/{job_id}/retry",
+    status_code=202,
+    response_model=JobOut,
+    response_model_exclude_unset=True,
+    responses=shown(202, JOB_QUEUED, located=_PLACE) | _REFUSED,
+    summary="Run a job's spec again",
+)
+def retry_job(
+    service: Here, row: OwnJob, request: Request, response: Response, identity: Submitting
+) -> JobOut:
+    """A new job with the same spec and the same seed."""
+    of_schedule = {"schedule_id": row.schedule_id, "due_at": row.due_at}
+    asked = Asked(
+        priority=allowed_priority(identity, row.priority),
+        labels=row.labels,
+        description=row.description,
+        dry_run=row.kind == "plan",
+        hooks=spec_hooks(row.hooks),
+        more={**of_schedule, "after_commit": row.after_commit},
     )
-    def get_job(row: SeenJob) -> JobOut:
-        """The job with its spec and, once it has finished, its report."""
-        return _shown(service, row)
+    after, _ = service.submitter.put(service.submitter.job_of(row.spec, identity, asked))
+    note(request, identity.name, "job.retry", after.job_id, of=row.job_id)
+    service.dispatcher.wake()
+    return _accepted(service, after, response)
 
 
-def _add_changes(routes: APIRouter, service: Service) -> None:
-    @routes.post(
-        "/{job_id}/stop",
-        status_code=202,
-        response_model=JobOut,
-        response_model_exclude_unset=True,
-        responses=shown(202, JOB_STOPPING, located=_PLACE) | _REFUSED,
-        openapi_extra=body_like({"reason": "the images are not all there"}),
-        summary="Stop a job",
-    )
-    def stop_job(
-        row: OwnJob,
-        request: Request,
-        response: Response,
-        identity: Submitting,
-        reason: Annotated[
-            str,
-            AfterValidator(check_text),
-            Body(
-                embed=True,
-                max_length=1000,
-                description="Why: shown beside the job.",
-            ),
-        ] = "",
-    ) -> JobOut:
-        """A queued job is stopped at once; a running one ends within seconds and leaves nothing
-        half done. A job that has ended stays as it is."""
-        after = service.store.ask_stop(row.job_id, reason)
-        note(request, identity.name, "job.stop", row.job_id, reason=reason)
-        service.dispatcher.wake()
-        return _accepted(service, after, response)
-
-    @routes.post(
-        "/{job_id}/resume",
-        status_code=202,
-        response_model=JobOut,
-        response_model_exclude_unset=True,
-        responses=shown(202, JOB_QUEUED, located=_PLACE) | _REFUSED,
-        summary="Resume a job",
-    )
-    def resume_job(
-        row: OwnJob, request: Request, response: Response, identity: Submitting
-    ) -> JobOut:
-        """Put a failed or stopped job into the queue again. It is the same job with the same bytes,
-        and uses its finished work."""
-        # Permissions may have changed since it was submitted: this refuses the job then.
-        service.submitter.job_of(row.spec, identity)
-        after = service.store.requeue(row.job_id)
-        note(request, identity.name, "job.resume", row.job_id)
-        service.dispatcher.wake()
-        return _accepted(service, after, response)
-
-
-def _add_ends(routes: APIRouter, service: Service) -> None:
-    @routes.post(
-        "/{job_id}/retry",
-        status_code=202,
-        response_model=JobOut,
-        response_model_exclude_unset=True,
-        responses=shown(202, JOB_QUEUED, located=_PLACE) | _REFUSED,
-        summary="Run a job's spec again",
-    )
-    def retry_job(
-        row: OwnJob, request: Request, response: Response, identity: Submitting
-    ) -> JobOut:
-        """A new job with the same spec and the same seed."""
-        of_schedule = {"schedule_id": row.schedule_id, "due_at": row.due_at}
-        asked = Asked(
-            priority=allowed_priority(identity, row.priority),
-            labels=row.labels,
-            description=row.description,
-            dry_run=row.kind == "plan",
-            hooks=spec_hooks(row.hooks),
-            more={**of_schedule, "after_commit": row.after_commit},
-        )
-        after, _ = service.submitter.put(service.submitter.job_of(row.spec, identity, asked))
-        note(request, identity.name, "job.retry", after.job_id, of=row.job_id)
-        service.dispatcher.wake()
-        return _accepted(service, after, response)
-
-    @routes.delete(
-        "/{job_id}",
-        status_code=204,
-        responses=_REFUSED,
-        summary="Forget a job",
-    )
-    def remove_job(row: OwnJob, request: Request, identity: Submitting) -> Response:
-        """Remove an ended job from the history. Its output shards stay where they are."""
-        service.store.remove(row.job_id)
-        remove_logs(service.config.state_dir, row.job_id)
-        note(request, identity.name, "job.remove", row.job_id)
-        return Response(status_code=204)
+@routes.delete(
+    "/{job_id}",
+    status_code=204,
+    responses=_REFUSED,
+    summary="Forget a job",
+)
+def remove_job(service: Here, row: OwnJob, request: Request, identity: Submitting) -> Response:
+    """Remove an ended job from the history. Its output shards stay where they are."""
+    service.store.remove(row.job_id)
+    remove_logs(service.config.state_dir, row.job_id)
+    note(request, identity.name, "job.remove", row.job_id)
+    return Response(status_code=204)
 
 
 def _moment(text: str | None) -> float | None:

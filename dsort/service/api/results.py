@@ -39,8 +39,8 @@ from dsort.model.report import EXAMPLE_ID as _ID
 from dsort.model.report import EXAMPLE_PHASES, ManifestView, PlanReportView, RunReportView
 from dsort.model.report import EXAMPLE_WARNING as _WARNING
 from dsort.results.layout import manifest_name, report_name
-from dsort.service.api.datasets import NUMBER_MAX, RECORDS_MAX, Looks
-from dsort.service.api.dependencies import Caller, JsonAnswer, TextAnswer, problems, shown
+from dsort.service.api.datasets import NUMBER_MAX, RECORDS_MAX, Looking, counted
+from dsort.service.api.dependencies import Caller, Here, JsonAnswer, TextAnswer, problems, shown
 from dsort.service.api.jobs import JOB_ENDED, SeenJob, job_out
 from dsort.service.change_feed import Subscriber
 from dsort.service.database.tables import JobRow, main_uri
@@ -105,120 +105,151 @@ data: {{"state": "finished", "exit_code": 0}}
 """
 
 
-def router(service: Service) -> APIRouter:
-    """The routes of results."""
-    whole = APIRouter(tags=["jobs"], default_response_class=JsonAnswer)
-    whole.include_router(_of_jobs(service))
-    _add_view(whole, Looks(service))
-    return whole
+_ASKED: Final = problems(400, 401, 404, 429, 502)
+routes = APIRouter(tags=["jobs"], default_response_class=JsonAnswer)
 
 
-def _of_jobs(service: Service) -> APIRouter:
-    routes = APIRouter(prefix="/v1/jobs", default_response_class=JsonAnswer)
-    _add_events(routes, service)
-    asked = problems(400, 401, 404, 429, 502)
-
-    @routes.get(
-        "/{job_id}/manifest",
-        response_model=ManifestView,
-        responses=shown(200, example_of(ManifestView)) | asked,
-        summary="The manifest of a job's result",
-    )
-    def job_manifest(row: SeenJob) -> Response:
-        """The manifest as it is in the output bucket: inputs, outputs with their checksums, spec
-        and seed."""
-        return Response(_document(service, row, manifest_name), media_type="application/json")
-
-    @routes.get(
-        "/{job_id}/report",
-        response_model=RunReportView | PlanReportView,
-        responses=shown(200, example_of(RunReportView)) | asked,
-        summary="The report of a job",
-    )
-    def job_report(row: SeenJob) -> Response:
-        """The work of a finished job, or of a failed job up to its failure."""
-        if row.result is not None:
-            return JsonAnswer(dict(row.result))
-        return Response(_document(service, row, report_name), media_type="application/json")
-
-    @routes.get(
-        "/{job_id}/log",
-        response_class=TextAnswer,
-        responses=shown(200, _LOG, media_type="text/plain") | problems(400, 401, 404, 429),
-        summary="The log of a job",
-    )
-    def job_log(
-        row: SeenJob,
-        after: Annotated[int, Query(ge=0, lt=2**63, description=_AFTER)] = 0,
-    ) -> Response:
-        """A line for each thing that happened, as text; progress is left out. The header
-        `Dsort-Last-Event` has the number of the last event: with this number as `after`, a request
-        gets the events behind it."""
-        lines, last = _log_lines(service, row.job_id, after)
-        return TextAnswer("".join(lines), headers={"Dsort-Last-Event": str(last)})
-
-    @routes.get(
-        "/{job_id}/page",
-        response_model=PageView,
-        responses=shown(200, PAGE) | asked,
-        summary="All that a job's page shows",
-    )
-    def job_page_data(row: SeenJob) -> PageView:
-        """Phases, throughput, output shards and how well records are mixed, as one document."""
-        shown_job = job_out(row, position=service.store.position(row), whole=True)
-        view = shown_job.model_dump(mode="json", exclude_unset=True)
-        samples, warnings = _progress_and_warnings(service, row.job_id)
-        if row.state == "finished" and row.kind == "run":
-            with contextlib.suppress(NotFoundError):  # a schedule keeps only its newest results
-                return _page_by_manifest(service, row, view, warnings)
-        try:
-            page = job_page.page_of_job(view, samples, warnings=warnings)
-            return validated(PageView, page)
-        except NOT_READ:  # the report of its process is not valid
-            bare = {**view, "phases": [], "progress": None}
-            page = job_page.page_of_job(bare, [], warnings=warnings)
-            return validated(PageView, page)
-
-    return routes
+async def counted_stream(service: Here, identity: Caller) -> AsyncIterator[None]:
+    """A dependency: counts the stream against the caller's limits while it lasts."""
+    with service.limits.stream(identity.name):
+        yield
 
 
-def _add_view(routes: APIRouter, looks: Looks) -> None:
-    service = looks.service
+@routes.get(
+    "/v1/jobs/{job_id}/events",
+    dependencies=[Depends(counted_stream)],
+    response_class=EventSourceResponse,
+    responses=shown(200, _EVENTS, media_type="text/event-stream") | problems(400, 401, 404, 429),
+    summary="Watch a job",
+)
+async def job_events(
+    service: Here,
+    row: SeenJob,
+    identity: Caller,
+    after: Annotated[int | None, Query(ge=0, lt=2**63, description=_AFTER)] = None,
+    last_event_id: Annotated[str | None, Header(description=_AFTER)] = None,
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events, first the past ones, then each as it happens: `state`, `started`,
+    `phase`, `progress`, `warning`, `log`; and `end` once the job is over. The `id` of an event,
+    given as `Last-Event-ID`, goes on behind it.
+    """
+    behind = after or 0
+    if last_event_id is not None and _NUMBER.fullmatch(last_event_id):
+        # A client that reconnects uses the same address.
+        behind = max(behind, int(last_event_id))
 
-    @routes.get(
-        "/v1/results/{job_id}/records",
-        dependencies=[Depends(looks.counted)],
-        response_model=ViewRecordPage,
-        responses=shown(200, example_of(ViewRecordPage))
-        | problems(400, 401, 403, 404, 409, 413, 422, 429, 502),
-        summary="List the records of a view",
-    )
-    async def list_view_records(
-        request: Request,
-        row: SeenJob,
-        identity: Caller,
-        first: Annotated[
-            int, Query(alias="from", ge=0, le=NUMBER_MAX, description="The position of the first.")
-        ] = 0,
-        limit: Annotated[int, Query(ge=1, le=RECORDS_MAX, description="How many on a page.")] = 50,
-    ) -> Response:
-        """The records of the view that a job wrote, in its order, with the ranges of the input
-        shards that have their members. Read are the parts of the view that have these records, and
-        the headers of their members. Of a result with shards the answer is 409."""
-        asking = Asking(identity, service.config, service.submitter.policy)
-        place = await run_in_threadpool(_view_of, row, asking)
-        await looks.note(request, "data.list", place, job=row.job_id)
-        reads = policy_of_job(service.submitter.policy.fetch_policy(), row)
-        order = {
-            "look": "view",
-            "job_id": row.job_id,
-            "spec": row.spec,
-            "first": first,
-            "limit": limit,
-            "fetch": reads.for_outputs().to_json(),
-            "inputs_fetch": reads.to_json(),
-        }
-        return await looks.answer(request, place, order)
+    def may_go_on() -> bool:
+        now = service.identity_of(identity.name)
+        return now is not None and now.may_see(row)
+
+    # The database is unavailable: the client connects again.
+    with contextlib.suppress(SQLAlchemyError):
+        async for event in _stream(service, row.job_id, behind, may_go_on):
+            yield event
+
+
+@routes.get(
+    "/v1/jobs/{job_id}/manifest",
+    response_model=ManifestView,
+    responses=shown(200, example_of(ManifestView)) | _ASKED,
+    summary="The manifest of a job's result",
+)
+def job_manifest(service: Here, row: SeenJob) -> Response:
+    """The manifest as it is in the output bucket: inputs, outputs with their checksums, spec
+    and seed."""
+    return Response(_document(service, row, manifest_name), media_type="application/json")
+
+
+@routes.get(
+    "/v1/jobs/{job_id}/report",
+    response_model=RunReportView | PlanReportView,
+    responses=shown(200, example_of(RunReportView)) | _ASKED,
+    summary="The report of a job",
+)
+def job_report(service: Here, row: SeenJob) -> Response:
+    """The work of a finished job, or of a failed job up to its failure."""
+    if row.result is not None:
+        return JsonAnswer(dict(row.result))
+    return Response(_document(service, row, report_name), media_type="application/json")
+
+
+@routes.get(
+    "/v1/jobs/{job_id}/log",
+    response_class=TextAnswer,
+    responses=shown(200, _LOG, media_type="text/plain") | problems(400, 401, 404, 429),
+    summary="The log of a job",
+)
+def job_log(
+    service: Here,
+    row: SeenJob,
+    after: Annotated[int, Query(ge=0, lt=2**63, description=_AFTER)] = 0,
+) -> Response:
+    """A line for each thing that happened, as text; progress is left out. The header
+    `Dsort-Last-Event` has the number of the last event: with this number as `after`, a request
+    gets the events behind it."""
+    lines, last = _log_lines(service, row.job_id, after)
+    return TextAnswer("".join(lines), headers={"Dsort-Last-Event": str(last)})
+
+
+@routes.get(
+    "/v1/jobs/{job_id}/page",
+    response_model=PageView,
+    responses=shown(200, PAGE) | _ASKED,
+    summary="All that a job's page shows",
+)
+def job_page_data(service: Here, row: SeenJob) -> PageView:
+    """Phases, throughput, output shards and how well records are mixed, as one document."""
+    shown_job = job_out(row, position=service.store.position(row), whole=True)
+    view = shown_job.model_dump(mode="json", exclude_unset=True)
+    samples, warnings = _progress_and_warnings(service, row.job_id)
+    if row.state == "finished" and row.kind == "run":
+        with contextlib.suppress(NotFoundError):  # a schedule keeps only its newest results
+            return _page_by_manifest(service, row, view, warnings)
+    try:
+        page = job_page.page_of_job(view, samples, warnings=warnings)
+        return validated(PageView, page)
+    except NOT_READ:  # the report of its process is not valid
+        bare = {**view, "phases": [], "progress": None}
+        page = job_page.page_of_job(bare, [], warnings=warnings)
+        return validated(PageView, page)
+
+
+@routes.get(
+    "/v1/results/{job_id}/records",
+    dependencies=[Depends(counted)],
+    response_model=ViewRecordPage,
+    responses=shown(200, example_of(ViewRecordPage))
+    | problems(400, 401, 403, 404, 409, 413, 422, 429, 502),
+    summary="List the records of a view",
+)
+async def list_view_records(
+    service: Here,
+    looks: Looking,
+    request: Request,
+    row: SeenJob,
+    identity: Caller,
+    first: Annotated[
+        int, Query(alias="from", ge=0, le=NUMBER_MAX, description="The position of the first.")
+    ] = 0,
+    limit: Annotated[int, Query(ge=1, le=RECORDS_MAX, description="How many on a page.")] = 50,
+) -> Response:
+    """The records of the view that a job wrote, in its order, with the ranges of the input
+    shards that have their members. Read are the parts of the view that have these records, and
+    the headers of their members. Of a result with shards the answer is 409."""
+    asking = Asking(identity, service.config, service.submitter.policy)
+    place = await run_in_threadpool(_view_of, row, asking)
+    await looks.note(request, "data.list", place, job=row.job_id)
+    reads = policy_of_job(service.submitter.policy.fetch_policy(), row)
+    order = {
+        "look": "view",
+        "job_id": row.job_id,
+        "spec": row.spec,
+        "first": first,
+        "limit": limit,
+        "fetch": reads.for_outputs().to_json(),
+        "inputs_fetch": reads.to_json(),
+    }
+    return await looks.answer(request, place, order)
 
 
 def _view_of(row: JobRow, asking: Asking) -> ObjectPlace:
@@ -350,44 +381,6 @@ def _progress_and_warnings(
 LOOK_S: Final = 30.0
 """The seconds for which a stream may continue after its token was removed, or after an event was
 missed."""
-
-
-def _add_events(routes: APIRouter, service: Service) -> None:
-    async def counted(identity: Caller) -> AsyncIterator[None]:
-        with service.limits.stream(identity.name):
-            yield
-
-    @routes.get(
-        "/{job_id}/events",
-        dependencies=[Depends(counted)],
-        response_class=EventSourceResponse,
-        responses=shown(200, _EVENTS, media_type="text/event-stream")
-        | problems(400, 401, 404, 429),
-        summary="Watch a job",
-    )
-    async def job_events(
-        row: SeenJob,
-        identity: Caller,
-        after: Annotated[int | None, Query(ge=0, lt=2**63, description=_AFTER)] = None,
-        last_event_id: Annotated[str | None, Header(description=_AFTER)] = None,
-    ) -> AsyncIterator[ServerSentEvent]:
-        """Server-sent events, first the past ones, then each as it happens: `state`, `started`,
-        `phase`, `progress`, `warning`, `log`; and `end` once the job is over. The `id` of an event,
-        given as `Last-Event-ID`, goes on behind it.
-        """
-        behind = after or 0
-        if last_event_id is not None and _NUMBER.fullmatch(last_event_id):
-            # A client that reconnects uses the same address.
-            behind = max(behind, int(last_event_id))
-
-        def may_go_on() -> bool:
-            now = service.identity_of(identity.name)
-            return now is not None and now.may_see(row)
-
-        # The database is unavailable: the client connects again.
-        with contextlib.suppress(SQLAlchemyError):
-            async for event in _stream(service, row.job_id, behind, may_go_on):
-                yield event
 
 
 class _Sign(Enum):

@@ -16,6 +16,7 @@ from dsort.model.schedule import NextTimes, RunList, RunView, ScheduleList, Sche
 from dsort.results.hooks import redacted_hook
 from dsort.service.api.dependencies import (
     Caller,
+    Here,
     JsonAnswer,
     Submitting,
     note,
@@ -181,9 +182,9 @@ def schedule_view(
     }
 
 
-def seen_schedule(name: Name, request: Request, identity: Caller) -> ScheduleRow:
+def seen_schedule(service: Here, name: Name, identity: Caller) -> ScheduleRow:
     """The schedule of the path, if the caller may see it."""
-    row: ScheduleRow | None = request.app.state.service.schedules.get(name)
+    row = service.schedules.get(name)
     if row is None or not identity.may_see(row):
         raise NotFoundError(
             f"there is no schedule {name}",
@@ -205,15 +206,7 @@ def own_schedule(row: SeenSchedule, identity: Submitting) -> ScheduleRow:
 OwnSchedule = Annotated[ScheduleRow, Depends(own_schedule)]
 
 
-def router(service: Service) -> APIRouter:
-    """The routes of schedules."""
-    routes = APIRouter(
-        prefix="/v1/schedules", tags=["schedules"], default_response_class=JsonAnswer
-    )
-    _add_reading(routes, service)
-    _add_defining(routes, service)
-    _add_changes(routes, service)
-    return routes
+routes = APIRouter(prefix="/v1/schedules", tags=["schedules"], default_response_class=JsonAnswer)
 
 
 def _shown(
@@ -231,13 +224,13 @@ def _shown(
 
 
 async def _defined(
+    service: Service,
     request: Request,
     identity: Identity,
     store: Callable[[ScheduleDefinition, Identity], ScheduleRow],
     action: str,
 ) -> ScheduleView:
     """Read the definition in the body, and ``store`` it; its inputs are looked for afterwards."""
-    service: Service = request.app.state.service
     body = await request.body()
 
     def define() -> ScheduleView:
@@ -252,156 +245,170 @@ async def _defined(
     return await run_in_threadpool(define)
 
 
-def _add_reading(routes: APIRouter, service: Service) -> None:
-    @routes.get(
-        "",
-        response_model=ScheduleList,
-        responses=shown(200, {"schedules": [_EXAMPLE]}) | problems(400, 401, 429),
-        summary="List schedules",
-    )
-    def list_schedules(identity: Caller) -> ScheduleList:
-        """The schedules that the token may see, by name."""
-        store = service.schedules
-        rows = store.list(visible=visible(identity, tables.schedules))
-        last = store.last_runs(row.schedule_id for row in rows)
-        now_s = store.now_s()
-        views = (
-            schedule_view(
-                row,
-                last.get(row.schedule_id),
-                now_s=now_s,
-                whole=identity.may_change(row.owner),
-            )
-            for row in rows
+@routes.get(
+    "",
+    response_model=ScheduleList,
+    responses=shown(200, {"schedules": [_EXAMPLE]}) | problems(400, 401, 429),
+    summary="List schedules",
+)
+def list_schedules(service: Here, identity: Caller) -> ScheduleList:
+    """The schedules that the token may see, by name."""
+    store = service.schedules
+    rows = store.list(visible=visible(identity, tables.schedules))
+    last = store.last_runs(row.schedule_id for row in rows)
+    now_s = store.now_s()
+    views = (
+        schedule_view(
+            row,
+            last.get(row.schedule_id),
+            now_s=now_s,
+            whole=identity.may_change(row.owner),
         )
-        return ScheduleList(schedules=[as_model(ScheduleView, view) for view in views])
-
-    @routes.get(
-        "/{name}",
-        response_model=ScheduleView,
-        responses=shown(200, _EXAMPLE) | problems(400, 401, 404, 429),
-        summary="Look at a schedule",
+        for row in rows
     )
-    def get_schedule(row: SeenSchedule, identity: Caller) -> ScheduleView:
-        """The schedule with its next due times and its last run."""
-        return _shown(service, row, identity)
-
-    @routes.get(
-        "/{name}/runs",
-        response_model=RunList,
-        responses=shown(200, {"runs": [_EXAMPLE_RUN], "next_cursor": None})
-        | problems(400, 401, 404, 429),
-        summary="List the runs of a schedule",
-    )
-    def list_runs(
-        row: SeenSchedule,
-        limit: Annotated[int, Query(ge=1, le=RUNS_MAX, description="How many on a page.")] = 50,
-        cursor: Annotated[
-            str | None, Query(max_length=20, description="`next_cursor` of the page before.")
-        ] = None,
-    ) -> RunList:
-        """The runs of its due times, newest first."""
-        found = service.schedules.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
-        following = str(found[limit - 1].number) if len(found) > limit else None
-        runs = [validated(RunView, run_view(each)) for each in found[:limit]]
-        return RunList(runs=runs, next_cursor=following)
+    return ScheduleList(schedules=[as_model(ScheduleView, view) for view in views])
 
 
-def _add_defining(routes: APIRouter, service: Service) -> None:
-    @routes.post(
-        "",
-        status_code=201,
-        response_model=ScheduleView,
-        responses=shown(201, _EXAMPLE, located="The schedule's own route.")
-        | problems(400, 401, 403, 409, 413, 429),
-        openapi_extra=_body(),
-        summary="Make a schedule",
-    )
-    async def add_schedule(
-        request: Request, response: Response, identity: Submitting
-    ) -> ScheduleView:
-        """Run a spec again and again. It is tried for a sample run first: every problem is
-        reported. The body is JSON or YAML."""
-        made = await _defined(request, identity, service.schedules.add, "schedule.add")
-        response.headers["Location"] = f"/v1/schedules/{made.name}"
-        return made
-
-    @routes.post(
-        "/next-times",
-        response_model=NextTimes,
-        responses=shown(200, example_of(NextTimes)) | problems(400, 401, 413, 429),
-        openapi_extra=_body(),
-        summary="See when a schedule would be due",
-    )
-    async def post_next_times(request: Request, identity: Caller) -> NextTimes:
-        """The next times by `cron` or `every`, `timezone`, `start_at` and `end_at`. Other fields of
-        the body are ignored, and no schedule is made."""
-        body = await request.body()
-
-        def look() -> NextTimes:
-            definition, now_s = parse_timing(parse_text(body, _LIMITS)), service.schedules.now_s()
-            times = next_times(definition, anchor_s=now_s, now_s=now_s)
-            return validated(NextTimes, {"timezone": definition.timezone, "next_times": times})
-
-        return await run_in_threadpool(look)
-
-    @routes.put(
-        "/{name}",
-        response_model=ScheduleView,
-        responses=shown(200, _EXAMPLE) | problems(400, 401, 403, 404, 409, 413, 429),
-        openapi_extra=_body(),
-        summary="Replace a schedule",
-    )
-    async def replace_schedule(
-        row: OwnSchedule, request: Request, identity: Submitting
-    ) -> ScheduleView:
-        """Give the schedule another definition; its history, owner and count of jobs stay."""
-        change = partial(service.schedules.change, row.name)
-        return await _defined(request, identity, change, "schedule.change")
+@routes.get(
+    "/{name}",
+    response_model=ScheduleView,
+    responses=shown(200, _EXAMPLE) | problems(400, 401, 404, 429),
+    summary="Look at a schedule",
+)
+def get_schedule(service: Here, row: SeenSchedule, identity: Caller) -> ScheduleView:
+    """The schedule with its next due times and its last run."""
+    return _shown(service, row, identity)
 
 
-def _add_changes(routes: APIRouter, service: Service) -> None:
-    refused = problems(400, 401, 403, 404, 409, 413, 429)
-    changed = shown(200, _EXAMPLE) | refused
+@routes.get(
+    "/{name}/runs",
+    response_model=RunList,
+    responses=shown(200, {"runs": [_EXAMPLE_RUN], "next_cursor": None})
+    | problems(400, 401, 404, 429),
+    summary="List the runs of a schedule",
+)
+def list_runs(
+    service: Here,
+    row: SeenSchedule,
+    limit: Annotated[int, Query(ge=1, le=RUNS_MAX, description="How many on a page.")] = 50,
+    cursor: Annotated[
+        str | None, Query(max_length=20, description="`next_cursor` of the page before.")
+    ] = None,
+) -> RunList:
+    """The runs of its due times, newest first."""
+    found = service.schedules.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
+    following = str(found[limit - 1].number) if len(found) > limit else None
+    runs = [validated(RunView, run_view(each)) for each in found[:limit]]
+    return RunList(runs=runs, next_cursor=following)
 
-    @routes.post(
-        "/{name}/pause", response_model=ScheduleView, responses=changed, summary="Pause a schedule"
-    )
-    def pause_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> ScheduleView:
-        """Until it is resumed, it is never due. Jobs that it has made go on."""
-        after = service.schedules.pause(row.name)
-        note(request, identity.name, "schedule.pause", row.name)
-        return _shown(service, after, identity)
 
-    @routes.post(
-        "/{name}/resume",
-        response_model=ScheduleView,
-        responses=changed,
-        summary="Resume a schedule",
-    )
-    def resume_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> ScheduleView:
-        """Its `catch_up` decides about due times that it missed."""
-        after = service.schedules.resume(row.name)
-        note(request, identity.name, "schedule.resume", row.name)
-        return _shown(service, after, identity)
+@routes.post(
+    "",
+    status_code=201,
+    response_model=ScheduleView,
+    responses=shown(201, _EXAMPLE, located="The schedule's own route.")
+    | problems(400, 401, 403, 409, 413, 429),
+    openapi_extra=_body(),
+    summary="Make a schedule",
+)
+async def add_schedule(
+    service: Here, request: Request, response: Response, identity: Submitting
+) -> ScheduleView:
+    """Run a spec again and again. It is tried for a sample run first: every problem is
+    reported. The body is JSON or YAML."""
+    made = await _defined(service, request, identity, service.schedules.add, "schedule.add")
+    response.headers["Location"] = f"/v1/schedules/{made.name}"
+    return made
 
-    @routes.post(
-        "/{name}/run-now",
-        status_code=202,
-        response_model=RunView,
-        responses=shown(202, {**_EXAMPLE_RUN, "by_hand": True}) | refused,
-        summary="Run a schedule now",
-    )
-    def run_schedule_now(row: OwnSchedule, request: Request, identity: Submitting) -> RunView:
-        """Make a job now, also of a paused schedule. Its `overlap` holds: while an earlier job is
-        not over, the answer is 409 (skip), or the run waits for its end (replace)."""
-        run = service.keeper.run_now(row)
-        note(request, identity.name, "schedule.run", row.name, job=run.job_id)
-        return validated(RunView, run_view(run))
 
-    @routes.delete("/{name}", status_code=204, responses=refused, summary="Remove a schedule")
-    def remove_schedule(row: OwnSchedule, request: Request, identity: Submitting) -> Response:
-        """Forget the schedule and its history. Its jobs go on, and their results stay."""
-        service.schedules.remove(row.name)
-        note(request, identity.name, "schedule.remove", row.name)
-        return Response(status_code=204)
+@routes.post(
+    "/next-times",
+    response_model=NextTimes,
+    responses=shown(200, example_of(NextTimes)) | problems(400, 401, 413, 429),
+    openapi_extra=_body(),
+    summary="See when a schedule would be due",
+)
+async def post_next_times(service: Here, request: Request, identity: Caller) -> NextTimes:
+    """The next times by `cron` or `every`, `timezone`, `start_at` and `end_at`. Other fields of
+    the body are ignored, and no schedule is made."""
+    body = await request.body()
+
+    def look() -> NextTimes:
+        definition, now_s = parse_timing(parse_text(body, _LIMITS)), service.schedules.now_s()
+        times = next_times(definition, anchor_s=now_s, now_s=now_s)
+        return validated(NextTimes, {"timezone": definition.timezone, "next_times": times})
+
+    return await run_in_threadpool(look)
+
+
+@routes.put(
+    "/{name}",
+    response_model=ScheduleView,
+    responses=shown(200, _EXAMPLE) | problems(400, 401, 403, 404, 409, 413, 429),
+    openapi_extra=_body(),
+    summary="Replace a schedule",
+)
+async def replace_schedule(
+    service: Here, row: OwnSchedule, request: Request, identity: Submitting
+) -> ScheduleView:
+    """Give the schedule another definition; its history, owner and count of jobs stay."""
+    change = partial(service.schedules.change, row.name)
+    return await _defined(service, request, identity, change, "schedule.change")
+
+
+_REFUSED: Final = problems(400, 401, 403, 404, 409, 413, 429)
+_CHANGED: Final = shown(200, _EXAMPLE) | _REFUSED
+
+
+@routes.post(
+    "/{name}/pause", response_model=ScheduleView, responses=_CHANGED, summary="Pause a schedule"
+)
+def pause_schedule(
+    service: Here, row: OwnSchedule, request: Request, identity: Submitting
+) -> ScheduleView:
+    """Until it is resumed, it is never due. Jobs that it has made go on."""
+    after = service.schedules.pause(row.name)
+    note(request, identity.name, "schedule.pause", row.name)
+    return _shown(service, after, identity)
+
+
+@routes.post(
+    "/{name}/resume",
+    response_model=ScheduleView,
+    responses=_CHANGED,
+    summary="Resume a schedule",
+)
+def resume_schedule(
+    service: Here, row: OwnSchedule, request: Request, identity: Submitting
+) -> ScheduleView:
+    """Its `catch_up` decides about due times that it missed."""
+    after = service.schedules.resume(row.name)
+    note(request, identity.name, "schedule.resume", row.name)
+    return _shown(service, after, identity)
+
+
+@routes.post(
+    "/{name}/run-now",
+    status_code=202,
+    response_model=RunView,
+    responses=shown(202, {**_EXAMPLE_RUN, "by_hand": True}) | _REFUSED,
+    summary="Run a schedule now",
+)
+def run_schedule_now(
+    service: Here, row: OwnSchedule, request: Request, identity: Submitting
+) -> RunView:
+    """Make a job now, also of a paused schedule. Its `overlap` holds: while an earlier job is
+    not over, the answer is 409 (skip), or the run waits for its end (replace)."""
+    run = service.keeper.run_now(row)
+    note(request, identity.name, "schedule.run", row.name, job=run.job_id)
+    return validated(RunView, run_view(run))
+
+
+@routes.delete("/{name}", status_code=204, responses=_REFUSED, summary="Remove a schedule")
+def remove_schedule(
+    service: Here, row: OwnSchedule, request: Request, identity: Submitting
+) -> Response:
+    """Forget the schedule and its history. Its jobs go on, and their results stay."""
+    service.schedules.remove(row.name)
+    note(request, identity.name, "schedule.remove", row.name)
+    return Response(status_code=204)
