@@ -6,7 +6,6 @@ the shard contains.
 
 from __future__ import annotations
 
-import base64
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from dsort.data.json_values import to_json
 from dsort.errors import DsortError, InputError, NotFoundError, TooLargeError
@@ -181,7 +180,7 @@ def shown_record(record: Record, left: int) -> tuple[dict[str, Any], int]:
             preview = Preview(preview.kind, preview.media_type, preview.width, preview.height)
             sent_bytes = 0
         left -= sent_bytes
-        member |= preview.to_json()
+        member |= to_builtins(preview)
     return document, left
 
 
@@ -233,34 +232,24 @@ _AUDIO: Final = (
     (b"OggS", "audio/ogg"),
     (b"ID3", "audio/mpeg"),
 )
+_BYTES: Final = "application/octet-stream"
 _MP3_NAMES: Final = (".mp3", ".mpga")
 
 
-class Preview(Struct, frozen=True):
+class Preview(
+    Struct, frozen=True, omit_defaults=True, rename={"hexadecimal": "hex", "content": "base64"}
+):
     """The preview of a member. ``width``, ``height``: of a picture, in pixels. ``text``,
     ``hexadecimal``: its beginning. ``content``: the whole content of a small picture; None for all
-    others."""
+    others. ``to_builtins`` makes its document, without the empty fields."""
 
     kind: Kind
-    media_type: str = "application/octet-stream"
+    media_type: str
     width: int | None = None
     height: int | None = None
     text: str | None = None
     hexadecimal: str | None = None
     content: bytes | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The preview as a document; empty fields are left out."""
-        document = {
-            "kind": self.kind,
-            "media_type": self.media_type,
-            "width": self.width,
-            "height": self.height,
-            "text": self.text,
-            "hex": self.hexadecimal,
-            "base64": None if self.content is None else base64.b64encode(self.content).decode(),
-        }
-        return {name: value for name, value in document.items() if value is not None}
 
 
 def preview_of(name: str, head: bytes, size_bytes: int) -> Preview:
@@ -271,13 +260,13 @@ def preview_of(name: str, head: bytes, size_bytes: int) -> Preview:
         if 0 < width * height <= IMAGE_PIXELS_MAX:
             content = head if len(head) == size_bytes else None
             return Preview("image", media_type, width, height, content=content)
-        return Preview("bytes", width=width, height=height, hexadecimal=_hex(head))
+        return Preview("bytes", _BYTES, width, height, hexadecimal=_hex(head))
     audio = _audio(name, head)
     if audio:
         return Preview("audio", audio)
     text = _text(head[:TEXT_BYTES_MAX], is_whole=size_bytes <= TEXT_BYTES_MAX)
     if text is None:
-        return Preview("bytes", hexadecimal=_hex(head))
+        return Preview("bytes", _BYTES, hexadecimal=_hex(head))
     if name.lower().endswith(_JSON):
         return Preview("json", "application/json", text=text)
     return Preview("text", "text/plain", text=text)
