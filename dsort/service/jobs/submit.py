@@ -277,9 +277,13 @@ def permitted(
         return spec
     found = _found(transform, registered)
     allowed_by = ""
-    kinds = transform.code_kinds
-    if kinds:
-        allowed_by = _who(kinds, found, identity, without_tokens=without_tokens)
+    if kinds := transform.code_kinds:
+        what = f"transform.steps has {first_few(kinds)}:"
+        allowed_by = (
+            found.owner
+            if found is not None and not without_tokens
+            else _admin(what, _REGISTERED, identity, without_tokens)
+        )
     changed: dict[str, Any] = {"allowed_by": allowed_by}
     if found is None:
         changed |= {"use": None, "digest": ""}
@@ -296,19 +300,6 @@ def _found(transform: Transform, registered: Lookup | None) -> NamedTransform | 
         return None
     kept, _ = read_transform(found.fields)
     return found if kept["steps"] == transform.canonical()["steps"] else None
-
-
-def _who(
-    kinds: tuple[str, ...],
-    found: NamedTransform | None,
-    identity: Identity | None,
-    *,
-    without_tokens: bool,
-) -> str:
-    what = f"transform.steps has {first_few(kinds)}:"
-    if found is not None and not without_tokens:
-        return found.owner
-    return _admin(what, _REGISTERED, identity, without_tokens)
 
 
 _ADMINS_ALONE: Final = "ask an admin to submit it, or run the job on the machine itself"
