@@ -190,6 +190,8 @@ class TaskQueue(Generic[W]):
         self._run += 1
         self._taken = 0
         self._tasks, self._ahead, self._failed = iter(tasks), ahead, ()
+        # Workers may still do tasks of a run that has failed: `_doing` stays, so that none of them
+        # gets a second task.
         self._waiting.clear()
         self._fetches.clear()
 
@@ -233,6 +235,7 @@ class TaskQueue(Generic[W]):
     def put_back(self, worker: W) -> None:
         """Return a task that could not be sent. The loss of this worker does not count as a try of
         the task."""
+        # In front, so that the worker that could not be reached does not delay it.
         self._waiting.appendleft(self._doing.pop(worker))
 
     def answer(self, worker: W, done: TaskDone | DsortError) -> Sequence[tuple[Task, TaskDone]]:
@@ -245,6 +248,7 @@ class TaskQueue(Generic[W]):
             return ((attempt.task, done),)
         if self._matters(attempt):
             self._failed = attempt.order, done
+            # Tasks before the failed one may still fail, and then theirs is the error.
             self._waiting = deque(each for each in self._waiting if self._matters(each))
         return ()
 
@@ -292,7 +296,7 @@ class TaskQueue(Generic[W]):
             if own >= 0 and own in some:
                 return some.index(own)
             free = (at for at, shard in enumerate(some) if shard < 0 or shard not in fetched)
-            return next(free, len(self._waiting) - 1)
+            return next(free, len(self._waiting) - 1)  # all of these are being fetched
         if node:
             for at, attempt in enumerate(islice(self._waiting, LOOKAHEAD_MAX)):
                 if getattr(attempt.task, "node", "") == node:

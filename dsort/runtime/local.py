@@ -231,7 +231,7 @@ class LocalRuntime:
     def _launch(self) -> _Host:
         ours, theirs = socket.socketpair()
         process: subprocess.Popen[bytes] | ForkedProcess
-        with theirs:
+        with theirs:  # a copy here would keep the stream open when the worker dies
             try:
                 # The job starts threads (lease, requests, waiting). After that, nothing is forked.
                 process = ForkedProcess(theirs) if self._forks and can_fork() else _begin(theirs)
