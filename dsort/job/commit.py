@@ -151,7 +151,7 @@ class _ShardsByToken(Mapping[str, tuple[str, str]]):
 
 def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -> str:
     """Name the shards and write the manifest; returns its name. All becomes visible, or nothing."""
-    job.stop.wait_for(lambda: refuse_changed_inputs(job))
+    job.stop.wait_for(lambda: refuse_changed_inputs(job))  # outputs were copied up to now
     names = job.pipeline.output_names
     unlike = not job.found.movement.way.moves_payload  # the bytes written are not the shards'
     forms = job.pipeline.outputs
@@ -184,7 +184,7 @@ def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -
     lineage = _stage_lineage(job, plan)
     named += [each.staged._replace(replaces=True) for each in lineage]
     keep_sealed(job, created, digests)
-    job.attempt.journal.append(Committing())
+    job.attempt.journal.append(Committing())  # a later attempt takes names that exist for its own
     job.attempt.journal.flush()
     beside = [each.listed for each in sidecars]
     listed_lineage = lineage[0].listed if lineage else None
@@ -193,7 +193,7 @@ def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -
     last = _stage_manifest(job, content(moment))
     if job.amends:
         refuse_lost_claim(job)
-    job.attempt.lease.check()
+    job.attempt.lease.check()  # staging may take longer than the lease lasts
     job.stop.raise_if_requested()  # the lease has checked for a request to stop
     transaction, given = transaction_of(job), cast(Sequence[Staged], shards)
     if _notes_replaced(job):
@@ -277,6 +277,7 @@ def names_stored(job: Job) -> list[str]:
 
 def _numbered_names(job: Job) -> list[str]:
     """The names of the staged objects, by number: output shards, files of directories, sidecars."""
+    # `commit` numbers tokens in the same order; the kept objects have these numbers.
     containers = containers_named(job.spec, job.outcome.planned_names)
     beside = directory_file_names(containers, job.outcome.planned_names)
     sidecars = [each.name for each in sidecars_written(job, job.outcome.planned_names)]

@@ -67,7 +67,7 @@ class CreatedShards(MutableMapping[int, ShardCreated]):
         self._texts[ordinal] = f"{shard.xxh3}\0{shard.digests}\0{shard.receipt}"
         more = ordinal + 1 - len(self._file_bytes)
         if more > 0:
-            self._file_bytes.extend([-1] * more)
+            self._file_bytes.extend([-1] * more)  # shards come in any order
         self._file_bytes[ordinal] = shard.file_bytes
 
     def __delitem__(self, ordinal: int) -> None:
@@ -127,6 +127,7 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
     for task, done in answers(job, tasks, CreateDone, workers_max=job.creators_max):
         for shard in done.shards:
             created.shards[shard.ordinal] = shard
+            # It may wait there for a second: a later attempt also reads the workers' own logs.
             job.attempt.journal.append(shard)
         spent = []
         for partition, _ in task.nodes:
@@ -268,6 +269,7 @@ def _seal_missing(
             output=job.output_of(shard.group),
             shard_bytes=shard.file_bytes,
             checksum=created.shards.checksum(shard.ordinal),
+            # Records that are converted late have other bytes than those that were hashed.
             pieces=tuple((p.partition, p.row_start, p.row_stop) for p in shard.pieces)
             if job.pipeline.result.checks_content and not late[job.output_of(shard.group)]
             else (),

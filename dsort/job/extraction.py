@@ -123,6 +123,7 @@ class Extraction(Struct, eq=False):
         ``WorkerLostError`` after more than ``HOMES_LOST_MAX`` lost nodes."""
         gone = [shard for shard, facts in self.done.items() if facts.node == node]
         for shard in gone:
+            # Without its tally, which is counted anew when the shard is read again.
             self._before[shard] = replace(self.done.pop(shard), tally=Tally())
         self.locations = ""
         self._lost += 1
@@ -182,6 +183,7 @@ class Extraction(Struct, eq=False):
         if self.stage.name == "index" and plain and can_run(self.job):
             sizes = [shard.size_bytes for shard in self.job.inputs]
             runs = runs_of(sizes, missing, workers=workers, buffer_bytes=buffer_bytes)
+        # Workers take turns, so the next shard of a worker is as many further as there are workers.
         following = dict(zip(missing, missing[self.job.found.movement.workers :], strict=False))
         for run in runs:
             tasks = tuple(self._task(each, following.get(each, -1)) for each in run)

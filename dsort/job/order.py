@@ -122,6 +122,7 @@ class Ordering(Struct, eq=False):
         self._spent.update(partitions)
         if self.extraction.stage.spill:
             self._unfreed.update(partitions)
+            # Not for each of them: a flush waits until the disk has all that was written so far.
             if len(self._unfreed) * FREED_SHARE >= self.partitions:
                 self.job.attempt.journal.flush()
         self.free()

@@ -185,6 +185,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         reactions_file=job.outcome.reactions_file or None,
         rejects_file=job.outcome.rejects_file or None,
     )
+    # The file first: an attempt that finds the plan in the journal finds its facts, too.
     job.attempt.retain(PLANNED_FILE, json.dumps(to_builtins(facts)).encode())
     job.attempt.journal.append(planned)
     job.attempt.journal.flush()
@@ -249,7 +250,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
     )
     _take_over(job, created)
     if len(created.shards) < len(plan.shards):
-        created.shards.clear()
+        created.shards.clear()  # `note_plan` takes them over, once the plan is made again
         return None
     what = f"{PLANNED_FILE} of job {job.job_id}"
     facts = parse_kept(data, what, _PlanFacts)
@@ -270,6 +271,7 @@ def finished_plan(job: Job, created: Created) -> Plan | None:
 def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]]:
     """(group, number) of the output shards with these names, in their order; none if the templates
     do not make these names. Each group counts from 0."""
+    # Each template counts up, so only its next name is made: all names would take too much memory.
     templates, places = job.outcome.names.templates, list[tuple[int, int]]()
     due = {job.outcome.names.name(group, 0): (group, 0) for group in range(len(templates))}
     for name in names:

@@ -43,6 +43,7 @@ def abort(job: Job, error: BaseException) -> None:
     full = error.place if isinstance(error, StorageFullError) else ""
     scratch = job.found.scratch
     fills_scratch = bool(scratch) and full.startswith(scratch)  # which has to be removed
+    # Before anything is removed: a worker that lives on would store more behind the removal.
     job.runtime.close(keep_scratch=lost or (outside and not fills_scratch))
     if not has_begun:
         return
@@ -119,6 +120,7 @@ def is_from_outside(job: Job, error: BaseException) -> bool:
     """Whether ``error`` came from outside (a signal, Ctrl-C in Python, a full disk), so that the
     job keeps its work and can be resumed. A failure of the job, or a request to discard it, does
     not count."""
+    # A stream can be neither read nor written a second time.
     if job.stop.discards or job.buckets.streams:
         return False
     outside = (JobStoppedError, StorageFullError, KeyboardInterrupt, SystemExit)
@@ -134,6 +136,7 @@ def suspend(job: Job, error: BaseException) -> None:
             job.attempt.journal.flush()
         words = _names_taken_back(job)
     finally:
+        # Also if the disk is full: a later attempt would have to wait until the lease lapses.
         job.attempt.lease.release()
     try:
         kept = f"{format_bytes(_kept_bytes(job))} of what it did are kept"

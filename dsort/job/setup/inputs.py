@@ -160,6 +160,7 @@ def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
                 hint=error.hint,
             ) from None
         return
+    # By the user that opens files, who may be another than the one that began the process.
     may_read = partial(
         os.access, mode=os.R_OK, effective_ids=os.access in os.supports_effective_ids
     )
@@ -269,6 +270,7 @@ def _candidates(
                 yield info.name, info
             elif info.name.rpartition("/")[2] != of_readers:
                 passed_over.add(source.shard_name(info.name))
+    # Listings pass over links to nothing; a shard behind such a link would be left out in silence.
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place else ():
         is_wanted = is_called(name, source.extension) and not is_internal(name)
