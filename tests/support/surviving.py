@@ -262,9 +262,9 @@ class Trial:
         """``dsort ARGS``, to its end."""
         return self.begun.run(self.root, *args, **named)
 
-    def done(self, *args: str) -> None:
+    def done(self, *args: str, **named: Any) -> None:
         """The same, which has to end well."""
-        self.begun.done(self.root, *args)
+        self.begun.done(self.root, *args, **named)
 
     def die(self, case: str, fault: PointFault, **named: Any) -> None:
         """Begin the job, which the fault kills."""

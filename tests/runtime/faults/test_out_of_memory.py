@@ -10,17 +10,9 @@ from pathlib import Path
 import pytest
 
 from dsort.errors import WorkerLostError
-from tests.support.coordinators import Coordinators
 from tests.support.fault_points import PointFault, arm, struck
 from tests.support.small_places import control_group
-from tests.support.surviving import (
-    CASES,
-    assert_whole,
-    only_a_report,
-    prepare,
-    start_arguments,
-    undisturbed,
-)
+from tests.support.surviving import Trial, only_a_report
 
 LIMIT_BYTES = 32 << 20
 
@@ -48,30 +40,22 @@ def kills_of(group: Path) -> int:
     [("spill:append", "spilled"), ("create:write", "renamed")],
 )
 def test_a_worker_killed_for_memory_is_replaced(
-    point: str,
-    case: str,
-    small_group: Path,
-    begun: Coordinators,
-    base: Path,
-    tmp_path: Path,
+    point: str, case: str, small_group: Path, trial: Trial
 ) -> None:
-    prepare(tmp_path, CASES[case])
-    points = arm(tmp_path / "points", PointFault(point, 2, "out of memory"))
+    points = arm(trial.root / "points", PointFault(point, 2, "out of memory"))
     (points / "group").write_text(str(small_group))
-    ended = begun.run(tmp_path, *start_arguments(CASES[case]), points=points)
-    assert ended.code == 0, ended.err
+    trial.done(*trial.prepare(case), points=points)
     assert kills_of(small_group) == 1
-    assert_whole(tmp_path / "out", undisturbed(case, base))
+    trial.is_whole()
 
 
 def test_a_task_that_always_takes_too_much_memory_ends_the_job_by_name(
-    small_group: Path, begun: Coordinators, tmp_path: Path
+    small_group: Path, trial: Trial
 ) -> None:
-    prepare(tmp_path, CASES["spilled"])
     fault = PointFault("create:write", 1, "out of memory", times=100)
-    points = arm(tmp_path / "points", fault)
+    points = arm(trial.root / "points", fault)
     (points / "group").write_text(str(small_group))
-    ended = begun.run(tmp_path, *start_arguments(CASES["spilled"]), points=points)
+    ended = trial.run(*trial.prepare("spilled"), points=points)
     assert ended.code == WorkerLostError.exit_code
     assert "writing output shards number" in ended.err
     words = r"ended its worker 3 times; the last one, worker \d+: it died of signal 9"
@@ -80,4 +64,4 @@ def test_a_task_that_always_takes_too_much_memory_ends_the_job_by_name(
     assert kills_of(small_group) >= 3
     # The job ends its other worker, which may be at the fault at that moment.
     assert len(struck(points)) - kills_of(small_group) in (0, 1)
-    only_a_report(tmp_path / "out")
+    only_a_report(trial.out)

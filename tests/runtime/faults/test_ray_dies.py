@@ -12,18 +12,9 @@ import pytest
 from dsort import api
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support.coordinators import Coordinators
 from tests.support.fault_points import PointFault, struck
 from tests.support.ray_cluster import SharedCluster, shared_cluster
-from tests.support.surviving import (
-    CASES,
-    assert_whole,
-    known_of,
-    prepare,
-    resume_here,
-    start_arguments,
-    undisturbed,
-)
+from tests.support.surviving import CASES, Trial, undisturbed
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -56,22 +47,22 @@ WORKERS = [
     ("fault", "case"), WORKERS, ids=lambda each: each if isinstance(each, str) else each.point
 )
 def test_a_worker_that_dies_changes_nothing(
-    fault: PointFault, case: str, cluster: SharedCluster, base: Path, tmp_path: Path
+    fault: PointFault, case: str, cluster: SharedCluster, trial: Trial
 ) -> None:
-    prepare(tmp_path, CASES[case])
-    expected = undisturbed(case, base)
+    trial.prepare(case)
+    undisturbed(case, trial.base)  # before its workers have the fault
     cluster.arm(fault)
     options = RunOptions(
-        root=tmp_path,
+        root=trial.root,
         runtime="ray",
         move=CASES[case].move,
-        scratch=tmp_path / "scratch",
+        scratch=trial.root / "scratch",
         workers=ACTORS,
     )
     api.run(parse_spec(CASES[case].spec).spec, options=options)
     assert struck(cluster.points) == [fault.point]
-    assert_whole(tmp_path / "out", expected)
-    nothing_in(tmp_path / "scratch")
+    trial.is_whole()
+    nothing_in(trial.root / "scratch")
 
 
 DRIVERS = [
@@ -87,44 +78,25 @@ DRIVERS = [
     ids=lambda each: each if isinstance(each, str) else each.point,
 )
 def test_a_job_whose_driver_dies_is_resumed(
-    fault: PointFault,
-    case: str,
-    runtime: str,
-    cluster: SharedCluster,
-    begun: Coordinators,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fault: PointFault, case: str, runtime: str, cluster: SharedCluster, trial: Trial
 ) -> None:
-    prepare(tmp_path, CASES[case])
     cluster.arm()
-    there = ["--ray-address", cluster.address, "--scratch", str(tmp_path / "scratch")]
-    arguments = start_arguments(CASES[case], *there)
-    begun.killed(tmp_path, *arguments, by=fault, env=dict(os.environ))
-    known = known_of(tmp_path / "out")
-    resumed = resume_here(
-        tmp_path, monkeypatch, runtime=runtime, scratch=tmp_path / "scratch", workers=ACTORS
-    )
-    assert resumed.error is None
+    scratch = trial.root / "scratch"
+    there = ["--ray-address", cluster.address, "--scratch", str(scratch)]
+    arguments = [*trial.prepare(case), *there]
+    trial.begun.killed(trial.root, *arguments, by=fault, env=dict(os.environ))
+    known = trial.known
+    resumed = trial.resume(runtime=runtime, scratch=scratch, workers=ACTORS)
     assert resumed.created & set(known.created) == set()
     if runtime == "ray":
         assert resumed.extracted & set(known.extracted) == set()
-    assert_whole(tmp_path / "out", undisturbed(case, base))
-    nothing_in(tmp_path / "scratch")
+    trial.is_whole()
+    nothing_in(scratch)
 
 
 @pytest.mark.exhaustive
-def test_a_job_that_died_here_is_resumed_there(
-    cluster: SharedCluster,
-    begun: Coordinators,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    prepare(tmp_path, CASES["spilled"])
-    fault = PointFault("create:end", 3, "kill parent")
-    begun.killed(tmp_path, *start_arguments(CASES["spilled"]), by=fault)
+def test_a_job_that_died_here_is_resumed_there(cluster: SharedCluster, trial: Trial) -> None:
+    trial.die("spilled", PointFault("create:end", 3, "kill parent"))
     cluster.arm()
-    resumed = resume_here(tmp_path, monkeypatch, runtime="ray", workers=ACTORS)
-    assert resumed.error is None
-    assert_whole(tmp_path / "out", undisturbed("spilled", base))
+    trial.resume(runtime="ray", workers=ACTORS)
+    trial.is_whole()

@@ -31,15 +31,7 @@ from tests.support.faulty_bucket import ALWAYS, TRANSIENT
 from tests.support.faulty_store import DOWN, StoreFaults, arm_store
 from tests.support.internals import elsewhere_name, find_garbage, journal_prefix, remove_garbage
 from tests.support.refusals import raises
-from tests.support.surviving import (
-    CASES,
-    assert_whole,
-    job_in,
-    only_a_report,
-    prepare,
-    start_arguments,
-    undisturbed,
-)
+from tests.support.surviving import Trial, job_in, only_a_report
 
 PASSING: dict[str, dict[str, Any]] = {
     "no answer": {"kinds": ["timeout", "reset"]},
@@ -59,16 +51,13 @@ PASSING: dict[str, dict[str, Any]] = {
         ("everything", "verified", True),
     ],
 )
-def test_what_passes_changes_nothing(
-    what: str, case: str, like_store: bool, begun: Coordinators, base: Path, tmp_path: Path
-) -> None:
-    prepare(tmp_path, CASES[case])
-    points = tmp_path / "points"
+def test_what_passes_changes_nothing(what: str, case: str, like_store: bool, trial: Trial) -> None:
+    points = trial.root / "points"
     arm_store(points, StoreFaults(seed=f"{what} {case}", like_store=like_store, **PASSING[what]))
-    scratch = ["--scratch", str(tmp_path / "scratch")]
-    begun.done(tmp_path, *start_arguments(CASES[case], *scratch), points=points)
-    assert_whole(tmp_path / "out", undisturbed(case, base))
-    assert list((tmp_path / "scratch").iterdir()) == []
+    scratch = trial.root / "scratch"
+    trial.done(*trial.prepare(case), "--scratch", str(scratch), points=points)
+    trial.is_whole()
+    assert list(scratch.iterdir()) == []
 
 
 def always(operation: str, kind: str, name: str = "*", first: int = 1) -> dict[str, Any]:
@@ -97,26 +86,23 @@ STAYING: list[tuple[dict[str, Any], type[DsortError], str]] = [
 
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("number", range(len(STAYING)), ids=lambda at: STAYING[at][0]["kind"])
-def test_a_lasting_failure_ends_the_job_and_it_can_be_resumed(
-    number: int, begun: Coordinators, base: Path, tmp_path: Path
-) -> None:
+def test_a_lasting_failure_ends_the_job_and_it_can_be_resumed(number: int, trial: Trial) -> None:
     fault, error, word = STAYING[number]
     like_store = bool(number % 3)
-    prepare(tmp_path, CASES["spilled"])
-    points = tmp_path / "points"
+    points = trial.root / "points"
     arm_store(points, StoreFaults([fault], like_store=like_store))
-    scratch = ["--scratch", str(tmp_path / "scratch")]
-    ended = begun.run(tmp_path, *start_arguments(CASES["spilled"], *scratch), points=points)
+    scratch = ["--scratch", str(trial.root / "scratch")]
+    ended = trial.run(*trial.prepare("spilled"), *scratch, points=points)
     assert f'"{error.__name__}"' in ended.out, ended.err
     assert ended.code == error.exit_code
     assert word in ended.err
     if error is not StorageFullError:  # which keeps what the job has done
-        only_a_report(tmp_path / "out")
-        assert list((tmp_path / "scratch").iterdir()) == []
+        only_a_report(trial.out)
+        assert list((trial.root / "scratch").iterdir()) == []
     arm_store(points, StoreFaults(like_store=like_store))
     found = ["--bucket", "out", *scratch]
-    begun.done(tmp_path, "resume", job_in(tmp_path / "out"), *found, points=points)
-    assert_whole(tmp_path / "out", undisturbed("spilled", base))
+    trial.done("resume", job_in(trial.out), *found, points=points)
+    trial.is_whole()
 
 
 GOES = [
@@ -133,34 +119,26 @@ GOES = [
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(("point", "nth", "case", "like_store"), GOES)
 def test_a_store_that_goes_away_leaves_a_job_that_can_be_resumed(
-    point: str,
-    nth: int,
-    case: str,
-    like_store: bool,
-    begun: Coordinators,
-    base: Path,
-    tmp_path: Path,
+    point: str, nth: int, case: str, like_store: bool, trial: Trial
 ) -> None:
-    prepare(tmp_path, CASES[case])
-    points = arm(tmp_path / "points", PointFault(point, nth, "store down"))
+    points = arm(trial.root / "points", PointFault(point, nth, "store down"))
     arm_store(points, StoreFaults(like_store=like_store))
-    ended = begun.run(tmp_path, *start_arguments(CASES[case]), points=points)
+    ended = trial.run(*trial.prepare(case), points=points)
     assert struck(points) == [point]
     assert ended.code == StorageError.exit_code, ended.err
     assert "503" in ended.err
     assert "Traceback" not in ended.err
     (points / DOWN).unlink()
-    begun.done(tmp_path, "resume", job_in(tmp_path / "out"), "--bucket", "out", points=points)
-    assert_whole(tmp_path / "out", undisturbed(case, base))
+    trial.done("resume", job_in(trial.out), "--bucket", "out", points=points)
+    trial.is_whole()
 
 
-def test_a_job_that_cannot_begin_leaves_nothing(begun: Coordinators, tmp_path: Path) -> None:
-    prepare(tmp_path, CASES["spilled"])
-    points = tmp_path / "points"
+def test_a_job_that_cannot_begin_leaves_nothing(trial: Trial) -> None:
+    points = trial.root / "points"
     arm_store(points, StoreFaults([always("write_new", "denied")], about="out"))
-    ended = begun.run(tmp_path, *start_arguments(CASES["spilled"]), points=points)
+    ended = trial.run(*trial.prepare("spilled"), points=points)
     assert ended.code == StorageAccessError.exit_code
-    assert files_of(tmp_path / "out", "**/*") == {}
+    assert files_of(trial.out, "**/*") == {}
 
 
 OUTPUTS = [
