@@ -58,17 +58,6 @@ def test_an_unreadable_number_is_mended_and_reported(field: str, raw: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("raw", "means"), [(b"-0000012", -10), (b"+17", 15), (b"0o17", 15), (b"\t7", 7)]
-)
-def test_a_number_that_only_some_readers_know_keeps_its_value(raw: bytes, means: int) -> None:
-    data = with_field(member(b"a.jpg", b"a"), FIELDS["mtime"], filled("mtime", raw)) + END
-    table = scan("s.tar", data)
-    assert table.notes.mended == (0,)
-    ((info, payload),) = read(rewritten(data, table))
-    assert (info.mtime, payload) == (means, b"a")
-
-
-@pytest.mark.parametrize(
     ("field", "raw"),
     [
         ("uid", b"\x80" + (1 << 40).to_bytes(7, "big")),
@@ -87,31 +76,6 @@ def test_every_form_that_readers_share_is_copied_raw(field: str, raw: bytes) -> 
     table = scan("s.tar", data)
     assert (table.notes.mended, dict(table.literals)) == ((), {})
     assert rewritten(data, table)[: len(data)] == data
-
-
-def test_headers_before_a_member_are_mended_as_well() -> None:
-    for extension in (pax({b"mtime": b"1.5"}), gnu_long(LONG)):
-        bad = with_field(extension, FIELDS["uid"], b"garbage\0")
-        data = member(b"a.jpg", b"a") + bad + member(b"b.jpg", b"bb") + END
-        table = scan("s.tar", data)
-        assert table.notes.mended == (1,)
-        assert as_plain(table) == as_plain(scan_by_the_book(data))
-        assert len(read(data)) == 1
-        assert [payload for _, payload in read(rewritten(data, table))] == [b"a", b"bb"]
-
-
-def test_so_are_hard_links_and_what_global_headers_govern() -> None:
-    link = with_field(header(b"l.jpg", 0, b"1", link=b"a.jpg"), FIELDS["gid"], b"garbage\0")
-    bad = with_field(member(b"b.jpg", b"bb"), FIELDS["gid"], b"garbage\0")
-    data = member(b"a.jpg", b"a") + link + pax({b"uname": b"u"}, b"g") + bad + END
-    table = scan("s.tar", data)
-    assert table.notes.mended == (1, 2)
-    back = read(rewritten(data, table))
-    assert [(i.name, i.uname, p) for i, p in back] == [
-        ("a.jpg", "user", b"a"),
-        ("l.jpg", "user", b"a"),
-        ("b.jpg", "u", b"bb"),
-    ]
 
 
 def test_a_shard_of_nothing_else_is_read_many_at_a_time_too() -> None:
@@ -202,49 +166,6 @@ def pax_headers_after(data: bytes) -> dict[str, dict[str, str]]:
     with tarfile.open(fileobj=io.BytesIO(rewritten(data, scan("s.tar", data)))) as archive:
         assert archive.pax_headers == {}
         return {info.name: dict(info.pax_headers) for info in archive}
-
-
-def test_own_records_win_and_later_global_ones_override() -> None:
-    data = (
-        pax({b"mtime": b"1.5", b"uname": b"first", b"comment": b"dropped"}, b"g")
-        + member(b"a")
-        + pax({b"uname": b"own", b"atime": b"9"})
-        + member(b"b")
-        + pax({b"uname": b"second"}, b"g")
-        + member(b"c")
-        + pax({b"mtime": b"", b"uname": b""}, b"g")
-        + member(b"d")
-        + END
-    )
-    assert pax_headers_after(data) == {
-        "a": {"mtime": "1.5", "uname": "first"},
-        "b": {"mtime": "1.5", "uname": "own", "atime": "9"},
-        "c": {"mtime": "1.5", "uname": "second"},
-        "d": {"uname": ""},
-    }
-
-
-@pytest.mark.parametrize("keyword", ["uname", "gname"])
-def test_an_empty_global_value_deletes_what_headers_say(keyword: str) -> None:
-    """As POSIX has it, and as readers of the whole shard see it."""
-    data = (
-        member(b"a")
-        + pax({keyword.encode(): b"first"}, b"g")
-        + member(b"b")
-        + pax({keyword.encode(): b""}, b"g")
-        + member(b"c")
-        + pax({keyword.encode(): b"own"})
-        + member(b"d")
-        + END
-    )
-
-    def owners(data: bytes) -> list[str]:
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            return [getattr(info, keyword) for info in archive]
-
-    copy = rewritten(data, scan("s.tar", data))
-    default = {"uname": "user", "gname": "group"}[keyword]
-    assert owners(copy) == owners(data) == [default, "first", "", "own"]
 
 
 def test_an_empty_global_name_or_size_is_refused() -> None:
