@@ -90,7 +90,10 @@ PURE = (
 """What reads no clock, file, environment or random numbers of the process: the same arguments give
 the same answer, on every machine."""
 
-JUDGED = ("dsort.job.surveys", "dsort.workers")
+JUDGED = (
+    *("dsort.job.commit", "dsort.job.coordinator", "dsort.job.plan", "dsort.job.surveys"),
+    *("dsort.order.cut", "dsort.order.sort", "dsort.scratch.index", "dsort.workers"),
+)
 """What ``verification`` judges and so must not use: a bug there would be in both sides."""
 
 FEATURES = {

@@ -1,12 +1,10 @@
 """Parts of verification by themselves: names and cuts of output shards, manifests as data from
-outside, what is left over of inputs and outputs; it asks nothing that a job has planned."""
+outside, what is left over of inputs and outputs."""
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ import pytest
 
 from dsort.errors import InputError
 from dsort.spec.load import parse_spec
-from tests.support.commands import ROOT
 from tests.support.internals import (
     PROBLEMS_MAX,
     Findings,
@@ -345,28 +342,3 @@ def test_changed_records_of_one_key_have_a_partner_each() -> None:
     left = sort_out(inputs, column([5, 6, 5]), digests([11, 3, 12]), source)
     assert (left.changed.tolist(), left.changed_from.tolist()) == ([0, 2], [0, 1])
     assert left.missing.tolist() == [3]
-
-
-def test_verification_uses_nothing_that_a_job_has_planned() -> None:
-    """It would believe what it is there to doubt."""
-    planning = {
-        "dsort.job.commit",
-        "dsort.job.coordinator",
-        "dsort.order.sort",
-        "dsort.order.cut",
-        "dsort.job.plan",
-        "dsort.workers.creator",
-        "dsort.workers.extractor",
-        "dsort.scratch.index",
-        "dsort.workers.orderer",
-    }
-    used = set()
-    for path in [
-        ROOT / "dsort/verification/verify.py",
-        *(ROOT / "dsort/verification").glob("*.py"),
-    ]:
-        for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                used.add(node.module)
-    assert "dsort.verification.comparison" in used
-    assert not used & planning
