@@ -20,35 +20,30 @@ from dsort.spec.load import parse_spec
 from dsort.stop_flag import StopFlag
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.children import children_here
-from tests.support.coordinators import Coordinators, Ended
+from tests.support.coordinators import Ended
 from tests.support.datasets import files_of, tree_of
-from tests.support.fault_points import PointFault, arm, struck
+from tests.support.fault_points import PointFault, arm
 from tests.support.internals import Event, PhaseDone
 from tests.support.refusals import raises
 from tests.support.small_places import fill
 from tests.support.surviving import (
     CASES,
+    Trial,
     assert_kept,
     assert_whole,
     job_in,
-    known_of,
     only_a_report,
     prepare,
-    resume_here,
-    start_arguments,
     undisturbed,
 )
 
 CODES = {"interrupt": 130, "terminate": 143, "hang": 129}
 
 
-def begin(begun: Coordinators, root: Path, case: str, fault: PointFault, *more: str) -> Ended:
-    """Run the case until ``fault``; the buckets are below ``root``."""
-    prepare(root, CASES[case])
-    points = arm(root / "points", fault)
-    ended = begun.run(root, *start_arguments(CASES[case], *more), points=points)
-    assert struck(points) == [fault.point], ended.err
-    return ended
+def begin(trial: Trial, case: str, fault: PointFault, *more: str) -> Ended:
+    """Run the case until ``fault``."""
+    points = arm(trial.root / "points", fault)
+    return trial.run(*trial.prepare(case), *more, points=points)
 
 
 def commands_in(text: str) -> list[list[str]]:
@@ -70,65 +65,50 @@ STOPS = [
 
 @pytest.mark.sample(keep=4)
 @pytest.mark.parametrize(("case", "fault"), STOPS, ids=[f"{c}-{f.action}" for c, f in STOPS])
-def test_a_signal_keeps_what_is_done(
-    case: str,
-    fault: PointFault,
-    begun: Coordinators,
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ended = begin(begun, tmp_path, case, fault)
+def test_a_signal_keeps_what_is_done(case: str, fault: PointFault, trial: Trial) -> None:
+    ended = begin(trial, case, fault)
     assert ended.code == CODES[fault.action.split()[0]], ended.err
-    created = assert_kept(tmp_path / "out", CASES[case].old)
-    extracted = set(known_of(tmp_path / "out").extracted)
+    created = assert_kept(trial.out, CASES[case].old)
+    extracted = set(trial.known.extracted)
     assert extracted
-    resumed = resume_here(tmp_path, monkeypatch)
+    resumed = trial.resume()
     assert resumed.report is not None
     assert resumed.report.run.move == CASES[case].move
     assert not resumed.created & created
     assert not resumed.extracted & extracted
-    assert_whole(tmp_path / "out", undisturbed(case, base))
+    trial.is_whole()
 
 
-def test_the_message_has_the_bytes_kept_and_a_command_that_resumes(
-    begun: Coordinators, base: Path, tmp_path: Path
-) -> None:
+def test_the_message_has_the_bytes_kept_and_a_command_that_resumes(trial: Trial) -> None:
     fault = PointFault("create:end", 2, "interrupt parent")
-    ended = begin(begun, tmp_path, "spilled", fault, "--scratch", str(tmp_path / "s p"))
+    ended = begin(trial, "spilled", fault, "--scratch", str(trial.root / "s p"))
     assert re.search(r"SIGINT; [0-9.]+ [KM]iB of what it did are kept", ended.err), ended.err
     resume, _ = commands_in(ended.err)
-    assert resume[:2] == ["resume", job_in(tmp_path / "out")]
-    resumed = begun.run(tmp_path, *resume, "--progress", "none")
-    assert resumed.code == 0, resumed.err
-    assert_whole(tmp_path / "out", undisturbed("spilled", base))
-    assert list((tmp_path / "s p").iterdir()) == []
+    assert resume[:2] == ["resume", job_in(trial.out)]
+    trial.done(*resume, "--progress", "none")
+    trial.is_whole()
+    assert list((trial.root / "s p").iterdir()) == []
 
 
-def test_the_message_has_a_command_that_discards_this_job_and_no_other(
-    begun: Coordinators, tmp_path: Path
-) -> None:
+def test_the_message_has_a_command_that_discards_this_job_and_no_other(trial: Trial) -> None:
     fault = PointFault("create:end", 2, "interrupt parent")
-    scratch = ("--scratch", str(tmp_path / "s p"))
-    first = begin(begun, tmp_path, "spilled", fault, *scratch)
-    other = job_in(tmp_path / "out")
-    points = arm(tmp_path / "again", fault)
-    again = begun.run(tmp_path, *start_arguments(CASES["spilled"], *scratch), points=points)
+    scratch = ("--scratch", str(trial.root / "s p"))
+    first = begin(trial, "spilled", fault, *scratch)
+    other = job_in(trial.out)
+    points = arm(trial.root / "again", fault)
+    again = trial.run(*trial.prepare("spilled"), *scratch, points=points)
     assert again.code == 130, again.err
     _, gc = commands_in(again.err)
     assert gc[0] == "gc"
-    done = begun.run(tmp_path, *gc)
-    assert done.code == 0, done.err
-    assert {path.name for path in (tmp_path / "out" / ".dsort").iterdir()} == {other}
-    assert [path.name for path in (tmp_path / "s p").iterdir()] == [f"dsort-{other}"]
-    assert begun.run(tmp_path, *commands_in(first.err)[1]).code == 0
-    assert tree_of(tmp_path / "out") == {}
-    assert list((tmp_path / "s p").iterdir()) == []
+    trial.done(*gc)
+    assert {path.name for path in (trial.out / ".dsort").iterdir()} == {other}
+    assert [path.name for path in (trial.root / "s p").iterdir()] == [f"dsort-{other}"]
+    trial.done(*commands_in(first.err)[1])
+    assert tree_of(trial.out) == {}
+    assert list((trial.root / "s p").iterdir()) == []
 
 
-def test_a_request_to_stop_discards_what_is_done(
-    begun: Coordinators, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_to_stop_discards_what_is_done(trial: Trial) -> None:
     with StopFlag() as stop:
 
         def listen(event: Event) -> None:
@@ -136,8 +116,8 @@ def test_a_request_to_stop_discards_what_is_done(
                 stop.request(signal.SIGTERM, "a request", discards=True)
 
         with pytest.raises(JobStoppedError):
-            run_case(tmp_path, "spilled", on_event=listen, stop=stop)
-    only_a_report(tmp_path / "out")
+            run_case(trial.root, "spilled", on_event=listen, stop=stop)
+    only_a_report(trial.out)
 
 
 def run_case(root: Path, case: str, *, output: Path | None = None, **named: Any) -> Any:
@@ -171,29 +151,24 @@ def test_a_job_that_is_stopped_before_it_begins_says_that_nothing_is_left(tmp_pa
 
 
 @pytest.mark.parametrize("phase", ["extract", "plan", "create"])
-def test_ctrl_c_in_python_keeps_what_is_done(
-    phase: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_in_python_keeps_what_is_done(phase: str, trial: Trial) -> None:
     def listen(event: Event) -> None:
         if isinstance(event, PhaseDone) and event.phase == phase:
             signal.raise_signal(signal.SIGINT)
 
     with ctrl_c_works(), pytest.raises(KeyboardInterrupt) as stopped:
-        run_case(tmp_path, "spilled", on_event=listen)
+        run_case(trial.root, "spilled", on_event=listen)
     (note,) = stopped.value.__notes__
     assert [command[0] for command in commands_in(note)] == ["resume", "gc"]
     assert children_here() == []
-    created = assert_kept(tmp_path / "out")
-    resumed = resume_here(tmp_path, monkeypatch)
-    assert resumed.error is None
+    created = assert_kept(trial.out)
+    resumed = trial.resume()
     assert resumed.extracted == set()
     assert not resumed.created & created
-    assert_whole(tmp_path / "out", undisturbed("spilled", base))
+    trial.is_whole("spilled")
 
 
-def test_a_second_ctrl_c_in_python_keeps_what_is_done(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_ctrl_c_in_python_keeps_what_is_done(trial: Trial) -> None:
     def listen(event: Event) -> None:
         if isinstance(event, PhaseDone) and event.phase == "create":
             signal.raise_signal(signal.SIGINT)
@@ -201,21 +176,18 @@ def test_a_second_ctrl_c_in_python_keeps_what_is_done(
     def listed(*_: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
 
-    with ctrl_c_works(), monkeypatch.context() as patched:
+    with ctrl_c_works(), trial.monkeypatch.context() as patched:
         patched.setattr("dsort.job.suspend.list_job_directories", listed)
         with pytest.raises(KeyboardInterrupt):
-            run_case(tmp_path, "spilled", on_event=listen)
-    created = assert_kept(tmp_path / "out")
-    resumed = resume_here(tmp_path, monkeypatch)  # at once: the lease was given up
-    assert resumed.error is None
+            run_case(trial.root, "spilled", on_event=listen)
+    created = assert_kept(trial.out)
+    resumed = trial.resume()  # at once: the lease was given up
     assert not resumed.created & created
-    assert_whole(tmp_path / "out", undisturbed("spilled", base))
+    trial.is_whole("spilled")
 
 
 @pytest.mark.parametrize("case", ["renamed", "replacing"])
-def test_names_that_were_given_are_taken_back_and_the_shards_kept(
-    case: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_were_given_are_taken_back_and_the_shards_kept(case: str, trial: Trial) -> None:
     given: list[str] = []
     really = LocalBucket.publish
 
@@ -225,29 +197,25 @@ def test_names_that_were_given_are_taken_back_and_the_shards_kept(
         really(bucket, token, name, **named)
         given.append(name)
 
-    with monkeypatch.context() as patched:
+    with trial.monkeypatch.context() as patched:
         patched.setattr(LocalBucket, "publish", publish)
         with pytest.raises(KeyboardInterrupt):
-            run_case(tmp_path, case)
+            run_case(trial.root, case)
     assert len(given) == 3
-    assert_kept(tmp_path / "out", CASES[case].old)
-    resumed = resume_here(tmp_path, monkeypatch)
-    assert resumed.error is None
+    assert_kept(trial.out, CASES[case].old)
+    resumed = trial.resume()
     assert resumed.created == set()
-    assert_whole(tmp_path / "out", undisturbed(case, base))
+    trial.is_whole(case)
 
 
-def test_gc_after_names_were_taken_back_leaves_what_was_replaced(
-    begun: Coordinators, tmp_path: Path
-) -> None:
+def test_gc_after_names_were_taken_back_leaves_what_was_replaced(trial: Trial) -> None:
     fault = PointFault("publish:end", 1, "interrupt", about="out-3")
-    ended = begin(begun, tmp_path, "replacing", fault)
+    ended = begin(trial, "replacing", fault)
     assert ended.code == 130, ended.err
-    assert_kept(tmp_path / "out", CASES["replacing"].old)
-    done = begun.run(tmp_path, *commands_in(ended.err)[1])
-    assert done.code == 0, done.err
-    assert tree_of(tmp_path / "out").keys() == CASES["replacing"].old.keys()
-    assert files_of(tmp_path / "out", "*") == dict(CASES["replacing"].old)
+    assert_kept(trial.out, CASES["replacing"].old)
+    trial.done(*commands_in(ended.err)[1])
+    assert tree_of(trial.out).keys() == CASES["replacing"].old.keys()
+    assert files_of(trial.out, "*") == dict(CASES["replacing"].old)
 
 
 # -- full disks ----------------------------------------------------------------------------------
@@ -262,55 +230,47 @@ def when_done(phase: str, do: Callable[[], object]) -> Callable[[Event], None]:
 
 
 @pytest.mark.parametrize("phase", ["plan", "create"])
-def test_a_full_output_disk_keeps_what_is_done(
-    phase: str, base: Path, tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scratch = tmp_path / "scratch"
-    (tmp_path / "out").symlink_to(small / "out")
+def test_a_full_output_disk_keeps_what_is_done(phase: str, small: Path, trial: Trial) -> None:
+    scratch = trial.root / "scratch"
+    trial.out.symlink_to(small / "out")
     (small / "out").mkdir()
     with pytest.raises(StorageFullError) as full:
         run_case(
-            tmp_path, "spilled", scratch=scratch, on_event=when_done(phase, lambda: fill(small))
+            trial.root, "spilled", scratch=scratch, on_event=when_done(phase, lambda: fill(small))
         )
     assert [command[0] for command in commands_in(full.value.hint)] == ["resume", "gc"]
     assert [path.name for path in scratch.iterdir()] == [f"dsort-{job_in(small / 'out')}"]
     created = assert_kept(small / "out")
     assert bool(created) == (phase == "create")
     (small / "filler").unlink()
-    resumed = resume_here(tmp_path, monkeypatch, scratch=scratch)
-    assert resumed.error is None
+    resumed = trial.resume(scratch=scratch)
     assert resumed.extracted == set()
     assert not resumed.created & created
-    assert_whole(small / "out", undisturbed("spilled", base))
+    assert_whole(small / "out", undisturbed("spilled", trial.base))
 
 
-def test_a_full_scratch_disk_keeps_all_but_scratch(
-    base: Path, tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_scratch_disk_keeps_all_but_scratch(small: Path, trial: Trial) -> None:
     listen = when_done("extract", lambda: fill(small))
     with raises(StorageFullError, str(small)) as full:
-        run_case(tmp_path, "spilled", scratch=small, on_event=listen)
+        run_case(trial.root, "spilled", scratch=small, on_event=listen)
     assert full.value.place.startswith(str(small))
     assert [path.name for path in small.iterdir()] == ["filler"]
-    assert_kept(tmp_path / "out")
+    assert_kept(trial.out)
     (small / "filler").unlink()
-    resumed = resume_here(tmp_path, monkeypatch, scratch=small)
-    assert resumed.error is None
-    assert_whole(tmp_path / "out", undisturbed("spilled", base))
+    trial.resume(scratch=small)
+    trial.is_whole("spilled")
 
 
 # -- how payload moves ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("phase", ["resolve", "extract"])
-def test_a_resumed_job_moves_payload_as_was_asked(
-    phase: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_job_moves_payload_as_was_asked(phase: str, trial: Trial) -> None:
     with StopFlag() as stop:
         listen = when_done(phase, lambda: stop.request(signal.SIGTERM))
         with pytest.raises(JobStoppedError):
-            run_case(tmp_path, "by range", on_event=listen, stop=stop)
-    resumed = resume_here(tmp_path, monkeypatch)
+            run_case(trial.root, "by range", on_event=listen, stop=stop)
+    resumed = trial.resume()
     assert resumed.report is not None
     assert resumed.report.run.move == "range"
-    assert_whole(tmp_path / "out", undisturbed("by range", base))
+    trial.is_whole("by range")
