@@ -11,7 +11,7 @@ import contextlib
 import mmap
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 import xxhash
@@ -36,7 +36,6 @@ __all__ = [
     "ForwardTar",
     "NotForwardError",
     "Room",
-    "wrong_count",
 ]
 
 RANGE_BYTES_MAX: Final = 32 << 20
@@ -79,17 +78,6 @@ def _sparse(size_bytes: int) -> memoryview:
     with contextlib.suppress(OSError):  # a kernel without huge pages
         made.madvise(mmap.MADV_NOHUGEPAGE)
     return memoryview(made)
-
-
-def wrong_count(place: ShardPlace, found: int) -> NoReturn:
-    """Raise ``ChangedInputError``: the shard does not have the expected number of records."""
-    wanted = (
-        "more were counted" if place.records is None else f"its manifest says {place.records:,}"
-    )
-    raise ChangedInputError(
-        f"shard {place.name} in {place.bucket.uri} has {found:,} records, {wanted}",
-        hint="fetch or make it again; `dsort verify` compares all of a result",
-    )
 
 
 class _Window:
@@ -169,7 +157,7 @@ class ForwardTar:
                 return
             if self._is_scanned:
                 if at < len(rows):
-                    wrong_count(self._place, self._records)
+                    self._place.wrong_count(self._records)
                 self._finish()
                 return
             self._read_window()
@@ -352,6 +340,5 @@ class ForwardTar:
                 f"manifest says: XXH3 {found.hexdigest()}, not {wanted}",
                 hint="fetch or make it again; `dsort verify` compares all of a result",
             )
-        if self._place.records not in (None, self._records):
-            wrong_count(self._place, self._records)
+        self._place.check_count(self._records)
         self.index = RecordIndex.joined(self._parts)

@@ -26,7 +26,6 @@ from dsort.loader.forward_tar import (
     ForwardTar,
     NotForwardError,
     Room,
-    wrong_count,
 )
 from dsort.loader.samples import are_large, bytes_of, copied_from, sample_of, samples_of
 from dsort.loader.shard_file import DirectFile, ShardFile
@@ -185,7 +184,7 @@ class ShardSource(ClosesOnExit):
         self._direct = self._file.direct()
         self._index = self._known(self._file)
         if self._index is not None:
-            self._check_count(len(self._index))
+            self._place.check_count(len(self._index))
             return
         is_plain = codec_of(self._place.name) is None and isinstance(container, Tar)
         if self._is_forward and is_plain:
@@ -201,7 +200,6 @@ class ShardSource(ClosesOnExit):
             self._file = None
         shard = Shard(self._place, max_expansion=self._max_expansion)
         self._shard = shard
-        self._check_count(len(shard))
         return shard
 
     def _of_index(self, index: RecordIndex, rows: Int64s) -> Iterator[list[Sample]]:
@@ -237,8 +235,4 @@ class ShardSource(ClosesOnExit):
 
     def _check_rows(self, rows: Int64s, count: int) -> None:
         if len(rows) and int(rows[-1]) >= count:
-            wrong_count(self._place, count)
-
-    def _check_count(self, count: int) -> None:
-        if self._place.records not in (None, count):
-            wrong_count(self._place, count)
+            self._place.wrong_count(count)

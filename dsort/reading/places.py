@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,6 +50,9 @@ _TEMPLATE: Final = re.compile(r"[{@]|%[0-9]*d")
 Where = str | Path | JobReport | Sequence[str | Path]
 
 
+_AGAIN: Final = "fetch or make it again; `dsort verify` compares all of the result"
+
+
 class ShardPlace(Struct, frozen=True):
     """A shard to be read. ``size_bytes``, ``records``, ``xxh3`` (of the file): from the manifest,
     None without one. ``info``: its entry in the listing of the bucket, if the bucket was listed.
@@ -81,8 +84,22 @@ class ShardPlace(Struct, frozen=True):
             raise ChangedInputError(
                 f"shard {self.name} in {self.bucket.uri} has {size_bytes:,} bytes, its manifest "
                 f"says {self.size_bytes:,}",
-                hint="fetch or make it again; `dsort verify` compares all of the result",
+                hint=_AGAIN,
             )
+
+    def check_count(self, records: int) -> None:
+        """``ChangedInputError`` if the shard has another number of records in the manifest."""
+        if self.records not in (None, records):
+            self.wrong_count(records)
+
+    def wrong_count(self, found: int) -> NoReturn:
+        """Raise ``ChangedInputError``: the shard has ``found`` records, and others were expected,
+        by the manifest or by an earlier count."""
+        more = "more were counted"
+        wanted = more if self.records is None else f"its manifest says {self.records:,}"
+        raise ChangedInputError(
+            f"shard {self.name} in {self.bucket.uri} has {found:,} records, {wanted}", hint=_AGAIN
+        )
 
 
 def find_shards(where: Where, job_id: str | None, options: RunOptions) -> Iterator[ShardPlace]:

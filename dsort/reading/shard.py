@@ -26,7 +26,7 @@ from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRule
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
-from dsort.errors import ChangedInputError, CorruptShardError, InputError
+from dsort.errors import CorruptShardError, InputError
 from dsort.html_tables import members_html
 from dsort.moves.bare import bare_of
 from dsort.moves.input_shard import ShardBytes
@@ -263,7 +263,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
             if known is not None or not shard.container.is_columnar:
                 return known
             table = TableRecords(shard)
-            self._check_count(len(table))
+            self._place.check_count(len(table))
             return table
 
     @cached_property
@@ -282,16 +282,8 @@ class Shard(ClosesOnExit, Sequence[Record]):
             is_decoded = shard.codec is not None or members.has_compressed
             if is_decoded or shard.container.payloads or bool((index.start < 0).any()):
                 odd = members
-        self._check_count(len(index))
+        self._place.check_count(len(index))
         return _Contents(index, odd, rows, index.keys)
-
-    def _check_count(self, count: int) -> None:
-        wanted = self._place.records
-        if wanted not in (None, count):
-            raise ChangedInputError(
-                f"shard {self.name} has {count:,} records, its manifest says {wanted:,}",
-                hint="fetch or make it again; `dsort verify` compares all of the result",
-            )
 
     @property
     def record_index(self) -> RecordIndex | None:
