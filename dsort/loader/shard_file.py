@@ -7,18 +7,17 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from dsort.closing import ClosesOnExit
-from dsort.errors import ChangedInputError, StorageError
+from dsort.errors import ChangedInputError
+from dsort.reading.file_ranges import FileRanges
 from dsort.reading.places import ShardPlace
 from dsort.reading.view import ViewObject
 from dsort.storage.bucket import ObjectInfo, ReadObject
 from dsort.storage.directory.files import info_of
-from dsort.storage.directory.os_errors import storage_error_of
 
 __all__ = ["DirectFile", "ShardFile"]
 
@@ -122,9 +121,7 @@ class ShardFile(ClosesOnExit):
         source.close()
 
     def _check(self, pinned: ObjectInfo) -> None:
-        wanted = self._place.size_bytes
-        if wanted is not None and wanted != self.info.size_bytes:
-            self._changed(f"has {self.info.size_bytes:,} bytes, its manifest says {wanted:,}")
+        self._place.check_size(self.info.size_bytes)
         listed = self._place.info or pinned
         for each in (pinned, listed):
             if not self.info.is_still(each.size_bytes, each.etag):
@@ -137,12 +134,8 @@ class ShardFile(ClosesOnExit):
         )
 
 
-class DirectFile(ClosesOnExit):
-    """A local file, open for reads of ranges by any number of threads."""
-
-    def __init__(self, fd: int, info: ObjectInfo, where: str) -> None:
-        """``fd``: is closed by this object. ``where``: its bucket, for error messages."""
-        self._fd, self._info, self._where = fd, info, where
+class DirectFile(FileRanges):
+    """A local file, mostly read forward."""
 
     @classmethod
     def of(cls, path: Path | None, info: ObjectInfo, where: str) -> DirectFile | None:
@@ -151,6 +144,7 @@ class DirectFile(ClosesOnExit):
         if path is None:
             return None
         try:
+            # A FIFO in place of the file would hold a plain open until it gets a writer.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return None  # opening it through its bucket reports the error
@@ -159,52 +153,12 @@ class DirectFile(ClosesOnExit):
             os.close(fd)
             return None
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        return cls(fd, info, where)
-
-    def read(self, start: int, size_bytes: int) -> bytes:
-        """``size_bytes`` bytes from byte ``start`` on. ``StorageError`` if the file ends before."""
-        try:
-            data = os.pread(self._fd, size_bytes, start)
-        except OSError as error:
-            raise storage_error_of(error, f"read {self._info.name}", self._where) from error
-        if len(data) == size_bytes:
-            return data
-        whole = bytearray(size_bytes)  # pread returned less: from 2 GiB on, or the file was cut
-        self.read_into(memoryview(whole), start)
-        return bytes(whole)
-
-    def contents(self, starts: list[int], sizes: list[int]) -> Iterable[bytes]:
-        """The contents of the members that begin at ``starts``; each is read by its ``next()``."""
-        return map(self.read, starts, sizes)
-
-    def read_into(self, view: memoryview, start: int) -> None:
-        """Fill ``view`` from byte ``start``."""
-        done = 0
-        while done < len(view):
-            try:
-                got = os.preadv(self._fd, [view[done:]], start + done)
-            except OSError as error:
-                raise storage_error_of(error, f"read {self._info.name}", self._where) from error
-            if not got:
-                self._ended(start + done, start + len(view))
-            done += got
+        return cls(fd, info.name, where)
 
     def will_need(self, start: int, size_bytes: int) -> None:
-        """A hint to the kernel that these bytes are read soon, so that a disk reads them at once.
-        The hint costs 5 µs a MiB, so it is left out if the last of the bytes is in the page
+        """The hint costs 5 µs a MiB, so it is left out if the last of the bytes is in the page
         cache."""
         with contextlib.suppress(OSError):
             if os.preadv(self._fd, [bytearray(1)], start + size_bytes - 1, os.RWF_NOWAIT):
                 return
-        os.posix_fadvise(self._fd, start, size_bytes, os.POSIX_FADV_WILLNEED)
-
-    def close(self) -> None:
-        """Release it. Closing again has no effect."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def _ended(self, at: int, wanted: int) -> NoReturn:
-        raise StorageError(
-            f"{self._info.name} in bucket {self._where} ended at byte {at:,}, {wanted:,} expected"
-        )
+        super().will_need(start, size_bytes)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import xxhash
@@ -32,6 +32,7 @@ from dsort.errors import (
 )
 from dsort.naming.names import VIEW_SUFFIX, check_output_name, first_few
 from dsort.options import RunOptions, open_with_settings
+from dsort.reading.file_ranges import FileRanges
 from dsort.results.earlier_results import commits, manifests_in
 from dsort.results.layout import job_of, manifest_name
 from dsort.results.manifest import Manifest, ManifestInput, ManifestOutput, parse_manifest
@@ -319,11 +320,15 @@ class ViewObject(ClosesOnExit):
 
     def will_need(self, start: int, size_bytes: int) -> None:
         """A hint that these bytes are read soon, so that disks read all of their ranges at once."""
-        at, stop = self._extents.at, start + size_bytes
-        some = slice(int(np.searchsorted(at, start, "right")) - 1, int(np.searchsorted(at, stop)))
-        self._inputs.will_need(
-            self._extents.shard[some], self._extents.start[some], self._extents.length[some]
-        )
+        extents, stop = self._extents, start + size_bytes
+        first = int(extents.at.searchsorted(start, "right")) - 1
+        some = slice(first, int(extents.at.searchsorted(stop)))
+        columns = (each[some].tolist() for each in (extents.shard, extents.start, extents.length))
+        for shard, begin, length in zip(*columns, strict=True):
+            if shard >= 0:
+                with self._inputs.reads(shard) as reads:
+                    if isinstance(reads, _FileReads):
+                        reads.will_need(begin, length)
 
     def forget(self) -> None:
         """Do nothing: the inputs have other readers."""
@@ -402,15 +407,6 @@ class _Inputs:
                 for part in some:
                     reads.read_into(part.view, part.start)
 
-    def will_need(self, shards: Int64s, starts: Int64s, lengths: Int64s) -> None:
-        """See :meth:`ViewObject.will_need`."""
-        columns = (shards.tolist(), starts.tolist(), lengths.tolist())
-        for shard, start, length in zip(*columns, strict=True):
-            if shard >= 0:
-                with self.reads(shard) as reads:
-                    if isinstance(reads, _FileReads):
-                        reads.will_need(start, length)
-
     @contextlib.contextmanager
     def reads(self, shard: int) -> Iterator[_Reads]:
         """Input number ``shard``; it stays open inside of the context."""
@@ -454,45 +450,24 @@ class _Inputs:
             if random.direct_fd < 0:
                 return source
             with source:
-                return _FileReads(random.direct_fd, known.name, self._bucket.uri)
+                return _FileReads.of(random.direct_fd, known.name, self._bucket.uri)
 
 
-class _FileReads:
-    """Reads of a file through the page cache, in any order."""
+class _FileReads(FileRanges):
+    """An input in a file, which is read in any order."""
 
-    def __init__(self, fd: int, name: str, bucket: str) -> None:
-        """``fd``: the same file; it is not closed here."""
-        self._name, self._bucket = name, bucket
+    @classmethod
+    def of(cls, fd: int, name: str, bucket: str) -> _FileReads:
+        """The file of ``fd``, which is not closed here."""
         with StorageErrors(f"read {name}", bucket):
-            self._fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+            # Opened again, because descriptors that are copies share the hint of one of them.
+            own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        os.posix_fadvise(own, 0, 0, os.POSIX_FADV_RANDOM)
+        return cls(own, name, bucket)
 
-    def read(self, offset: int, size_bytes: int) -> bytes:
-        """Bytes from byte ``offset`` on, without another copy."""
-        with StorageErrors(f"read {self._name}", self._bucket):
-            data = os.pread(self._fd, size_bytes, offset)
-        if len(data) == size_bytes:
-            return data
-        whole = bytearray(size_bytes)  # pread returned less: from 2 GiB on, or the file was cut
-        self.read_into(memoryview(whole), offset)
-        return bytes(whole)
+    # Looking first whether the last byte of a range is in the page cache would read its page by
+    # itself, before the hint for the range: half the speed with 100 KB a range.
 
-    def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``."""
-        done = 0
-        while done < len(buffer):
-            with StorageErrors(f"read {self._name}", self._bucket):
-                got = os.preadv(self._fd, [buffer[done:]], offset + done)
-            if not got:
-                text = f"input {self._name} of the view ends at byte {offset + done:,}"
-                raise ChangedInputError(text, hint=_HINT)
-            done += got
-
-    def will_need(self, offset: int, size_bytes: int) -> None:
-        """A hint to the kernel that these bytes are read soon. Looking first whether the last of
-        them is in the page cache would read it by itself: half the speed with 100 KB a range."""
-        os.posix_fadvise(self._fd, offset, size_bytes, os.POSIX_FADV_WILLNEED)
-
-    def close(self) -> None:
-        """Release it."""
-        os.close(self._fd)
+    def _ended(self, at: int, wanted: int) -> NoReturn:
+        text = f"input {self._name} of the view ends at byte {at:,}"
+        raise ChangedInputError(text, hint=_HINT)
