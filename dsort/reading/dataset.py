@@ -165,6 +165,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         known = self.known_index(place, self._info(place)) if self._cache.is_on else None
         opened = Shard(place, max_expansion=self.max_expansion, index=known)
         with self._lock:
+            # Another thread may have opened it meanwhile: all use one, whose headers are read once.
             shard = self._open.setdefault(at, opened)
             while len(self._open) > SHARDS_OPEN_MAX:
                 self._open.popitem(last=False)

@@ -99,6 +99,7 @@ class TableRecords:
         self.width = max(len(self._columns), 1)
         self._count = self._table.count_rows()
         refuse_larger(self.name, "its rows", ROW_BYTES_MIN * self._count, self._decoded_max)
+        # Reentrant: converting rows under the lock takes it again for their keys.
         self._lock = threading.RLock()
         self._kept: deque[Rows] = deque()
         self._ahead: Iterator[Rows] = iter(())
@@ -342,6 +343,7 @@ def _lengths(name: str, column: Any) -> Int64s:
     elif pa.types.is_float32(kind) or pa.types.is_float64(kind) or _is_time(kind):
         encoded = column.dictionary_encode()
         words = np.array([len(each or b"") for each in cell_contents(name, encoded.dictionary)])
+        # Nulls have no word: they take the last one, which is -1.
         found = pa.array(np.append(words, -1)).take(encoded.indices.fill_null(len(words)))
     else:
         cells = cell_contents(name, column)

@@ -171,6 +171,7 @@ class ViewBucket(MadeBucket):
         with self._lock:
             self._kept[name] = found
             rows = sum(len(each.length) for each in self._kept.values())
+            # The last one stays, however many rows it has: it is about to be read.
             while len(self._kept) > 1 and rows > ROWS_KEPT_MAX:
                 _, old = self._kept.popitem(last=False)
                 rows -= len(old.length)
@@ -210,9 +211,11 @@ class ViewBucket(MadeBucket):
         stop = np.zeros(len(rows), np.int64)
         is_range = rows.shard >= 0
         if len(rows) and int(rows.shard.max()) < len(self._known):
+            # A manifest may have any number, and the column has 64 bits.
             known = [min(max(each.bytes, 0), _BYTES_MAX) for each in self._known]
             sizes = np.array(known or [0], np.int64)
             stop[is_range] = sizes[rows.shard[is_range]]
+        # No sum: an offset and a length that are both huge would wrap to a small number.
         fits = np.where(is_range, rows.length <= stop - rows.offset, True)
         total = int(rows.length.sum())
         if not fits.all() or total != output.container_bytes:
@@ -240,6 +243,7 @@ class Extents(Struct, frozen=True, eq=False):
         shard = rows.shard.astype(np.int64)
         start = np.where(shard < 0, rows.literals.offsets[:-1], rows.offset)
         follows = (shard[1:] == shard[:-1]) & (start[1:] == start[:-1] + rows.length[:-1])
+        # The cut is for a view without rows, which has no first row either.
         first = np.flatnonzero(np.append(True, ~follows)[: len(shard)])
         length = np.add.reduceat(rows.length, first) if len(first) else rows.length
         literals = np.ascontiguousarray(rows.literals.blob).data
@@ -421,6 +425,7 @@ class _Inputs:
             with found.lock:  # other inputs are opened at the same time
                 if found.reads is None:
                     found.reads = self._opened(self._known[shard])
+            # Not under its lock: any number of threads read it.
             yield found.reads
         finally:
             with self._lock:
@@ -428,6 +433,7 @@ class _Inputs:
 
     def _close_old(self) -> None:
         for shard, each in list(self._open.items())[: max(len(self._open) - self._open_max, 0)]:
+            # Others are open for longer: a reader would lose its file.
             if not each.users:
                 del self._open[shard]
                 if each.reads is not None:
@@ -447,6 +453,7 @@ class _Inputs:
         if random is None:
             return source
         with random:
+            # Without direct reads there is no descriptor to be opened again.
             if random.direct_fd < 0:
                 return source
             with source:
