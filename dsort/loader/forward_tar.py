@@ -193,6 +193,7 @@ class ForwardTar:
         window.is_whole = direct is None
         if window.is_whole and self._file.is_file:
             most = min(most, FILE_BYTES_MAX)
+        # A long name or a PAX header may need more than a window at once.
         step = max(min(self._step_bytes, most), need.at_least)
         self._step_bytes = min(2 * step, self._window_bytes)
         self._window = window

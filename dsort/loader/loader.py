@@ -159,6 +159,7 @@ class Loader:
             for turn, step in enumerate(range(worker, steps.count, workers)):
                 batch = [next(samples) for _ in range(steps.batch_size)]
                 is_last = step + workers >= steps.count
+                # Workers take turns, so each turn of this one is a step of every other, too.
                 done = steps.count if is_last else (turn + 1) * workers
                 self._now = steps.after(done)
                 if is_last:
@@ -315,6 +316,7 @@ class Loader:
             counts = self._datasets[0].counts
             order = EpochOrder(counts, self.digest, self.seed, epoch, self.kind)
             orders = {**self._orders, epoch: order}
+            # A new dictionary: other threads may be reading the old one.
             self._orders = {each: orders[each] for each in sorted(orders)[-ORDERS_KEPT:]}
         return order
 

@@ -197,6 +197,7 @@ class SampleStream:
             yield from decoded(decoders, self._decode, found, ahead=2 * self._threads)
         finally:
             found.close()
+            # Threads end before their sources are closed: they may be reading from them.
             for pool in filter(None, (fetchers, decoders)):
                 pool.shutdown(wait=True, cancel_futures=True)
             retired = (source for _, source in self._retired)

@@ -129,6 +129,7 @@ class ShardSource(ClosesOnExit):
         index = self._index
         if index is not None and not self._is_forward:
             return True
+        # Numbers that the index lacks are refused later, in their turn.
         if index is None or self._direct is None or not len(rows) or int(rows[-1]) >= len(index):
             return False
         return are_large(index, rows)
