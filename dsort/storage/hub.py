@@ -137,6 +137,7 @@ def hub_token(home: str) -> str:
                 token = file.read(_TOKEN_BYTES_MAX).decode("ascii").strip()
         except (OSError, UnicodeError, RuntimeError):  # RuntimeError: the user has no home
             return ""
+    # With a line end in it, the rest of the token would be a header.
     return token if re.fullmatch(r"[!-~]+", token) else ""
 
 
@@ -270,6 +271,7 @@ class HubClient:
     def head(self, name: str) -> ObjectInfo:
         """Size and etag of the file."""
         action = f"find {name} in bucket {self.uri}"
+        # The facts are in the reply of the Hub; the server of the bytes has an ETag of its own.
         reply = self._asked("HEAD", self._url(name), action, leaves=False)
         reply.close()
         return self._info(name, reply)
@@ -296,6 +298,7 @@ class HubClient:
             raise
         if reply.moved_to:
             if len(self._moved) >= _MOVED_MAX:
+                # All at once: they expire within minutes anyway.
                 self._moved.clear()
             self._moved[info] = (reply.moved_to, time.monotonic() + _MOVED_S)
         if pinned is not None and (info.size_bytes, info.etag) != (pinned.size_bytes, pinned.etag):

@@ -409,6 +409,7 @@ class S3Client:
                 reply = self.api.delete_objects(
                     Bucket=self.bucket, Delete={"Objects": keys, "Quiet": True}
                 )
+                # The status is 200 even if some objects could not be removed.
                 for failed in reply.get("Errors", []):
                     raise boto.ClientError({"Error": failed}, "DeleteObjects")
 
