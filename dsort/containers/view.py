@@ -67,6 +67,7 @@ class ViewRows(Struct, frozen=True, eq=False):
         """The rows of pieces of records: piece ``i`` belongs to record ``record[i]`` and has
         ``keys[i]``. A record has its key once, even if it has several pieces."""
         piece = np.repeat(np.arange(len(ranges)), np.diff(ranges.offsets))
+        # A row without bytes is damage to a reader, so empty pieces get none.
         stays = np.flatnonzero(ranges.length)
         piece, start, length = piece[stays], ranges.start[stays], ranges.length[stays]
         number = record[piece]
@@ -241,6 +242,7 @@ class _ViewFile:
         is_range = rows.shard >= 0
         fits = rows.literals.lengths == np.where(is_range, 0, rows.length)
         steps = np.diff(rows.record[rows.record >= 0])
+        # The sum is one of floats: integers would wrap to a sum that fits.
         if not (
             bool(fits.all())
             and bool((rows.length > 0).all())
