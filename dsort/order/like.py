@@ -84,6 +84,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
         return np.array(found, np.int32)
 
     def _refuse_twice(self) -> None:
+        # Hashes are sorted, and equal keys have equal ones: they stand fewer than ``_ties`` apart.
         for lag in range(1, min(self._ties, TIES_MAX + 1)):
             tied = np.flatnonzero(self.hashes[lag:] == self.hashes[:-lag])
             same = tied[equal_rows(self.keys.take(tied), self.keys.take(tied + lag))]
@@ -101,6 +102,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
     @cached_property
     def _ties(self) -> int:
         """The largest number of keys with the same hash."""
+        # The complement differs from the first hash, so the first run begins with it.
         begins = np.flatnonzero(np.diff(self.hashes, prepend=~self.hashes[:1]))
         return int(np.diff(begins, append=len(self.hashes)).max(initial=0))
 
