@@ -102,6 +102,7 @@ def _views_in(bucket: Bucket, manifests_max: int) -> Iterator[Manifest]:
     for info in newest[:manifests_max]:
         try:
             data = read_small(bucket, info.name, bytes_max=MANIFEST_BYTES_MAX)
+            # Few manifests are of views, and parsing one takes far longer than a search.
             manifest = parse_manifest(data) if _MAY_BE_VIEW.search(data) else None
         except (InputError, ObjectNotFoundError):
             continue
