@@ -88,10 +88,12 @@ def materialize_view(
         copy = _Copy(wanted, source, bucket, on_event, stop)
         copy.begin(view.job_id)
         made = copy.staged()
+        # Again: files are not pinned, so one may have changed while it was read.
         refuse_changed(view.inputs, source.inputs)
         lease.check()
         return copy.commit(made)
     finally:
+        # If the lease is lost, another process removes what is left.
         lease.close() if lease.lost else discard_run(
             bucket, wanted.job_id, lease=lease, names=[x.name for x in wanted.outputs]
         )
@@ -219,6 +221,7 @@ class _Copy:
         try:
             transaction.publish(made, (), self._manifest)
         except BaseException:
+            # Before the shards: no manifest may list shards that are gone.
             bucket.delete(manifest_name(job_id))
             transaction.roll_back(names, given, notes_replaced=False)
             raise
