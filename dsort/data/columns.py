@@ -169,6 +169,21 @@ class BytesColumn:
         rows[np.searchsorted(self.offsets, np.flatnonzero(found), side="right") - 1] = True
         return rows
 
+    def are_equal(self, rows: NDArray[np.integer], others: NDArray[np.integer]) -> Bools:
+        """Whether each of ``rows`` equals the row beside it in ``others``."""
+        lengths, starts = self.lengths, self.offsets[:-1]
+        equal: Bools = lengths[rows] == lengths[others]
+        pairs = np.flatnonzero(equal)
+        one, other = rows[pairs], others[pairs]
+        equal[pairs] = equal_ranges(self.blob, starts[one], starts[other], lengths[one])
+        return equal
+
+    def replaced(self, rows: NDArray[Any], by: BytesColumn) -> BytesColumn:
+        """The column with the rows ``by`` in place of its ``rows``, numbers or a mask."""
+        source = np.arange(len(self))
+        source[rows] = np.arange(len(by)) + len(self)
+        return BytesColumn.concat([self, by]).take(source)
+
     def run(self, start: int, stop: int) -> BytesColumn:
         """Rows ``start:stop``; a view."""
         offsets = self.offsets[start : stop + 1]
@@ -212,15 +227,17 @@ def last_true(begins: Bools) -> Int64s:
     return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
+def places_in(order: NDArray[np.integer]) -> Int64s:
+    """The place of each number in ``order``, which has all numbers from 0 on."""
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return places
+
+
 def equal_rows(one: BytesColumn, other: BytesColumn) -> Bools:
     """Whether each row equals the row of the other column, which has the same number of rows."""
-    lengths = one.lengths
-    equal: Bools = lengths == other.lengths
-    rows = np.flatnonzero(equal)
-    blob = np.concatenate([one.blob, other.blob])
-    first, second = one.offsets[rows], other.offsets[rows] + len(one.blob)
-    equal[rows] = equal_ranges(blob, first, second, lengths[rows])
-    return equal
+    rows = row_numbers(len(one))
+    return BytesColumn.concat([one, other]).are_equal(rows, rows + len(one))
 
 
 def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:

@@ -79,12 +79,7 @@ def first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
     same[1:] = hashes[order[1:]] == hashes[order[:-1]]
     pairs = np.flatnonzero(same)
     here, before = order[pairs], order[pairs - 1]
-    lengths, starts = values.lengths, values.offsets[:-1]
-    equal = lengths[here] == lengths[before]
-    equal[equal] = equal_ranges(
-        values.blob, starts[here[equal]], starts[before[equal]], lengths[here[equal]]
-    )
-    if not equal.all():  # two different values have the same hash
+    if not values.are_equal(here, before).all():  # two different values have the same hash
         seen: dict[tuple[int, bytes], int] = {}
         each = enumerate(zip(hashes.tolist(), values.tolist(), strict=True))
         return np.array([seen.setdefault(identity, row) for row, identity in each], np.int64)
@@ -196,7 +191,7 @@ class KeySet(Struct, frozen=True, eq=False):
         order = np.argsort(hashes, kind="stable")
         hashes, keys = hashes[order], keys.take(order)
         again = np.flatnonzero(hashes[1:] == hashes[:-1])
-        differ = again[~equal_rows(keys.take(again), keys.take(again + 1))]
+        differ = again[~keys.are_equal(again, again + 1)]
         twins = {keys[row] for row in [*differ.tolist(), *(differ + 1).tolist()]}
         return cls(hashes, keys, frozenset(twins))
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from dsort.containers.columnar.blocks import RowBlocks, RowGroup
 from dsort.containers.columnar.values import Leaf
-from dsort.data.columns import Int64s, offsets_of, runs_that_fit
+from dsort.data.columns import Int64s, offsets_of, places_in, runs_that_fit
 from dsort.data.index import BLOCK_LENGTH, BLOCK_ROWS, BLOCK_SHARD, RANGES, STORED_BYTES
 from dsort.errors import InvariantError, StorageError
 from dsort.moves.base import RowRun, WorkerParts, spans
@@ -150,15 +150,13 @@ class RowPayload:
             blocks = self._opened(wanted, schema, away)
             return _Turn(start, last, away, blocks, self._among(wanted, places))
         by_place = np.argsort(places, kind="stable")
-        rows = np.empty(len(by_place), np.int64)
-        rows[by_place] = np.arange(len(by_place))
         ordered, group = places[by_place], RowGroup(schema)
         for bounds in pairwise(runs_that_fit(sizes, self._turn_bytes).tolist()):
             some = wanted[slice(*bounds)]
             low, high = np.searchsorted(ordered, [self._first[some[0]], self._first[some[-1] + 1]])
             group.add(self._opened(some, schema, away), self._among(some, ordered[low:high]))
         blocks = RowBlocks.of_batch(group.taken().light, schema, away)
-        return _Turn(start, last, away, blocks, rows)
+        return _Turn(start, last, away, blocks, places_in(by_place))
 
     def _among(self, blocks: Int64s, places: Int64s) -> Int64s:
         """The numbers of rows within ``blocks``. ``places``: their places in the partition."""

@@ -18,6 +18,7 @@ from dsort.data.columns import (
     Int64s,
     UInt64s,
     equal_ranges,
+    last_true,
     stable_argsort,
 )
 from dsort.data.hashes import hash_keys
@@ -342,15 +343,11 @@ def find_duplicates(keys: BytesColumn, key_hash: UInt64s, *, keep_last: bool = F
     if len(same_hash) == 0:
         return Duplicates(np.zeros(0, np.int64), np.zeros(0, np.int64))
     a, b = order[same_hash], order[same_hash + 1]
-    lengths = keys.lengths
-    equal = lengths[a] == lengths[b]
-    starts = keys.offsets[:-1]
-    equal &= equal_ranges(keys.blob, starts[a], starts[b], np.where(equal, lengths[a], 0))
-    if not equal.all():
+    if not keys.are_equal(a, b).all():
         return _by_identity(keys, key_hash, order)
     continues = np.zeros(len(order), np.bool_)
     continues[same_hash + 1] = True
-    run_start = np.maximum.accumulate(np.where(continues, 0, np.arange(len(order))))
+    run_start = last_true(~continues)
     later = np.flatnonzero(continues)
     return _in_row_order(order[later], later - run_start[later])
 

@@ -87,7 +87,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
         # Hashes are sorted, and equal keys have equal ones: they stand fewer than ``_ties`` apart.
         for lag in range(1, min(self._ties, TIES_MAX + 1)):
             tied = np.flatnonzero(self.hashes[lag:] == self.hashes[:-lag])
-            same = tied[equal_rows(self.keys.take(tied), self.keys.take(tied + lag))]
+            same = tied[self.keys.are_equal(tied, tied + lag)]
             if len(same):
                 row = int(same[0])
                 first, second = sorted(self.places[[row, row + lag]].tolist())

@@ -159,8 +159,7 @@ class IndexStore:
 
     def shard_rows(self, stage: str, shard: int, partition: int) -> PartitionRows:
         """One shard's rows of one partition."""
-        file = ColumnFile.of(self.scratch, f"{stage}-{shard}.col", self._kept)
-        start, stop = file.array("partition_offsets", partition, partition + 2).tolist()
+        file, start, stop = self._partition(stage, shard, partition)
         origins = ORIGINS if ORIGIN_START.is_in(file) else ()
         rows = Table.read(file, (*COUNTED, *origins), start, stop, optional=SOMETIMES)
         if SHARD in rows:
@@ -181,10 +180,16 @@ class IndexStore:
 
     def spill_blocks(self, stage: str, shard: int, partition: int) -> Table:
         """The blocks of the spill with the payload of one shard's rows of one partition."""
-        file = ColumnFile.of(self.scratch, f"{stage}-{shard}.col", self._kept)
-        start, stop = file.array("partition_offsets", partition, partition + 2).tolist()
+        file, start, stop = self._partition(stage, shard, partition)
         blocks = self._blocks(file, shard, partition, start, stop)
         return blocks if start < stop else blocks.run(0, 0)
+
+    def _partition(self, stage: str, shard: int, partition: int) -> tuple[ColumnFile, int, int]:
+        """A shard's file, and the rows of one partition in it: the first, and the one after the
+        last."""
+        file = ColumnFile.of(self.scratch, f"{stage}-{shard}.col", self._kept)
+        start, stop = file.array("partition_offsets", partition, partition + 2).tolist()
+        return file, start, stop
 
     def _blocks(self, file: ColumnFile, shard: int, partition: int, start: int, stop: int) -> Table:
         """The blocks with rows ``start:stop`` of a shard's file: a single block, or for tables all

@@ -377,12 +377,20 @@ class DrawnClasses(Struct, frozen=True):
     def answer(self, store: IndexStore) -> tuple[UInt64s, Int64s]:
         known, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
         for classes, _, _ in self.draws.each(store):
-            found, own = np.unique(classes, return_counts=True)
-            known, inverse = np.unique(np.concatenate([known, found]), return_inverse=True)
-            sums = np.zeros(len(known), np.int64)
-            np.add.at(sums, inverse, np.concatenate([counts, own]))
-            known, counts = known[: BORDERS_MAX + 1], sums[: BORDERS_MAX + 1]
+            found = np.unique(classes, return_counts=True)
+            known, counts = added_counts((known, counts), found)
+            known, counts = known[: BORDERS_MAX + 1], counts[: BORDERS_MAX + 1]
         return known, counts
+
+
+def added_counts(
+    known: tuple[UInt64s, Int64s], found: tuple[UInt64s, Int64s]
+) -> tuple[UInt64s, Int64s]:
+    """(the classes of both, ascending; the number of records of each)."""
+    classes, inverse = np.unique(np.concatenate([known[0], found[0]]), return_inverse=True)
+    counts = np.zeros(len(classes), np.int64)
+    np.add.at(counts, inverse, np.concatenate([known[1], found[1]]))
+    return classes, counts
 
 
 class LotSteps(Struct, frozen=True):

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, stable_argsort
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, places_in, stable_argsort
 from dsort.data.hashes import mix
 from dsort.naming.names import first_few, readable
 from dsort.order.base import Algorithm
@@ -269,8 +269,7 @@ class Comparison(Struct, frozen=True):
         rows = np.flatnonzero(source >= 0)
         before, after = rows[:-1], rows[1:]
         same_group = self.outputs.group[before] == self.outputs.group[after]
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        place = places_in(order)
         behind = place[source[after]] < place[source[before]]
         text = "it ties with the record before it, which comes later in the inputs"
         if self.algorithm.has_hashes:

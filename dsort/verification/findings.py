@@ -119,18 +119,19 @@ class VerifyReport(Struct, frozen=True):
         """Whether no problem was found."""
         return self.problem_count == 0
 
-    def __repr__(self) -> str:
+    @property
+    def _verdict(self) -> str:
         verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
-        verdict += " in a sample" if self.sample else ""
+        return verdict + (" in a sample" if self.sample else "")
+
+    def __repr__(self) -> str:
         records = format_count(self.records, "record")
-        return f"<VerifyReport {self.job_id} {verdict}: {records} in {self.output_uri}>"
+        return f"<VerifyReport {self.job_id} {self._verdict}: {records} in {self.output_uri}>"
 
     def _repr_html_(self) -> str:
         """The report as HTML, for a notebook."""
-        verdict = "ok" if self.ok else format_count(self.problem_count, "difference")
-        verdict += " in a sample" if self.sample else ""
         head = fields_html(
-            f"verify {self.job_id}: {verdict}",
+            f"verify {self.job_id}: {self._verdict}",
             [("result", self.output_uri), ("records", f"{self.records:,}")],
         )
         if self.ok:

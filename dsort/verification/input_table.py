@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
-from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, offsets_of, stable_argsort
+from dsort.data.columns import Bools, Int32s, Int64s, UInt64s, last_true, offsets_of, stable_argsort
 from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords
@@ -128,7 +128,7 @@ def later_duplicates(key_hash: UInt64s) -> tuple[Int64s, Int64s]:
     hashes = key_hash[order]
     again = np.zeros(len(order), np.bool_)
     again[1:] = hashes[1:] == hashes[:-1]
-    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))
+    first = last_true(~again)
     later = np.flatnonzero(again)
     by_row = np.argsort(order[later])
     return order[later][by_row], (later - first[later])[by_row]

@@ -282,9 +282,7 @@ class _RowSteps:
         left, stays = self._left(replace(table, input=self._input))
         if change is None:
             return rows, keys, stays
-        which = np.arange(len(keys))  # rows that are left out keep their old keys
-        which[stays] = len(keys) + np.arange(len(left))
-        keys = BytesColumn.concat([keys, left]).take(which)
+        keys = keys.replaced(stays, left)  # rows that are left out keep their old keys
         changed, at = [], 0
         for batch in rows:
             changed.append(change.applied(batch, keys.run(at, at + batch.num_rows)))

@@ -19,7 +19,7 @@ from dsort.job.extraction import Extraction
 from dsort.job.job import Fact, Facts, Job
 from dsort.job.surveys.survey import Selection, Survey
 from dsort.scratch.columns import ColumnFile
-from dsort.scratch.requests import DrawnClasses, IndexDraws, borders_bytes, borders_of
+from dsort.scratch.requests import DrawnClasses, IndexDraws, added_counts, borders_bytes, borders_of
 from dsort.transforms.outputs import BORDERS_MAX, LOT_BITS, Borders, Division, shares_in_classes
 from dsort.workers.tasks import Stage
 
@@ -60,11 +60,8 @@ def _classes(
     """All classes, and how many records each has."""
     known, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     for node, shards in survey.shard_locations().by_node():
-        found, own = job.runtime.ask(node, DrawnClasses(draws.on(shards)))
-        known, inverse = np.unique(np.concatenate([known, found]), return_inverse=True)
-        sums = np.zeros(len(known), np.int64)
-        np.add.at(sums, inverse, np.concatenate([counts, own]))
-        counts = sums
+        found = job.runtime.ask(node, DrawnClasses(draws.on(shards)))
+        known, counts = added_counts((known, counts), found)
         if len(known) * (len(division.names) - 1) > BORDERS_MAX:
             most = BORDERS_MAX // (len(division.names) - 1)
             raise TransformError(

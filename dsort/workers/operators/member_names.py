@@ -41,13 +41,17 @@ def with_new_headers(
     matching entries."""
     literals = {**members.literals, **headers}
     rows = np.fromiter(headers, np.int64, len(headers))
-    range_start, range_length = members.range_start.copy(), members.range_length.copy()
-    range_length[rows] -= members.payload_start[rows] - range_start[rows]
-    range_start[rows] = members.payload_start[rows]
-    changed = replace(
-        members, literals=literals, range_start=range_start, range_length=range_length
-    )
+    start, length = _payload_ranges(members, rows)
+    changed = replace(members, literals=literals, range_start=start, range_length=length)
     return _with_entries(container, changed, BytesColumn.of([*headers.values()]), rows)
+
+
+def _payload_ranges(members: MemberTable, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """The starts and lengths of the ranges of all members; those of ``rows`` without headers."""
+    start, length = members.range_start.copy(), members.range_length.copy()
+    length[rows] -= members.payload_start[rows] - start[rows]
+    start[rows] = members.payload_start[rows]
+    return start, length
 
 
 def _with_entries(
@@ -57,9 +61,7 @@ def _with_entries(
     if container.entries is None or members.entries is None or not len(rows):
         return members
     entries = container.entries.renewed(headers, members.entries.take(rows))
-    order = np.arange(len(members))
-    order[rows] = np.arange(len(rows)) + len(members)
-    return replace(members, entries=BytesColumn.concat([members.entries, entries]).take(order))
+    return replace(members, entries=members.entries.replaced(rows, entries))
 
 
 def with_new_names(
@@ -188,9 +190,7 @@ def _with_literals(
     if others:
         kept = column_of(others, len(members))
         literals = side_by_side([kept, literals], len(members))
-    start, length = members.range_start.copy(), members.range_length.copy()
-    length[rows] -= members.payload_start[rows] - start[rows]
-    start[rows] = members.payload_start[rows]
+    start, length = _payload_ranges(members, rows)
     written = replace(named, literals=RowBytes(literals), range_start=start, range_length=length)
     return _with_entries(container, written, headers, rows)
 
