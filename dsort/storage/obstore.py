@@ -11,10 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
 import obstore
 import obstore.exceptions
 import obstore.exceptions as obs
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 from obstore.store import AzureStore, GCSStore, HTTPStore
 
 from dsort.errors import (
@@ -525,12 +527,13 @@ class ObstoreStagedObject(StagedInStore):
                 self._writer.write(self._buffer)
 
 
+class _Receipt(Struct):
+    size_bytes: int
+    stored_ns: int
+
+
 def _parsed(receipt: str) -> tuple[int, int]:
     try:
-        fields = json.loads(receipt)
-        size_bytes, stored_ns = fields["size_bytes"], fields["stored_ns"]
-        if type(size_bytes) is not int or type(stored_ns) is not int:
-            raise TypeError("a field must be a number")
-        return size_bytes, stored_ns
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        return astuple(msgspec.json.decode(receipt, type=_Receipt))
+    except (RecursionError, msgspec.DecodeError, UnicodeEncodeError) as error:
         raise StorageError(f"not a receipt: {receipt[:100]!r}") from error

@@ -11,11 +11,14 @@ import mmap
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import botocore.exceptions as boto
+import msgspec
 from awscrt import checksums
 from awscrt.checksums import crc32c
+from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 from dsort.errors import ObjectNotFoundError, StorageError
 from dsort.log_lines import logger_of
@@ -36,6 +39,9 @@ _NOT_TAKEN = (*NOT_OFFERED, "InvalidArgument", "InvalidRequest")
 log = logger_of("storage")
 
 
+_Count = Annotated[int, Meta(ge=0)]
+
+
 class Part(NamedTuple):
     """One part as it was stored: its ETag, and its CRC32C in base64, or "" if none was sent."""
 
@@ -43,7 +49,7 @@ class Part(NamedTuple):
     checksum: str
 
 
-class Receipt(NamedTuple):
+class Receipt(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The facts that are needed to complete an upload, and to recognise its result.
 
     ``part_count`` parts have ``size_bytes`` together. ``digest``: a digest of the parts' ETags, in
@@ -58,9 +64,9 @@ class Receipt(NamedTuple):
 
     name: str
     upload_id: str
-    size_bytes: int
-    began_s: int
-    part_count: int
+    size_bytes: _Count
+    began_s: _Count
+    part_count: _Count
     digest: str
     etags: tuple[str, ...]
     checksums: str
@@ -95,7 +101,7 @@ class Receipt(NamedTuple):
 
     def text(self) -> str:
         """The receipt as JSON: a list, because names of fields would take a fifth of it."""
-        return json.dumps(self, separators=(",", ":"))
+        return json.dumps(astuple(self), separators=(",", ":"))
 
     @property
     def whole(self) -> dict[str, str]:
@@ -127,16 +133,8 @@ class Receipt(NamedTuple):
     def parse(cls, text: str) -> Receipt:
         """The inverse of :meth:`text`. ``StorageError`` if ``text`` is no receipt."""
         try:
-            receipt = cls(*json.loads(text))
-            receipt = receipt._replace(etags=tuple(receipt.etags))
-            texts = (receipt.name, receipt.upload_id, receipt.digest, *receipt[-2:])
-            numbers = (receipt.size_bytes, receipt.began_s, receipt.part_count)
-            if not all(isinstance(each, str) for each in (*texts, *receipt.etags)):
-                raise TypeError("a field must be a text")
-            if not all(type(each) is int and each >= 0 for each in numbers):
-                raise TypeError("a field must be a number")
-            return receipt
-        except (ValueError, TypeError, RecursionError) as error:
+            return msgspec.json.decode(text, type=cls)
+        except (RecursionError, msgspec.DecodeError, UnicodeEncodeError) as error:
             raise StorageError(f"not a receipt of an upload: {text[:100]!r}") from error
 
 

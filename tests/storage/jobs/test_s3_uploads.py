@@ -232,7 +232,7 @@ def test_the_store_compares_the_whole_with_what_was_combined_of_its_parts(
     assert (good.checksum, good.checksums) == (whole, "")
     with pytest.raises(StorageError, match="BadDigest"):
         bucket.publish(
-            TOKEN, "a", overwrite=False, receipt=good._replace(checksum="AAAAAA==").text()
+            TOKEN, "a", overwrite=False, receipt=replace(good, checksum="AAAAAA==").text()
         )
     bucket.publish(TOKEN, "a", overwrite=False, receipt=good.text())
     assert bucket.read("a") == data
