@@ -220,7 +220,7 @@ class ObstoreClient:
             options["range"] = (start, stop)
         elif start:
             options["range"] = {"offset": start}
-        if pinned is not None and not _is_made_up(pinned):
+        if pinned is not None and not pinned.etag.startswith(_MADE_UP):
             options["if_match"] = pinned.etag
         with self.doing(f"read {name}"):
             reply = obstore.get(self.store, self.key(name), options=options)
@@ -330,11 +330,7 @@ def _info(name: str, meta: ObjectMeta) -> ObjectInfo:
 
 
 _MADE_UP = "time-size:"
-
-
-def _is_made_up(info: ObjectInfo) -> bool:
-    """Whether the server sent no ETag: then time and size replace it."""
-    return info.etag.startswith(_MADE_UP)
+"""With this begin the ETags of servers that send none: time and size replace them."""
 
 
 _GATHERED_BYTES = 1 << 20  # slices may be small, and each call of obstore takes time

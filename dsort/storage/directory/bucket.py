@@ -311,7 +311,8 @@ class LocalBucket:
         Without hard links, the file is moved: then ``name`` is free until something is published
         there.
         """
-        source, kept = self._path(name), self._token_path(token)
+        encoded_token(token)
+        source, kept = self._path(name), self._path(token)
         with self._doing(f"keep {name} while it is replaced"):
             try:
                 status = source.lstat()
@@ -391,11 +392,6 @@ class LocalBucket:
         encoded_name(name)  # refuses names that lead out of the directory
         self._check(self._root / name)
         return self._root / name
-
-    def _token_path(self, token: str) -> Path:
-        encoded_token(token)
-        self._check(self._root / token)
-        return self._root / token
 
     def _staged_path(self, token: str) -> str:
         """The path of ``token`` as a string; ``_held`` checks the policy. For small files, making a

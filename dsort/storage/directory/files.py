@@ -87,16 +87,6 @@ def reserve_room(fd: int, size_bytes: int) -> None:
             raise OSError(code, os.strerror(code))
 
 
-def start_writeback(fd: int, offset: int, size_bytes: int) -> None:
-    """Let the kernel begin to write a range of dirty pages to the disk, without waiting for it.
-
-    A hint: it does nothing where the call is not supported.
-    """
-    _libc.sync_file_range(
-        fd, ctypes.c_int64(offset), ctypes.c_int64(size_bytes), _SYNC_FILE_RANGE_WRITE
-    )
-
-
 def wait_written(fd: int) -> None:
     """Return once no page of a file is being written to the disk. ``OSError`` if one could not be
     written since errors of this file were last requested. Starts no writes and does not flush the
@@ -497,8 +487,10 @@ class LocalStagedObject(_OpenFile):
         return os.open(f"/proc/self/fd/{self._fd}", flags | os.O_CLOEXEC)
 
     def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Begin to write a range to the disk, without waiting for it."""
-        start_writeback(self._fd, offset, size_bytes)
+        """Begin to write a range to the disk, without waiting for it. A hint: it does nothing where
+        the call is not supported."""
+        start, length = ctypes.c_int64(offset), ctypes.c_int64(size_bytes)
+        _libc.sync_file_range(self._fd, start, length, _SYNC_FILE_RANGE_WRITE)
 
     def forget(self, offset: int, size_bytes: int) -> None:
         """Drop a range that is on the disk from the page cache."""
