@@ -7,9 +7,8 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from isal import isal_zlib
@@ -295,16 +294,11 @@ def _table(locals_: LocalScan, end: ZipEnd, leading_zip: bool) -> MemberTable:
         payload_bytes=np.where(links, 0, directory.size),
         range_start=start,
         range_length=range_stop - start,
-        literals=_new_headers(directory, mended_rows),
+        literals={row: local_header(directory, row) for row in mended_rows},
         notes=replace(notes, shortfall=shortfall_in(ODDITIES, notes)),
         entries=carried_entries(directory, mended_rows),
         compressed_bytes=_compressed_bytes(directory, links),
     )
-
-
-def _new_headers(directory: Directory, rows: tuple[int, ...]) -> Mapping[int, bytes]:
-    headers = {row: local_header(directory, row) for row in rows}
-    return headers or MappingProxyType({})
 
 
 def _other_methods(directory: Directory) -> tuple[int, ...]:
