@@ -221,7 +221,7 @@ def list_files(root: bytes, prefix: bytes, entered: Entered = _enter_all) -> Ite
     ``root`` does not exist; ``OSError`` are passed on, except for files that vanish meanwhile.
     """
     for name, status in _walk(root, prefix, entered=entered):
-        if status is not None:
+        if status is not None and stat.S_ISREG(status.st_mode):
             yield info_of(os.fsdecode(name), status)
 
 
@@ -230,7 +230,9 @@ def list_all(
 ) -> Iterator[tuple[bytes, os.stat_result | None]]:
     """Like ``list_files``, but with the entries that are no files: links to nothing, sockets, pipes
     and devices have the status None. So no existing name is left out silently."""
-    return _walk(root, prefix, specials=True, entered=entered)
+    for name, status in _walk(root, prefix, entered=entered):
+        is_file = status is not None and stat.S_ISREG(status.st_mode)
+        yield name, status if is_file else None
 
 
 def list_broken_links(root: Path, prefix: str) -> Iterator[str]:
@@ -246,19 +248,17 @@ def _walk(
     prefix: bytes,
     *,
     links_only: bool = False,
-    specials: bool = False,
     entered: Entered = _enter_all,
 ) -> Iterator[tuple[bytes, os.stat_result | None]]:
-    """Yield (name, status) of files; links to nothing have the status None. ``links_only``: skip
-    entries that are no links. ``specials``: include entries that are neither files nor directories,
-    with None, too."""
+    """Yield (name, status) of all entries but directories, None for links to nothing.
+    ``links_only``: skip entries that are no links."""
     base = prefix[: prefix.rfind(b"/") + 1]
     entered(base)
     chain = _chain_of(root, base)
     if chain is None:
         return
     with_internal = prefix.startswith(_INTERNAL)
-    levels = [(base, _entries(root, base, prefix, specials=specials))]
+    levels = [(base, _entries(root, base, prefix))]
     while levels:
         base, entries = levels[-1]
         for key, entry in entries:
@@ -274,14 +274,14 @@ def _walk(
                     yield name, None
                 continue  # removed since the directory was read
             if not key.endswith(b"/"):
-                yield name, status if not specials or stat.S_ISREG(status.st_mode) else None
+                yield name, status
             elif name != _INTERNAL or with_internal:
                 inode = _inode_of(status)
                 if not (entry.is_symlink() and inode in chain):
                     if entry.is_symlink():
                         entered(name)
                     chain.append(inode)
-                    levels.append((name, _entries(root, name, prefix, specials=specials)))
+                    levels.append((name, _entries(root, name, prefix)))
                     break
         else:
             levels.pop()
@@ -307,10 +307,8 @@ def _inode_of(status: os.stat_result) -> _Inode:
     return (status.st_dev, status.st_ino)
 
 
-def _entries(
-    root: bytes, base: bytes, prefix: bytes, *, specials: bool = False
-) -> Iterator[_Entry]:
-    """The entries of ``base`` that may be, or contain, files with ``prefix``, in order.
+def _entries(root: bytes, base: bytes, prefix: bytes) -> Iterator[_Entry]:
+    """The entries of ``base`` that may be, or contain, entries with ``prefix``, in order.
 
     The key of a directory ends with a slash, so that it sorts like the names of its files.
     """
@@ -320,31 +318,20 @@ def _entries(
         with os.scandir(root + b"/" + base) as entries:
             for entry in entries:
                 if entry.name.startswith(wanted):
-                    suffix = _suffix_of(entry)
-                    if suffix is None and specials:
-                        suffix = b""
-                    if suffix is not None:
-                        found.append((entry.name + suffix, entry))
+                    found.append((entry.name + b"/" * _is_directory(entry), entry))
     except (FileNotFoundError, NotADirectoryError):
         return iter(())  # removed or replaced since its parent was read
     found.sort(key=itemgetter(0))
     return iter(found)
 
 
-def _suffix_of(entry: os.DirEntry[bytes]) -> bytes | None:
-    """b"" for a file or a link to nothing, b"/" for a directory, None for other entries."""
+def _is_directory(entry: os.DirEntry[bytes]) -> bool:
     try:
-        if entry.is_file():
-            return b""
-        if entry.is_dir():
-            return b"/"
-        if entry.is_symlink():
-            entry.stat()
+        return entry.is_dir()
     except OSError as error:
-        if error.errno in _NOTHING_THERE:
-            return b"" if entry.is_symlink() else None
-        raise
-    return None
+        if error.errno not in _NOTHING_THERE:  # a link to itself
+            raise
+        return False
 
 
 _SLICES_PER_CALL_MAX = 1024  # IOV_MAX of Linux
