@@ -39,11 +39,11 @@ def read_bytes(opened: ReadObject, offset: int, length: int) -> bytes:
     return bytes(data)
 
 
-def read_blocks(opened: ReadObject, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+def read_blocks(opened: ReadObject) -> Iterator[bytes]:
     """The content of an open object, however large, in blocks."""
     size_bytes = opened.info.size_bytes
-    for offset in range(0, size_bytes, block_bytes):
-        yield read_bytes(opened, offset, min(block_bytes, size_bytes - offset))
+    for offset in range(0, size_bytes, BLOCK_BYTES):
+        yield read_bytes(opened, offset, min(BLOCK_BYTES, size_bytes - offset))
 
 
 def read_json(bucket: Bucket, name: str, *, bytes_max: int) -> Any:

@@ -8,6 +8,7 @@ import os
 import stat
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from dsort.errors import (
@@ -43,10 +44,6 @@ RESERVED_BYTES_MIN = 1 << 20
 _OPEN_TRIES_MAX = 10  # another process may remove the directory while it is still empty
 
 
-def _made_again(directory: Path, policy: FetchPolicy | None) -> LocalBucket:
-    return LocalBucket(directory, policy=policy)
-
-
 class LocalBucket:
     """The files under one directory (see :class:`~dsort.storage.bucket.Bucket`).
 
@@ -71,7 +68,7 @@ class LocalBucket:
         self._filled = ""  # the directory that was made, or found, last
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_made_again, (self._root, self._policy))
+        return (partial(LocalBucket, policy=self._policy), (self._root,))
 
     def __repr__(self) -> str:
         return f"LocalBucket({self.uri})"
