@@ -38,14 +38,14 @@ def _image(data: bytes, mode: str) -> Any:
     return image.convert(mode) if mode not in ("", image.mode) else image
 
 
-def _pixels(data: bytes, mode: str) -> Any:
+def _rgb8(data: bytes) -> Any:
     import numpy as np
 
-    return np.asarray(_image(data, mode))
+    return np.asarray(_image(data, "RGB"))
 
 
 def _rgb(data: bytes) -> Any:
-    return _pixels(data, "RGB").astype("float32") / 255.0
+    return _rgb8(data).astype("float32") / 255.0
 
 
 def _torchrgb(data: bytes) -> Any:
@@ -78,7 +78,7 @@ DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "pil": lambda data: _image(data, ""),
     "pilrgb": lambda data: _image(data, "RGB"),
     "rgb": _rgb,
-    "rgb8": lambda data: _pixels(data, "RGB"),
+    "rgb8": _rgb8,
     "torchrgb": _torchrgb,
     "txt": lambda data: data.decode(),
 }
