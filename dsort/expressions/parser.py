@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -294,18 +295,12 @@ class _Parser:
     def _any_of(self, operator: str) -> Node:
         """An operation ``||`` or ``&&`` with all its operands side by side. The operands of ``||``
         may be ``&&`` operations."""
-        operand = self._all_of if operator == "||" else self._relation
+        operand = partial(self._any_of, "&&") if operator == "||" else partial(self._binary, 0)
         first, at = operand(), self._peek().at
         operands = [first]
         while self._accept(operator):
             operands.append(operand())
         return first if len(operands) == 1 else Operation(operator, tuple(operands), at=at)
-
-    def _all_of(self) -> Node:
-        return self._any_of("&&")
-
-    def _relation(self) -> Node:
-        return self._binary(0)
 
     def _binary(self, level: int) -> Node:
         if level == len(_BINARY):
