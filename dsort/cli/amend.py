@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from dsort.cli import options, output
-from dsort.cli.find import find_job
+from dsort.cli.find import find_result
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import (
@@ -118,8 +118,7 @@ def append(
         asked = Submission(fields, priority, labels or ())
         submit(context, asked, wait=wait, progress=progress, as_json=as_json, verbose=False)
         return
-    found = find_job(dataset, bucket=bucket, root=root, finished=True)
-    refuse_moved(found)
+    found = _found_in_place(dataset, bucket, root)
     as_given = replace(run_options(run, root=root, overwrite=False), runs_code=run_code)
     from dsort import api
 
@@ -166,15 +165,15 @@ def _source(given: list[str]) -> str | dict[str, str]:
     return {name: bucket_uri(text) for name, _, text in pairs}
 
 
-def refuse_moved(found: FoundJob) -> None:
-    """``InputError`` if ``found`` is not a result, or if its manifest is not beside its result."""
-    if not found.finished:
-        raise InputError(f"job {found.job_id} has no result")
+def _found_in_place(dataset: str, bucket: str | None, root: Path | None) -> FoundJob:
+    """The result. ``InputError`` if it has none, or if its manifest is not beside its shards."""
+    found = find_result(dataset, bucket=bucket, root=root)
     if not found.in_place:
         raise InputError(
             f"the manifest of job {found.job_id} is not in the bucket of its result",
             hint="name the bucket",
         )
+    return found
 
 
 def remove(
@@ -206,8 +205,7 @@ def remove(
       dsort remove shuffled --keys takedown.txt
       dsort remove s3://data/all --keys takedown.txt && dsort verify s3://data/all
     """
-    found = find_job(dataset, bucket=bucket, root=root, finished=True)
-    refuse_moved(found)
+    found = _found_in_place(dataset, bucket, root)
     as_given = run_options(run, root=root, overwrite=False, force=force)
     from dsort import api
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from dsort.errors import ObjectNotFoundError
+from dsort.errors import InputError, ObjectNotFoundError
 from dsort.naming.names import VIEW_SUFFIX, archive_extension, closest
 from dsort.reading import results
 from dsort.reading.results import FoundJob, JobFinder, object_in, open_place
@@ -23,11 +23,20 @@ NEAR_LOOKED_AT_MAX = 1000
 _FILE: Final = "file://"
 
 
-def find_job(
-    job: str, *, bucket: str | None, root: Path | None, finished: bool = False
-) -> FoundJob:
+def find_job(job: str, *, bucket: str | None, root: Path | None) -> FoundJob:
     """The job that the argument ``job`` names: see ``JobFinder.find``. ``root``: ``--root``."""
-    return _finder(root).find(job, bucket, finished=finished)
+    return _finder(root).find(job, bucket)
+
+
+def find_result(job: str, *, bucket: str | None, root: Path | None) -> FoundJob:
+    """The finished job that ``job`` names. ``InputError`` if the job has no result."""
+    found = _finder(root).find(job, bucket, finished=True)
+    if not found.finished:
+        raise InputError(
+            f"job {found.job_id} did not finish: it has no result",
+            hint=f"see what it did with `dsort show {found.job_id} --bucket {found.bucket.uri}`",
+        )
+    return found
 
 
 def known_jobs(bucket: str | None, root: Path) -> list[FoundJob]:

@@ -9,7 +9,7 @@ import click
 from msgspec import Struct
 
 from dsort.cli import options
-from dsort.cli.find import data_root, find_job, user_settings
+from dsort.cli.find import data_root, find_result, user_settings
 from dsort.cli.made_spec import (
     From,
     MadeJob,
@@ -281,7 +281,7 @@ def materialize(
     """
     from dsort import api
 
-    found = find_job(view, bucket=bucket, root=root, finished=True)
+    found = find_result(view, bucket=bucket, root=root)
     settings = user_settings()
     how = RunOptions(
         root=data_root(root, settings),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import click
 
 from dsort.cli import exits, options, output, summary
-from dsort.cli.find import data_root, find_job, user_settings
+from dsort.cli.find import data_root, find_result, user_settings
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.progress import make_reporter
 from dsort.cli.run import stoppable
@@ -51,12 +51,7 @@ def verify(
     if seed is not None and sample is None:
         raise SpecError([SpecProblem("--seed", "works only with --sample")])
     part = None if sample is None else options.sample_part(sample)
-    found = find_job(job, bucket=bucket, root=root, finished=True)
-    if not found.finished:
-        raise InputError(
-            f"job {found.job_id} did not finish: it has no result",
-            hint=f"see what it did with `dsort show {found.job_id} --bucket {found.bucket.uri}`",
-        )
+    found = find_result(job, bucket=bucket, root=root)
     settings = user_settings()
     memory_max_bytes = (
         None if memory_max is None else options.size_bytes(memory_max, "--max-memory", least=1)
@@ -109,9 +104,7 @@ def where(
     from dsort.job.lineage import find_in_lineage
     from dsort.results.manifest import parse_manifest
 
-    found = find_job(job, bucket=bucket, root=root, finished=True)
-    if not found.finished:
-        raise InputError(f"job {found.job_id} has no result")
+    found = find_result(job, bucket=bucket, root=root)
     manifest = parse_manifest(found.read())
     lineages, removed = manifest.lineages, "`dsort remove` deletes the lineage of a result"
     if not lineages:
@@ -208,9 +201,7 @@ def export(
         raise SpecError([SpecProblem("--jsonl", "give either --jsonl or --getbatch")])
     if batch is not None and not getbatch:
         raise SpecError([SpecProblem("--batch", "works only with --getbatch")])
-    found = find_job(view, bucket=bucket, root=root, finished=True)
-    if not found.finished:
-        raise InputError(f"job {found.job_id} did not finish: it has no result")
+    found = find_result(view, bucket=bucket, root=root)
     settings = user_settings()
     run = RunOptions(root=data_root(root, settings), settings=settings)
     places = list(shards_of_result(found, run))
