@@ -61,8 +61,26 @@ def test_show_tells_why_a_job_was_aborted(cli: CommandLine, tmp_path: Path) -> N
     assert shown.code == 0
     assert " aborted" in shown.out
     assert "s-1.tar" in shown.out
-    refused = cli("verify", "shuffled")
-    assert refused.code == 3
+
+
+@pytest.mark.usefixtures("shards")
+def test_verbs_that_need_a_result_refuse_a_job_without_one(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "images" / "s-1.tar").write_bytes(b"this is no tar" * 1000)
+    assert cli("start", "-f", json.dumps(SPEC)).code == 3
+    (tmp_path / "keys").write_text("1")
+    for words in (
+        ["verify", "shuffled"],
+        ["where", "shuffled", "1"],
+        ["view", "export", "shuffled", "--jsonl"],
+        ["materialize", "shuffled", "more"],
+        ["append", "shuffled", "images"],
+        ["remove", "shuffled", "--keys", tmp_path / "keys"],
+    ):
+        refused = cli(*words)
+        assert refused.code == 3, words
+        assert "dsort show" in refused.err
 
 
 @pytest.mark.usefixtures("shards")
