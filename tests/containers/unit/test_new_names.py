@@ -323,6 +323,13 @@ def test_a_name_that_fits_needs_no_header_of_its_own() -> None:
     for form in ("ustar", "ustar with a prefix", "GNU", "V7", "GNU long name"):
         assert len(renamed(FORMS[form], b"short.jpg")) == 512
         assert len(renamed(FORMS[form], b"n" * 101)) > 512
+    long, prefix = b"n" * 100, b"p" * 155 + b"/"
+    for fits, does_not in (
+        (long, long + b"n"),
+        (prefix + long, prefix + long + b"n"),
+        (prefix + b"n", b"p" + prefix + b"n"),
+    ):
+        assert len(renamed(FORMS["ustar"], fits)) == 512 < len(renamed(FORMS["ustar"], does_not))
 
 
 def test_a_name_goes_where_the_member_had_its_own() -> None:
