@@ -174,6 +174,16 @@ def files_of(directory: Path, pattern: str = "**/*.tar") -> dict[str, bytes]:
     }
 
 
+def payloads_in(bucket: Path) -> list[tuple[str, bytes]]:
+    """The members of all shards, with their payloads, in order of the shards' numbers."""
+    shards = files_of(bucket)
+    return [
+        (member.name, member.payload)
+        for name in sorted(shards, key=lambda each: (len(each), each))
+        for member in read_shard(shards[name])
+    ]
+
+
 def example_samples(prefix: str, shards: int, digits: int, records: int) -> dict[str, Shard]:
     """What ``specs/README.md`` says that the example specs read: shards of ``records`` records, of
     an image, a class, and (but for every seventh) a score."""

@@ -14,7 +14,7 @@ import dsort
 from dsort.errors import DsortError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of
+from tests.support.datasets import Member, Shard, payloads_in, read_shard, tree_of
 from tests.support.internals import JobReport, VerifyReport
 
 Error = TypeVar("Error", bound=DsortError)
@@ -104,7 +104,4 @@ def keys_in(data: bytes) -> list[str]:
 
 def records_out(root: Path) -> list[str]:
     """The names in all output shards, in order of their numbers."""
-    found = files_of(root / "out")
-    return [
-        name for shard in sorted(found, key=lambda n: (len(n), n)) for name in keys_in(found[shard])
-    ]
+    return [name for name, _ in payloads_in(root / "out")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import CommandLine
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.datasets import Member, Shard, files_of, payloads_in, write_shards
 
 SHARDS = {
     f"s-{number}.tar": Shard(
@@ -32,11 +32,9 @@ def test_what_is_converted_comes_back_in_its_order(cli: CommandLine, tmp_path: P
     assert names == ["shard-000000.tfrecord", "shard-000001.tfrecord"]
     back = ("convert", "there", "back", "--to", ".tar", "--key-field", "__key__")
     assert cli(*back, "--shard-records", 4, "--names", "b-%d", "--workers", 1).code == 0
-    found = files_of(tmp_path / "back")
-    assert sorted(found) == ["b-0.tar", "b-1.tar"]
-    stored = [each for name in sorted(found) for each in read_shard(found[name])]
-    payloads = {each.name: each.payload for each in stored if not each.name.endswith("__key__")}
-    assert payloads == {
+    assert sorted(files_of(tmp_path / "back")) == ["b-0.tar", "b-1.tar"]
+    found = {name: data for name, data in payloads_in(tmp_path / "back") if "__key__" not in name}
+    assert found == {
         member.name: member.payload for shard in SHARDS.values() for member in shard.members
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.datasets import Member, Shard, files_of, payloads_in, write_shards
 from tests.support.engine import count_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.verified import assert_verified, verify_result
@@ -70,15 +70,6 @@ def spec_of(**fields: Any) -> dict[str, Any]:
     }
 
 
-def found_in(root: Path, bucket: str = "out") -> list[tuple[str, bytes]]:
-    shards = files_of(root / bucket)
-    return [
-        (member.name, member.payload)
-        for name in sorted(shards, key=lambda each: (len(each), each))
-        for member in read_shard(shards[name])
-    ]
-
-
 def flat(records: list[Record]) -> list[tuple[str, bytes]]:
     return [(f"{key}.{name}", data) for key, each in records for name, data in each.items()]
 
@@ -104,7 +95,7 @@ def test_one_of_records_that_are_the_same_stays(
     reaction = {} if wanted["by"] == "key" else {"duplicate_keys": "ignore"}
     spec = spec_of(deduplicate=wanted, **reaction)
     report = run_inline(spec, tmp_path, WAYS[0])
-    assert found_in(tmp_path) == flat(expected)
+    assert payloads_in(tmp_path / "out") == flat(expected)
     assert count_of(report, "deduplicated")[0] == len(records) - len(expected)
     results = []
     for number, moved in enumerate(WAYS):
@@ -112,7 +103,7 @@ def test_one_of_records_that_are_the_same_stays(
         report = run_inline({**shuffled, "output_bck": f"out{number}"}, tmp_path, moved)
         results.append(files_of(tmp_path / f"out{number}"))
     assert results[1:] == results[:1] * 2
-    assert sorted(found_in(tmp_path, "out0")) == sorted(flat(expected))
+    assert sorted(payloads_in(tmp_path / "out0")) == sorted(flat(expected))
     verified = verify_result(tmp_path, report.job_id, "out2")
     assert verified.problems == ()
     names = tmp_path / "out2" / (report.job_id and f".dsort/{report.job_id}/reactions.jsonl")
@@ -130,7 +121,7 @@ def test_what_is_the_same_is_left_out_before_keys_are_settled(
     expected = unique(left, {"by": "key"})
     spec = spec_of(deduplicate={"by": "content", "keep": keep}, duplicate_keys="drop")
     report = run_inline(spec, tmp_path, WAYS[1])
-    assert found_in(tmp_path) == flat(expected)
+    assert payloads_in(tmp_path / "out") == flat(expected)
     assert count_of(report, "deduplicated")[0] == len(records) - len(left)
     assert count_of(report, "duplicate_keys_dropped")[0] == len(left) - len(expected)
     assert_verified(tmp_path, report.job_id)
@@ -157,4 +148,4 @@ def test_a_shard_larger_than_the_buffer_is_compared_in_windows(
     write_shards(tmp_path / "code", {"s.tar": Shard((Member("9.x", payload),))})
     way = Moved(movement="spill", workers=1, partitions=2, buffer_bytes=10_000)
     run_inline(spec_of(deduplicate={"by": "content"}), tmp_path, way)
-    assert [name for name, _ in found_in(tmp_path)] == ["0.x", "1.x"]
+    assert [name for name, _ in payloads_in(tmp_path / "out")] == ["0.x", "1.x"]

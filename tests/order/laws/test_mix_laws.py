@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from dsort.errors import MixError
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.datasets import Member, Shard, files_of, payloads_in, write_shards
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import shares_of_total
 from tests.support.refusals import raises
@@ -85,12 +85,7 @@ def spec_of(given: dict[str, dict[str, Any]], **fields: Any) -> dict[str, Any]:
 
 
 def found_in(root: Path, bucket: str = "out") -> list[Record]:
-    shards = files_of(root / bucket)
-    return [
-        (member.name.removesuffix(".x"), member.payload)
-        for name in sorted(shards, key=lambda each: (len(each), each))
-        for member in read_shard(shards[name])
-    ]
+    return [(name.removesuffix(".x"), data) for name, data in payloads_in(root / bucket)]
 
 
 WAYS = [

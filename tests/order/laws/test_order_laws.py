@@ -17,7 +17,7 @@ import xxhash
 
 from dsort.errors import ContentKeyError
 from dsort.spec.load import parse_spec
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.datasets import Member, Shard, files_of, payloads_in, write_shards
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import JobReport
 from tests.support.refusals import raises
@@ -81,13 +81,11 @@ def spec_of(algorithm: Any, **fields: Any) -> dict[str, Any]:
 
 def keys_in(root: Path, bucket: str) -> list[tuple[str, str]]:
     """(key, label) of all records of a result, in order."""
-    shards, found = files_of(root / bucket), []
-    for name in sorted(shards, key=lambda each: (len(each), each)):
-        for member in read_shard(shards[name]):
-            if member.name.endswith(".json"):
-                key = member.name.removesuffix(".json")
-                found.append((key, json.loads(member.payload)["label"]))
-    return found
+    return [
+        (name.removesuffix(".json"), json.loads(data)["label"])
+        for name, data in payloads_in(root / bucket)
+        if name.endswith(".json")
+    ]
 
 
 def verified(root: Path, bucket: str, report: JobReport) -> None:

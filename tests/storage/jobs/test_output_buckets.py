@@ -17,7 +17,14 @@ from dsort.settings import Settings, StoreSettings
 from dsort.spec.load import parse_spec
 from dsort.storage.directory.bucket import LocalBucket
 from tests.support.commands import CommandLine
-from tests.support.datasets import Member, Shard, files_of, read_shard, tree_of, write_shards
+from tests.support.datasets import (
+    Member,
+    Shard,
+    files_of,
+    payloads_in,
+    tree_of,
+    write_shards,
+)
 from tests.support.engine import plan_local, run_local, spec_of
 from tests.support.internals import (
     find_garbage,
@@ -60,12 +67,6 @@ def root(tmp_path: Path, rng: random.Random) -> Path:
     return tmp_path
 
 
-def members_of(bucket: Path) -> list[tuple[str, bytes]]:
-    files = files_of(bucket)
-    names = sorted(files, key=lambda name: (len(name), name))
-    return [(each.name, each.payload) for name in names for each in read_shard(files[name])]
-
-
 def verified(root: Path, job_id: str, **options: Any) -> list[str]:
     manifest = (root / "out" / manifest_name(job_id)).read_bytes()
     report = api.verify(manifest, options=RunOptions(root=root, **options))
@@ -87,7 +88,7 @@ def test_each_output_is_in_its_bucket_as_it_would_be_in_one(root: Path, move: st
     beside = tree_of(root / "val").keys() - files_of(root / "val").keys()
     assert {name for name in beside if not name.endswith("/")} == {result_name(report.job_id)}
     assert [each.records for each in report.outputs] == [
-        len(members_of(root / bucket)) for bucket in ("out", "val", "test")
+        len(payloads_in(root / bucket)) for bucket in ("out", "val", "test")
     ]
     assert verified(root, report.job_id) == []
 
@@ -99,11 +100,11 @@ def test_a_result_is_read_from_all_of_its_buckets(root: Path, cli: CommandLine) 
         for record in dsort.read_shards("out", job_id=report.job_id, options=RunOptions(root=root))
     ]
     buckets = ("out", "val", "test")
-    held = [name.removesuffix(".bin") for each in buckets for name, _ in members_of(root / each)]
+    held = [name.removesuffix(".bin") for each in buckets for name, _ in payloads_in(root / each)]
     assert records == held
     assert len(records) == 60
     assert (root / "val" / "s-0.idx").exists()
-    key = members_of(root / "val")[0][0].removesuffix(".bin")
+    key = payloads_in(root / "val")[0][0].removesuffix(".bin")
     assert "val//s-0.tar" in cli("where", "out", key).out
     assert verified(root, report.job_id) == []
 
@@ -273,7 +274,7 @@ def test_commands_find_a_result_from_each_of_its_buckets(root: Path, cli: Comman
         assert report.job_id in cli("show", bucket).out
         assert find_garbage(LocalBucket(root / bucket)) == []
     assert cli("show", report.job_id).code == 0  # once, however many buckets name it
-    key = members_of(root / "test")[0][0].removesuffix(".bin")
+    key = payloads_in(root / "test")[0][0].removesuffix(".bin")
     assert "test//s-0.tar" in cli("where", "val", key).out
 
 

@@ -11,12 +11,12 @@ from dsort import api
 from dsort.errors import ConversionError, InputError, SpecError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support.datasets import Member, Shard, write_shards
+from tests.support.datasets import Member, Shard, payloads_in, write_shards
 from tests.support.engine import refused, run_local, verify_local
 from tests.support.internals import manifest_name
 from tests.support.refusals import raises
 from tests.support.user_functions import of_values
-from tests.transforms.jobs.test_map_steps import DICE, payloads_out, with_code, with_steps
+from tests.transforms.jobs.test_map_steps import DICE, with_code, with_steps
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -65,7 +65,7 @@ def test_rows_become_records_that_steps_make(tmp_path: Path) -> None:
     step = with_code("of_row", decode={"n": "int", "tags": "json"})
     spec = with_steps(step, input_extension=".parquet", output_extension=".tar", key_field="id")
     run_local(tmp_path, spec)
-    found = payloads_out(tmp_path)
+    found = dict(payloads_in(tmp_path / "out"))
     assert found["r0.txt"] == b"0 a,b"
     assert found["r1.txt"] == b"1 -"
     assert len(found) == 6

@@ -16,7 +16,7 @@ from dsort.errors import (
     ShardEndError,
     StrayMemberError,
 )
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.datasets import Member, Shard, files_of, payloads_in, read_shard, write_shards
 from tests.support.engine import (
     count_of,
     plan_local,
@@ -247,7 +247,7 @@ def test_duplicate_keys_may_be_renamed(move: str, tmp_path: Path) -> None:
         3,
         ("in-1.tar: a → a-2", "in-1.tar: README → README-2", "in-2.tar: a → a-3"),
     )
-    payloads = [m.payload for d in files_of(tmp_path / "out").values() for m in read_shard(d)]
+    payloads = [payload for _, payload in payloads_in(tmp_path / "out")]
     assert sorted(payloads) == sorted(m.payload for s in DUPLICATES.values() for m in s.members)
 
 

@@ -18,7 +18,7 @@ from dsort.errors import (
 )
 from dsort.options import RunOptions
 from dsort.storage.network_policy import FetchPolicy
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.datasets import Member, Shard, files_of, payloads_in, read_shard, write_shards
 from tests.support.engine import (
     count_of,
     record,
@@ -68,14 +68,6 @@ def shards(root: Path, *keys: str) -> None:
     write_shards(root / "in", {"in-0.tar": Shard(members)})
 
 
-def payloads_out(root: Path) -> dict[str, bytes]:
-    return {
-        member.name: member.payload
-        for data in files_of(root / "out").values()
-        for member in read_shard(data)
-    }
-
-
 def manifest_of(root: Path, report: JobReport) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((root / "out" / manifest_name(report.job_id)).read_bytes())
     return found
@@ -98,7 +90,7 @@ def user_processes() -> list[psutil.Process]:
 def test_a_function_makes_other_records_and_leaves_some_out(tmp_path: Path) -> None:
     shards(tmp_path, "a1", "b2", "c3")
     report = run_local(tmp_path, with_steps(with_code("longer", args={"times": 3}, drop=["cls"])))
-    assert payloads_out(tmp_path) == {
+    assert dict(payloads_in(tmp_path / "out")) == {
         "b2.jpg": b"b2.jpg" * 3,
         "b2.n.txt": b"2",
         "c3.jpg": b"c3.jpg" * 3,
@@ -124,7 +116,7 @@ def test_values_are_decoded_and_encoded_by_extension(tmp_path: Path) -> None:
     members = [Member("a.jpg", b"12345"), Member("a.info.json", b'{"known": "\xc3\xbc"}')]
     write_shards(tmp_path / "in", {"in-0.tar": Shard(members)})
     run_local(tmp_path, with_steps(with_code("scored", decode={"info.json": "json"})))
-    found = payloads_out(tmp_path)
+    found = dict(payloads_in(tmp_path / "out"))
     assert json.loads(found["a.json"]) == {"length": 5, "known": "ü"}
     assert found["a.x"] == b"5"
 
@@ -139,7 +131,7 @@ def test_a_class_is_made_once_and_gets_lists(tmp_path: Path) -> None:
     shards(tmp_path, *(f"r{n:03d}" for n in range(10)))
     step = with_code("Counter", args={"word": "hello"}, batch_size=4, drop=["jpg", "cls"])
     run_local(tmp_path, with_steps(step))
-    assert payloads_out(tmp_path) == {
+    assert dict(payloads_in(tmp_path / "out")) == {
         f"r{n:03d}.txt": f"hello r{n:03d}".encode() for n in range(10)
     }
 
@@ -157,7 +149,7 @@ def test_random_numbers_depend_on_seed_step_and_key_alone(tmp_path: Path) -> Non
     ):
         shards(tmp_path / str(at), *keys)
         run_local(tmp_path / str(at), with_steps(*steps))
-        found.append(payloads_out(tmp_path / str(at)))
+        found.append(dict(payloads_in(tmp_path / str(at) / "out")))
     assert found[0] == found[1]
     assert len(set(found[0].values())) == len(names)
     assert not set(found[0].values()) & (set(found[2].values()) | set(found[3].values()))
@@ -166,7 +158,7 @@ def test_random_numbers_depend_on_seed_step_and_key_alone(tmp_path: Path) -> Non
 def test_what_users_print_gets_into_no_record(tmp_path: Path) -> None:
     shards(tmp_path, "a", "b")
     run_local(tmp_path, with_steps(with_code("printing")))
-    assert payloads_out(tmp_path)["b.jpg"] == b"b.jpg"
+    assert dict(payloads_in(tmp_path / "out"))["b.jpg"] == b"b.jpg"
 
 
 @pytest.mark.sample(keep=1)
@@ -251,7 +243,7 @@ def test_what_becomes_of_a_record_that_failed_and_of_its_shard(
     report = run_local(tmp_path, spec)
     names = [name.removesuffix(".jpg") for name in records_out(tmp_path) if name.endswith(".jpg")]
     assert names == [*left, "other"]
-    assert payloads_out(tmp_path)["other.cls"] == b"other.cls"
+    assert dict(payloads_in(tmp_path / "out"))["other.cls"] == b"other.cls"
     assert count_of(report, "failed_records")[0] == 1
     assert count_of(report, "lost_with_failed")[0] == lost
     rejected = {each["key"] for each in rejects_of(tmp_path, report)}
@@ -338,14 +330,14 @@ def test_processes_have_gpus_of_their_own_and_threads_as_they_have_cpus(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     shards(tmp_path, "a")
     run_local(tmp_path, with_steps(with_code("told")))
-    assert payloads_out(tmp_path) == {
+    assert dict(payloads_in(tmp_path / "out")) == {
         "a.cuda_visible_devices.txt": b"7,9",
         "a.omp_num_threads.txt": b"1",
     }
     step = with_code("told", resources={"num_gpus": 1, "num_cpus": 2})
     run_local(tmp_path, with_steps(step, overwrite=True))
-    assert payloads_out(tmp_path)["a.cuda_visible_devices.txt"] in (b"7", b"9")
-    assert payloads_out(tmp_path)["a.omp_num_threads.txt"] == b"2"
+    assert dict(payloads_in(tmp_path / "out"))["a.cuda_visible_devices.txt"] in (b"7", b"9")
+    assert dict(payloads_in(tmp_path / "out"))["a.omp_num_threads.txt"] == b"2"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with refused(tmp_path, TransformError, "want 1 GPU", "num_gpus: 0.5"):
         run_local(tmp_path, with_steps(step))

@@ -19,9 +19,10 @@ from aistore.sdk.etl.webserver.http_multi_threaded_server import (
 )
 
 from dsort.errors import TransformError
+from tests.support.datasets import payloads_in
 from tests.support.engine import count_of, records_out, refused, run_local
 from tests.support.etl_server import EtlServer, etl_server
-from tests.transforms.jobs.test_map_steps import payloads_out, rejects_of, shards, with_steps
+from tests.transforms.jobs.test_map_steps import rejects_of, shards, with_steps
 
 pytestmark = pytest.mark.usefixtures("workers_here")
 
@@ -52,7 +53,7 @@ def test_a_program_makes_files_of_files(tmp_path: Path) -> None:
     shards(tmp_path, "a", "d/b")
     step = {"exec": {"command": ["cp", "$IN/jpg", "$OUT/seg.png"], "drop": ["jpg"]}}
     run_local(tmp_path, with_steps(step))
-    assert payloads_out(tmp_path) == {
+    assert dict(payloads_in(tmp_path / "out")) == {
         "a.cls": b"a.cls",
         "a.seg.png": b"a.jpg",
         "d/b.cls": b"d/b.cls",
@@ -108,7 +109,7 @@ def test_programs_and_functions_get_no_secrets_from_the_environment(
         monkeypatch.setenv(name, value)
     shards(tmp_path, "a")
     run_local(tmp_path, with_steps(environment_step))
-    (found,) = map(json.loads, payloads_out(tmp_path).values())
+    (found,) = map(json.loads, dict(payloads_in(tmp_path / "out")).values())
     assert found.keys() & SECRETS.keys() == set()
     assert "very-secret" not in str(found)
     assert {name: found[name] for name in PLAIN} == PLAIN
@@ -122,7 +123,7 @@ def test_the_operator_allows_variables_that_may_hold_secrets(
     monkeypatch.setenv("DSORT_CODE_ENV", "AWS_*, HF_TOKEN,DSORT_*")
     shards(tmp_path, "a")
     run_local(tmp_path, with_steps(environment_step))
-    (found,) = map(json.loads, payloads_out(tmp_path).values())
+    (found,) = map(json.loads, dict(payloads_in(tmp_path / "out")).values())
     # A token of dsort's own would let code act as the user, whatever is allowed.
     allowed = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HF_TOKEN"}
     assert found.keys() & SECRETS.keys() == allowed
@@ -134,7 +135,7 @@ def test_a_program_receives_places_and_key_and_no_shell_reads_them(tmp_path: Pat
         "exec": {"command": ["sh", "-c", 'printf "%s" "$1$$5" > "$OUT/txt"', "x", "$KEY ${KEY}"]}
     }
     run_local(tmp_path, with_steps(step))
-    found = payloads_out(tmp_path)
+    found = dict(payloads_in(tmp_path / "out"))
     assert found["a; touch b.txt"].startswith(b"a; touch b a; touch b")
     assert not (tmp_path / "b").exists()
 
@@ -148,7 +149,7 @@ def test_a_key_makes_no_option_of_an_argument(tmp_path: Path) -> None:
     ):
         spec = with_steps({"exec": {"command": [*command, *arguments]}}, overwrite=True)
         run_local(tmp_path, spec)
-        found = payloads_out(tmp_path)
+        found = dict(payloads_in(tmp_path / "out"))
         for key in ("--help", "-rf", "a"):
             assert found[f"{key}.txt"] == written.format(key).encode()
     for argument in ("$KEY", "${KEY}.jpg"):
@@ -158,7 +159,7 @@ def test_a_key_makes_no_option_of_an_argument(tmp_path: Path) -> None:
         spec = with_steps(step, on_error="skip", rejects=True, overwrite=True)
         report = run_local(tmp_path, spec)
         assert {each["key"] for each in rejects_of(tmp_path, report)} == {"--help", "-rf"}
-        assert payloads_out(tmp_path)["a.txt"].startswith(b"a")
+        assert dict(payloads_in(tmp_path / "out"))["a.txt"].startswith(b"a")
 
 
 def timeout_for(words: str) -> str:
@@ -202,7 +203,7 @@ def test_a_program_that_goes_wrong_at_a_record_loses_that_alone(
 def test_a_program_that_forks_does_not_hold_up_its_record(tmp_path: Path) -> None:
     shards(tmp_path, "a")
     run_local(tmp_path, with_steps(shell("cp $IN/jpg $OUT/x; setsid sleep 59.0625 & exit 0")))
-    assert payloads_out(tmp_path)["a.x"] == b"a.jpg"
+    assert dict(payloads_in(tmp_path / "out"))["a.x"] == b"a.jpg"
     assert [
         p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "59.0625"]
     ] == []
@@ -287,7 +288,7 @@ def test_a_server_changes_members(tmp_path: Path, server: EtlServer) -> None:
     shards(tmp_path, "a", "d/ü")
     step = {"http": {"url": f"{server.url}/etl", "members": {"jpg": "txt"}, "args": "a b"}}
     run_local(tmp_path, with_steps(step))
-    assert payloads_out(tmp_path) == {
+    assert dict(payloads_in(tmp_path / "out")) == {
         "a.cls": b"a.cls",
         "a.txt": b"A.JPG",
         "d/ü.cls": "d/ü.cls".encode(),
@@ -299,7 +300,7 @@ def test_a_server_changes_members(tmp_path: Path, server: EtlServer) -> None:
 def test_a_server_changes_records_as_tars(tmp_path: Path, server: EtlServer) -> None:
     shards(tmp_path, "a", "b")
     run_local(tmp_path, with_steps({"http": {"url": server.url, "args": "echo", "drop": ["cls"]}}))
-    assert payloads_out(tmp_path) == {"a.jpg": b"a.jpg", "b.jpg": b"b.jpg"}
+    assert dict(payloads_in(tmp_path / "out")) == {"a.jpg": b"a.jpg", "b.jpg": b"b.jpg"}
 
 
 @pytest.mark.parametrize(
@@ -316,7 +317,9 @@ def test_a_server_that_goes_wrong_at_a_record_loses_that_alone(
     shards(tmp_path, "r0", key, "busy", "r1")
     step = {"http": {"url": server.url, "members": {"jpg": "jpg"}, "timeout": "1s"}}
     report = run_local(tmp_path, with_steps(step, on_error="skip", rejects=True))
-    assert [payloads_out(tmp_path)[f"{name}.jpg"] for name in ("r0", "busy", "r1")] == [
+    assert [
+        dict(payloads_in(tmp_path / "out"))[f"{name}.jpg"] for name in ("r0", "busy", "r1")
+    ] == [
         b"R0.JPG",
         b"BUSY.JPG",
         b"R1.JPG",
@@ -354,4 +357,4 @@ def test_a_program_of_aistores_own_framework_changes_members(
     finally:
         server.shutdown()
         server.server_close()
-    assert payloads_out(tmp_path)["a.jpg"] == b"A.JPG!"
+    assert dict(payloads_in(tmp_path / "out"))["a.jpg"] == b"A.JPG!"

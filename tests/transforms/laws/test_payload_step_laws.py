@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.datasets import files_of, write_shards
+from tests.support.datasets import files_of, payloads_in, write_shards
 from tests.support.engine import run_local, spec_of
 from tests.support.user_functions import doubled, longer, partly, rekeyed, twice, upper
 from tests.transforms.laws.test_step_laws import (
@@ -18,7 +18,6 @@ from tests.transforms.laws.test_step_laws import (
     Record,
     drawn,
     flat,
-    found_in,
     in_tar,
     in_zip,
     shards_of,
@@ -104,7 +103,7 @@ def test_steps_on_payload_leave_what_the_model_of_them_leaves(
 
 def _out(root: Path, output: str) -> list[tuple[str, bytes]]:
     if output == ".tar":
-        return found_in(root)
+        return payloads_in(root / "out")
     paths = sorted((root / "out").glob("out-*"), key=lambda each: (len(each.name), each))
     return [pair for path in paths for pair in (in_zip if output == ".zip" else in_tar)(path)]
 

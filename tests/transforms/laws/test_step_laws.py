@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from tests.support.datasets import Member, Shard, files_of, read_shard, write_shards
+from tests.support.datasets import Member, Shard, files_of, payloads_in, read_shard, write_shards
 from tests.support.engine import run_local, spec_of, verify_local
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -188,15 +188,6 @@ def flat(records: list[Record]) -> list[tuple[str, bytes]]:
     return [(f"{key}.{name}", data) for _, key, each in records for name, data in each.items()]
 
 
-def found_in(root: Path) -> list[tuple[str, bytes]]:
-    shards = files_of(root / "out")
-    return [
-        (member.name, member.payload)
-        for name in sorted(shards, key=lambda each: (len(each), each))
-        for member in read_shard(shards[name])
-    ]
-
-
 def in_zip(path: Path) -> list[tuple[str, bytes]]:
     with zipfile.ZipFile(path) as archive:
         return [(entry.filename, archive.read(entry)) for entry in archive.infolist()]
@@ -226,7 +217,7 @@ def test_two_steps_leave_what_the_model_of_them_leaves(
     steps = [STEPS[one][0], STEPS[other][0]]
     spec = spec_of(transform={"steps": steps}, duplicate_keys="ignore")
     report = run_local(tmp_path, spec, move=rng.choice(["map", "spill"]))
-    assert found_in(tmp_path) == flat(wanted)
+    assert payloads_in(tmp_path / "out") == flat(wanted)
     assert report.records == len(wanted)
     assert verify_local(tmp_path, report).problems == ()
 
