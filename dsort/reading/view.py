@@ -3,7 +3,6 @@ read from the inputs."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import OrderedDict
@@ -356,12 +355,21 @@ class _Reads(Protocol):
 
 
 class _Open(Struct):
-    """An input that is open, or that the thread with ``lock`` is opening; and how many threads read
-    it."""
+    """An input that is open, or that the thread with ``opening`` is opening; and how many threads
+    read it, counted under ``lock``. A ``with`` ends one use of it."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock
+    opening: threading.Lock = field(default_factory=threading.Lock)
     reads: _Reads | None = None
     users: int = 0
+
+    def __enter__(self) -> _Reads:
+        assert self.reads is not None
+        return self.reads
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.users -= 1
 
 
 class _Inputs:
@@ -411,28 +419,28 @@ class _Inputs:
                 for part in some:
                     reads.read_into(part.view, part.start)
 
-    @contextlib.contextmanager
-    def reads(self, shard: int) -> Iterator[_Reads]:
-        """Input number ``shard``; it stays open inside of the context."""
+    def reads(self, shard: int) -> _Open:
+        """Input number ``shard``, open. It stays open inside of its ``with``, which has to
+        follow."""
         with self._lock:
-            if shard not in self._open:
-                self._open[shard] = _Open()
-            found = self._open[shard]
+            found = self._open.get(shard)
+            if found is None:
+                found = self._open[shard] = _Open(self._lock)
             self._open.move_to_end(shard)
             found.users += 1
-            self._close_old()
+            if len(self._open) > self._open_max:
+                self._close_old()
         try:
-            with found.lock:  # other inputs are opened at the same time
+            with found.opening:  # other inputs are opened at the same time
                 if found.reads is None:
                     found.reads = self._opened(self._known[shard])
-            # Not under its lock: any number of threads read it.
-            yield found.reads
-        finally:
-            with self._lock:
-                found.users -= 1
+        except BaseException:
+            found.__exit__()
+            raise
+        return found
 
     def _close_old(self) -> None:
-        for shard, each in list(self._open.items())[: max(len(self._open) - self._open_max, 0)]:
+        for shard, each in list(self._open.items())[: len(self._open) - self._open_max]:
             # Others are open for longer: a reader would lose its file.
             if not each.users:
                 del self._open[shard]
