@@ -11,7 +11,7 @@ import numpy as np
 
 from dsort.data.columns import Int64s
 from dsort.loader.decode import Sample
-from dsort.reading.record_index import RecordIndex
+from dsort.reading.record_index import RecordIndex, text_of
 from dsort.reading.shard import Record, extension_of
 
 __all__ = [
@@ -84,7 +84,7 @@ def samples_of(index: RecordIndex, rows: Int64s, contents: Contents, url: str) -
         for size, (first, stop) in zip(
             index.key_bytes[own].tolist(), pairwise(places), strict=True
         ):
-            sample: Sample = {"__key__": _text(names[first][:size]), "__url__": url}
+            sample: Sample = {"__key__": text_of(names[first][:size]), "__url__": url}
             for file in range(first, stop):
                 sample[extensions[names[file][size + 1 :]]] = next(found)
             yield sample
@@ -94,9 +94,5 @@ class _Extensions(dict[bytes, str]):
     """The extensions of samples by those in names: each is decoded once."""
 
     def __missing__(self, raw: bytes) -> str:
-        extension = self[raw] = _text(raw).lower()
+        extension = self[raw] = text_of(raw).lower()
         return extension
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")

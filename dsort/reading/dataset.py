@@ -28,9 +28,10 @@ from dsort.errors import StorageError
 from dsort.html_tables import members_html
 from dsort.moves.bare import payload_table
 from dsort.moves.input_shard import ShardBytes
+from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, Where, find_shards
-from dsort.reading.record_index import RecordIndex, adjacent_records
+from dsort.reading.record_index import RecordIndex, adjacent_records, text_of
 from dsort.reading.shard import Record, Shard
 from dsort.reading.shard_reader import ShardReader, whole_members
 from dsort.reading.table_records import TableRecords
@@ -370,7 +371,6 @@ BUFFER_BYTES: Final = 64 << 20
 """A shard of at most this size is read in one piece; for a larger one, the headers are read
 first."""
 AT_ONCE: Final = 1 << 14
-_SHOWN_MAX: Final = 3
 
 
 class ShardRecord(Struct, frozen=True):
@@ -391,10 +391,8 @@ class ShardRecord(Struct, frozen=True):
         return members_html(title, sizes, lambda name, most: self.members[name][:most])
 
     def __repr__(self) -> str:
-        shown = islice(self.members.items(), _SHOWN_MAX)
-        members = [f"{name} {format_bytes(len(content))}" for name, content in shown]
-        members += ["…"] * (len(self.members) > _SHOWN_MAX)
-        return f"<ShardRecord {self.key!r} of {self.shard}: {', '.join(members)}>"
+        members = [f"{name} {format_bytes(len(data))}" for name, data in self.members.items()]
+        return f"<ShardRecord {self.key!r} of {self.shard}: {first_few(members)}>"
 
 
 def read_shards(
@@ -467,8 +465,8 @@ def _of_shard(shard: ShardBytes, members: MemberTable) -> Iterator[ShardRecord]:
         ends = pairwise((bounds - bounds[0]).tolist())
         key_bytes = records.key_bytes[begin : begin + AT_ONCE].tolist()
         for (first, stop), own_bytes in zip(ends, key_bytes, strict=True):
-            own = [_text(name) for name in names[first:stop]]
-            key = _text(names[first][:own_bytes])
+            own = [text_of(name) for name in names[first:stop]]
+            key = text_of(names[first][:own_bytes])
             yield ShardRecord(
                 key, dict(zip(own, islice(contents, stop - first), strict=True)), shard.name
             )
@@ -494,7 +492,3 @@ def _contents(shard: ShardBytes, members: MemberTable, rows: Int64s) -> Iterator
                 continue
             first = int(start[row]) - window.base
             yield bytes(window.view[first : first + int(length[row])])
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")

@@ -44,7 +44,6 @@ from dsort.storage.registry import parse_address
 __all__ = ["ShardPlace", "Where", "find_shard", "find_shards", "shards_of_result"]
 
 NAMES_A_BATCH: Final = 10_000
-_SHOWN_MAX: Final = 3
 _TEMPLATE: Final = re.compile(r"[{@]|%[0-9]*d")
 
 Where = str | Path | JobReport | Sequence[str | Path]
@@ -246,7 +245,7 @@ def _of_template(holder: str, template: str, options: RunOptions) -> Iterator[Sh
         wanted += [name for name in batch if name in there]
         missing += [name for name in batch if name not in there]
     if missing:
-        shown = first_few(missing, _SHOWN_MAX)
+        shown = first_few(missing)
         raise MissingShardError(f"{len(missing):,} shards are missing from {bucket.uri}: {shown}")
     return (ShardPlace(bucket, name) for name in wanted)
 

@@ -40,6 +40,7 @@ __all__ = [
     "PositionKeys",
     "RecordIndex",
     "near_keys",
+    "text_of",
 ]
 
 _NUMBERS: Final = ("offsets", "key_bytes", "start", "size")
@@ -258,11 +259,11 @@ class KeySequence(Sequence[str]):
     def __getitem__(self, at: int | slice) -> str | list[str]:
         if isinstance(at, slice):
             return [self[number] for number in range(self._count)[at]]
-        return _text(self._one(range(self._count)[at]))
+        return text_of(self._one(range(self._count)[at]))
 
     def __iter__(self) -> Iterator[str]:
         for first in range(0, self._count, AT_ONCE):
-            yield from map(_text, self._some(first, min(first + AT_ONCE, self._count)))
+            yield from map(text_of, self._some(first, min(first + AT_ONCE, self._count)))
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and bool(self.numbers_of(key))
@@ -332,5 +333,6 @@ def near_keys(wanted: str, keys: Iterable[str]) -> str:
     return f"near: {', '.join(near)}" if near else ""
 
 
-def _text(key: bytes) -> str:
-    return key.decode("utf-8", "surrogateescape")
+def text_of(name: bytes) -> str:
+    """A name or a key as text; bytes that are not UTF-8 become surrogate escapes."""
+    return name.decode("utf-8", "surrogateescape")

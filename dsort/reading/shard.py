@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, overload
 
@@ -30,10 +29,10 @@ from dsort.errors import CorruptShardError, InputError
 from dsort.html_tables import members_html
 from dsort.moves.bare import bare_of
 from dsort.moves.input_shard import ShardBytes
-from dsort.naming.names import readable
+from dsort.naming.names import first_few, readable
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shard
-from dsort.reading.record_index import KeySequence, RecordIndex, near_keys
+from dsort.reading.record_index import KeySequence, RecordIndex, near_keys, text_of
 from dsort.reading.shard_reader import ShardReader, whole_members
 from dsort.reading.table_records import TableRecords
 from dsort.sizes import format_bytes
@@ -58,7 +57,6 @@ PIECE_BYTES: Final = 1 << 20
 SPARE_BYTES_MAX: Final = 64 << 10
 """The members of one record are read at once if at most this many bytes a member are between
 them."""
-_SHOWN_MAX: Final = 3
 ALL_BYTES: Final = sys.maxsize
 """More than any file has."""
 
@@ -145,10 +143,8 @@ class Record(Mapping[str, bytes]):
         )
 
     def __repr__(self) -> str:
-        shown = islice(self.sizes.items(), _SHOWN_MAX)
-        members = [f"{name} {format_bytes(size)}" for name, size in shown]
-        members += ["…"] * (len(self.sizes) > _SHOWN_MAX)
-        return f"<Record {self.index} {self.key!r} of {self.shard}: {', '.join(members)}>"
+        members = [f"{name} {format_bytes(size)}" for name, size in self.sizes.items()]
+        return f"<Record {self.index} {self.key!r} of {self.shard}: {first_few(members)}>"
 
     @property
     def _extensions(self) -> list[str]:
@@ -320,7 +316,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
             return Record(files or self, self.name, number, key, first, sizes)
         contents, index = self._contents, self._contents.index
         first, stop = index.offsets[number : number + 2].tolist()
-        names = map(_text, index.names.run(first, stop).tolist())
+        names = map(text_of, index.names.run(first, stop).tolist())
         sizes = dict(zip(names, index.size[first:stop].tolist(), strict=True))
         return Record(files or self, self.name, number, contents.keys[number], first, sizes)
 
@@ -455,7 +451,3 @@ def _buffer_bytes(name: str, container: Container) -> int:
 
 def _is_compressed(members: MemberTable, row: int) -> bool:
     return members.has_compressed and int(members.compressed_bytes[row]) >= 0
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
