@@ -65,7 +65,7 @@ SCRATCH_SHARE = 8
 itself, the kernel begins to write it when a tenth of what is free is dirty, or after 30 s."""
 
 BYTES_A_WORKER = 1 << 20
-"""A worker that has less to copy takes longer to start than the others to copy its part."""
+"""A second worker for less took more processor time, and no less time (``008-start``)."""
 
 log = logger_of("job")
 
