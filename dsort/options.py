@@ -40,7 +40,7 @@ class RunOptions(RayOptions, frozen=True):
     scratch: Path | None = None  # where spill files go; None = beside the output
     memory_max_bytes: int | None = None  # for the whole job on one node; None = what is there
     move: str = "auto"  # auto | map | range | spill
-    workers: int | None = None  # None = one a core, fewer to copy a few MiB
+    workers: int | None = None  # None = one a core
     overwrite: bool | None = None  # None = as the spec says
     force: bool = False  # replace and remove shards even if views point to them
     runtime: str = "local"  # local | ray

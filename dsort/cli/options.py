@@ -97,7 +97,7 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="The number of worker processes.  [default: one a core; fewer to copy a few MiB]",
+        help="The number of worker processes.  [default: one a core]",
     ),
 ]
 Ray = Annotated[

@@ -64,9 +64,6 @@ SCRATCH_SHARE = 8
 """Scratch of at most one part in this many of the memory stays in memory until it is removed: by
 itself, the kernel begins to write it when a tenth of what is free is dirty, or after 30 s."""
 
-BYTES_A_WORKER = 1 << 20
-"""A second worker for less took more processor time, and no less time (``008-start``)."""
-
 log = logger_of("job")
 
 
@@ -111,7 +108,7 @@ def movement_for(job: Job) -> Movement:
         load = Load(
             input_bytes=input_bytes,
             memory_bytes=memory_bytes,
-            workers=_workers_wanted(job, input_bytes, mappable=mappable),
+            workers=job.runtime.workers_max(),
             nodes=job.runtime.nodes(),
             unmappable=_why_unmappable(job, mappable=mappable, is_table=is_table),
             encoded=decoded.are_encoded,
@@ -134,17 +131,6 @@ def movement_for(job: Job) -> Movement:
         raise SpecError([SpecProblem("max_mem_usage", str(problem), hint)]) from None
     except NotMappableError as problem:
         raise SpecError([SpecProblem("", str(problem), problem.hint)]) from None
-
-
-def _workers_wanted(job: Job, input_bytes: int, *, mappable: bool) -> int:
-    """How many workers the job has, if memory suffices: one for each core, unless the user gives a
-    number. A job that only copies a few bytes from directory to directory has fewer."""
-    most = job.runtime.workers_max()
-    copies = mappable and not job.pipeline.encodes
-    copies = copies and all(place.ref.is_directory for place in job.buckets.output_places)
-    if not copies or job.options.workers is not None or job.runtime.nodes() > 1:
-        return most
-    return min(most, max(input_bytes // BYTES_A_WORKER, 1))
 
 
 def _settled(job: Job, chosen: Movement, *, values_stay: bool) -> Movement:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.commands import ROOT
 from tests.support.datasets import files_of, small_dataset, write_shards
-from tests.support.engine import left_in, run_local, spec_of
+from tests.support.engine import left_in, spec_of
 
 DATASET = small_dataset("started")
 SPEC = spec_of(algorithm={"kind": "shuffle", "seed": 1})
@@ -82,14 +82,6 @@ def test_forks_that_die_are_replaced(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.split()) == 2
     assert left_in(tmp_path / "out") == [".dsort/JOB/manifest.json", *files_of(tmp_path / "out")]
-
-
-def test_a_few_bytes_are_copied_by_one_worker_unless_the_user_gives_a_number(
-    tmp_path: Path,
-) -> None:
-    write_shards(tmp_path / "in", DATASET)
-    assert run_local(tmp_path, SPEC, workers=None).run.workers == 1
-    assert run_local(tmp_path, SPEC | {"output_bck": "by-two"}, workers=2).run.workers == 2
 
 
 def test_a_job_over_files_loads_what_it_needs(tmp_path: Path) -> None:
