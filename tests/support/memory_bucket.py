@@ -70,7 +70,7 @@ class MemoryReadObject(_Memory):
         return None
 
 
-class _MemoryStagedObject(_Memory):
+class MemoryStagedObject(_Memory):
     def __init__(self, token: str, data: bytearray, bucket: MemoryBucket) -> None:
         super().__init__(token, bucket.uri)
         self._data = data
@@ -190,11 +190,11 @@ class MemoryBucket:
 
     def stage(
         self, token: str, *, name: str = "", size_bytes: int | None = None
-    ) -> _MemoryStagedObject:
+    ) -> MemoryStagedObject:
         encoded = encoded_token(token)
         self._need_bucket()
         self.need_room(size_bytes or 0, token)
-        return _MemoryStagedObject(token, self._staged.setdefault(encoded, bytearray()), self)
+        return MemoryStagedObject(token, self._staged.setdefault(encoded, bytearray()), self)
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         source, target = encoded_token(token), encoded_name(name)

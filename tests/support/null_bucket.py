@@ -8,40 +8,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 
-from dsort.closing import ClosesOnExit
 from dsort.errors import InvariantError, ObjectNotFoundError
 from dsort.storage.bucket import INTERNAL_PREFIX, Buffer, ObjectInfo, ReadObject
-from tests.support.memory_bucket import MemoryReadObject
+from tests.support.memory_bucket import MemoryBucket, MemoryReadObject, MemoryStagedObject
 
 LIST_PAGE = 1000
 """Objects a page of a listing has, of S3 and all that copy it."""
 KEPT_BYTES_MAX = 64 * 1024
 
 
-class _NullStaged(ClosesOnExit):
+class _NullStaged(MemoryStagedObject):
     """What is written to it is counted and forgotten."""
 
     def __init__(self, bucket: NullBucket, token: str) -> None:
-        self._bucket = bucket
-        self._token = token
+        super().__init__(token, bytearray(), bucket)
+        self._nowhere = bucket
         self._size_bytes = 0
 
     def write_at(self, offset: int, slices: Sequence[Buffer]) -> None:
         if offset != self._size_bytes:
-            raise InvariantError(f"{self._token} is written with a gap")
+            raise InvariantError(f"{self._name} is written with a gap")
         self._size_bytes += sum(map(len, slices))
 
-    def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Nothing to begin."""
-
-    def sync(self) -> None:
-        """Nothing to survive."""
-
     def finish(self) -> str:
-        self._bucket.requests["put"] += 1
-        self._bucket.bytes_written += self._size_bytes
+        self._nowhere.requests["put"] += 1
+        self._nowhere.bytes_written += self._size_bytes
         return "receipt"
 
     def size_bytes(self) -> int:
@@ -50,11 +42,8 @@ class _NullStaged(ClosesOnExit):
     def read_into(self, buffer: memoryview, offset: int) -> None:
         raise InvariantError("what is staged cannot be read")
 
-    def close(self) -> None:
-        """Nothing is held."""
 
-
-class NullBucket:
+class NullBucket(MemoryBucket):
     """``shards`` objects of ``shard_bytes`` each, named ``shard-0000000.tar`` and so on.
 
     ``requests`` counts by kind what an object store would have been asked by this process:
@@ -64,18 +53,12 @@ class NullBucket:
     seals_on_finish = True
 
     def __init__(self, uri: str, *, shards: int = 0, shard_bytes: int = 0) -> None:
-        self.uri = uri
+        super().__init__(uri)
         self.requests: Counter[str] = Counter()
         self.bytes_written = 0
         self._shards = shards
         self._shard_bytes = shard_bytes
         self._kept: dict[str, bytes] = {}
-
-    def exists(self) -> bool:
-        return True
-
-    def create(self) -> None:
-        """It is there."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         if prefix.startswith(INTERNAL_PREFIX):
@@ -108,9 +91,6 @@ class NullBucket:
             raise InvariantError(f"no payload is read here, not even {name}")
         data = self.read(name)
         return MemoryReadObject(self._info(name, len(data)), data, self.uri)
-
-    def pinned(self, info: ObjectInfo) -> None:
-        """Nothing is read by range."""
 
     def read(self, name: str) -> bytes:
         self.requests["get"] += 1
@@ -160,19 +140,10 @@ class NullBucket:
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
         raise InvariantError(f"nothing is kept here, not even {name}")
 
-    def make_durable(self) -> None:
-        """Nothing to survive."""
-
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
         self.requests["list"] += 1
         for name in [name for name in self._kept if name.startswith(token_prefixes)]:
             self.delete(name)
-
-    def free_bytes(self) -> int | None:
-        return None
-
-    def local_path(self, name: str) -> Path | None:
-        return None
 
     def _name(self, number: int) -> str:
         return f"shard-{number:07d}.tar"
