@@ -124,7 +124,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return sampling.group_of(nodeid, config.rootpath)
 
-    config.option.loadscopereorder = False
+    config.option.loadscopereorder = False  # the slowest stay first
     return Groups(config, log)
 
 

@@ -72,6 +72,7 @@ def leave_job(bucket: LocalBucket, *, ago_s: float) -> Lease:
     journal.flush()
     inside = bucket.local_path(stop_name(JOB))
     assert inside is not None
+    # A lease is as old as its newest file is, by the clock of the store.
     for path in (inside.parent, *inside.parent.rglob("*")):
         os.utime(path, (machine.time_s, machine.time_s))
     return lease

@@ -82,6 +82,7 @@ def test_the_bytes_are_those_of_an_undisturbed_job(
     expected = undisturbed(kind, tmp_path / "undisturbed")
     root = tmp_path / "disturbed"
     prepare(kind, root)
+    # One point a kind: a matrix of both would take three times as long.
     point, nth = POINTS[KINDS.index(kind) % len(POINTS)]
     fault = PointFault(point, nth, "kill parent" if victim == "command" else "kill")
     points = arm(root / "points", fault)

@@ -210,6 +210,7 @@ def let_lapse(bucket: Path) -> None:
     held = LocalBucket(bucket)
     record = decode_lease(held.read(name))
     held.write(name, encode_lease(replace(record, renewed_at_s=record.renewed_at_s - 1000)))
+    # A lease is as old as its newest file is, by the clock of the store.
     for path in (bucket / name, *(bucket / name).parent.glob("attempts/*")):
         os.utime(path, (record.renewed_at_s - 1000,) * 2)
 
