@@ -145,7 +145,7 @@ class ShardContents:
         members, _ = self._members
         start = int(members.payload_start[row])
         if start < 0:
-            yield members.literals[row]
+            yield members.literals.get(row, b"")
         elif members.kind[row] == MemberKind.FILE:
             yield from self._shard.payload(members, row)
         else:

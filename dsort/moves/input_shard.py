@@ -221,7 +221,7 @@ class ShardBytes:
         """The payload of one of the shard's ``members``. ``CorruptShardError`` if it is damaged."""
         start = int(members.payload_start[row])
         if start < 0:
-            return members.literals[row]
+            return members.literals.get(row, b"")
         if self.is_whole and self._is_plain(members):
             return bytes(self.whole[start : start + int(members.payload_bytes[row])])
         return b"".join(self.payload(members, row))

@@ -488,7 +488,7 @@ def _contents(shard: ShardBytes, members: MemberTable, rows: Int64s) -> Iterator
             continue
         for row in range(window.row, max(window.stop, window.row + 1)):
             if start[row] < 0:
-                yield members.literals[int(rows[row])]
+                yield members.literals.get(int(rows[row]), b"")
                 continue
             first = int(start[row]) - window.base
             yield bytes(window.view[first : first + int(length[row])])

@@ -353,7 +353,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
             return self._range(start + begin, stop - begin).tobytes()
         members, row = contents.odd, int(contents.rows[at])
         if start < 0:
-            return members.literals[row][begin:stop]
+            return members.literals.get(row, b"")[begin:stop]
         if _is_compressed(members, row):
             return self._inflated(members, row, stop)[begin:stop]
         if (begin, stop) != (0, total):

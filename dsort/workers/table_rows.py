@@ -203,7 +203,7 @@ def record_table(
 
 
 def _cell(members: MemberTable, row: int) -> bytes:
-    return members.literals[row]
+    return members.literals.get(row, b"")
 
 
 def members_named(
