@@ -63,8 +63,8 @@ _SIGNATURE = (
     r"(?i)([?&](?:x-[a-z]+-[a-z-]+|[a-z]*accesskeyid|googleaccessid|signature|sig|policy"
     r"|key-pair-id|[a-z_-]*token|[a-z_-]*password)=)(?!dsort_[0-9a-f]{12}_\.\.\.)[^&\s\"']+"
 )
-"""Parameters of the signed URLs of Amazon, CloudFront, Google, Azure and their kin. What ``redact``
-has left of a token of a service stays, for it says whose token it was."""
+"""Parameters of the signed URLs of Amazon, CloudFront, Google, Azure and their kin. The part of a
+service's token that ``redact`` leaves stays here, too: it says whose token it was."""
 
 
 def redact(text: str) -> str:
