@@ -166,7 +166,7 @@ def _index_problems(place: str, extension: str, kinds: Sequence[str]) -> Iterato
 @rule
 def _indexes_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
     for pair in kinds_alike(spec.index, spec.output_extension):
-        text = f"{pair[0]} and {pair[1]} give their index of a shard one name: choose one of them"
+        text = f"{pair[0]} and {pair[1]} would write the same index file: choose one of them"
         yield SpecProblem("index", text)
     templates = {target.template for target in spec.targets if target.template}
     for kind, template in product(kinds_of(spec.index), sorted(templates)):

@@ -245,8 +245,8 @@ class Decoding:
         if self.decoded_bytes > self._decoded_max:
             raise self._corrupt(
                 self._input.at,
-                f"it decodes to more than {format_bytes(int(self._decoded_max))}, "
-                f"{self._max_expansion:g} times its length and "
+                f"it decodes to more than {format_bytes(int(self._decoded_max))}: "
+                f"{self._max_expansion:g} times its length, plus "
                 f"{format_bytes(EXPANSION_FLOOR_BYTES)}",
                 hint="a bomb does; if this is data, set a larger max_expansion",
             )

@@ -154,7 +154,7 @@ class ExampleBytes:
             elif feature.kind == "int64" and wire == _VARINT:
                 numbers.append(_signed(self._varint(at, at + size)[0]))
             else:
-                raise NoExampleError(f"a list of {feature.kind} values has others")
+                raise NoExampleError(f"a list of {feature.kind} values has values of another type")
 
     def _count(self, values: int) -> None:
         self._values += values
