@@ -96,7 +96,7 @@ def about(job_id: str) -> Iterator[None]:
 
 
 def about_attempt(attempt: int) -> None:
-    """The attempt of the job that lines are about here."""
+    """Mark the lines of this context with the number of the job's attempt, too."""
     if (origin := _here.get()) is not None:
         origin["attempt"] = attempt
 

@@ -395,7 +395,7 @@ class RunArguments(Struct, frozen=True, kw_only=True):
 
 
 class EngineArguments(RunArguments, frozen=True, kw_only=True):
-    """The same, with options that only few jobs need."""
+    """The options of ``RunArguments``, and options that only few jobs need."""
 
     move: Move = "auto"
     ray_resources: RayResources = None
@@ -410,6 +410,6 @@ class Service(Struct, frozen=True, kw_only=True):
 
 
 class ServiceOrHere(Service, frozen=True, kw_only=True):
-    """The same, for verbs that also work without a service."""
+    """The service and the token, for verbs that also work without a service."""
 
     local: Local = False

@@ -350,7 +350,7 @@ def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
 
 
 def show_job(context: click.Context, name: str, *, show_all: bool, as_json: bool) -> None:
-    """Print all that the service has about one job on stdout."""
+    """Print on stdout all that the service has about one job."""
     with connected(context) as client:
         job = found_jobs(client, [name])[0]
         if as_json:

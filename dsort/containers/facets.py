@@ -19,11 +19,12 @@ class CompressedPayloads(Struct, frozen=True):
     its shard is compared with its CRC-32.
 
     ``decompressed(members, row, pieces)``: returns the payload of a compressed row (see
-    ``MemberTable``) in pieces of bounded size; ``pieces`` are its bytes in the shard. If they are
-    invalid, it raises ``ValueError`` with the reason, at the latest after the last piece.
-    ``checksum(members, row)``: returns the CRC-32 of a payload that is stored unchanged, None if
-    the shard does not have it. ``checksums(members)``: returns (rows, CRC-32s), shape ``(rows,)``
-    each, of the members that are stored unchanged and have a CRC-32 in the shard."""
+    ``MemberTable``), a part of bounded size at a time. ``pieces``: the bytes of the payload in the
+    shard; if these are invalid, the function raises ``ValueError`` with the reason, at the latest
+    after the last part. ``checksum(members, row)``: returns the CRC-32 of a payload that is stored
+    unchanged, None if the shard does not have it. ``checksums(members)``: returns (rows, CRC-32s),
+    shape ``(rows,)`` each, of the members that are stored unchanged and have a CRC-32 in the
+    shard."""
 
     decompressed: Callable[[MemberTable, int, Iterable[memoryview | bytes]], Iterator[bytes]]
     checksum: Callable[[MemberTable, int], int | None]

@@ -128,8 +128,8 @@ def _is_same_container(raw: str, other: str) -> bool:
 
 
 def is_columnar(extension: str) -> bool:
-    """Whether shards of ``extension`` hold rows of tables, according to its container. Called for
-    every spec, so it loads none of dsort's own containers."""
+    """Whether shards of ``extension`` hold rows of tables, according to its container. This is
+    called for every spec, so it loads none of dsort's own containers."""
     raw = raw_extension(extension)
     if raw in _registered:
         return _registered[raw].is_columnar

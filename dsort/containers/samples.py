@@ -105,8 +105,9 @@ def read_sizes(
 
 
 def _sizes_in(window: memoryview, starts: Int64s, values: int) -> Int64s:
-    """The sizes in the records that ``window`` has whole, but in a limited number of them; shape
-    ``(n, values)``. ``starts``: of the records, in the window."""
+    """The sizes at the start of each record, for the first records whose sizes are all in
+    ``window``, up to a limit; shape ``(n, values)``. ``starts``: the places of the records in the
+    window."""
     count = int(np.searchsorted(starts, len(window) - 4 * values, side="right"))
     starts = starts[: min(count, max(SIZES_AT_ONCE_MAX // max(values, 1), 1))]
     data = np.frombuffer(window, np.uint8)

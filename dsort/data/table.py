@@ -374,7 +374,8 @@ class _Joined:
 
 
 def _concat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The arrays joined to one. If all numbers are equal, it is broadcast from one number."""
+    """The arrays joined to one. If all numbers are equal, the joined array is broadcast from one
+    number."""
     column = np.concatenate(arrays)
     if len(column) and column[0] == column[-1] and column.min() == column.max():
         return np.broadcast_to(column[:1].copy(), column.shape)

@@ -80,8 +80,8 @@ class Expression:
 
     @property
     def refused_for_rows(self) -> str:
-        """Its parts that rows of tables do not support, such as the number in the shard or the size
-        of all members; "" for none."""
+        """The parts of the expression that rows of tables do not support, such as the number in the
+        shard or the size of all members; "" for none."""
         return "ordinal" * ("ordinal" in self.asks) or "size()" * ("total" in self.asks)
 
     @property
@@ -90,9 +90,9 @@ class Expression:
         return frozenset(leaf.kind for leaf in self._leaves)
 
     def true_of(self, records: RecordTable, owner: str, rows: Int64s | None = None) -> Bools:
-        """Whether it is true for each of ``rows`` (None: all rows) of ``records``, in the shape of
-        ``rows``. ``TransformError`` names the first record for which it cannot be computed.
-        ``owner``: the step or option with this expression, for the message."""
+        """Whether the expression is true, for each of ``rows`` of ``records``; None: for all rows.
+        ``TransformError`` names the first record for which it cannot be computed. ``owner``: the
+        step or option with this expression, for the message."""
         import numpy as np
 
         from dsort.expressions.reading import TRUE, WRONG, Run  # loads orjson
@@ -113,8 +113,8 @@ class Expression:
         return found
 
     def values_of(self, records: RecordTable, owner: str) -> list[str | int | float | bool]:
-        """Its value for each of ``records``: a text, a number, true or false. Errors as in
-        ``true_of``."""
+        """The value of the expression for each of ``records``: a text, a number, true or false.
+        Errors as in ``true_of``."""
         import numpy as np
 
         from dsort.expressions.reading import Run
@@ -131,7 +131,8 @@ class Expression:
         return found
 
     def value_with(self, fact: Callable[[Leaf], Any]) -> str | int | float | bool | None:
-        """Its value for one record, whose facts ``fact`` returns; None if it cannot be computed."""
+        """The value of the expression for one record, whose facts ``fact`` returns; None if the
+        value cannot be computed."""
         closure = closure_of(self._tree, {leaf: at for at, leaf in enumerate(self._leaves, 1)})
         try:
             value = closure([Budget(), *map(fact, self._leaves)])

@@ -1,7 +1,7 @@
 """Evaluates expressions for the records of one shard.
 
-Parts over the index alone are computed first, for a whole shard at once. Members are read only for
-the records that these parts do not decide."""
+Parts that need only the index are computed first, for a whole shard at once. Members are read only
+for the records that these parts do not decide."""
 
 from __future__ import annotations
 

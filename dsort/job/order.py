@@ -128,8 +128,8 @@ class Ordering(Struct, eq=False):
         self.free()
 
     def want_all(self) -> None:
-        """From now on, order spent partitions, too: written records are compared with their index.
-        That needs no spill."""
+        """Let spent partitions be ordered again from now on: written records are compared with the
+        index of their partition. That needs no spill."""
         self._spent.clear()
 
     def free(self) -> None:

@@ -35,8 +35,8 @@ MODIFIED_AT_S = 1_700_000_000
 
 
 class ShardRecipe(Struct, frozen=True):
-    """The content of each shard: ``records`` records with one member for each extension. Empty
-    ``extensions``: one that suits the container."""
+    """The content of each shard: ``records`` records with one member for each of ``extensions``;
+    empty: one extension, which suits the container."""
 
     records: int = 5
     member_bytes: int = 1024

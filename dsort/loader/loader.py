@@ -204,8 +204,8 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset:
-        """Its records, by number and key. If there are several results, they are the records of the
-        first one."""
+        """The records of the loader, by number and key; for several results, the records of the
+        first result."""
         return self._all()[0]
 
     def _all(self) -> list[Dataset]:

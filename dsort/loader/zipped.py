@@ -73,7 +73,8 @@ def merged(parts: Sequence[Sample]) -> Sample:
 def zipped(
     streams: Sequence[Generator[Sample, None, None]], decode: Decoder | None, threads: int
 ) -> Generator[Sample, None, None]:
-    """The samples of all streams side by side, decoded once they are whole."""
+    """The samples of all streams side by side. A sample is decoded when it has the members of all
+    streams."""
     with contextlib.ExitStack() as stack:
         for each in streams:
             stack.callback(each.close)

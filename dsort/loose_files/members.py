@@ -44,8 +44,8 @@ class Inside(NamedTuple):
 
 
 def files_inside(path: bytes, size_bytes: int, source: ReadObject) -> Iterator[Inside]:
-    """The files of the tar ``path``, in its order. If it holds tars, the files of these, with the
-    paths of the inner tars only. ``CorruptShardError`` names the archive."""
+    """The files of the tar ``path``, in its order. A tar in it is replaced by its own files, whose
+    paths begin with the name of that inner tar. ``CorruptShardError`` names the archive."""
     for name, start, size, is_file in _members(path, 0, size_bytes, source):
         if not is_file or not name.endswith(ARCHIVE_SUFFIX):
             stem = path.removesuffix(ARCHIVE_SUFFIX)
@@ -272,8 +272,8 @@ class _Texts(Struct):
 
 class Members(Struct):
     """Columns with one row for each member; and for each reason to leave out files, the number of
-    these files and the first of them. About 100 B a member, in any layout. ``class_numbers``: the
-    content of ``.cls`` for each class, if there are classes."""
+    these files and the first of them. A member takes about 100 bytes, in any layout.
+    ``class_numbers``: the content of ``.cls`` for each class, if there are classes."""
 
     _names: _Texts = field(default_factory=_Texts)
     _key_bytes: array[int] = field(default_factory=lambda: array("q"))

@@ -51,10 +51,10 @@ def numbers_of(
     given: Mapping[bytes, int] | None,
     known: Mapping[bytes, int] | None,
 ) -> dict[bytes, int]:
-    """The number of each class ``there``. Classes ``known`` from a result to which the job adds
-    records keep their numbers. ``given``: the numbers in the class map ``map_name``; None if there
-    is no map, and classes are numbered by sorted names. ``InputError`` if these contradict each
-    other, or leave out a class."""
+    """The number of each class in ``there``. ``known``: the numbers of classes in the result to
+    which the job adds records, which stay the same; None if the job makes a new result. ``given``:
+    the numbers in the class map ``map_name``; None if there is no map, and classes are numbered by
+    sorted names. ``InputError`` if these contradict each other, or leave out a class."""
     if given is None and known is None:
         return {name: at for at, name in enumerate(sorted(there))}
     numbers = known if given is None else given

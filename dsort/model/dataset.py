@@ -79,8 +79,8 @@ class RecordPage(Model):
 
 
 class ShownMember(RecordMember):
-    """A member, and the part of its content that can be shown. Its bytes decide its kind, and not
-    its name."""
+    """A member, and the part of its content that can be shown. ``kind`` follows from the bytes of
+    the content, and not from the name."""
 
     sent_sometimes: ClassVar[frozenset[str]] = frozenset(
         ("kind", "media_type", "width", "height", "text", "hex", "base64", "problem")

@@ -208,7 +208,8 @@ class ShardBytes:
         return bytes(data)
 
     def ranges(self, starts: Int64s, lengths: Int64s) -> BytesColumn:
-        """The ranges of the shard at ``starts``, with ``lengths`` of a few bytes each."""
+        """The ranges of the shard that begin at ``starts`` and have ``lengths``, a few bytes
+        each."""
         count = len(starts)
         if not self.is_whole or count < 2:
             pairs = zip(starts.tolist(), lengths.tolist(), strict=True)

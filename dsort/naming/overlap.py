@@ -122,7 +122,8 @@ def final_templates(text: str, extension: str) -> tuple[str, ...]:
     """The templates that make the names of ``text`` with ``extension`` appended to names without an
     archive suffix: nearly always one template.
 
-    An exception: ``x.tar.lz%d`` makes ``x.tar.lz4``, which has a suffix, and ``x.tar.lz5.tar``.
+    Of ``x.tar.lz%d`` there are two, because ``x.tar.lz4`` has a suffix, and ``x.tar.lz5`` becomes
+    ``x.tar.lz5.tar``.
     """
     template = parse_template(text)
     last = template.ranges[-1]

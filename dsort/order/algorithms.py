@@ -102,7 +102,7 @@ class Shuffle(Algorithm, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the algorithm in the summary of a job."""
         return f"{self.words}, {self.placement.in_words}" if self.placement else self.words
 
     @property
@@ -181,7 +181,7 @@ class Alphanumeric(Algorithm, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the algorithm in the summary of a job."""
         words = self.words + " of the first member" * (self.compare == "name")
         return words + ", numbers as numbers" * self.natural + ", decreasing" * self.decreasing
 
@@ -234,7 +234,7 @@ class Md5(Algorithm, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the algorithm in the summary of a job."""
         by_name = "md5: sorted by name of the first member, as AIStore does"
         words = by_name if self.compare == "name" else self.words
         return words + ", decreasing" * self.decreasing
@@ -331,7 +331,7 @@ class Keys(Algorithm, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the algorithm in the summary of a job."""
         return "keys: " + "; then ".join(each.in_words for each in self.keys)
 
     def sort_keys(self, records: RecordTable) -> SortKeys:

@@ -168,7 +168,7 @@ class Algorithm(OptionGroup, frozen=True):
 
     @property
     def has_texts(self) -> bool:
-        """Whether its sort keys may have texts, in at least some shards."""
+        """Whether the sort keys of some shards may have texts."""
         return True
 
     @property
@@ -188,8 +188,8 @@ class Algorithm(OptionGroup, frozen=True):
         return self.words + ", decreasing" * self.decreasing
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """The sort key of each record, without groups. About 1 µs a record, and less if it need not
-        read the content of each. ``ContentKeyError`` names shard and record."""
+        """The sort key of each record, without groups. This takes about 1 µs a record, and less if
+        the content of records need not be read. ``ContentKeyError`` names shard and record."""
         raise NotImplementedError
 
     def expected(self, record: Record) -> SortValue | None:

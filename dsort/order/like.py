@@ -79,7 +79,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
     def expected(
         self, records: FormedRecords, members: MemberTable, *, are_joined: bool = False
     ) -> Int32s:
-        """The same, by a dict of keys."""
+        """The groups of :meth:`match`, found by a dict of keys."""
         found = [0 if key in self.place_of else NOWHERE for key in records.keys.tolist()]
         return np.array(found, np.int32)
 

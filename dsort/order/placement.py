@@ -42,7 +42,7 @@ class Placement(OptionGroup, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job, behind "shuffle"."""
+        """The text for the placement in the summary of a job, behind "shuffle"."""
         raise NotImplementedError
 
     def classes(self, records: RecordTable) -> BytesColumn:
@@ -192,7 +192,7 @@ class Interleave(Placement, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the placement in the summary of a job."""
         return f"interleaved by {self.by}"
 
     def classes(self, records: RecordTable) -> BytesColumn:
@@ -210,7 +210,7 @@ class Interleave(Placement, frozen=True):
         return found
 
     def sort_keys(self, records: RecordTable, found: ClassPlaces, hashes: UInt64s) -> SortKeys:
-        """Words that are spread evenly within each class."""
+        """Sort keys of 64 bits that are spread evenly within each class."""
         import numpy as np
 
         from dsort.data.index import SortKeys
@@ -296,7 +296,7 @@ class Batches(Placement, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the placement in the summary of a job."""
         window = f"in windows of {self.window_records:,}"
         return f"in batches of {self.records:,} with about the same {self.similar}, {window}"
 

@@ -95,8 +95,8 @@ class Load(Struct, frozen=True):
 
 
 class Way(ABC):
-    """One way to move payload: it decides when it is chosen, and has properties for the phases of a
-    job. How creators read payload is in ``dsort.moves``, under the same name.
+    """One way to move payload, with the conditions under which it is chosen, and its properties for
+    the phases of a job. How creators read payload is in ``dsort.moves``, under the same name.
 
     ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
     extraction writes payload to scratch. ``reads_ranges``: creators read inputs record by record.

@@ -126,7 +126,8 @@ def find_result(
 
 def read_result(result: Result, options: RunOptions, place: str | None) -> tuple[bytes, str | None]:
     """(manifest of a result, bucket with its shards; None: the bucket in its spec). ``result``: the
-    manifest itself, or as for :func:`find_result`; ``place``: the bucket, if it is known."""
+    bytes of the manifest, or a result as :func:`find_result` takes it; ``place``: the bucket, if it
+    is known."""
     if isinstance(result, bytes):
         return result, place
     found = find_result(result, options)

@@ -233,7 +233,7 @@ class Replacement(Struct, frozen=True):
 
 def later_results(bucket: Bucket, created: str, job_id: str) -> list[str]:
     """The ids of the jobs whose results were committed to ``bucket`` after the result of
-    ``job_id``, which was ``created`` at that time; the last commit first."""
+    ``job_id``; the last commit first. ``created``: the time of that result."""
     own = commit_of(created, job_id)
     others = {job_of(info.name) for info in manifests_in(bucket)} - {job_id}
     return [each.job_id for each in commits(bucket, others) if each > own]

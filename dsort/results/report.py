@@ -166,8 +166,8 @@ class Forecast(Struct, frozen=True):
 
 
 class JobReport(Struct, frozen=True):
-    """The work of a job. With a ``plan``, nothing was written, and it is the work that the job
-    would do."""
+    """The work of a job. With a ``plan``, nothing was written, and the report has the work that the
+    job would do."""
 
     job_id: str
     state: str  # finished | aborted | planned

@@ -174,8 +174,8 @@ class Transaction:
         publisher: Callable[[Sequence[Staged]], None] | None = None,
     ) -> None:
         """Give objects their names: first ``first`` (by the ``publisher`` if there is one), then
-        ``others``. Once all of these are durable, the object that ``last`` stages gets its name. If
-        that fails, ``roll_back`` has to follow."""
+        ``others``. When all of these are durable, ``last`` stages an object, and that gets its
+        name. If that fails, ``roll_back`` has to follow."""
         bucket = self._bucket
 
         def give(each: Staged) -> None:

@@ -398,7 +398,7 @@ class LotSteps(Struct, frozen=True):
     ``2**bits`` steps of ``2**shift`` from ``low`` on. The values are lots, unless there is a lot
     ``tied``: then they are the positions of records with this lot.
 
-    ``classes``: all of them. ``searched``: for each class and border, its row in ``low`` and
+    ``classes``: all of them. ``searched``: the row of each border of each class in ``low`` and
     ``tied``, or -1. The answer has one row for each row of ``low``."""
 
     draws: Draws

@@ -40,8 +40,8 @@ class Settings(Struct, frozen=True):
     ``exchange_ports``: first and last port that nodes may listen on for it; ``exchange_network``:
     which of their addresses they use, as ``"10.1.0.0/16"``.
 
-    ``stores`` are pairs of a store (``"s3"``, ``"gs"``, ``"az"``, ``"ais"``, ``"http"``) or of the
-    URI of a bucket, and its settings. ``commands`` are pairs of a name that hooks may use, and its
+    ``stores`` are pairs: a store (``"s3"``, ``"gs"``, ``"az"``, ``"ais"``, ``"http"``) or the URI
+    of a bucket, and its settings. ``commands`` are pairs of a name that hooks may use, and its
     program with arguments.
     """
 

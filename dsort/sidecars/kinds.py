@@ -284,7 +284,7 @@ def kinds_of(names: Collection[str]) -> list[Sidecar]:
 
 
 def kinds_alike(names: Collection[str], extension: str) -> list[tuple[str, str]]:
-    """Pairs of kinds that would give the files of one shard one name."""
+    """Pairs of kinds whose files for a shard would have the same name."""
     of_shards = [each for each in kinds_of(names) if each.has_shard_files]
     return [
         (one.kind, other.kind)

@@ -354,7 +354,8 @@ def located(value: object, kind: Any = None, path: str = "") -> Iterator[Located
 
 
 def _in_parts(value: object, kind: Any, path: str) -> Iterator[Located]:
-    """The same if ``kind`` is made of other types: ``X | None``, ``list[X]``, ..."""
+    """The results of :func:`located` for a ``kind`` that is made of other types: ``X | None``,
+    ``list[X]``, ..."""
     origin, parts = get_origin(kind), get_args(kind)
     holds = origin if isinstance(origin, type) and issubclass(origin, Collection) else None
     if origin is Annotated:

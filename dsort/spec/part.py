@@ -64,8 +64,8 @@ class Part(BaseModel):
 
 
 class Late(Struct, frozen=True):
-    """Marks a field whose model is built late. ``place``: the module and the name of the model; ""
-    for the model that the field names itself."""
+    """Marks a field whose model is built when it is first needed. ``place``: the module and the
+    name of the model; "" for the model that the field names itself."""
 
     place: str = ""
 

@@ -147,9 +147,9 @@ class StagedObject(Closes, Protocol):
     def finish(self) -> str:
         """End writing. Returns the *receipt*, which ``publish`` needs besides the token.
 
-        On object stores, all bytes are stored and acknowledged when it returns, and the receipt
-        holds their place. On file systems, the receipt is the file's etag without ctime, and
-        nothing is synced."""
+        On object stores, all bytes are stored and acknowledged when this call returns, and the
+        receipt holds their place. On file systems, the receipt is the file's etag without ctime,
+        and nothing is synced."""
 
     def size_bytes(self) -> int:
         """The current length of the staged object."""

@@ -89,8 +89,8 @@ class Store:
     def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
         """The bucket ``ref``; it need not exist. No request is made.
 
-        Credentials are searched where the tools of the store search for them. Each request is made
-        by ``transport.call``, as in ``ObjectBucket``, so that failed requests are tried again.
+        Credentials come from the places where the tools of the store look for them. Each request is
+        made by ``transport.call``, as in ``ObjectBucket``, so that failed requests are tried again.
         """
         raise NotImplementedError
 

@@ -46,9 +46,9 @@ class Transport:
     """Makes the requests of a bucket. A request takes a place of ``limiter`` while it runs; while
     it waits for its next try (``policy``), it takes none. Used by several threads at once.
 
-    A request must not make another request by the same transport: if there is only one place, it
-    would wait for itself. A try whose reply was lost may have taken effect, so every request has to
-    be repeatable.
+    A request must not make another request by the same transport: if ``limiter`` has only one
+    place, the request would wait for itself. A try whose reply was lost may have taken effect, so
+    every request has to be repeatable.
     """
 
     def __init__(

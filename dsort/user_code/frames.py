@@ -215,7 +215,7 @@ TEXT_MAX = 300
 
 
 class BadResultError(ValueError):
-    """A result that is not a valid record."""
+    """User code returned a result that is no valid record."""
 
 
 class Runner(ABC):

@@ -34,7 +34,7 @@ from dsort.verification.shards import RecordSizes
 class InputTable(Struct, frozen=True, eq=False, dict=True):
     """All records of the inputs, in input order; columns have shape ``(n,)``.
 
-    About 30 bytes a record: no names, no sort keys.
+    A record takes about 30 bytes: the table has no names and no sort keys.
     """
 
     shards: tuple[str, ...]
@@ -112,9 +112,9 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
 
 
 def others_of(same: UInt64s, counting: Bools, *, keep_last: bool) -> Int64s:
-    """The rows to leave out: ``counting`` rows with the same number in ``same`` as an earlier
-    counting row (with ``keep_last``, a later one). The number 0 equals nothing, not even another
-    0."""
+    """The rows to leave out. Only rows for which ``counting`` is true are compared, by their
+    numbers in ``same``: a row is left out if an earlier one (``keep_last``: a later one) has its
+    number. The number 0 equals nothing, not even another 0."""
     rows = np.flatnonzero(counting & (same != 0))
     if keep_last:
         rows = rows[::-1]

@@ -158,8 +158,8 @@ def _with_headers(members: MemberTable, headers: Mapping[int, bytes]) -> MemberT
 def copied(
     shard: ShardBytes, members: MemberTable, records: FormedRecords, counts: Int64s
 ) -> tuple[MemberTable, FormedRecords]:
-    """Each record ``counts`` times, one after the other. The keys of the copies of ``key`` are
-    ``key~1``, ``key~2``... where the container has names for records."""
+    """Each record as often as its number in ``counts`` says, copies side by side. The keys of the
+    copies of ``key`` are ``key~1``, ``key~2``... where the container has names for records."""
     if (counts == 1).all():
         return members, records
     is_named = shard.container.names is not None

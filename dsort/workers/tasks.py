@@ -144,7 +144,7 @@ class ExtractTask(Doable, frozen=True):
 
 
 class ExtractRunTask(Doable, frozen=True):
-    """Read small input shards together. They are neighbours in input order, of one pass."""
+    """Read small input shards together: neighbours in the order of the inputs, all in one pass."""
 
     phase = "extract"
     shards: tuple[ExtractTask, ...]
@@ -471,8 +471,8 @@ class PublishDone(Struct, frozen=True):
 
 
 class ScratchLost(Struct, frozen=True):
-    """The scratch of a node was lost, with all shards that were extracted there. Replaces the
-    result of any task that needed the scratch; also an event of the journal."""
+    """The scratch of a node was lost, with all shards that were extracted there. A task that needed
+    the scratch has this result in place of its own. This is also an event of the journal."""
 
     node: str
 

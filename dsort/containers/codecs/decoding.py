@@ -111,7 +111,7 @@ class Decoding:
 
     ``pieces``: the file, in order. ``file_bytes``: its length. ``CorruptShardError`` if it does not
     consist of members from its first byte to its last, or decodes to more than ``max_expansion``
-    times its length and ``EXPANSION_FLOOR_BYTES``. ``MemoryError`` if a decoder gets no memory.
+    times its length plus ``EXPANSION_FLOOR_BYTES``. ``MemoryError`` if a decoder gets no memory.
     ``is_followed``: other bytes were found after the last member.
     """
 

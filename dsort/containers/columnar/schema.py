@@ -186,9 +186,9 @@ FEATURES_BYTES_MAX: Final = 16 << 20
 
 def with_columns(schema: Any, columns: Sequence[tuple[str, int]]) -> Any:
     """``schema`` with other columns: (name, the index of its previous column; -1: a new column, of
-    texts). Hugging Face's features follow the columns, or are removed if they are longer than
-    ``FEATURES_BYTES_MAX``; pandas' metadata about its columns is removed. ``InputError`` for
-    columns that are not possible."""
+    texts). Hugging Face's metadata describes the new columns; it is removed if it is longer than
+    ``FEATURES_BYTES_MAX``. The metadata of pandas is removed. ``InputError`` for columns that are
+    not possible."""
     names = [name for name, _ in columns]
     again = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if not names or again is not None:

@@ -118,7 +118,8 @@ def field_number(data: memoryview | bytes, at: int, before: int) -> tuple[int, i
 
 
 def list_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
-    """(number of items, their type, their begin) of a list. Booleans take a byte each in lists."""
+    """(number of items, type of the items, place of the first item) of a list. Booleans take a byte
+    each in lists."""
     head = data[at]
     count, inner, at = head >> 4, head & 15, at + 1
     # Four bits count up to 14 items; 15 means that the count follows.

@@ -78,7 +78,7 @@ def room_here(steps: Sequence[Step], cpus: int) -> CodeRoom:
 
 
 class CodeAgain:
-    """The steps of a job, of which some run code; they run in processes of this machine, until
+    """The steps of a job that has steps with code. Code runs in processes of this machine, until
     ``close``."""
 
     def __init__(self, failures: StepFailures, steps: Sequence[Step]) -> None:

@@ -1,8 +1,8 @@
 """Decides which records go to which output if outputs, or outputs in classes, have exact numbers.
 
 A pass over the inputs (the stage ``drawn``) makes an index with the class of each record and its
-lot, a random number. The share of each output in each class is a whole number, and the first record
-of the next output is selected by its lot (``Selection``).
+lot, a random number. Each output gets a whole number of records of each class, in the order of
+their lots. ``Selection`` finds the lot of the record with which the next output begins.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ PLACES_FILE = "places.col"
 
 
 class JoinedFirst(Survey[None]):
-    """Two shared files: the records that a join leaves out, if inputs have members of one
-    extension; and the places of the remaining pieces, if these are found first."""
+    """Two shared files: the records that a join leaves out, if several inputs have members with the
+    same extension; and the places of the remaining pieces, if these are found first."""
 
     def fact(self) -> Fact[None]:
         shards = len(self.job.inputs)

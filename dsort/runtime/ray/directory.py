@@ -90,7 +90,7 @@ def remove_ray_directory(path: Path, *, machine: Machine | None = None) -> None:
 
 
 def discard_ray_directory(path: Path) -> None:
-    """The same, whether the Ray is abandoned or not."""
+    """End the processes of the Ray in ``path``, abandoned or not, and remove its files."""
     end_holders(path)
     try:
         shutil.rmtree(path)

@@ -58,7 +58,7 @@ def holders(directory: Path) -> list[int]:
 
 
 def holders_of(directories: Sequence[Path]) -> dict[Path, list[int]]:
-    """The same for several directories, from one look at all processes."""
+    """The ``holders`` of each of several directories, from one look at all processes."""
     found: dict[Path, list[int]] = {each: [] for each in directories}
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]

@@ -54,7 +54,7 @@ def add_cluster(routes: APIRouter, service: Service) -> None:
     async def get_cluster(
         request: Request, identity: Caller, what: Annotated[str, Query(max_length=64)] = ""
     ) -> Response:
-        """What runs, or how a job stands."""
+        """The jobs that run, or the states of jobs: AIStore's ``what`` says which."""
         look = _LOOKS.get(what)
         if look is None:
             raise declined("cluster")

@@ -94,14 +94,14 @@ class ObjectPlace(Struct, frozen=True):
 
     @property
     def shown_bucket(self) -> str:
-        """The bucket in the caller's own words, for a message, because clients read from the text
-        which thing is missing."""
+        """The bucket in the caller's own words, for messages: clients read in them whether the
+        bucket or the object is missing."""
         provider = self.asking.provider
         return f"{provider}://{self.asked}" if provider else self.uri
 
     @property
     def shown(self) -> str:
-        """The same with the name of the object."""
+        """``shown_bucket`` with the name of the object."""
         return f"{self.shown_bucket}/{self.name}"
 
 

@@ -217,7 +217,7 @@ def _when(mapping: Mapping[str, Any], definition: ScheduleDefinition | None) -> 
 
 
 def _path_of(path: str, definition: ScheduleDefinition | None) -> str:
-    """Where a problem at ``path`` of the spec is in the schedule."""
+    """The place, in the schedule, of a problem that is at ``path`` in the spec."""
     if definition is not None and path.partition(".")[0] in definition.hooks:
         return path
     return f"spec.{path}" if path else "spec"

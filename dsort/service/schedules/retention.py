@@ -66,7 +66,8 @@ class Result(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[float, int]:
-        """The sort key of results: newer results are due later, or else were submitted later."""
+        """The sort key of results: of two results, the newer one was due later, or at the same time
+        and submitted later."""
         return self.due_at, self.number
 
     def manifest_info(self, bucket: Bucket) -> ObjectInfo | None:

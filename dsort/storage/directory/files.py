@@ -88,8 +88,8 @@ def reserve_room(fd: int, size_bytes: int) -> None:
 
 
 def wait_written(fd: int) -> None:
-    """Return once no page of a file is being written to the disk. ``OSError`` if one could not be
-    written since errors of this file were last requested. Starts no writes and does not flush the
+    """Return once no page of a file is being written to the disk. ``OSError`` if a page could not
+    be written, unless an earlier call has reported that. Starts no writes and does not flush the
     disk: 1 µs."""
     if _libc.sync_file_range(
         fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WAIT_BEFORE

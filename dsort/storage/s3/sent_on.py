@@ -40,8 +40,8 @@ class SentOn:
     def get(
         self, url: str, wanted: str, head: Callable[[], Mapping[str, Any]], action: str
     ) -> tuple[dict[str, Any], WebBody]:
-        """(a reply as one of GetObject, its body) from ``url``. ``wanted``: the range as a header,
-        or "". ``head``: requests the facts of the object."""
+        """Request ``url``; returns (the fields of a reply of GetObject, the body). ``wanted``: the
+        range as a header, or "". ``head``: requests the facts of the object."""
         reply = self._web.reply(action, "GET", url, {"Range": wanted} if wanted else {})
         if reply.status not in _OK:
             reply.close()
