@@ -64,7 +64,7 @@ class Removal(Struct, frozen=True):
     job: JobReport | None
 
     def to_dict(self) -> dict[str, object]:
-        """The same in JSON types."""
+        """The removal in JSON types."""
         return {"found": asdict(self.found), "job": self.job and self.job.to_dict()}
 
 

@@ -106,7 +106,7 @@ class OptionGroup(Struct, metaclass=_OptionFields, frozen=True):
 
     @classmethod
     def stated(cls) -> dict[str, Option]:
-        """Its options by name."""
+        """The options of the group by name."""
         return cls._stated
 
     @classmethod

@@ -51,7 +51,7 @@ class Registry(dict[str, T], Generic[T]):
 
     def load_installed(self) -> bool:
         """Add the items of installed packages, once in a process; return whether any item is new.
-        Called for an unknown name only: to look for packages takes 30 ms."""
+        This is called for an unknown name only, because looking for packages takes 30 ms."""
         if self._has_installed:
             return False
         # Set first: a package may look for an item while it is loaded.

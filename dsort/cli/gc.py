@@ -122,7 +122,7 @@ Listed = Sequence[tuple[Mapping[str, Any], bool]]
 
 
 def _write(uri: str, listed: Listed, what: str, *, as_json: bool) -> None:
-    """``what``: of which garbage there is none, if the list is empty."""
+    """``what``: the kind of garbage, for the message that there is no such garbage."""
     if as_json:
         entries = [{**each, "removed": gone} for each, gone in listed]
         output.write_json({"bucket": uri, "garbage": entries})

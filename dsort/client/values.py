@@ -228,7 +228,8 @@ class Job(JobOut, _Value):
 
     @property
     def words(self) -> str:
-        """Its state for people: a running job whose stop was requested is ``stopping``."""
+        """The state of the job for people: a running job whose stop was requested is
+        ``stopping``."""
         return "stopping" if self.stopping else self.state
 
     @property

@@ -78,7 +78,8 @@ def register_received(containers: Iterable[Container], extensions: Iterable[str]
 
 def load_installed() -> bool:
     """Register the containers and codecs of installed packages, once for each process; return
-    whether any were found. Called where none fits a name: to look for packages takes 30 ms."""
+    whether any were found. This is called where none fits a name, because looking for packages
+    takes 30 ms."""
     return any([_registered.load_installed(), _added_codecs.load_installed()])
 
 

@@ -27,7 +27,7 @@ def arrow_numbers(values: np.ndarray[Any, Any], is_known: Bools | None = None) -
 
 
 def numbers_in(array: Any) -> tuple[np.ndarray[Any, Any], Bools]:
-    """(the values of a valid array of integers, of which those that are null are 0; which are not
+    """(the values of a valid array of integers, with 0 in place of nulls; which values are not
     null)."""
     first, stop = array.offset, array.offset + len(array)
     validity, data = array.buffers()

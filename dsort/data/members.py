@@ -75,13 +75,13 @@ class OwnRecords(Struct, frozen=True, eq=False):
         return bool(self.schema) or any(each is not None for each in columns)
 
     def with_rows_behind(self, key_bytes: Int64s) -> OwnRecords:
-        """The same with more rows at the end of the table; the keys of these rows have the lengths
+        """The facts for a table with more rows at its end; the keys of these rows have the lengths
         ``key_bytes``. Records are no longer separated by the container."""
         known = None if self.key_bytes is None else np.append(self.key_bytes, key_bytes)
         return replace(self, key_bytes=known, record_of=None)
 
     def with_rows_again(self, rows: Int64s) -> OwnRecords:
-        """The same with ``rows`` repeated behind the table."""
+        """The facts for a table with ``rows`` repeated behind it."""
         known = self.key_bytes
         return self.with_rows_behind(rows if known is None else known[rows])
 

@@ -63,18 +63,18 @@ class Expression:
 
     @property
     def reads_members(self) -> bool:
-        """Whether it uses the content of members, and not only the index."""
+        """Whether the expression uses the content of members, and not only the index."""
         return any(leaf.is_content for leaf in self._leaves)
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """The extensions of the members that it uses, without dots."""
+        """The extensions of the members that the expression uses, without dots."""
         return tuple(dict.fromkeys(name for leaf in self._leaves for name in leaf.extensions))
 
     @property
     def extensions_read(self) -> tuple[str, ...]:
-        """The extensions of members that it reads; members that it only tests for existence are
-        left out."""
+        """The extensions of the members that the expression reads; members that it only tests for
+        existence are left out."""
         leaves = (leaf for leaf in self._leaves if leaf.kind != "has")
         return tuple(dict.fromkeys(name for leaf in leaves for name in leaf.extensions))
 
@@ -86,7 +86,8 @@ class Expression:
 
     @property
     def asks(self) -> frozenset[str]:
-        """The kinds of facts of a record that it uses: ``key``, ``shard``, ``size``, ..."""
+        """The kinds of facts of a record that the expression uses: ``key``, ``shard``, ``size``,
+        ..."""
         return frozenset(leaf.kind for leaf in self._leaves)
 
     def true_of(self, records: RecordTable, owner: str, rows: Int64s | None = None) -> Bools:

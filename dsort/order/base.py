@@ -69,7 +69,7 @@ class Record(Protocol):
 
     @property
     def key(self) -> bytes:
-        """Its record key."""
+        """The key of the record."""
 
     @property
     def first_name(self) -> bytes:
@@ -81,7 +81,8 @@ class Record(Protocol):
 
     @property
     def is_json_alone(self) -> bool:
-        """Whether it is a ``.json`` member and nothing else, as in ``RecordTable.json_alone``."""
+        """Whether the record is a ``.json`` member and nothing else, as in
+        ``RecordTable.json_alone``."""
 
     def content(self, extension: str) -> bytes | None:
         """The content of its member with this whole extension, the last one if it has several; None
@@ -163,7 +164,7 @@ class Algorithm(OptionGroup, frozen=True):
 
     @property
     def asks_for_keys(self) -> bool:
-        """Whether it, or an algorithm that it contains, orders records by their keys."""
+        """Whether this algorithm, or one that it contains, orders records by their keys."""
         return self.needs_keys
 
     @property
@@ -184,7 +185,7 @@ class Algorithm(OptionGroup, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the algorithm in the summary of a job."""
         return self.words + ", decreasing" * self.decreasing
 
     def sort_keys(self, records: RecordTable) -> SortKeys:

@@ -192,7 +192,7 @@ class Content(Algorithm, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the algorithm in the summary of a job."""
         words = f"content: sorted by {self.extension}, as {self.content_key_type}"
         if self.json_field is not None:
             words += f", field {self.json_field}"

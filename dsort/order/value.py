@@ -77,7 +77,7 @@ class Value(Algorithm, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Its text in the summary of a job."""
+        """The text for the algorithm in the summary of a job."""
         return f"value: sorted by {self.value}" + ", decreasing" * self.decreasing
 
     def sort_keys(self, records: RecordTable) -> SortKeys:

@@ -72,7 +72,7 @@ class ShardPlace(Struct, frozen=True):
 
     @property
     def is_file(self) -> bool:
-        """Whether its bytes are in local files."""
+        """Whether the bytes of the shard are in local files."""
         if isinstance(self.bucket, MadeBucket):
             return self.bucket.are_files
         return self.bucket.local_path(self.name) is not None

@@ -65,8 +65,8 @@ class FoundJob(Struct, frozen=True):
         return bool(self.document) and not self.document.endswith(REPORT)
 
     def read(self) -> bytes:
-        """Its document. ``InputError`` if the file does not exist, ``StorageError`` if it is larger
-        than any file that dsort writes."""
+        """The document of the job. ``InputError`` if the file does not exist, ``StorageError`` if
+        it is larger than any file that dsort writes."""
         from dsort.storage.small_objects import read_small
 
         try:
@@ -78,7 +78,7 @@ class FoundJob(Struct, frozen=True):
             ) from None
 
     def parsed(self) -> Any:
-        """Its document as JSON values. ``InputError`` if it is no JSON."""
+        """The document of the job as JSON values. ``InputError`` if it is no JSON."""
         try:
             return json.loads(self.read())
         except (ValueError, RecursionError) as error:
@@ -86,7 +86,7 @@ class FoundJob(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """Its document and its bucket, in words."""
+        """The document of the job and its bucket, in words."""
         return f"{self.document} in bucket {self.bucket.uri}"
 
     @property

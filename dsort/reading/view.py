@@ -141,7 +141,7 @@ class ViewBucket(MadeBucket):
 
     @property
     def are_files(self) -> bool:
-        """Whether its bytes are in local files."""
+        """Whether the bytes of the view are in local files."""
         return self._reads.are_files
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:

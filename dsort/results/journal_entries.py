@@ -149,7 +149,7 @@ class JournalState(Struct):
 
     @property
     def materializes(self) -> bool:
-        """Whether it is the journal of a materialization: that has a plan and, unlike a job, no
+        """Whether this is the journal of a materialization, which has a plan and, unlike a job, no
         inputs."""
         return bool(self.planned) and not self.has_inputs
 

@@ -43,7 +43,7 @@ class Guest:
         return None
 
     def routers(self, service: Service) -> Sequence[APIRouter]:
-        """Its routes."""
+        """The routes of the second API."""
         return ()
 
     def own_id(self, job_id: str) -> str:

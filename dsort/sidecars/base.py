@@ -47,7 +47,7 @@ class Sidecar:
     """Whether these files list the SHA-256 of shards."""
 
     def reads(self, extension: str) -> bool:
-        """Whether its readers can read shards of ``extension``."""
+        """Whether readers of this kind can read shards of ``extension``."""
         return not self.extensions or extension in self.extensions
 
     def shard_file(self, shard: str) -> str:

@@ -266,7 +266,7 @@ class SidecarName(Struct, frozen=True):
 
     @property
     def is_database(self) -> bool:
-        """Whether it is the database of Energon, which is larger than memory."""
+        """Whether this is the database of Energon, which is larger than memory."""
         return self.kind == Energon.kind and self.name.endswith(DATABASE)
 
 

@@ -63,7 +63,7 @@ class Target(Struct, frozen=True):
 
     @property
     def count(self) -> int | None:
-        """The number of its shards, if it is known before its records are."""
+        """The number of shards of the output, if it is known before the records are."""
         if isinstance(self.asked_count, MultipleOf):
             has_limit = self.size_bytes or self.records is not None
             return None if has_limit else self.asked_count.number
@@ -91,12 +91,12 @@ class Target(Struct, frozen=True):
 
     @property
     def counts_file(self) -> bool:
-        """Whether its size is that of files, instead of their payload."""
+        """Whether the sizes in the spec are those of files, instead of their payload."""
         return self.size_counts == "file"
 
     @property
     def is_measured(self) -> bool:
-        """Whether its shards end by their size after their codec."""
+        """Whether shards of the output end by their size after their codec."""
         return self.counts_file and self.codec is not None
 
     @property

@@ -45,7 +45,7 @@ class NamedTransform(Struct, frozen=True):
 
     @property
     def use(self) -> str:
-        """Its name in a spec: ``resize@3``."""
+        """The name of the version in a spec: ``resize@3``."""
         return f"{self.name}@{self.version}"
 
 

@@ -478,7 +478,7 @@ class HubBucket(ObjectBucket):
         return replace(self._ref, path=self._client.path_at(commit))
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
-        """None are."""
+        """No object is ever staged."""
         return set()
 
     published = still_staged

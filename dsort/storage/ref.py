@@ -74,13 +74,13 @@ class BucketRef(Struct, frozen=True):
 
     @property
     def is_directory(self) -> bool:
-        """Whether it is a directory of a file system."""
+        """Whether the bucket is a directory of a file system."""
         return self.scheme in _PLAIN
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is no bucket, but can be read or written only once: standard input or output,
-        or the output of a program."""
+        """Whether this is no bucket, but a stream that can be read or written only once: standard
+        input or output, or the output of a program."""
         return self.scheme in (STREAM, PIPE)
 
     def __str__(self) -> str:

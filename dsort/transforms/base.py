@@ -96,8 +96,8 @@ class Step(OptionGroup, frozen=True):
 
     @property
     def needs_positions(self) -> bool:
-        """Whether it reads ``RecordTable.first``. If so, one more pass over the inputs counts the
-        records that reach it, before any shard is extracted."""
+        """Whether the step reads ``RecordTable.first``. If so, one more pass over the inputs counts
+        the records that reach it, before any shard is extracted."""
         return False
 
     def count_left(self, first: int, count: int) -> int | None:

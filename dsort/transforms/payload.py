@@ -141,7 +141,7 @@ class PayloadStep(Step, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        """Its limits of time, memory and processes."""
+        """The limits of the step: time, memory and processes."""
         raise NotImplementedError
 
     @property

@@ -90,7 +90,7 @@ class Exec(PayloadStep, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        """Its limits of time, memory and processes."""
+        """The limits of the step: time, memory and processes."""
         return limits_of(self.timeout, self.concurrency, self.resources)
 
     @property
@@ -164,7 +164,7 @@ class Http(PayloadStep, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        """Its limits of time and processes."""
+        """The limits of the step: time and processes."""
         return limits_of(self.timeout, self.concurrency, None)
 
     @property
@@ -292,7 +292,7 @@ class _Function(PayloadStep, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        """Its limits of time, memory and processes."""
+        """The limits of the step: time, memory and processes."""
         return limits_of(self.timeout, self.concurrency, self.resources)
 
     @property

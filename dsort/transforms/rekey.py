@@ -57,7 +57,7 @@ class Rekey(Step, frozen=True):
 
     @property
     def reads_content(self) -> bool:
-        """Whether it reads the whole content of records."""
+        """Whether the step reads the whole content of records."""
         return any(place == "xxh3" for _, place, _ in self._parts)
 
     @property

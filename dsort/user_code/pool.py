@@ -39,7 +39,7 @@ class Frame(Protocol):
     def message(
         self, number: int, start: int, stop: int, memories: Memories, *, hands_back: bool = False
     ) -> Buffer:
-        """Its records from ``start`` to ``stop`` as a frame (``frames``) with that number, with
+        """The records from ``start`` to ``stop`` as a frame (``frames``) with that number, with
         their payload in one of ``memories``. ``hands_back``: the records will be returned
         unchanged."""
 

@@ -279,7 +279,7 @@ class CodeProcess:
 
     @property
     def place(self) -> Place:
-        """Its current place, or its last place before it ended."""
+        """The current place of the process, or its last place before it ended."""
         return Place(*PAGE.unpack_from(self._page))
 
     # -- its end ---------------------------------------------------------------------------------

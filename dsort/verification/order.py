@@ -53,7 +53,7 @@ class _Record(Struct, frozen=True):
 
     @property
     def is_json_alone(self) -> bool:
-        """Whether it is a ``.json`` member, and nothing else."""
+        """Whether the record is a ``.json`` member, and nothing else."""
         rows, records = self.records.rows_of(self.row), self.records
         if len(rows) > 1 or self.are_rows:
             return False
@@ -218,7 +218,7 @@ class Sizes(Struct, frozen=True):
         return Sizes(*map(operator.add, astuple(self), astuple(other)))
 
     def counted_bytes(self, target: Target) -> int:
-        """Their size, as ``target`` counts it."""
+        """The size of the records, as ``target`` counts it."""
         if target.counts_file:
             return self.stored_bytes
         return self.payload_bytes + target.header_bytes * self.members

@@ -102,7 +102,7 @@ class Codec(ABC):
         return 0
 
     def padding_unit(self) -> int:
-        """Their number is a multiple of this."""
+        """The number of zeros after the last member is a multiple of this."""
         return 1
 
     # -- writing ---------------------------------------------------------------------------------

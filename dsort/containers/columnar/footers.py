@@ -49,17 +49,17 @@ class Chunk(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """Whether its values are stored uncompressed."""
+        """Whether the values of the chunk are stored uncompressed."""
         return self.codec == _UNCOMPRESSED and not self.dictionary
 
     @property
     def start(self) -> int:
-        """Where it begins."""
+        """Where the chunk begins."""
         return self.dictionary if 0 < self.dictionary < self.page else self.page
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
+        """Where the chunk ends."""
         return self.start + self.stored_bytes
 
 

@@ -44,7 +44,7 @@ class Leaf(Struct, frozen=True):
     kind: Any
 
     def of(self, batch: Any) -> Any:
-        """Its array in a batch."""
+        """The array of the leaf in a batch."""
         column = batch.column(self.column)
         return column if self.child < 0 else column.field(self.child)
 

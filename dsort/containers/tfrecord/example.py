@@ -59,12 +59,13 @@ class Feature(Struct):
     numbers: list[float] = field(default_factory=list)
 
     def number_text(self) -> bytes:
-        """Its one number as decimal text; of a float, the shortest that stands for exactly this
-        32-bit float."""
+        """The only number of the feature as decimal text; of a float, the shortest text that stands
+        for exactly this 32-bit float."""
         return _text(self.numbers[0]).encode()
 
     def json_text(self) -> bytes:
-        """Its numbers as a JSON array; NaN and infinities as Python writes and reads them."""
+        """The numbers of the feature as a JSON array; NaN and infinities as Python writes and reads
+        them."""
         return f"[{', '.join(map(_text, self.numbers))}]".encode()
 
 

@@ -92,7 +92,7 @@ def _range_suits_in_store(job: Job, *, spill_to_disk: bool, has_scratch: bool) -
 
 
 def headers_are_far_apart(job: Job) -> bool:
-    """Whether it costs less to go from header to header than to read shards whole."""
+    """Whether going from header to header costs less than reading shards whole."""
     if are_in_stores(job):
         with contextlib.suppress(DsortError):
             return _record_bytes_in_store(job) >= FAR_RECORD_BYTES_MIN

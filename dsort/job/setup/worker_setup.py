@@ -166,8 +166,8 @@ def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
 
 
 def _range_suits(job: Job, input_bytes: int) -> str:
-    """Why reading by range suits the job, "" if it does not. Called only for jobs whose inputs do
-    not fit in memory, or are in stores."""
+    """Why reading by range suits the job, "" if it does not. This is called only for jobs whose
+    inputs do not fit in memory, or are in stores."""
     nodes = job.runtime.nodes()
     to_disk = input_bytes * SCRATCH_SHARE > job.found.memory.wanted_bytes * nodes
     has_scratch = nodes > 1 or scratch_free(scratch_place(job, dry=False)) >= input_bytes

@@ -282,8 +282,9 @@ class RayWorker:
         self._lines: deque[LogLine] = deque(maxlen=LINES_MAX)
 
     def location(self, address: str, node_id: str) -> WorkerLocation:
-        """Its location, which all of its log lines have. The lines come with its answers. They are
-        also in Ray's log of the process, where they can be read if the worker gives no answer."""
+        """The location of the worker, which all of its log lines have. The lines come with its
+        answers. They are also in Ray's log of the process, where they can be read if the worker
+        gives no answer."""
         lines_to_coordinator(self._setup.log_level, self._lines.append, on_stderr=True)
         about_worker(
             job=self._setup.job_id,

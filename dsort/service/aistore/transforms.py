@@ -74,7 +74,7 @@ class TransformView(Model):
 
 
 class WholeTransformView(TransformView):
-    """The same, with what it is."""
+    """One version of a transform, with its steps."""
 
     transform: dict[str, Any] = Field(
         description="As `transform` of a spec has it, with every default.",
