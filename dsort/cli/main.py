@@ -345,8 +345,8 @@ def _usage(context: click.Context, missing: click.Parameter | None = None) -> st
 
 
 def _hint_at_start(made: click.Command, option: str) -> str:
-    """A hint for an option that only verbs with a spec have, typed at a verb that makes the spec
-    itself."""
+    """A hint for a user who has given ``option``, which only verbs that take a spec have, to a verb
+    that makes its own spec."""
     makes_a_spec = any("--print-spec" in each.opts for each in made.params)
     if not makes_a_spec or option not in ("--move", "--ray-labels", "--ray-resources"):
         return ""

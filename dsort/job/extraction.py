@@ -44,7 +44,7 @@ Done = TypeVar("Done")
 
 
 class Restaged(Protocol):
-    """Work with results on nodes, which can be repeated if a node is lost."""
+    """A part of a job that leaves its results on nodes. It can be repeated if a node is lost."""
 
     def complete(self) -> None:
         """Do the missing work."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from dsort.model.base import Model, Time
 from dsort.model.report import EXAMPLE_ID, EXAMPLE_SPEC
 
-_BUCKETS: Final = "Whole URIs of buckets, or how they begin and a `*` at the end."
+_BUCKETS: Final = "Whole URIs of buckets, or beginnings of URIs, each followed by a `*`."
 
 
 class Me(Model):

@@ -365,7 +365,8 @@ class Keys(Algorithm, frozen=True):
         *,
         are_distinct: bool = False,
     ) -> UInt64s:
-        """The hashes that order the records that tie by all keys before a shuffle."""
+        """The hashes of the shuffle that is the last key: they order records that tie by all other
+        keys."""
         return self._parts[-1].hashes(shard, key_hash, earlier, are_distinct=are_distinct)
 
 

@@ -447,13 +447,14 @@ class ForkedProcess:
         return self.returncode if self.returncode is not None else self._wait(os.WNOHANG)
 
     def kill(self) -> None:
-        """Kill it. Do nothing if it has ended: its number may then belong to another process."""
+        """Kill the process. Do nothing if it has ended: its number may then belong to another
+        process."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int | None:
-        """Wait for its end; return its exit code, or minus the number of the signal that ended
-        it."""
+        """Wait for the end of the process; return its exit code, or minus the number of the signal
+        that ended it."""
         return self.returncode if self.returncode is not None else self._wait(0)
 
     def _wait(self, flags: int) -> int | None:

@@ -141,8 +141,8 @@ class Memories:
 
 class CodeProcess:
     """A process, which starts at once. ``program``: what it is to run. ``environment``: variables
-    in addition to those of this process. ``OSError`` if no more processes can be started. Its pipes
-    do not block: see ``descriptors``."""
+    in addition to those of this process. ``OSError`` if no more processes can be started. The pipes
+    of the process do not block: see ``descriptors``."""
 
     def __init__(self, program: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         to_read, self._sink = os.pipe()

@@ -60,7 +60,8 @@ def gnu_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
 def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNames:
     """The names in the pax payloads that begin at blocks ``payload_block`` of ``flat``.
 
-    Plain are payloads of one block that are well-formed and have no relevant keyword but ``path``.
+    A payload is plain if it is one block long and well-formed, and has no relevant keyword but
+    ``path``.
     """
     count = len(payload_block)
     width = _PAX_BYTES_SMALL if (size_bytes <= _PAX_BYTES_SMALL).all() else BLOCK_BYTES

@@ -55,7 +55,7 @@ SCHEDULES_MAX: Final = 200
 OLD_S: Final = 86_400.0
 AUDIT_PAGE_MAX = 1000
 EXPIRES_S_MAX = 100 * 366 * 86400.0
-_BUCKETS = "Whole URIs of buckets, or how they begin and a `*` at the end."
+_BUCKETS = "Whole URIs of buckets, or beginnings of URIs, each followed by a `*`."
 
 TokenName = Annotated[
     str, Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN, description="A token's name.")

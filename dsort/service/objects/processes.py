@@ -152,9 +152,9 @@ class _Line:
 
 
 class Turns:
-    """The turns of clients: a few processes run at once. No client has all processes at once: one
-    is always left for another client. At most ``WAITING_MAX`` requests of one client wait, each at
-    most ``WAIT_S_MAX`` seconds. For one event loop."""
+    """The turns of clients, because only a few processes run at once. No client has all of them:
+    one is always left for another client. At most ``WAITING_MAX`` requests of one client wait, each
+    at most ``WAIT_S_MAX`` seconds. For one event loop."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(RUNNING_MAX)

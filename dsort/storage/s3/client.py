@@ -358,8 +358,8 @@ class S3Client:
         return self._put_if(name, data, IfNoneMatch="*")
 
     def put_over(self, name: str, data: bytes, etag: str) -> bool:
-        """Store a small object in place of the one with ``etag``. A store without such conditions
-        stores it in any case."""
+        """Store a small object in place of the object ``name``, if that has ``etag``. A store
+        without such conditions stores it in any case."""
         try:
             if self._put_if(name, data, IfMatch=etag):
                 return True

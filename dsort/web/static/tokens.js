@@ -8,7 +8,7 @@ import { timeAgo } from "./format.js";
 const DAY_S = 86400;
 const HEADS = ["Name", "Role", "May read", "May write", "Expires", ["Actions", "sr-head"]];
 const BUCKETS =
-  "URIs of buckets, or how they begin and a *; * alone is everything, nothing is no bucket";
+  "URIs of buckets, or beginnings of URIs with * after each; * alone: all, nothing: no bucket";
 
 export const tokensView = async (root, { signal }) => {
   const list = el("div");
