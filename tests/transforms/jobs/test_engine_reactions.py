@@ -184,7 +184,7 @@ def test_records_of_one_shard_and_key_are_settled_as_duplicates(
     write_shards(tmp_path / "in", {"in.tar": APART})
     spec = spec_of(Config={"duplicate_keys": reaction})
     if reaction == "abort":
-        with refused(tmp_path, DuplicateError, "1 records", "in.tar: a", "duplicate_keys"):
+        with refused(tmp_path, DuplicateError, "1 record ", "in.tar: a", "duplicate_keys"):
             run_local(tmp_path, spec)
         return
     report = run_local(tmp_path, spec)

@@ -146,7 +146,7 @@ def from_first() -> Iterator[None]:
     [
         ({"first": 4, "step": 2}, "from_first.first", "is not below step"),
         ({"step": 3}, "from_first", "is odd"),
-        ({"first": "x"}, "from_first.first", "integer"),
+        ({"first": "x"}, "from_first.first", '"x"'),
         ({"firts": 1}, "from_first.firts", 'did you mean "first"?'),
     ],
 )
