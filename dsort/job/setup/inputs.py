@@ -33,6 +33,7 @@ from dsort.naming.names import (
     with_extension,
 )
 from dsort.naming.patterns import glob_prefix, glob_regex
+from dsort.sizes import agreed
 from dsort.spec.inputs import Source
 from dsort.spec.model import JobSpec
 from dsort.storage.bucket import Bucket, ObjectInfo
@@ -91,8 +92,9 @@ def resolve_inputs(
             )
     if missing.count and reaction == "abort":
         raise MissingShardError(
-            f"{missing.count:,} input shards are missing from {bucket.uri}: {missing.some()}",
-            hint="missing_shards: warn goes on without them",
+            f"{missing.count:,} {agreed('input [shard is|shards are]', missing.count)} missing "
+            f"from {bucket.uri}: {missing.some()}",
+            hint="missing_shards: warn leaves them out",
         )
     if not found and not reaction:
         raise MissingShardError(
@@ -324,6 +326,8 @@ def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
 def _tried(spec: JobSpec, source: Source, missing: _SomeNames) -> str:
     wanted = source.format
     if missing.count:
+        if missing.count == 1:
+            return f": the name {missing.some()} does not exist"
         return f": none of {missing.count:,} names exists ({missing.some()})"
     if wanted.prefix is not None:
         return f" under the prefix {wanted.prefix}"

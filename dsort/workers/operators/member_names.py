@@ -24,6 +24,7 @@ from dsort.moves.slices import overwrite_names
 from dsort.naming.names import readable
 from dsort.naming.safe_names import new_safe_names, safe_name, unsafe_links, unsafe_rows
 from dsort.scratch.index import IndexStore
+from dsort.sizes import agreed
 from dsort.workers.batch import Batch, Operator
 from dsort.workers.tasks import ExtractTask, WorkerSetup
 
@@ -262,8 +263,9 @@ def settle_unsafe_names(
     if reaction == "abort":
         first = names[0].removeprefix(f"{shard.name}: ")
         raise UnsafeNameError(
-            f"shard {shard.name} has {len(found)} members that lead out of the directory they "
-            f"are unpacked in, the first is {first}",
+            f"shard {shard.name} has {len(found)} "
+            f"{agreed('[member that leads|members that lead]', len(found))} out of the directory "
+            f"that the shard is unpacked in, the first is {first}",
             hint="unsafe_names: rename makes their names safe, warn keeps them as they are",
         )
     kind = "unsafe_names_renamed" if reaction == "rename" else "unsafe_names"

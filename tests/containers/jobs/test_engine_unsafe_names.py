@@ -135,7 +135,7 @@ class TestPrefixes:
         assert names == ["m.jpg", "m.cls", "long/" * 30 + "z.jpg"]
 
     def test_they_are_refused(self, root: Path) -> None:
-        with refused(root, UnsafeNameError, "in.tar", "1 members", "../../m.jpg"):
+        with refused(root, UnsafeNameError, "in.tar", "1 member ", "../../m.jpg"):
             run_local(root, spec_of(Config={"unsafe_names": "abort"}))
 
     def test_inspect_calls_them_odd(self, root: Path) -> None:

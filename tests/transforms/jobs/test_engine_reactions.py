@@ -69,7 +69,7 @@ def test_names_of_a_list_are_taken_as_they_are(tmp_path: Path) -> None:
     write_shards(tmp_path / "in", shards)
     run_local(tmp_path, spec_of(input_format={"objnames": ["s-00", "s-01.tar"]}))
     assert records_out(tmp_path) == ["bare.jpg", "b.jpg"]
-    with refused(tmp_path, MissingShardError, "1 names", 'write "s-01.tar"'):
+    with refused(tmp_path, MissingShardError, "s-01", 'write "s-01.tar"'):
         run_local(tmp_path, spec_of(input_format={"objnames": ["s-01"]}))
 
 
