@@ -96,7 +96,7 @@ def test_inputs_that_a_job_read_beside_its_outputs_are_a_warning(tmp_path: Path)
         json.dumps({"outputs": {"name": "in-0.tar"}}).encode(),
         json.dumps(
             {
-                "outputs": [{"name": "in-0.tar", "file_bytes": 10240, "xxh3": ""}],
+                "outputs": [{"name": "in-0.tar", "file_bytes": 16896, "xxh3": ""}],
                 "inputs": [1, {"name": [], "etag": {}}],
             }
         ).encode(),
