@@ -159,11 +159,13 @@ def test_a_listing_gives_every_name_once_and_in_order(seed: int, names: set[str]
 def test_of_several_writers_exactly_one_learns_that_it_was_first(seed: int, writers: int) -> None:
     store = MemoryStore()
     kinds = (*TRANSIENT, "reply lost")
+    # Four faults in a row of each operation: a read begins a stream up to 25 times.
+    policy = RetryPolicy(tries_max=30, sleep=lambda _: None)
     first = []
     for writer in range(writers):
         faults = RandomFaults(f"{seed}/{writer}", rate=0.6, kinds=kinds, in_a_row_max=4)
         client = FaultyClient(faults, store=store)
-        bucket = stored_in_memory(client, policy=RetryPolicy(sleep=lambda _: None))
+        bucket = stored_in_memory(client, policy=policy)
         if bucket.write_new("lease", b"held by %d" % writer):
             first.append(writer)
     assert first == [0]
