@@ -55,9 +55,9 @@ def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput
         for info in _newest_manifests(bucket):
             if not wanted:
                 break
-            job_id, data = job_of(info.name), bucket.read(info.name)
-            rows = [row for row in listed_outputs(data) if row[0] in wanted]
-            sources = frozenset(_listed_inputs(data)) if rows else frozenset()
+            job_id, content = job_of(info.name), _content(bucket.read(info.name))
+            rows = [row for row in _outputs_in(content) if row[0] in wanted]
+            sources = frozenset(_inputs_in(content)) if rows else frozenset()
             for name, file_bytes, xxh3 in rows:
                 found[name] = KnownOutput(job_id, file_bytes, xxh3, info.mtime_ns, sources)
                 wanted.discard(name)
@@ -74,25 +74,33 @@ def _newest_manifests(bucket: Bucket) -> Sequence[ObjectInfo]:
 
 def listed_outputs(data: bytes) -> Iterator[tuple[str, int, str]]:
     """(name, file_bytes, xxh3) of each output in a manifest; anything malformed is left out."""
-    for row in _rows(data, "outputs"):
+    return _outputs_in(_content(data))
+
+
+def _outputs_in(content: Any) -> Iterator[tuple[str, int, str]]:
+    for row in _rows(content, "outputs"):
         name, file_bytes, xxh3 = row.get("name"), row.get("file_bytes"), row.get("xxh3")
         if isinstance(name, str) and type(file_bytes) is int and isinstance(xxh3, str):
             yield name, file_bytes, xxh3
 
 
-def _listed_inputs(data: bytes) -> Iterator[tuple[str, str]]:
-    for row in _rows(data, "inputs"):
+def _inputs_in(content: Any) -> Iterator[tuple[str, str]]:
+    for row in _rows(content, "inputs"):
         name, etag = row.get("name"), row.get("etag")
         if isinstance(name, str) and isinstance(etag, str):
             yield name, etag
 
 
-def _rows(data: bytes, field: str) -> Iterator[dict[str, Any]]:
+def _content(data: bytes) -> Any:
+    """The JSON value of a manifest; None if it is no JSON."""
     try:
-        content = json.loads(data.decode("utf-8", "surrogateescape"))
+        return json.loads(data.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
-        return
-    rows: Any = content.get(field) if isinstance(content, dict) else None
+        return None
+
+
+def _rows(content: Any, field: str) -> Iterator[dict[str, Any]]:
+    rows = content.get(field) if isinstance(content, dict) else None
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict):
             yield row
