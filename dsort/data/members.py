@@ -135,6 +135,10 @@ class MemberTable(Struct, frozen=True, eq=False):
         """Whether some payload is compressed in the shard."""
         return len(self.compressed_bytes) > 0
 
+    def is_compressed(self, row: int) -> bool:
+        """Whether the payload of a row is compressed in the shard."""
+        return self.has_compressed and int(self.compressed_bytes[row]) >= 0
+
     def with_rows_again(self, rows: Int64s) -> MemberTable:
         """The table, with the ``rows`` repeated behind it."""
         if not len(rows):

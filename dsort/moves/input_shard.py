@@ -347,35 +347,25 @@ class ShardBytes:
     def payload(self, members: MemberTable, row: int) -> Iterator[memoryview | bytes]:
         """The payload of one of the shard's ``members``, in pieces. Raises ``CorruptShardError`` by
         the end of the last piece."""
-        start, length = int(members.payload_start[row]), int(members.payload_bytes[row])
-        if members.has_compressed and members.compressed_bytes[row] >= 0:
-            return self._decompressed(members, row)
-        payloads = self.container.payloads
-        reported = payloads.checksum(members, row) if payloads is not None else None
-        pieces = self.range(start, length)
-        return pieces if reported is None else self._checked(members, row, pieces, reported)
+        sizes = members.compressed_bytes if members.is_compressed(row) else members.payload_bytes
+        stored = self.range(int(members.payload_start[row]), int(sizes[row]))
+        return self.unpacked(members, row, stored) if self.container.payloads else stored
 
-    def _checked(
-        self, members: MemberTable, row: int, pieces: Iterator[memoryview], reported: int
-    ) -> Iterator[memoryview]:
-        from isal import isal_zlib
-
-        found = 0
-        for piece in pieces:
-            found = isal_zlib.crc32(piece, found)
-            yield piece
-        if found != reported:
-            start = int(members.payload_start[row])
-            text = f"{readable(members.names[row])} has another CRC-32 than its shard says"
-            raise CorruptShardError(self.name, start, text)
-
-    def _decompressed(self, members: MemberTable, row: int) -> Iterator[bytes]:
+    def unpacked(
+        self, members: MemberTable, row: int, stored: Iterable[memoryview]
+    ) -> Iterator[memoryview | bytes]:
+        """The same from ``stored``, the bytes of the payload in the shard."""
         payloads = self.container.payloads
         assert payloads is not None
-        start, length = int(members.payload_start[row]), int(members.compressed_bytes[row])
         try:
-            yield from payloads.decompressed(members, row, self.range(start, length))
+            if members.is_compressed(row):
+                yield from payloads.decompressed(members, row, stored)
+            elif (reported := payloads.checksum(members, row)) is not None:
+                yield from _checked(stored, reported)
+            else:
+                yield from stored
         except ValueError as error:
+            start = int(members.payload_start[row])
             text = f"{readable(members.names[row])} {error}"
             raise CorruptShardError(self.name, start, text) from None
 
@@ -426,6 +416,18 @@ class ShardBytes:
                 yield literals[-1 - start : -1 - start + length]
             else:
                 yield from self.range(start, length)
+
+
+def _checked(stored: Iterable[memoryview], reported: int) -> Iterator[memoryview]:
+    """The same pieces; ``ValueError`` at the end if their CRC-32 is not as ``reported``."""
+    from isal import isal_zlib  # only containers with checksums need it
+
+    found = 0
+    for piece in stored:
+        found = isal_zlib.crc32(piece, found)
+        yield piece
+    if found != reported:
+        raise ValueError("has another CRC-32 than its shard says")
 
 
 def _extents(segments: Segments) -> tuple[Int64s, Int64s]:

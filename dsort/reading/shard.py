@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, Protocol, overload
 
 import numpy as np
-from isal import isal_zlib
 from msgspec import Struct
 
 from dsort.closing import ClosesOnExit
@@ -25,11 +24,11 @@ from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT, DecodingRule
 from dsort.containers.registry import codec_of, container_of
 from dsort.data.columns import Int64s
 from dsort.data.members import MemberTable
-from dsort.errors import CorruptShardError, InputError
+from dsort.errors import InputError
 from dsort.html_tables import members_html
 from dsort.moves.bare import bare_of
 from dsort.moves.input_shard import ShardBytes
-from dsort.naming.names import first_few, readable
+from dsort.naming.names import first_few
 from dsort.options import RunOptions, default_options
 from dsort.reading.places import ShardPlace, find_shard
 from dsort.reading.record_index import KeySequence, RecordIndex, near_keys, text_of
@@ -354,11 +353,13 @@ class Shard(ClosesOnExit, Sequence[Record]):
         members, row = contents.odd, int(contents.rows[at])
         if start < 0:
             return members.literals.get(row, b"")[begin:stop]
-        if _is_compressed(members, row):
+        if members.is_compressed(row):
             return self._inflated(members, row, stop)[begin:stop]
-        if (begin, stop) != (0, total):
-            return self._range(start + begin, stop - begin).tobytes()
-        return self._content(members, row, self._range(start, total))
+        stored = self._range(start + begin, stop - begin)
+        shard = self._open_bytes()
+        if (begin, stop) != (0, total) or not shard.container.payloads:
+            return stored.tobytes()
+        return b"".join(shard.unpacked(members, row, [stored]))
 
     def _inflated(self, members: MemberTable, row: int, stop: int) -> bytes:
         """The payload of a compressed row, up to byte ``stop`` at least. Decompression stops there,
@@ -369,28 +370,12 @@ class Shard(ClosesOnExit, Sequence[Record]):
             self._range(at, min(PIECE_BYTES, start + stored - at))
             for at in range(start, start + stored, PIECE_BYTES)
         )
-        found, packed = bytearray(), self._open_bytes().container.payloads
-        assert packed is not None  # its members are compressed
-        try:
-            for piece in packed.decompressed(members, row, pieces):
-                found += piece
-                if stop <= len(found) < int(members.payload_bytes[row]):
-                    break  # otherwise the end is read, too, and with it the whole is checked
-        except ValueError as error:
-            text = f"{readable(members.names[row])} {error}"
-            raise CorruptShardError(self.name, start, text) from None
+        found = bytearray()
+        for piece in self._open_bytes().unpacked(members, row, pieces):
+            found += piece
+            if stop <= len(found) < int(members.payload_bytes[row]):
+                break  # otherwise the end is read, too, and with it the whole is checked
         return bytes(found)
-
-    def _content(self, members: MemberTable, row: int, stored: memoryview) -> bytes:
-        """The payload of a row whose bytes in the shard are ``stored``. ``CorruptShardError`` if
-        its checksum differs."""
-        payloads = self._open_bytes().container.payloads
-        start = int(members.payload_start[row])
-        reported = payloads.checksum(members, row) if payloads is not None else None
-        if reported is not None and isal_zlib.crc32(stored) != reported:
-            text = f"{readable(members.names[row])} has another CRC-32 than its shard says"
-            raise CorruptShardError(self.name, start, text)
-        return bytes(stored)
 
     def _range(self, start: int, length: int) -> memoryview:
         view = memoryview(bytearray(length))
@@ -447,7 +432,3 @@ def extension_of(name: str, key: str) -> str:
 def _buffer_bytes(name: str, container: Container) -> int:
     tells_where = type(container).bare is Container.bare or container.is_columnar
     return HEADERS_BYTES if codec_of(name) is None and tells_where else WHOLE_BYTES
-
-
-def _is_compressed(members: MemberTable, row: int) -> bool:
-    return members.has_compressed and int(members.compressed_bytes[row]) >= 0
