@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dsort.containers.bare_rows import BareRows, Value
 from dsort.containers.base import Need
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int64s, offsets_of
 from dsort.data.members import MemberTable
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, column_of, distinct_rows, side_by_side, spread
@@ -39,8 +39,7 @@ def table_bytes(records: int) -> int:
 
 def offset_table(head_bytes: int, stored_bytes: Int64s) -> bytes:
     """The table of a shard whose first record begins at ``head_bytes``."""
-    offsets = np.full(len(stored_bytes) + 1, head_bytes, np.int64)
-    offsets[1:] += np.cumsum(stored_bytes)
+    offsets = head_bytes + offsets_of(stored_bytes)
     return _COUNT.pack(len(stored_bytes)) + offsets.astype("<u4").tobytes()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsort.data.columns import BytesColumn, Int64s
+from dsort.data.columns import BytesColumn, Int64s, offsets_of
 
 VARINT_BYTES_MAX = 10
 
@@ -64,6 +64,4 @@ def varints(values: Int64s) -> BytesColumn:
     places = np.arange(width)
     table = (values[:, None] >> (7 * places) & 0x7F).astype(np.uint8)
     table |= np.where(places < lengths[:, None] - 1, 0x80, 0).astype(np.uint8)
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return BytesColumn(offsets, table[places < lengths[:, None]])
+    return BytesColumn(offsets_of(lengths), table[places < lengths[:, None]])

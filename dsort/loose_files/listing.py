@@ -22,7 +22,7 @@ from dsort.closing import ClosesOnExit
 from dsort.containers.tar.container import overwrite_names
 from dsort.containers.tar.header import BLOCK_BYTES, NAME_BYTES, OCTAL_SIZE_MAX, tar_header
 from dsort.containers.tar.scan import END_OF_ARCHIVE
-from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, offsets_of
 from dsort.errors import ChangedInputError, ObjectNotFoundError, StorageError
 from dsort.scratch.columns import ColumnFile, columns_bytes
 from dsort.storage.bucket import Bucket, ObjectInfo, ReadObject
@@ -95,10 +95,9 @@ class Listing(Struct, frozen=True, eq=False):
         """A listing of members that are in order. ``records``: the row of the first member of each
         record."""
         stored = _header_bytes(names, sizes) + sizes + (-sizes % BLOCK_BYTES)
-        ends = np.cumsum(stored)
-        first_rows = _runs(ends, records)
-        before = np.concatenate([np.zeros(1, np.int64), ends])[first_rows]
-        shard_bytes = np.diff(before) + len(END_OF_ARCHIVE)
+        offsets = offsets_of(stored)
+        first_rows = _runs(offsets[1:], records)
+        shard_bytes = np.diff(offsets[first_rows]) + len(END_OF_ARCHIVE)
         return cls(
             names, sizes, inputs, paths, stamps, starts, first_rows, shard_bytes, classes or {}
         )

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import xxhash
 
-from dsort.data.columns import Int64s
+from dsort.data.columns import Int64s, offsets_of
 from dsort.data.members import MemberKind, MemberTable
 from dsort.errors import InputError
 from dsort.sidecars.base import ResultShards
@@ -58,9 +58,7 @@ def lines_index(members: MemberTable, file_bytes: int) -> bytes:
 def lines_sidecar(stored_bytes: Int64s) -> bytes:
     """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``. It has the bytes of
     ``lines_index``, but needs no scan."""
-    offsets = np.zeros(len(stored_bytes) + 1, "<u8")
-    np.cumsum(stored_bytes, out=offsets[1:])
-    return offsets.tobytes()
+    return offsets_of(stored_bytes).astype("<u8").tobytes()
 
 
 def dali_tar(shard: str, members: MemberTable) -> bytes:

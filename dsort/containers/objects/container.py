@@ -71,10 +71,8 @@ class ObjectScan:
         walk = self._walk
         while not self._is_done:
             self._read((yield Need(walk.at, walk.needs_bytes)), walk.at)
-        ends = np.array(self._ends, np.int64)
-        starts = np.zeros(len(ends), np.int64)
-        starts[1:] = ends[:-1]
-        return record_table(self._shard, self._extension, starts, ends - starts, self._all_keys())
+        bounds, keys = np.append(np.zeros(1, np.int64), self._ends), self._all_keys()
+        return record_table(self._shard, self._extension, bounds[:-1], np.diff(bounds), keys)
 
     @property
     def _is_done(self) -> bool:

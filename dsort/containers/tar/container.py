@@ -13,7 +13,6 @@ from typing import Final, Literal
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from dsort.containers.bare_rows import check_keys_in_names
 from dsort.containers.base import Container, Scanner
@@ -33,7 +32,7 @@ from dsort.containers.tar.header import (
 )
 from dsort.containers.tar.oddities import ODDITIES
 from dsort.containers.tar.scan import END_OF_ARCHIVE, TarScan
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, rows_at_each
 from dsort.data.members import MemberTable, PlacedEntries
 from dsort.data.records import FormedRecords
 from dsort.data.row_bytes import RowBytes, row_by_row
@@ -137,22 +136,11 @@ def _overwritten(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
     if not len(headers):
         return headers
     blob: UInt8s = headers.blob.copy()
-    last = _last_blocks(blob, headers.offsets)
-    blocks = np.ascontiguousarray(last).view(np.uint8).reshape(len(headers), BLOCK_BYTES)
-    overwrite_names(blocks, names)
-    _last_blocks(blob, headers.offsets, blocks)
+    everywhere, last = rows_at_each(blob, BLOCK_BYTES), headers.offsets[1:] - BLOCK_BYTES
+    blocks = everywhere[last]
+    overwrite_names(blocks.view(np.uint8), names)
+    everywhere[last] = blocks
     return BytesColumn(headers.offsets, blob)
-
-
-def _last_blocks(blob: UInt8s, offsets: Int64s, new: Blocks | None = None) -> NDArray[np.void]:
-    """A copy of the last block of each row. ``new``: blocks that are put there first."""
-    everywhere: NDArray[np.void] = np.ndarray(
-        (len(blob) - BLOCK_BYTES + 1,), f"V{BLOCK_BYTES}", blob, strides=(1,)
-    )
-    at = offsets[1:] - BLOCK_BYTES
-    if new is not None:
-        everywhere[at] = new.view(f"V{BLOCK_BYTES}")[:, 0]
-    return everywhere[at]
 
 
 TarFormat = Literal["ustar", "gnu", "pax"]

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from dsort.containers.tar.header import BLOCK_BYTES, NAME_BYTES, POSIX_MAGIC, until_nul
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
+from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s, offsets_of
 
 _PREFIX_AT, _PREFIX_BYTES = 345, 155
 _WORDS = BLOCK_BYTES // 8
@@ -259,8 +259,7 @@ def names(raw: UInt8s) -> BytesColumn:
         prefixed &= _posix(raw)  # other tars have other values there
         if prefixed.any():
             return _prefixed_names(raw, field, lengths, prefixed)
-    offsets = np.zeros(len(raw) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths)
     longest = int(lengths.max(initial=0))
     if offsets[-1] == longest * len(raw):
         return BytesColumn(offsets, field[:, :longest].flatten())
@@ -299,6 +298,4 @@ def _prefixed_names(raw: UInt8s, field: UInt8s, lengths: Int64s, prefixed: Bools
         axis=1,
     )
     blob = np.concatenate([prefix, slash, field], axis=1)[inside]
-    offsets = np.zeros(len(raw) + 1, np.int64)
-    np.cumsum(prefix_lengths + prefixed + lengths, out=offsets[1:])
-    return BytesColumn(offsets, blob)
+    return BytesColumn(offsets_of(prefix_lengths + prefixed + lengths), blob)

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from dsort.containers.tar.fields import HeaderFields, names
 from dsort.containers.tar.header import BLOCK_BYTES
-from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s
+from dsort.data.columns import (
+    Bools,
+    BytesColumn,
+    Int64s,
+    UInt8s,
+    UInt64s,
+    cut_rows,
+    rows_at_each,
+)
 from dsort.data.members import MemberKind
 
 _Value = TypeVar("_Value", bound=np.generic)
@@ -107,10 +115,8 @@ def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
 def _matters_not(payload: UInt8s, keyword_at: Int64s, after: Int64s) -> Bools:
     """Which pax records surely do not matter to a scan. It needs keywords that begin with ``path``,
     ``linkpath``, ``size`` or ``GNU.``."""
-    texts = np.ndarray(
-        (len(payload) - _KEYWORD_BYTES_MAX + 1,), f"V{_KEYWORD_BYTES_MAX}", payload, strides=(1,)
-    )
-    text = texts[keyword_at].view(np.uint8).reshape(len(keyword_at), _KEYWORD_BYTES_MAX)
+    texts = rows_at_each(payload, _KEYWORD_BYTES_MAX)[keyword_at]
+    text = texts.view(np.uint8).reshape(len(keyword_at), _KEYWORD_BYTES_MAX)
     equals_at = (text == ord("=")).argmax(axis=1)  # 0 if there is none
     surely: Bools = (equals_at > 0) & (keyword_at + equals_at < after - 1)
     surely &= ~np.isin(text[:, 0], np.frombuffer(b"plsG", np.uint8))
@@ -121,24 +127,13 @@ def with_long_names(
     names: BytesColumn, flat: UInt8s, rows: Int64s, start: Int64s, length: Int64s
 ) -> BytesColumn | None:
     """``names``, where each of ``rows`` gets the name in ``flat`` (``length`` bytes from ``start``
-    on).
-
-    At least ``LONG_NAME_BYTES_MAX`` bytes follow each ``start``. None if a name holds a NUL byte.
-    """
-    longest = int(length.max())
-    texts: UInt8s = np.ndarray((len(flat) - longest + 1,), f"V{longest}", flat, strides=(1,))
-    inside = np.arange(longest, dtype=np.int16) < length.astype(np.int16)[:, np.newaxis]
-    blob = texts[start].view(np.uint8).reshape(len(rows), longest)[inside]
-    if not blob.all():
+    on). None if a name holds a NUL byte."""
+    long = cut_rows(flat, start, length)
+    if not long.blob.all():
         return None
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(length, out=offsets[1:])
-    long = BytesColumn(offsets, blob)
     if len(rows) == len(names):
-        return long
-    order = np.arange(len(names))
-    order[rows] = np.arange(len(rows)) + len(names)
-    return BytesColumn.concat([names, long]).take(order)
+        return BytesColumn(long.offsets, long.blob.copy())  # it may be a view of the window
+    return names.replaced(rows, long)
 
 
 _WORDS = BLOCK_BYTES // 8

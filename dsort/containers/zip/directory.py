@@ -31,7 +31,7 @@ from dsort.containers.zip.layout import (
     name_text,
     records_at,
 )
-from dsort.data.columns import BytesColumn, Int64s, UInt8s, cut_rows
+from dsort.data.columns import BytesColumn, Int64s, UInt8s, cut_rows, offsets_of
 from dsort.data.members import MemberKind
 from dsort.errors import CorruptShardError
 from dsort.naming.names import readable
@@ -271,8 +271,7 @@ def _directory(shard: str, end: ZipEnd, pieces: list[tuple[Records, UInt8s]]) ->
     heads = np.concatenate([heads for heads, _ in pieces])
     blob = np.concatenate([blob for _, blob in pieces])
     pieces.clear()
-    bounds = np.zeros(len(heads) + 1, np.int64)
-    np.cumsum(_entry_lengths(heads), out=bounds[1:])
+    bounds = offsets_of(_entry_lengths(heads))
     names = cut_rows(blob, bounds[:-1] + ENTRY.size, heads["name_bytes"].astype(np.int64))
     columns = {name: heads[name].astype(np.int64) for name in ("stored", "size", "offset")}
     large_at = _large_fields(heads, blob, bounds)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsort.containers.base import OddityKind
-from dsort.data.columns import Int64s, UInt8s
+from dsort.data.columns import Int64s, UInt8s, rows_at_each
 from dsort.data.members import ScanNotes
 
 Records = NDArray[np.void]
@@ -82,11 +82,8 @@ def records_at(view: UInt8s, starts: Int64s, kind: np.dtype[np.void]) -> Records
     """The records of ``kind`` that begin at ``starts`` of ``view``. All of them must be whole."""
     if len(starts) == 0:
         return np.zeros(0, kind)
-    count = len(view) - kind.itemsize + 1
     # Records without fields are copied whole: 9 ns each instead of 100.
-    everywhere: Records = np.ndarray((count,), f"V{kind.itemsize}", view, strides=(1,))
-    records: Records = everywhere[starts].view(kind)
-    return records
+    return rows_at_each(view, kind.itemsize)[starts].view(kind)
 
 
 def records_of(records: Records, rows: Int64s) -> Records:
