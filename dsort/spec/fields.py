@@ -32,6 +32,7 @@ from dsort.naming.names import (
 )
 from dsort.naming.patterns import FileLocation, glob_regex
 from dsort.naming.templates import SPLIT_FIELD, parse_template
+from dsort.option_fields import OptionError
 from dsort.sidecars.kinds import BUILT_IN, SIDECARS, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
@@ -178,6 +179,27 @@ def anchored(location: object, directory: Path) -> object:
     return str((directory / location).absolute())
 
 
+def _check_expression(text: str) -> None:
+    from dsort.expressions.expression import Expression  # most specs have none
+
+    Expression.of(text, wanted="")
+
+
+def _check_joined_by(text: str) -> None:
+    if text in ("key", "stem"):
+        return
+    try:
+        _check_expression(text)
+    except OptionError as error:
+        raise FieldError(str(error), error.hint or "or key, or stem") from None
+
+
+def _check_class(text: str) -> None:
+    from dsort.transforms.outputs import class_by
+
+    class_by(text)
+
+
 Bucket = Annotated[
     BucketRef,
     BeforeValidator(_bucket),
@@ -252,6 +274,9 @@ Keys = Annotated[
     checked_by(_check_not_empty),
     Field(json_schema_extra={"minItems": 1}),
 ]
+ExpressionText = Annotated[str, checked_by(of_option(_check_expression))]
+JoinedBy = Annotated[str, Field(min_length=1), checked_by(_check_joined_by)]
+ClassText = Annotated[str, checked_by(of_option(_check_class))]
 Count = Annotated[int, Field(ge=1, le=_INT_MAX)]
 Weight = Annotated[float, Field(gt=0, le=1000, strict=False)]
 Times = Annotated[int, Field(ge=1, le=1000)]

@@ -19,6 +19,7 @@ from dsort.spec.fields import (
     Glob,
     InputName,
     InputText,
+    JoinedBy,
     Limit,
     LocalFile,
     MemoryAmount,
@@ -44,9 +45,8 @@ _BY = (
 class InputJoin(Part):
     """How a single input is joined, if not in the same way as the others."""
 
-    by: str | None = Field(
+    by: JoinedBy | None = Field(
         default=None,
-        min_length=1,
         description=f"What its records are joined by: {_BY} Default: join.by.",
         examples=["stem", "json.image_id"],
     )
@@ -60,9 +60,8 @@ class InputJoin(Part):
 class Join(Part):
     """Records of several inputs with one key become one record, with the members of all of them."""
 
-    by: str = Field(
+    by: JoinedBy = Field(
         default="key",
-        min_length=1,
         description=f"What records are joined by: {_BY}",
         examples=["key", "stem"],
     )

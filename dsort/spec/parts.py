@@ -15,6 +15,7 @@ from dsort.spec.algorithms import AnyAlgorithm, algorithm_model, options_model
 from dsort.spec.fields import (
     ArchiveExtension,
     Bucket,
+    ClassText,
     Count,
     Expansion,
     Extension,
@@ -193,7 +194,7 @@ class SpecFields(Part):
         "with the smallest hashes go to the first one. A record may change its output when data "
         "are added. The inputs are looked through once more for it.",
     )
-    stratify: Annotated[str | None, LATER] = Field(
+    stratify: Annotated[ClassText | None, LATER] = Field(
         default=None,
         description="The fractions of outputs hold in each class, to the record: what the member "
         "with this extension holds (`cls`), the column of that name of a table, a field of the "

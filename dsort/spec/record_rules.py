@@ -137,11 +137,7 @@ def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
         return
     from dsort.transforms.outputs import MemberClass, class_by
 
-    try:
-        by = class_by(spec.stratify)
-    except OptionError as error:
-        yield SpecProblem("stratify", str(error), error.hint)
-        return
+    by = class_by(spec.stratify)
     are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
     if are_rows and not isinstance(by, MemberClass):
         text = "is more than the name of a column, which is not supported from tables to tables"
@@ -150,14 +146,12 @@ def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
 
 @rule
 def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.outputs and spec.split_by == "key":
-        return
-    from dsort.expressions.expression import Expression
-
-    texts = [(f"outputs[{number}].when", each.when) for number, each in enumerate(spec.outputs)]
-    for path, text in [*texts, ("split_by", spec.split_by)]:
-        if text is None or text == REST:
+    texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
+    for path, text in {**texts, "split_by": spec.split_by}.items():
+        if text in (None, REST, "key"):
             continue
+        from dsort.expressions.expression import Expression  # most specs have none
+
         try:
             expression = Expression.of(text, wanted="" if path == "split_by" else "bool")
         except OptionError as error:
@@ -168,8 +162,12 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
             asked = expression.refused_for_rows
             text = f"asks for {asked}, which is not supported from tables to tables"
             yield SpecProblem(path, text)
+        if spec.join is not None and spec.outputs and not expression.asks <= {"key"}:
+            text = "asks for more than the key, which is all that the parts of a record share"
+            yield SpecProblem(path, text, _BEHIND)
 
 
+_BEHIND: Final = "join in one job, and do that with its result in another"
 _HINT: Final = "`dsort remove` makes such a spec"
 
 
@@ -201,32 +199,12 @@ def _numbers_records(spec: SpecFields) -> bool:
     return container_of(spec.output_extension).with_options(options).numbers_records
 
 
-_BEHIND: Final = "join in one job, and do that with its result in another"
-
-
 @rule
 def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
     for number, each in enumerate(spec.inputs):
         if each.join is not None and spec.join is None:
             text = "says how a join differs, but there is none"
             yield SpecProblem(f"inputs[{number}].join", text, "join: {by: key} at the top level")
-
-
-@rule
-def _keys_say_what_is_joined(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is None:
-        return
-    from dsort.transforms.rekey import KEY, STEM, join_expression
-
-    paths = {f"inputs[{number}].join.by": each for number, each in enumerate(spec.inputs)}
-    own = {path: each.join.by for path, each in paths.items() if each.join and each.join.by}
-    for path, text in {"join.by": spec.join.by, **own}.items():
-        if text in (KEY, STEM):
-            continue
-        try:
-            join_expression(text)
-        except OptionError as error:
-            yield SpecProblem(path, str(error), error.hint or f"or {KEY}, or {STEM}")
 
 
 @rule
@@ -277,23 +255,6 @@ _ORDERS: Final = (
 def _records_can_be_in_that_order(spec: SpecFields) -> Iterator[SpecProblem]:
     for row in _ORDERS:
         yield from row.problems(spec)
-
-
-@rule
-def _pieces_go_to_one_output(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.join is None or not spec.outputs:
-        return
-    from dsort.expressions.expression import Expression
-
-    texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
-    for path, text in {**texts, "split_by": spec.split_by}.items():
-        try:
-            asks = Expression.of(text, wanted="").asks if text else frozenset()
-        except OptionError:
-            continue  # another rule reports it
-        if not asks <= {"key"}:
-            problem = "asks for more than the key, which is all that the parts of a record share"
-            yield SpecProblem(path, problem, _BEHIND)
 
 
 @rule

@@ -19,8 +19,8 @@ from pydantic import BeforeValidator, Field, create_model, model_validator
 from dsort.errors import NotFoundError, SpecError, SpecProblem
 from dsort.option_fields import OptionError
 from dsort.spec.algorithms import joined, type_of_options
-from dsort.spec.fields import Extension, checked_by
-from dsort.spec.part import FieldError, Late, Part, describe, of_option
+from dsort.spec.fields import ExpressionText, Extension, checked_by
+from dsort.spec.part import FieldError, Late, Part, describe
 from dsort.transforms.base import Step
 from dsort.transforms.steps import STEPS
 
@@ -231,16 +231,10 @@ class Transform(Part):
         return found
 
 
-def _check_expression(text: str) -> None:
-    from dsort.expressions.expression import Expression
-
-    Expression.of(text, wanted="")
-
-
 class SameField(Part):
     """A field by whose value records are compared."""
 
-    field: Annotated[str, checked_by(of_option(_check_expression))] = Field(
+    field: ExpressionText = Field(
         min_length=1,
         description="The field: json.text, the bare name of a member, of a column or of a field of "
         "lines (txt, cls, text), or another expression as of the step filter. A record that has "
