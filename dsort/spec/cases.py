@@ -94,7 +94,6 @@ CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
         not (spec.algorithm.type.joins or spec.algorithm.type.joins_by_places)
     ),
     "amend by append": lambda spec: spec.amend and spec.amend.by == "append",
-    "an empty key map": lambda spec: spec.ekm is not None and not spec.ekm,
     "an external key map": lambda spec: spec.has_key_map and not spec.outputs,
     "containers with an index beside shards": lambda spec: (
         container_of(spec.output_extension).index is not None

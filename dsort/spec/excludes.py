@@ -441,12 +441,6 @@ EXCLUDES: Final = (
         "shards that are not counted",
         text="needs output_shard_count, a number or {multiple_of: 64}{uncounted}",
     ),
-    Excludes(
-        ("an empty key map",),
-        "an empty key map",
-        text="must not be empty",
-        path="ekm",
-    ),
 )
 
 

@@ -4,7 +4,7 @@ JSON Schema; and a search for buckets and files in a spec by these types."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol, get_args, get_origin
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from pydantic import (
 from typing_extensions import get_type_hints, is_typeddict
 
 from dsort.containers.registry import check_supported, load_installed
+from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import (
     check_object_name,
@@ -36,7 +37,7 @@ from dsort.option_fields import OptionError
 from dsort.sidecars.kinds import BUILT_IN, SIDECARS, parse_kinds
 from dsort.sizes import parse_quantity, parse_size_bytes
 from dsort.spec.buckets import BUCKET_SCHEMA, bucket_value, parse_bucket
-from dsort.spec.part import FieldError, describe, of_option
+from dsort.spec.part import FieldError, describe, of_option, repeated
 from dsort.spec.target import MultipleOf
 from dsort.storage.ref import BucketRef
 from dsort.transforms.fields import check_extension
@@ -104,6 +105,22 @@ def checked_by(*checks: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def without(problems: Callable[[Any], Iterator[SpecProblem]]) -> AfterValidator:
+    """Refuses a value that has ``problems``, whose paths begin at the value."""
+
+    def check(value: Any) -> None:
+        if found := [*problems(value)]:
+            raise FieldError.of(found)
+
+    return checked_by(check)
+
+
+def _twice(names: tuple[str, ...]) -> Iterator[SpecProblem]:
+    hint = "its records would be in the job twice"
+    for index, name in repeated(names):
+        yield SpecProblem(f"[{index}]", f'"{name}" is named twice', hint)
+
+
 def _check_input_template(text: str) -> None:
     for name in parse_input_template(text).first_names:
         check_object_name(name)
@@ -135,11 +152,21 @@ def _sidecar_kinds(value: object) -> object:
     return kinds
 
 
-def _check_not_empty(items: tuple[str, ...]) -> None:
+def _check_not_empty(items: Collection[str]) -> None:
     # Pydantic's own min_length counts only valid items: a list of invalid ones would count as
     # empty.
     if not items:
         raise FieldError("must not be empty")
+
+
+def _twice_in_key_map(templates: Mapping[str, Sequence[str]]) -> Iterator[SpecProblem]:
+    owners: dict[str, str] = {}
+    for template, keys in templates.items():
+        for index, key in enumerate(keys):
+            if key in owners:
+                text = f'duplicated key "{key}": it is under "{owners[key]}" already'
+                yield SpecProblem(f"{template}[{index}]", text)
+            owners.setdefault(key, template)
 
 
 def _check_key_map_location(text: str) -> None:
@@ -251,6 +278,7 @@ ObjectNames = Annotated[
     tuple[Annotated[str, checked_by(check_object_name)], ...],
     Strict(False),
     checked_by(_check_not_empty),
+    without(_twice),
     Field(json_schema_extra={"minItems": 1}),
 ]
 NamePrefix = Annotated[str, checked_by(lambda text: check_object_name(text.removesuffix("/")))]
@@ -277,6 +305,9 @@ Keys = Annotated[
 ExpressionText = Annotated[str, checked_by(of_option(_check_expression))]
 JoinedBy = Annotated[str, Field(min_length=1), checked_by(_check_joined_by)]
 ClassText = Annotated[str, checked_by(of_option(_check_class))]
+KeyMap = Annotated[
+    Mapping[OutputTemplate, Keys], checked_by(_check_not_empty), without(_twice_in_key_map)
+]
 Count = Annotated[int, Field(ge=1, le=_INT_MAX)]
 Weight = Annotated[float, Field(gt=0, le=1000, strict=False)]
 Times = Annotated[int, Field(ge=1, le=1000)]

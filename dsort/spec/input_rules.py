@@ -193,15 +193,6 @@ def _one_way_to_name_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _no_name_twice(spec: SpecFields) -> Iterator[SpecProblem]:
-    for source in spec.sources:
-        for index, name in repeated(source.format.objnames or ()):
-            path = f"{source.path}input_format.objnames[{index}]"
-            hint = "its records would be in the job twice"
-            yield SpecProblem(path, f'"{name}" is named twice', hint)
-
-
-@rule
 def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         if source.format.template is None or spec.ingest is not None:

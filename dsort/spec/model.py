@@ -17,7 +17,6 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.naming.extensions import DEFAULT_EXTENSION
 from dsort.naming.names import VIEW_SUFFIX, archive_extension
 from dsort.naming.templates import SPLIT_FIELD
-from dsort.option_fields import OptionError
 from dsort.sizes import Bytes, Percent, parse_quantity
 from dsort.spec import excludes, input_rules, output_rules, record_rules
 from dsort.spec.algorithms import algorithm_model, known_options, owners_of
@@ -28,8 +27,7 @@ from dsort.spec.input_rules import (
 from dsort.spec.output_rules import SIZES, STREAM_FORMAT, is_stdout
 from dsort.spec.part import LATER, Part, UnusableError, usable
 from dsort.spec.parts import SpecFields
-from dsort.spec.record_rules import as_aistore_orders, required
-from dsort.transforms.fields import Require
+from dsort.spec.record_rules import as_aistore_orders
 
 
 def _problems_of(spec: SpecFields) -> list[SpecProblem]:
@@ -89,14 +87,6 @@ def _output_extension(spec: SpecFields) -> object:
     return next(filter(None, suffixes), spec.input_extension)
 
 
-def _require(spec: SpecFields) -> object:
-    try:
-        step = required(spec)
-    except OptionError:
-        return spec.require  # a rule reports it
-    return step and step.options  # specs with the same meaning are equal
-
-
 def _algorithm(spec: SpecFields) -> object:
     algorithm = spec.algorithm
     if (spec.keep_shards or spec.like) and "kind" not in algorithm.model_fields_set:
@@ -114,7 +104,6 @@ _DEFAULTS: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "inputs": with_own_extensions,
     "output_extension": _output_extension,
     "output_format": _output_format,
-    "require": _require,
     "algorithm": _algorithm,
     "max_mem_usage": lambda spec: spec.max_mem_usage or spec.config.default_max_mem_usage,
 }
@@ -256,8 +245,6 @@ class JobSpec(SpecFields, defer_build=False):
         it gives an equal spec, and no warning."""
         fields = self.model_dump(mode="json", by_alias=True)
         fields["algorithm"] = self.algorithm.canonical_fields()
-        if self.require is not None:
-            fields["require"] = Require.of(self.require).options
         if self.transform is not None:
             fields["transform"] = self.transform.canonical()
         for name, field in type(self).model_fields.items():

@@ -266,7 +266,7 @@ def plain_problems(error: ErrorDetails) -> list[SpecProblem]:
     if isinstance(cause, FieldError):
         owner = path_of(error["loc"])
         return [
-            replace(each, path=f"{owner}.{each.path}" if each.path else owner)
+            replace(each, path=f"{owner}.{each.path}".replace(".[", "[").rstrip("."))
             for each in cause.problems
         ]
     # Options of steps may have any type; pydantic's own messages are good enough for them.

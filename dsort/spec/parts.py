@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec.structs import replace
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from dsort.containers.codecs.decoding import EXPANSION_MAX_DEFAULT
 from dsort.naming.templates import SPLIT_FIELD
@@ -19,8 +19,8 @@ from dsort.spec.fields import (
     Count,
     Expansion,
     Extension,
+    KeyMap,
     KeyMapLocation,
-    Keys,
     Limit,
     MemoryAmount,
     OutputFormat,
@@ -41,7 +41,7 @@ from dsort.spec.inputs import (
     Source,
     ignored,
 )
-from dsort.spec.part import LATE, LATER, Part, late_part
+from dsort.spec.part import LATE, LATER, Part, late_part, of_option
 from dsort.spec.target import Target
 from dsort.storage.ref import BucketRef
 from dsort.transforms.fields import Require
@@ -63,6 +63,8 @@ else:
     Transform = late_part("dsort.spec.transform:Transform")
 
 OUTPUTS_MAX: Final = 100
+_COMPLETED: Final = AfterValidator(of_option(lambda given: Require.of(given).options))
+"""Specs with the same meaning are equal, even if one writes out more defaults."""
 
 
 class SpecFields(Part):
@@ -288,7 +290,7 @@ class SpecFields(Part):
         default_factory=lambda: algorithm_model().model_validate({}),
         description="How records are ordered.",
     )
-    require: Annotated[RequireOptions | None, LATER] = Field(
+    require: Annotated[Annotated[RequireOptions, _COMPLETED] | None, LATER] = Field(
         default=None,
         description="Which members records must have, before all steps of transform: their "
         "extensions, and what becomes of a record that lacks one.",
@@ -314,7 +316,7 @@ class SpecFields(Part):
         min_length=1,
         description="The separator in a key map of lines. Default: a tab.",
     )
-    ekm: Mapping[OutputTemplate, Keys] | None = Field(
+    ekm: KeyMap | None = Field(
         default=None,
         description="The external key map itself: {template: [key, ...]}. A key is a record key, "
         "a member's name, or a regular expression.",

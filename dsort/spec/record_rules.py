@@ -23,7 +23,7 @@ from dsort.spec.excludes import Excludes
 from dsort.spec.part import Rules, repeated, usable
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import REST, carrier_extension
-from dsort.transforms.fields import Fields, Require
+from dsort.transforms.fields import Fields
 
 rule = Rules()
 
@@ -61,19 +61,6 @@ MAKE_ROWS = ("map", "flat_map")
 
 
 @rule
-def _extensions_are_required(spec: SpecFields) -> Iterator[SpecProblem]:
-    try:
-        required(spec)
-    except OptionError as error:
-        yield SpecProblem("require", str(error), error.hint)
-
-
-def required(spec: SpecFields) -> Require | None:
-    """The step that refuses records without some members, if the spec has one. ``OptionError``."""
-    return None if spec.require is None else Require.of(spec.require)
-
-
-@rule
 def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[SpecProblem]:
     behind = ""
     for number, step in enumerate(spec.steps):
@@ -85,21 +72,6 @@ def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[S
                 f"{step.kind} counts records over all shards, which are not known behind {behind}",
                 f"put it before {behind}; {{shard_n}} counts in a shard",
             )
-
-
-@rule
-def _key_map_is_clear(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.ekm is None:
-        return
-    owners: dict[str, str] = {}
-    for template, keys in spec.ekm.items():
-        for index, key in enumerate(keys):
-            if key in owners:
-                yield SpecProblem(
-                    f"ekm.{template}[{index}]",
-                    f'duplicated key "{key}": it is under "{owners[key]}" already',
-                )
-            owners.setdefault(key, template)
 
 
 @rule
