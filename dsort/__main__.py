@@ -24,6 +24,7 @@ def main() -> int:
         from dsort.cli.main import main as run
     except KeyboardInterrupt:
         os.write(2, b"error: stopped by SIGINT\n")
+        os.write(2, b"hint: no job was running here: there is nothing to resume\n")
         return 128 + signal.SIGINT
     code = run()
     end_process(code)

@@ -326,7 +326,9 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
     except DsortError as failure:
         return exits.report_error(failure, as_json=as_json, debug=debug)
     except KeyboardInterrupt:
-        stopped = JobStoppedError("stopped by SIGINT", signal_number=signal.SIGINT)
+        # A job that runs here has a handler of its own for this signal.
+        hint = "no job was running here: there is nothing to resume"
+        stopped = JobStoppedError("stopped by SIGINT", signal_number=signal.SIGINT, hint=hint)
         return exits.report_error(stopped, as_json=as_json, debug=debug)
     except BrokenPipeError:
         if not output.reader_gone(sys.stdout):

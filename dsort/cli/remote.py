@@ -208,7 +208,7 @@ def watch(
                 raise
     except KeyboardInterrupt:
         stop, wait = (command_words(context, verb, job_id) for verb in ("stop", "wait"))
-        output.inform(f"job {job_id} goes on")
+        output.inform(f"job {job_id} continues")
         output.inform(f"hint: {wait} waits for it,\n      {stop} ends it")
         raise click.exceptions.Exit(128 + signal.SIGINT) from None
 

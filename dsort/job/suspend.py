@@ -95,7 +95,7 @@ def _tell_put_back(job: Job, error: BaseException, done: PutBack) -> None:
 def _later(job: Job) -> str:
     """The commands that help once the bucket is writable again."""
     uri = job.buckets.outputs.uri
-    return f"`dsort resume {job.job_id}` goes on, `dsort gc {uri} --remove` puts all back"
+    return f"`dsort resume {job.job_id}` resumes it, `dsort gc {uri} --remove` puts all back"
 
 
 def _is_lost(job: Job, lease: Lease | NoLease) -> bool:
@@ -143,7 +143,7 @@ def suspend(job: Job, error: BaseException) -> None:
     except StorageError as problem:
         kept = f"what it did is kept; how much that is cannot be read: {problem.message}"
     commands = (
-        f"`{resume_command(job.job_id, job.spec, job.options)}` goes on, "
+        f"`{resume_command(job.job_id, job.spec, job.options)}` resumes it, "
         f"`{gc_command(job.job_id, job.spec, job.options)}` discards what is kept"
     )
     said = "; ".join(filter(None, [kept, words]))

@@ -159,7 +159,7 @@ class OnShard(Part):
     on_error: Literal["fail", "warn"] = Field(
         default="fail",
         description="What comes of it if it fails. fail: no more shards are begun and the command "
-        "ends with an error; the result stays, and `dsort resume --run-code` goes on. warn: a "
+        "ends with an error; the result stays, and `dsort resume --run-code` continues. warn: a "
         "warning, and the next shard.",
     )
     at_once: int = Field(

@@ -276,6 +276,9 @@ def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_that(
     assert capfd.readouterr() == ("", "")
 
 
+STOPPED = "error: stopped by SIGINT\nhint: no job was running here: there is nothing to resume\n"
+
+
 def test_an_interrupt_before_the_work_begins_is_a_stop(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,7 +287,7 @@ def test_an_interrupt_before_the_work_begins_is_a_stop(
 
     monkeypatch.setattr("dsort.cli.main._run", interrupted)
     assert main(["ls", "images"]) == 130
-    assert capsys.readouterr().err == "error: stopped by SIGINT\n"
+    assert capsys.readouterr().err == STOPPED
 
 
 def test_ctrl_c_while_the_command_still_loads_prints_no_traceback(tmp_path: Path) -> None:
@@ -299,4 +302,4 @@ def test_ctrl_c_while_the_command_still_loads_prints_no_traceback(tmp_path: Path
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (130, "error: stopped by SIGINT\n")
+    assert (done.returncode, done.stderr) == (130, STOPPED)

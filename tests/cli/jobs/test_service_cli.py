@@ -213,7 +213,7 @@ def test_an_interrupt_ends_the_waiting_only(place: Place, there: CommandLine) ->
         job_id = await_that(lambda: shown(there, "show", "--state", "running")[0]["job_id"])
         assert waiting.returncode == 130
         assert printed.splitlines()[-3:] == [
-            f"job {job_id} goes on",
+            f"job {job_id} continues",
             f"hint: `dsort wait {job_id}` waits for it,",
             f"      `dsort stop {job_id}` ends it",
         ]

@@ -145,8 +145,8 @@ def test_a_stopped_job_ends_its_ray(
     assert said[0] == "stopping: ending the workers"
     assert said[1].startswith(f"error: the job was stopped by {number.name}")
     has_begun = moment == "extract"
-    goes_on = "goes on, `dsort gc .* discards" if has_begun else "begins it again, "
-    assert re.match(rf"hint: `dsort resume \S+ --ray` {goes_on}", " ".join([*said[2:], hint]))
+    then = "resumes it, `dsort gc .* discards" if has_begun else "begins it again, "
+    assert re.match(rf"hint: `dsort resume \S+ --ray` {then}", " ".join([*said[2:], hint]))
     assert job.processes() == []
     assert list(job.directory.iterdir()) == []
     left = [path.name for path in (tmp_path / "shuffled").rglob("*") if path.is_file()]
