@@ -342,7 +342,8 @@ class JobStarted(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """The progress of one phase. A total of 0 is not known (yet). ``members_done``,
+    """The progress of one phase. A total of 0 is not known (yet). If inputs are read several
+    times, bytes are those of all passes, shards and records those of one. ``members_done``,
     ``payload_bytes_done``: of extraction; payload without headers and padding."""
 
     job_id: str

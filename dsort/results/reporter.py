@@ -269,6 +269,12 @@ class Reporter(Struct):
         totals = self.state.current
         totals.shards_total, totals.bytes_total = shards, bytes_total
 
+    def count_again(self) -> None:
+        """Count shards and records of the current phase from 0, because its next pass reads them
+        again. Its bytes are those of all passes."""
+        totals = self.state.current
+        totals.shards = totals.records = totals.members = totals.payload_bytes = 0
+
     def advance(
         self,
         *,

@@ -47,7 +47,9 @@ class Survey(ABC, Generic[Value]):
         """Make a pass over all inputs, and return what follows from its index; again after each
         lost node."""
         survey = Extraction(self.job, stage, known)
-        return retry_after_lost_scratch(survey, lambda: conclude(survey))
+        found = retry_after_lost_scratch(survey, lambda: conclude(survey))
+        self.job.reporter.count_again()
+        return found
 
     def passes_needed(self) -> int:
         """How many passes over all inputs it makes if nothing was found before."""

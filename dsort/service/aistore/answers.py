@@ -318,15 +318,11 @@ class _Facts:
 
     @property
     def extracted(self) -> Json:
-        """Input shards, their members, and the payload of the members. A job with a survey reads
-        its inputs twice, and counts both passes until there is a result."""
+        """Input shards, their members, and the payload of the members."""
         counted = self._counted("extract")
-        if "input_shards" not in self.result:
-            return counted
-        shards = self.result["input_shards"]
-        times = max(counted["shards"] // max(shards, 1), 1)
-        once = {name: counted[name] // times for name in ("members", "bytes")}
-        return {**once, "shards": shards, "total": shards}
+        if "input_shards" in self.result:
+            counted["shards"] = counted["total"] = self.result["input_shards"]
+        return counted
 
     @property
     def created(self) -> Json:

@@ -23,7 +23,7 @@ from tests.support.engine import (
     shard_of,
     spec_of,
 )
-from tests.support.internals import Event, PhaseDone, commit
+from tests.support.internals import Event, PhaseDone, Progress, commit
 from tests.support.refusals import raises
 
 pytestmark = pytest.mark.usefixtures("workers_here")
@@ -40,6 +40,22 @@ def when(phase: str, action: Callable[[], object]) -> Callable[[Event], None]:
             action()
 
     return listen
+
+
+# --- what is reported ----------------------------------------------------------------------------
+
+
+def test_records_of_inputs_that_are_read_twice_are_counted_once(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", DATASET)
+    events: list[Event] = []
+    spec = spec_of(algorithm=SHUFFLE, duplicate_keys="rename")
+    report = run_local(tmp_path, spec, on_event=events.append)
+    read = [each for each in events if isinstance(each, PhaseDone) and each.phase == "extract"]
+    assert [(each.shards, each.records) for each in read] == [(len(DATASET), report.records)]
+    assert read[0].bytes == 2 * sum(map(len, files_of(tmp_path / "in").values()))
+    under_way = [each for each in events if isinstance(each, Progress) and each.shards_done]
+    parts = [(each.shards_done, each.shards_total) for each in under_way if each.phase == "extract"]
+    assert parts == [(1, 3), (2, 3), (3, 3)] * 2
 
 
 # --- what is written -----------------------------------------------------------------------------
