@@ -12,11 +12,11 @@ from dsort.builder.fields import BuilderFields, Place, input_place, name_of, pro
 from dsort.builder.outputs import KeyMapCalls, OrderCalls, OutputCalls
 from dsort.builder.steps import StepCalls
 from dsort.settings import find_transform
-from dsort.spec.inputs import Nonmatch
 from dsort.spec.model import JobSpec
 
 if TYPE_CHECKING:
     from dsort.results.report import JobReport
+    from dsort.spec.more_inputs import Nonmatch
 __all__ = ["InputCalls", "SpecBuilder", "input_fields", "read"]
 
 

@@ -35,7 +35,8 @@ from dsort.loose_files.metadata import (
 from dsort.naming.names import first_few, is_internal, readable
 from dsort.naming.patterns import FileLocation, KeyPattern
 from dsort.sizes import format_count
-from dsort.spec.inputs import Ingest, Source, Table
+from dsort.spec.inputs import Source
+from dsort.spec.more_inputs import Ingest, Table
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,12 +23,14 @@ from dsort.pipeline.pipeline import (
     ResultRules,
     StepFailures,
 )
-from dsort.spec.inputs import Input
 from dsort.spec.model import JobSpec
 from dsort.spec.target import REST, carrier_extension
 from dsort.transforms.base import Step
 from dsort.transforms.fields import Require
 from dsort.transforms.outputs import KEY, Division, class_by
+
+if TYPE_CHECKING:
+    from dsort.spec.more_inputs import Input
 
 
 def compile_pipeline(

@@ -27,7 +27,7 @@ from typing_extensions import TypedDict
 from dsort.option_fields import Option, OptionGroup
 from dsort.order.algorithms import ALGORITHMS, BUILT_IN, DEFAULT_KIND, Keys, is_random
 from dsort.order.base import Algorithm as OrderAlgorithm
-from dsort.spec.part import LATE, Late, Part, of_option
+from dsort.spec.part import Late, Part, of_option
 from dsort.transforms.base import Step
 
 if TYPE_CHECKING:
@@ -148,6 +148,22 @@ class _OfToday(Late, frozen=True):
         return {"anyOf": [handler(schema), {"type": "string", "enum": [*ALGORITHMS]}]}
 
 
+class _Key(Late, frozen=True):
+    """Makes a field use the model of sort keys."""
+
+    def model(self, source: Any) -> type[Algorithm]:
+        """The model of today."""
+        return key_model()
+
+
+class _Parts(Late, frozen=True):
+    """Makes a field use the model of the ``OptionGroup`` that it names."""
+
+    def model(self, source: Any) -> type[Group]:
+        """The model of the group."""
+        return group_model(source)
+
+
 AnyAlgorithm = Annotated[Algorithm, _OfToday()]
 
 _NOT_NAMED: Final = " (the spec names none; to shuffle: algorithm: {kind: shuffle})"
@@ -238,9 +254,9 @@ def _field(option: Option, owners: Sequence[str] = ()) -> tuple[Any, Any]:
     annotation: Any = option.type
     is_optional = type(None) in get_args(annotation)
     if annotation == tuple[OrderAlgorithm, ...] | None:
-        annotation = tuple[Annotated[key_model(), LATE], ...] | None  # type: ignore[misc]
+        annotation = tuple[Annotated[Any, _Key()], ...] | None
     if group := _group_of(option):
-        annotation = Annotated[group_model(group), LATE] | None
+        annotation = Annotated[group, _Parts()] | None
     if option.check is not None:
         validator = BeforeValidator if option.before else AfterValidator
         annotation = Annotated[annotation, validator(of_option(option.checked))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dsort.containers.registry import check_supported, codec_of, container_of, is_columnar
 from dsort.errors import SpecProblem
@@ -12,12 +12,14 @@ from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
 from dsort.naming.overlap import find_repeats
 from dsort.spec.algorithms import joined
-from dsort.spec.inputs import Input
 from dsort.spec.part import Rules, repeated
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import carrier_extension
 from dsort.storage.ref import PIPE, STREAM
 from dsort.storage.registry import EXAMPLES, store_of
+
+if TYPE_CHECKING:
+    from dsort.spec.more_inputs import Input
 
 rule = Rules()
 

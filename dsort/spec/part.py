@@ -64,8 +64,8 @@ class Part(BaseModel):
 
 
 class Late(Struct, frozen=True):
-    """Marks a field whose model is built when it is first needed. ``place``: the module and the
-    name of the model; "" for the model that the field names itself."""
+    """Marks a field whose model is made when it is first needed. ``place``: the module and the
+    name of the model."""
 
     place: str = ""
 
@@ -91,16 +91,9 @@ class Late(Struct, frozen=True):
 
     def model(self, source: Any) -> type[BaseModel]:
         """The model of the values. ``source``: the type that the field names."""
-        if not self.place:
-            named: type[BaseModel] = source
-            return named
         module, _, name = self.place.partition(":")
         found: type[BaseModel] = getattr(import_module(module), name)
         return found
-
-
-LATE = Late()
-"""The mark of a field: ``Annotated[Mix, LATE]``."""
 
 
 def late_part(place: str) -> Any:

@@ -32,16 +32,12 @@ from dsort.spec.fields import (
 )
 from dsort.spec.inputs import (
     INPUTS_MAX,
-    Ingest,
-    Input,
     InputFormat,
     JobConfig,
-    Join,
-    Mix,
     Source,
     ignored,
 )
-from dsort.spec.part import LATE, LATER, Part, late_part, of_option
+from dsort.spec.part import LATER, Part, late_part, of_option
 from dsort.spec.target import Target
 from dsort.storage.ref import BucketRef
 from dsort.transforms.fields import Require
@@ -49,6 +45,7 @@ from dsort.transforms.fields import Require
 if TYPE_CHECKING:
     RequireOptions = Mapping[str, Any]
 
+    from dsort.spec.more_inputs import Ingest, Input, Join, Mix
     from dsort.spec.outputs import Amend, Hook, OnShard, Output
     from dsort.spec.transform import Deduplicate, Transform
     from dsort.transforms.base import Step
@@ -58,6 +55,10 @@ else:
     Amend = late_part("dsort.spec.outputs:Amend")
     Deduplicate = late_part("dsort.spec.transform:Deduplicate")
     Hook = late_part("dsort.spec.outputs:Hook")
+    Ingest = late_part("dsort.spec.more_inputs:Ingest")
+    Input = late_part("dsort.spec.more_inputs:Input")
+    Join = late_part("dsort.spec.more_inputs:Join")
+    Mix = late_part("dsort.spec.more_inputs:Mix")
     OnShard = late_part("dsort.spec.outputs:OnShard")
     Output = late_part("dsort.spec.outputs:Output")
     Transform = late_part("dsort.spec.transform:Transform")
@@ -86,7 +87,7 @@ class SpecFields(Part):
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
     )
-    inputs: Annotated[tuple[Annotated[Input, LATE], ...], LATER] = Field(
+    inputs: Annotated[tuple[Input, ...], LATER] = Field(
         default=(),
         strict=False,
         max_length=INPUTS_MAX,
@@ -100,20 +101,20 @@ class SpecFields(Part):
             ]
         ],
     )
-    ingest: Annotated[Annotated[Ingest, LATE] | None, LATER] = Field(
+    ingest: Annotated[Ingest | None, LATER] = Field(
         default=None,
         description="The inputs are loose files that become records, and not shards. input_format "
         "says which files go in, by prefix, glob or objnames; several inputs are trees of files "
         "that are joined by key.",
         examples=[{"layout": "folders"}],
     )
-    mix: Annotated[Annotated[Mix, LATE] | None, LATER] = Field(
+    mix: Annotated[Mix | None, LATER] = Field(
         default=None,
         description="How many records come out of each input: exact numbers, by the weights of "
         "inputs. Default: all of them, as often as each input says.",
         examples=[{"records": 1000000}, {"stop": "first_exhausted"}],
     )
-    join: Annotated[Annotated[Join, LATE] | None, LATER] = Field(
+    join: Annotated[Join | None, LATER] = Field(
         default=None,
         description="Records of several inputs with one key become one record, with the members of "
         "all of them, in the order of the inputs: labels, captions, masks for an old set.",
