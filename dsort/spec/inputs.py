@@ -1,8 +1,7 @@
 """The parts of a spec about its inputs that each job has: which shards of a bucket are read, and
 the reactions to faults."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: pydantic would compile each annotation of a model again.
 from fractions import Fraction
 from typing import Any, Final, Literal
 

@@ -1,7 +1,6 @@
 """The fields of a spec and its parts, with their meanings and defaults."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: pydantic would compile each annotation of a model again.
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -491,7 +490,7 @@ class SpecFields(Part):
         return tuple(found)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> "tuple[Step, ...]":
         """The steps of ``transform``, in the form that workers receive."""
         return () if self.transform is None else self.transform.build()
 
