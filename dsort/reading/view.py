@@ -248,6 +248,24 @@ class Extents(Struct, frozen=True, eq=False):
         literals = np.ascontiguousarray(rows.literals.blob).data
         return cls(shard[first], start[first], length, offsets_of(length), literals, schema)
 
+    def parts(self, offset: int, size_bytes: int) -> Iterator[tuple[int, int, int]]:
+        """(input shard or -1, first byte there or in ``literals``, length) of each part of a range
+        of the shard, in order."""
+        one = self.inside(offset, size_bytes)
+        if one is not None:
+            yield (*one, size_bytes)
+            return
+        stop = offset + size_bytes
+        first = int(self.at.searchsorted(offset, "right")) - 1
+        last = min(int(self.at.searchsorted(stop)), len(self.shard))
+        for begin in range(first, last, EXTENTS_AT_ONCE):
+            some = slice(begin, min(begin + EXTENTS_AT_ONCE, last))
+            begins = np.maximum(self.at[some], offset)
+            starts = self.start[some] + (begins - self.at[some])
+            lengths = np.minimum(self.at[some.start + 1 : some.stop + 1], stop) - begins
+            columns = (each.tolist() for each in (self.shard[some], starts, lengths))
+            yield from zip(*columns, strict=True)
+
     def inside(self, offset: int, size_bytes: int) -> tuple[int, int] | None:
         """(input shard, offset there) of a range of the shard, if one extent of an input has all of
         it."""
@@ -283,27 +301,19 @@ class ViewObject(ClosesOnExit):
             with self._inputs.reads(one[0]) as reads:
                 reads.read_into(buffer, one[1])
             return
-        at, stop = self._extents.at, offset + len(buffer)
-        if stop > self.info.size_bytes:
+        if offset + len(buffer) > self.info.size_bytes:
             raise StorageError(f"{self.info.name} has {self.info.size_bytes:,} bytes")
-        first = int(np.searchsorted(at, offset, "right")) - 1
-        last = int(np.searchsorted(at, stop, "left"))
-        for each in range(first, last, EXTENTS_AT_ONCE):
-            self._read_some(buffer, offset, slice(each, min(each + EXTENTS_AT_ONCE, last)))
-
-    def _read_some(self, buffer: memoryview, offset: int, some: slice) -> None:
-        extents, stop = self._extents, offset + len(buffer)
-        begins = np.maximum(extents.at[some], offset)
-        ends = np.minimum(extents.at[some.start + 1 : some.stop + 1], stop)
-        starts = extents.start[some] + (begins - extents.at[some])
-        columns = (extents.shard[some], starts, begins - offset, ends - offset)
-        parts = []
-        for shard, start, begin, end in zip(*(each.tolist() for each in columns), strict=True):
-            if shard < 0:
-                buffer[begin:end] = extents.literals[start : start + end - begin]
-            else:
-                parts.append(_Part(shard, start, buffer[begin:end]))
-        self._inputs.read(parts, sum(len(part.view) for part in parts))
+        parts, literals, done = self._extents.parts(offset, len(buffer)), self._extents.literals, 0
+        while some := [*islice(parts, EXTENTS_AT_ONCE)]:
+            ranges = []
+            for shard, start, length in some:
+                view = buffer[done : done + length]
+                done += length
+                if shard < 0:
+                    view[:] = literals[start : start + length]
+                else:
+                    ranges.append(_Part(shard, start, view))
+            self._inputs.read(ranges)
 
     def read(self, offset: int, size_bytes: int) -> bytes:
         """``size_bytes`` bytes from byte ``offset`` on; they are not copied again if a single input
@@ -323,11 +333,7 @@ class ViewObject(ClosesOnExit):
 
     def will_need(self, start: int, size_bytes: int) -> None:
         """A hint that these bytes are read soon, so that disks read all of their ranges at once."""
-        extents, stop = self._extents, start + size_bytes
-        first = int(extents.at.searchsorted(start, "right")) - 1
-        some = slice(first, int(extents.at.searchsorted(stop)))
-        columns = (each[some].tolist() for each in (extents.shard, extents.start, extents.length))
-        for shard, begin, length in zip(*columns, strict=True):
+        for shard, begin, length in self._extents.parts(start, size_bytes):
             if shard >= 0:
                 with self._inputs.reads(shard) as reads:
                     if isinstance(reads, _FileReads):
@@ -392,10 +398,11 @@ class _Inputs:
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(THREADS, thread_name_prefix="dsort-view")
 
-    def read(self, parts: Sequence[_Part], size_bytes: int) -> None:
+    def read(self, parts: Sequence[_Part]) -> None:
         """Fill all parts, several at a time where this is faster. Parts of one input are read in
         order."""
         ordered = sorted(parts, key=lambda part: part[:2])
+        size_bytes = sum(len(part.view) for part in parts)
         if len(parts) < 2 or (self.are_files and size_bytes < AT_ONCE_BYTES_MIN):
             self._read_all(ordered)
             return

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-import numpy as np
 from msgspec import Struct
 
 from dsort.errors import InputError
@@ -103,14 +102,9 @@ def _ranges(shard: Shard, index: RecordIndex, extents: Extents, file: int) -> It
     if start < 0 or not size:
         yield MemberRange(name, -1, 0, size, shard.read_file(file, 0, ALL_BYTES))
         return
-    at, stop = int(np.searchsorted(extents.at, start, "right")) - 1, start + size
-    while start < stop:
-        begin = int(extents.start[at]) + start - int(extents.at[at])
-        end = min(stop, int(extents.at[at + 1]))
-        input_shard, length = int(extents.shard[at]), end - start
+    for input_shard, begin, length in extents.parts(start, size):
         literal = bytes(extents.literals[begin : begin + length]) if input_shard < 0 else b""
         yield MemberRange(name, input_shard, begin, length, literal)
-        at, start = at + 1, end
 
 
 def get_batch_requests(
