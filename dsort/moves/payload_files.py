@@ -16,7 +16,7 @@ import numpy as np
 from dsort.containers.codecs.base import Codec
 from dsort.containers.codecs.decoding import Decoding, DecodingRules
 from dsort.data.columns import UInt8s
-from dsort.errors import CorruptShardError, StorageError
+from dsort.errors import CorruptShardError, InvariantError, StorageError
 from dsort.scratch.directory import Scratch
 from dsort.storage.bucket import ReadObject, StagedObject
 from dsort.storage.directory.files import LocalStagedObject
@@ -187,12 +187,18 @@ class RangeBuffer:
         self._taken: deque[tuple[int, int]] = deque()  # (start, end) of each piece, oldest first
         self.size_bytes = usable
 
-    def take(self, size_bytes: int) -> memoryview | None:
-        """A piece of ``size_bytes``, a multiple of the alignment; None if there is no room yet."""
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether a piece of ``size_bytes`` can be taken now."""
+        return self._free_at(size_bytes) >= 0
+
+    def take(self, size_bytes: int) -> memoryview:
+        """A piece of ``size_bytes``, a multiple of the alignment; one without bytes is not to be
+        given back. ``InvariantError`` if there is no room."""
         start = self._free_at(size_bytes)
         if start < 0:
-            return None
-        self._taken.append((start, start + size_bytes))
+            raise InvariantError(f"a ring of {self.size_bytes} bytes has no room for {size_bytes}")
+        if size_bytes:
+            self._taken.append((start, start + size_bytes))
         return self._view[start : start + size_bytes]
 
     def give_back(self) -> None:

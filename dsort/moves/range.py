@@ -165,15 +165,15 @@ class RangedInputs:
             self._open.move_to_end(shard)
             return self._open[shard]
         expected = self._inputs[shard]
-        found: RandomReads | PinnedReads | None = None
+        found: RandomReads | PinnedReads | None
         if self.are_far:
             pinned = self._bucket.pinned(expected)
-            found = None if pinned is None else PinnedReads(pinned)
+            found = PinnedReads(pinned) if pinned else None
         else:
             of = (expected.name, expected.size_bytes, expected.etag)
             with open_input(self._bucket, *of) as source:
                 found = source.random_reads()
-        if found is None:
+        if not found:
             raise StorageError(
                 f"input shard {expected.name} cannot be read by range here",
                 hint="use --move spill",
@@ -295,20 +295,13 @@ class RangedRecords:
 
     def _read_ahead(self) -> None:
         """Begin the reads of as many turns as the buffer has room for."""
-        while True:
-            following = self._next or next(self._turns, None)
-            self._next = following
-            if following is None:
+        while following := self._next or next(self._turns, None):
+            self._next, (run, turn) = following, following
+            size_bytes = turn.buffer_bytes
+            if not self._room.has_room(size_bytes):
                 return
-            run, turn = following
-            room, size_bytes = memoryview(b""), turn.buffer_bytes
-            if size_bytes:
-                taken = self._room.take(size_bytes)
-                if taken is None:
-                    return
-                room = taken
             self._next = None
-            self._reading.append(self._begin(run, turn, room))
+            self._reading.append(self._begin(run, turn, self._room.take(size_bytes)))
 
     def _begin(self, run: int, turn: _Turn, room: memoryview) -> _Reading:
         # Neighbours in an input become neighbours in the buffer, so that one read fills both.
@@ -350,8 +343,6 @@ class RangedRecords:
     def _named(self, error: DsortError, reading: _Reading) -> DsortError:
         """``error`` with the name of the unreadable record in its message."""
         failed, turn = reading.batch.failed, reading.turn
-        if failed is None:
-            return error
         holds = (turn.source == failed.shard) & (turn.read_start >= 0)
         holds &= (turn.read_end > failed.offset) & (
             turn.read_start < failed.offset + len(failed.buffer)

@@ -45,9 +45,10 @@ class RangeRead(NamedTuple):
 
 
 class RangeBatch(Protocol):
-    """Reads that are completed together. ``failed``: the first read that failed."""
+    """Reads that are completed together. ``failed``: the first read that failed, if ``wait`` has
+    raised its error."""
 
-    failed: RangeRead | None
+    failed: RangeRead
 
     def wait(self) -> None:
         """Wait until all reads have ended; raise the error of the first one that failed."""
@@ -60,30 +61,30 @@ class _ThreadBatch:
     """A batch of reads in an iterator, from which threads take them one by one; this costs less
     than a queue."""
 
+    failed: RangeRead
+
     def __init__(self, reads: Sequence[RangeRead], threads: int) -> None:
         """``threads``: the number of threads that take part."""
         self._reads = iter(reads)
         self._left = threads
         self._error: Exception | None = None
         self._changed = Condition()
-        self.failed: RangeRead | None = None
 
     def take_part(self) -> None:
         """Do reads until none is left, or one has failed."""
-        error: Exception | None = None
-        read: RangeRead | None = None
-        try:
-            # Threads share the iterator: the interpreter lock makes each step of it atomic.
-            for read in self._reads:
-                if self._error is not None:
-                    break
+        # Threads share the iterator: the interpreter lock makes each step of it atomic.
+        for read in self._reads:
+            if self._error is not None:
+                break
+            try:
                 read.source.read(read.buffer, read.offset, read.least_bytes)
-        except (DsortError, OSError, ValueError) as problem:
-            error = problem
+            except (DsortError, OSError, ValueError) as problem:
+                with self._changed:
+                    if self._error is None:
+                        self._error, self.failed = problem, read
+                break
         with self._changed:
             self._left -= 1
-            if error is not None and self._error is None:
-                self._error, self.failed = error, read
             if not self._left:
                 self._changed.notify_all()
 
@@ -107,11 +108,12 @@ NO_READS: Final = _ThreadBatch((), 0)
 class _KernelBatch:
     """A batch whose reads are done by the kernel."""
 
+    failed: RangeRead
+
     def __init__(self, queue: _KernelQueue, reads: Sequence[RangeRead]) -> None:
         self.left = len(reads)
         self.waiting = iter(reads)
         self.error: Exception | None = None
-        self.failed: RangeRead | None = None
         self._queue = queue
 
     def end(self, read: RangeRead, read_bytes: int) -> None:

@@ -256,10 +256,10 @@ class SpilledPayload:
             self._block_of_shard = np.searchsorted(shards, every, side="right") - 1
 
     def _begin_to_read(self, extents: SpillExtents) -> bool:
-        view = self._room.take(extents.size_bytes) if extents.size_bytes else memoryview(b"")
-        if view is None:
+        if not self._room.has_room(extents.size_bytes):
             return False
-        self._holds_room = bool(extents.size_bytes)
+        view = self._room.take(extents.size_bytes)
+        self._holds_room = bool(len(view))
         reads = []
         for worker, offset, at, size, least in extents.reads(READ_BYTES_MAX):
             file = self._reader.file(worker, direct=self._direct)
@@ -270,8 +270,7 @@ class SpilledPayload:
 
     def _load_otherwise(self) -> None:
         """Read or split the partition with the whole buffer."""
-        if self._room.take(self._room.size_bytes) is None:
-            raise InvariantError("a partition is read into a buffer that another one is in")
+        self._room.take(self._room.size_bytes)
         self._holds_room = True
         if self._reader.size_bytes <= self._buffer.size_bytes:
             whole = self._buffer.view(self._reader.size_bytes)

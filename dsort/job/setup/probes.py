@@ -168,7 +168,7 @@ def _answers_quickly(shards: Sequence[tuple[InputShard, RandomReads]], record_by
     count = min(max(PROBED_BYTES // size, READS_MIN), READS_MAX)
     rng = random.Random(0)
     room = RangeBuffer(PayloadBuffer(PAGE + max(count * size, PROBED_BYTES)), PAGE)
-    view = room.take(room.size_bytes) or memoryview(b"")
+    view = room.take(room.size_bytes)
     for _ in range(ROUNDS):
         some = [_begin_of_any(rng, places, size) for _ in range(count)]
         any_order_s = _time_s(some, size, view, depth=DEPTH)

@@ -17,7 +17,12 @@ from typing import Any
 import pytest
 
 from dsort.containers.tar.container import TAR
-from dsort.errors import ChangedInputError, StorageError, TransientStorageError
+from dsort.errors import (
+    ChangedInputError,
+    InvariantError,
+    StorageError,
+    TransientStorageError,
+)
 from dsort.retry import RetryPolicy
 from dsort.storage.bucket import ObjectInfo, RandomReads
 from dsort.storage.limit import StoreLimits
@@ -278,8 +283,7 @@ def reads_of(path: Path) -> RandomReads:
 
 
 def room_of(size_bytes: int) -> memoryview:
-    taken = RangeBuffer(PayloadBuffer(size_bytes + PAGE), PAGE).take(size_bytes)
-    assert taken is not None
+    taken: memoryview = RangeBuffer(PayloadBuffer(size_bytes + PAGE), PAGE).take(size_bytes)
     return taken
 
 
@@ -314,15 +318,18 @@ def test_the_room_of_a_ring_is_given_back_oldest_first() -> None:
     refused = 0
     for number in range(2000):
         size = rng.randint(1, 6) * PAGE
-        taken = ring.take(size)
-        if taken is None:
+        has_room = ring.has_room(size)
+        if not has_room:
             refused += 1
             assert live, "an empty ring has room"
+            with raises(InvariantError, str(size)):
+                ring.take(size)
         else:
+            taken = ring.take(size)
             mark = number.to_bytes(4, "little") * (size // 4)
             taken[:] = mark
             live.append((taken, mark))
-        if taken is None or rng.random() < 0.4:
+        if not has_room or rng.random() < 0.4:
             view, mark = live.pop(0)
             assert view == mark, "no other reader got the same room"
             ring.give_back()
@@ -332,13 +339,11 @@ def test_the_room_of_a_ring_is_given_back_oldest_first() -> None:
 def test_a_ring_with_room_to_spare_uses_little_of_it() -> None:
     ring = RangeBuffer(PayloadBuffer(1024 * PAGE), PAGE)
     whole = ring.take(ring.size_bytes)
-    assert whole is not None
     whole[:] = bytes(len(whole))
     ring.give_back()
     held = False
     for _ in range(100):  # one is written while the next is read
         taken = ring.take(3 * PAGE)
-        assert taken is not None
         taken[:] = b"x" * len(taken)
         if held:
             ring.give_back()
