@@ -130,7 +130,7 @@ class MappedPayload:
         self._nodes = parts.nodes
         self._inputs = parts.mapped
         names = parts.carrier.names
-        self._overwriting = None if names is None else names.overwriting
+        self._overwriting = names and names.overwriting
         self._seals = parts.carrier.seals if parts.seals else None
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
@@ -151,7 +151,7 @@ class MappedPayload:
             views = self._inputs.views(_numbers_in(source))
             segments = ranges if count <= step else ranges.run(some.start, some.stop)
             if len(segments.names):
-                assert self._overwriting is not None
+                assert self._overwriting
                 stored = rows[STORED_BYTES][some]
                 yield from renamed_slices(self._overwriting, views, source, segments, stored)
             elif are_short(segments):

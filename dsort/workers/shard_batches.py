@@ -95,7 +95,7 @@ class ShardBatches:
         named, formed = members, len(records)
         own = input_of(shard.name, self._pipeline.reading.names)
         if self._pipeline.steps:
-            stored = read if is_tar else None
+            stored = read if is_tar else MemberTable.empty()
             left = self._transformed(task, shard, own, members, records, log, stored)
             steps.counts, steps.given = left.counts, left.given
             members, named, records = left.members, left.named, left.records
@@ -162,7 +162,7 @@ class ShardBatches:
     def _stripped(self, shard: ShardBytes, members: MemberTable, log: ReactionLog) -> MemberTable:
         """A bare table without final newlines, if the outputs want payloads without them."""
         packing = self._pipeline.carrier.packing
-        if packing is None or not packing.strips_final_newline:
+        if not (packing and packing.strips_final_newline):
             return members
         members, rows = without_final_newlines(shard, members)
         log.add("final_newlines_stripped", len(rows), shown_names(shard.name, members, rows))
@@ -176,9 +176,9 @@ class ShardBatches:
         members: MemberTable,
         records: FormedRecords,
         log: ReactionLog,
-        stored: MemberTable | None,
+        stored: MemberTable,
     ) -> Transformed:
-        """The records that the steps of the job leave. ``stored``: the members as rows of a tar."""
+        """The records that the steps of the job leave. ``stored``: see ``Transformer.run``."""
         rejects: LineWriter = NO_LINES
         if self._pipeline.failures.rejects and task.stage.name == "index":
             rejects = LineWriter(self._scratch, lines_file("rejects", task.shard))

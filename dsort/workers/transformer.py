@@ -41,6 +41,7 @@ from dsort.workers.tasks import CodeShare
 
 FRAME_RECORDS = 256
 FRAME_BYTES = 1 << 20
+NO_MEMBERS = MemberTable.empty()
 
 
 class Transformer:
@@ -71,12 +72,12 @@ class Transformer:
         tally: Tally,
         rejects: LineWriter,
         *,
-        stored: MemberTable | None = None,
+        stored: MemberTable = NO_MEMBERS,
         input_name: str = "",
         firsts: Sequence[int] = (),
     ) -> Transformed:
         """Apply ``steps`` to the records of ``shard``. A payload step makes ``shard`` bare, and
-        replaces its content. ``stored``: the members as rows of a tar, if the shard is a tar.
+        replaces its content. ``stored``: see :class:`GivenRecords`.
         ``firsts``: see ``apply_steps``. ``rejects`` gets a line for each record that is lost.
         ``TransformError`` if a record fails and ``on_error`` is ``fail``, or if a step cannot be
         done."""
@@ -123,16 +124,16 @@ class Transformer:
         number: int,
         step: PayloadStep,
         pool: CodePool,
-        stored: MemberTable | None,
+        stored: MemberTable,
         shard: ShardBytes,
         table: RecordTable,
         tally: Tally,
         rejects: LineWriter,
     ) -> tuple[MemberTable, FormedRecords]:
         """Apply the step ``number`` to the records of ``table``, which is bare. Return the members
-        and records of ``shard``, which is then a tar of the results. ``stored``: the members as
-        rows of a tar, if the shard was a tar. ``TransformError`` if a record fails and ``on_error``
-        is ``fail``. ``rejects`` gets a line for each record that is lost."""
+        and records of ``shard``, which is then a tar of the results. ``TransformError`` if a record
+        fails and ``on_error`` is ``fail``. ``rejects`` gets a line for each record that is
+        lost."""
         kind = step.kind
         failures = _Failures(kind, number, table, self._rules, rejects)
         given = GivenRecords.of(shard, table, stored)
@@ -292,24 +293,24 @@ payloads costs less than one copy of each."""
 class GivenRecords(Struct, frozen=True, eq=False):
     """The records of a bare table of ``shard``, and their members in the order of the records.
 
-    ``stored``: the same members as rows of a tar; None: the shard is no tar. ``may_name``: for each
-    record, whether ``stored`` still has the present names of its members."""
+    ``stored``: the same members as rows of a tar; empty if the shard is no tar. ``may_name``: for
+    each record, whether ``stored`` still has the present names of its members."""
 
     shard: ShardBytes
     table: RecordTable
-    stored: MemberTable | None
+    stored: MemberTable
     may_name: Bools
     names: BytesColumn
     start: Int64s
     size: Int64s
 
     @classmethod
-    def of(cls, shard: ShardBytes, table: RecordTable, stored: MemberTable | None) -> GivenRecords:
+    def of(cls, shard: ShardBytes, table: RecordTable, stored: MemberTable) -> GivenRecords:
         """All records of ``table``."""
         members, records = table.members, table.records
         rows = records.member_rows
-        names, same = members.names.take(rows), np.full(len(records), stored is not None)
-        if stored is not None and stored.names is not members.names:
+        names, same = members.names.take(rows), np.full(len(records), len(stored) > 0)
+        if len(stored) and stored.names is not members.names:
             pairs = zip(names.tolist(), stored.names.take(rows).tolist(), strict=True)
             changed = np.fromiter((new != old for new, old in pairs), np.bool_, len(rows))
             same[table.record_of[changed]] = False
@@ -469,8 +470,8 @@ class ShardResults:
                 f"{len(members)} members came of {shard.name}, and {self._new} were counted"
             )
         rows, stored = _joined(self._rows), given.stored
-        if stored is None or not (rows >= 0).any():
-            stored = MemberTable.empty()
+        if not (rows >= 0).any():
+            stored = NO_MEMBERS
         before = len(stored)
         begin = shard.size_bytes - self._tail.size_bytes
         whole = stored.followed_by(members, begin)

@@ -59,7 +59,7 @@ def _with_entries(
     container: Container, members: MemberTable, headers: BytesColumn, rows: Int64s
 ) -> MemberTable:
     """``members``, whose ``rows`` have new ``headers``, with matching entries."""
-    if container.entries is None or members.entries is None or not len(rows):
+    if not (container.entries and members.entries and len(rows)):
         return members
     entries = container.entries.renewed(headers, members.entries.take(rows))
     return replace(members, entries=members.entries.replaced(rows, entries))
@@ -95,15 +95,15 @@ def with_names_written(
         return named, records
     rows = _changed(members, named, records.member_rows)
     names = shard.container.names
-    overwriting = None if names is None else names.overwriting
+    overwriting = names and names.overwriting
     fitting = np.zeros(len(rows), np.bool_)
-    if overwriting is not None:
+    if overwriting:
         fitting = _overwritable(overwriting, shard, members, named, rows)
     written = _with_literals(shard, members, named, rows[~fitting])
     if written is not named:
         records = records.stored_as(written)
     rows = rows[fitting]
-    if overwriting is None or not len(rows):
+    if not (overwriting and len(rows)):
         return written, records
     if in_place:
         at = written.payload_start[rows] - overwriting.block_bytes
@@ -276,10 +276,8 @@ def settle_unsafe_names(
 def _find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
     """The unsafe members. A shard without names has no unsafe members: their names only repeat the
     keys of records."""
-    if members.own.record_of is not None and shard.container is not BARE:
-        return UnsafeNames([], {})
     names = shard.container.names
-    if names is None:
+    if not names or (members.own.record_of is not None and shard.container is not BARE):
         return UnsafeNames([], {})
     rows, others = unsafe_rows(members.names), {}
     for row in members.notes.unsafe_prefixes:
