@@ -15,9 +15,10 @@ import numpy as np
 from dsort.data.columns import Bools
 
 LENGTH_MAX: Final = (1 << 31) - 1
+ALL_KNOWN: Final = np.ones(1, np.bool_)
 
 
-def arrow_numbers(values: np.ndarray[Any, Any], is_known: Bools | None = None) -> Any:
+def arrow_numbers(values: np.ndarray[Any, Any], is_known: Bools = ALL_KNOWN) -> Any:
     """Integers of 32 or 64 bits; null where ``is_known`` is False."""
     import pyarrow as pa
 
@@ -51,7 +52,7 @@ def arrow_bytes(values: Sequence[bytes | None], kind: Any) -> Any:
         raise pa.ArrowCapacityError(f"{ends[-1]} bytes are too many for one array")
     buffers = [ends.astype(np.int32), b"".join(value or b"" for value in values)]
     is_known = np.fromiter((value is not None for value in values), np.bool_, len(values))
-    validity = _validity(None if is_known.all() else is_known)
+    validity = _validity(is_known)
     return pa.Array.from_buffers(kind, len(values), [validity, *map(pa.py_buffer, buffers)])
 
 
@@ -60,11 +61,11 @@ def arrow_structs(fields: Sequence[Any], kind: Any, is_known: Bools) -> Any:
     False."""
     import pyarrow as pa
 
-    validity = _validity(None if is_known.all() else is_known)
+    validity = _validity(is_known)
     return pa.Array.from_buffers(kind, len(is_known), [validity], children=list(fields))
 
 
-def _validity(is_known: Bools | None) -> Any:
+def _validity(is_known: Bools) -> Any:
     import pyarrow as pa
 
-    return None if is_known is None else pa.py_buffer(np.packbits(is_known, bitorder="little"))
+    return None if is_known.all() else pa.py_buffer(np.packbits(is_known, bitorder="little"))

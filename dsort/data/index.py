@@ -94,7 +94,7 @@ class SortKeys(Struct, frozen=True, eq=False):
     @property
     def texts(self) -> BytesColumn:
         """The text of each row: empty without the column."""
-        return BytesColumn.empty(self.count) if self.text is None else self.text
+        return self.text or BytesColumn.empty(self.count)
 
     def take(self, rows: Rows) -> SortKeys:
         """The sort keys of ``rows`` in that order."""

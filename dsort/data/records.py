@@ -290,9 +290,8 @@ def _grouped(
 ) -> _Grouped:
     """Group the members ``rows`` by record; a new group begins at each of the rows ``cuts``."""
     starts = starts_record(names, rows, key_bytes, stray)
-    cut = np.isin(rows, cuts) if len(cuts) else None
-    if cut is not None:
-        starts |= cut
+    cut = np.isin(rows, cuts) if len(cuts) else np.zeros(len(rows), np.bool_)
+    starts |= cut
     record_of = np.cumsum(starts) - 1
     first_rows = rows[starts]
     is_stray = stray[first_rows]
@@ -303,8 +302,7 @@ def _grouped(
     if not any_twice(key_hash):
         return _Grouped(rows, record_of, keys, key_hash, 0)
     bounds = np.append(np.flatnonzero(starts), len(rows))
-    begins = np.zeros(len(keys), np.bool_) if cut is None else cut[starts]
-    merged = _merge_by_key(names, rows, bounds, is_stray, begins, keys, key_hash)
+    merged = _merge_by_key(names, rows, bounds, is_stray, cut[starts], keys, key_hash)
     record_of = merged.record_of[record_of]
     by_record = np.argsort(record_of, kind="stable")
     return _Grouped(

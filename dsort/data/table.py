@@ -349,22 +349,18 @@ class _Joined:
         self._known: dict[tuple[int, ...], NDArray[Any]] = {}
 
     def of(self, text: str) -> Column:
-        columns = [part._columns.get(text) for part in self._parts]
-        first = next(each for each in columns if each is not None)
-        if isinstance(first, np.ndarray):
-            return self._numbers(self._whole(text, columns))
-        if isinstance(first, Segments):
-            return Segments.concat(self._whole(text, columns), numbers=self._numbers)
-        pairs = zip(columns, self._parts, strict=True)
-        return BytesColumn.concat(
-            BytesColumn.empty(len(part)) if each is None else each  # type: ignore[misc]
-            for each, part in pairs
-        )
-
-    def _whole(self, text: str, columns: Sequence[Column | None]) -> list[Any]:
-        if any(each is None for each in columns):
-            raise InvariantError(f"some parts of a table have no column {text}")
-        return [*columns]
+        columns: list[Any] = [each._columns[text] for each in self._parts if text in each._columns]
+        if len(columns) < len(self._parts):
+            if not isinstance(columns[0], BytesColumn):
+                raise InvariantError(f"some parts of a table have no column {text}")
+            columns = [
+                part._columns.get(text, BytesColumn.empty(len(part))) for part in self._parts
+            ]
+        if isinstance(columns[0], np.ndarray):
+            return self._numbers(columns)
+        if isinstance(columns[0], Segments):
+            return Segments.concat(columns, numbers=self._numbers)
+        return BytesColumn.concat(columns)
 
     def _numbers(self, arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
         key = tuple(map(id, arrays))

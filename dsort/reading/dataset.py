@@ -89,7 +89,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         self.max_expansion = max_expansion
         self._cache = NoIndexes()
         if cache != "":
-            self._cache = IndexCache(default_cache() if cache is None else Path(cache))
+            self._cache = IndexCache(Path(cache or default_cache()))
         self._lock = threading.Lock()
         self._open: OrderedDict[int, Shard] = OrderedDict()
 
@@ -237,8 +237,9 @@ class Dataset(ClosesOnExit, Sequence[Record]):
 
 
 def _known_bytes(place: ShardPlace) -> int | None:
-    listed = None if place.info is None else place.info.size_bytes
-    return listed if place.size_bytes is None else place.size_bytes
+    if place.size_bytes is None and place.info:
+        return place.info.size_bytes
+    return place.size_bytes
 
 
 class _Files(Struct, frozen=True):

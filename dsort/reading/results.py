@@ -340,8 +340,8 @@ def object_in(text: str) -> tuple[str, str] | None:
     from dsort.storage.ref import BucketRef
     from dsort.storage.registry import parse_address, split_scheme
 
-    written = split_scheme(text)
-    if written is None or written[0] == "file":
+    scheme, _ = split_scheme(text) or ("file", "")
+    if scheme == "file":
         return None
     ref = parse_address(text)
     bucket, _, name = ref.path.rpartition("/")

@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cached_property
 from queue import SimpleQueue
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -179,8 +179,8 @@ class HeaderReader:
             missed = self._begun.pop(number)  # another worker has extracted it
             if not missed.cancel() and (left := missed.result()) is not None:
                 left.close()
-        begun = self._begun.pop(task.shard, None)
-        known = None if begun is None or begun.cancelled() else begun.result()
+        begun = self._begun.pop(task.shard, _NO_SHARD)
+        known = None if begun.cancelled() else begun.result()
         return known or self._hopped(ObjectInfo(task.name, task.size_bytes, 0, task.etag))
 
     def _hopped(self, info: ObjectInfo) -> HoppedShard | None:
@@ -300,9 +300,9 @@ class FetchedShard(ClosesOnExit):
         """Do nothing: the buffer releases the memory."""
 
 
-_NO_SHARD: Future[FetchedShard | None] = Future()
+_NO_SHARD: Future[Any] = Future()
 _NO_SHARD.set_result(None)
-_NOTHING_BEGUN = -1, 0, _NO_SHARD
+_NOTHING_BEGUN: tuple[int, int, Future[FetchedShard | None]] = (-1, 0, _NO_SHARD)
 """(shard, half of the buffer, the shard once it is fetched)."""
 
 
@@ -328,10 +328,8 @@ class ReadAhead:
         if hopped is not None:
             return hopped, self._buffer
         number, half, _ = self._begun
-        fetched = self.settled() if number == task.shard else None
-        self.settled()  # another worker got the shard that was fetched
-        source: ReadObject | None = fetched
-        if source is None:
+        source: ReadObject | None = self.settled()
+        if not source or number != task.shard:  # another worker got the shard that was fetched
             half = 0
             source = open_input(self._inputs, task.name, task.size_bytes, task.etag)
             if task.next_shard < 0:

@@ -126,14 +126,12 @@ class StagedFile:
         taken = direct.write(slices)
         self.written_bytes += size_bytes
         if taken < len(slices):
-            self._end_direct(slices[taken:])
+            self._end_direct(direct, slices[taken:])
 
-    def _end_direct(self, slices: Sequence[memoryview] = ()) -> None:
+    def _end_direct(self, direct: DirectWrites, slices: Sequence[memoryview] = ()) -> None:
         """Stop direct writes: write the rest, and ``slices``, through the page cache. Later bytes
         go the same way."""
-        direct, self._direct = self._direct, None
-        if direct is None:
-            return
+        self._direct = None
         # Direct writes bypass the page cache, so writeback begins behind them.
         self._flushed = direct.written_bytes
         direct.leave(self._staged, slices)
@@ -160,7 +158,8 @@ class StagedFile:
 
     def finish(self) -> Future[str]:
         """Hand the rest of an ended file to the store; return the receipt."""
-        self._end_direct()
+        if self._direct is not None:
+            self._end_direct(self._direct)
         return self._finish(self._staged, self._flushed, self.written_bytes - self._flushed)
 
     def abandon(self) -> None:
